@@ -1,0 +1,260 @@
+import type { DiskLease } from '../../shared/directory/disk-leases.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { paths } from '../config.ts';
+import type { DiskFiles } from '../disks/disk-files.ts';
+import { detachImage, mountImage, unmountImage, usedBytes } from '../disks/disk-mount.ts';
+import { Mailbox } from './mailbox.ts';
+
+export interface DiskActorDeps {
+  readonly hostId: string;
+  readonly dataDir: string;
+  readonly directory: Directory;
+  readonly files: DiskFiles;
+  readonly log: Logger;
+}
+
+export interface DiskRef {
+  readonly accountId: string;
+  readonly diskId: string;
+}
+
+/** A claim on the mounted disk; it stays mounted until every claim is released. */
+export interface DiskClaim {
+  /** Where the disk is mounted on this host. */
+  readonly path: string;
+  /** Aborted, with the reason, when the disk must be given up: its users end at once. */
+  readonly revoked: AbortSignal;
+  release(): void;
+}
+
+interface Attachment {
+  readonly lease: DiskLease;
+  readonly revocation: AbortController;
+  readonly claims: Set<DiskClaim>;
+  readonly renewal: NodeJS.Timeout;
+  /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
+  expiry: NodeJS.Timeout;
+}
+
+/**
+ * One disk on this host. Holds its lease while the disk is mounted and gives the disk up in time
+ * when the lease cannot be renewed, so that two hosts never write to it (DESIGN "Who owns which
+ * truth").
+ */
+export class DiskActor {
+  readonly #deps: DiskActorDeps;
+  readonly #disk: DiskRef;
+  readonly #mailbox = new Mailbox();
+  readonly #target: string;
+  #attachment: Attachment | undefined;
+  #idleTimer: NodeJS.Timeout | undefined;
+
+  constructor(deps: DiskActorDeps, disk: DiskRef) {
+    this.#deps = deps;
+    this.#disk = disk;
+    this.#target = paths.mount(deps.dataDir, disk.diskId);
+  }
+
+  get isAttached(): boolean {
+    return this.#attachment !== undefined;
+  }
+
+  /**
+   * Mounts the disk if it is not mounted yet.
+   * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data
+   */
+  claim(): Promise<DiskClaim> {
+    return this.#mailbox.send(async () => {
+      const attachment = this.#attachment ?? (await this.#attach());
+      clearTimeout(this.#idleTimer);
+      const claim: DiskClaim = {
+        path: this.#target,
+        revoked: attachment.revocation.signal,
+        release: () => {
+          if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
+        },
+      };
+      attachment.claims.add(claim);
+      return claim;
+    });
+  }
+
+  /** Bytes in use, or undefined while the disk is not mounted. */
+  async usedBytes(): Promise<number | undefined> {
+    return this.#attachment === undefined ? undefined : usedBytes(this.#target);
+  }
+
+  /** Makes the disk that the directory has as `creating`. Idempotent. */
+  create(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      const entry = await this.#deps.directory.disks.get(this.#disk.accountId, this.#disk.diskId);
+      if (entry === undefined) throw new AppError('not_found', 'the disk does not exist');
+      await this.#withLease(() => this.#deps.files.create(entry.record));
+      // Users may have been made anew when a creation that was cut off is taken up again.
+      await this.#writeManifest();
+    });
+  }
+
+  /** Writes the present record into the manifest. Idempotent. */
+  record(): Promise<void> {
+    return this.#mailbox.send(() => this.#writeManifest());
+  }
+
+  /** Ends everything that uses the disk and deletes its data. Idempotent. */
+  delete(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      if (this.#attachment !== undefined) {
+        await this.#detach(new AppError('not_found', 'the disk was deleted'));
+      }
+      await this.#withLease(() => this.#deps.files.remove(this.#disk.diskId));
+    });
+  }
+
+  /** Gives the disk up: unmounts it and releases the lease. */
+  close(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      clearTimeout(this.#idleTimer);
+      if (this.#attachment === undefined) return;
+      await this.#detach(new AppError('unavailable', 'the host is shutting down'));
+    });
+  }
+
+  async #acquire(): Promise<DiskLease> {
+    const { directory, hostId } = this.#deps;
+    const lease = await directory.diskLeases.acquire(this.#disk, hostId, LIMITS.diskLeaseTtlMs);
+    if ('heldBy' in lease) {
+      throw new AppError('disk_moved', `the disk is handled by host ${lease.heldBy}`);
+    }
+    return lease;
+  }
+
+  /** Work on the image itself, which nobody else may touch meanwhile. */
+  async #withLease(work: () => Promise<void>): Promise<void> {
+    if (this.#attachment !== undefined) return work();
+    const lease = await this.#acquire();
+    try {
+      await work();
+    } finally {
+      await this.#deps.directory.diskLeases.release(lease);
+    }
+  }
+
+  async #attach(): Promise<Attachment> {
+    const { files, directory, log } = this.#deps;
+    // The lease counts from before the request: the answer may be late, the expiry must not be.
+    const askedAt = performance.now();
+    const lease = await this.#acquire();
+    try {
+      if (!(await files.exists(this.#disk.diskId))) {
+        throw new AppError('not_found', 'the disk has no data on this storage');
+      }
+      await mountImage(files.imagePath(this.#disk.diskId), this.#target);
+    } catch (error) {
+      await directory.diskLeases.release(lease);
+      throw error;
+    }
+    const attachment: Attachment = {
+      lease,
+      revocation: new AbortController(),
+      claims: new Set(),
+      renewal: setInterval(() => void this.#renew(attachment), LIMITS.diskLeaseTtlMs / 5),
+      expiry: this.#expireAfter(askedAt),
+    };
+    this.#attachment = attachment;
+    log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
+    return attachment;
+  }
+
+  #expireAfter(renewedAt: number): NodeJS.Timeout {
+    const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
+    return setTimeout(() => this.#lose(), renewedAt + validMs - performance.now());
+  }
+
+  async #renew(attachment: Attachment): Promise<void> {
+    const askedAt = performance.now();
+    try {
+      const renewed = await this.#deps.directory.diskLeases.renew(
+        attachment.lease,
+        LIMITS.diskLeaseTtlMs,
+      );
+      if (attachment !== this.#attachment) return;
+      if (!renewed) return this.#lose();
+      clearTimeout(attachment.expiry);
+      attachment.expiry = this.#expireAfter(askedAt);
+    } catch (error) {
+      this.#deps.log.warn({ diskId: this.#disk.diskId, err: error }, 'disk:leaseNotRenewed');
+    }
+  }
+
+  /** Ahead of whatever waits in the mailbox: users of the disk are told at once. */
+  #lose(): void {
+    const attachment = this.#attachment;
+    if (attachment === undefined) return;
+    const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
+    attachment.revocation.abort(reason);
+    this.#mailbox
+      .send(async () => {
+        if (this.#attachment === attachment) await this.#detach(reason);
+      })
+      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
+  }
+
+  #whenIdle(): void {
+    const close = (): void => {
+      this.#mailbox
+        .send(async () => {
+          if (this.#attachment?.claims.size === 0) await this.#detach(new Error('idle'));
+        })
+        .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
+    };
+    this.#idleTimer = setTimeout(close, LIMITS.diskIdleUnmountMs);
+  }
+
+  async #detach(reason: Error): Promise<void> {
+    const attachment = this.#attachment;
+    if (attachment === undefined) return;
+    attachment.revocation.abort(reason);
+    await waitUntilUnclaimed(attachment.claims);
+    clearInterval(attachment.renewal);
+    clearTimeout(attachment.expiry);
+    this.#attachment = undefined;
+    try {
+      await unmountImage(this.#target);
+    } catch (error) {
+      // Something of the host still looks at it; the kernel lets go when that ends.
+      this.#deps.log.error({ diskId: this.#disk.diskId, err: error }, 'disk:unmountFailed');
+      await detachImage(this.#target);
+    }
+    try {
+      await this.#deps.directory.diskLeases.release(attachment.lease);
+    } catch (error) {
+      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseNotReleased'); // It expires.
+    }
+    this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
+  }
+
+  async #writeManifest(): Promise<void> {
+    const { directory, files } = this.#deps;
+    const read = (): ReturnType<typeof directory.disks.get> =>
+      directory.disks.get(this.#disk.accountId, this.#disk.diskId);
+    let written = 0;
+    // Another host may write an older record at the same time: go on until ours is the present one.
+    for (let entry = await read(); entry !== undefined; entry = await read()) {
+      if (entry.record.revision === written || entry.record.status === 'deleting') return;
+      await files.writeManifest(entry.record);
+      written = entry.record.revision;
+    }
+  }
+}
+
+async function waitUntilUnclaimed(claims: ReadonlySet<DiskClaim>): Promise<void> {
+  const deadline = performance.now() + LIMITS.killGraceMs;
+  while (claims.size > 0 && performance.now() < deadline) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 10);
+    });
+  }
+}

@@ -1,0 +1,61 @@
+import { AppError } from '../../shared/errors.ts';
+import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
+import { ExecActor, type ExecActorDeps, type ExecReport, type ExecSpec } from './exec-actor.ts';
+
+/** All actors of this host by id. The only place where actors are made and forgotten. */
+export class ActorRegistry {
+  readonly #diskDeps: DiskActorDeps;
+  readonly #execDeps: ExecActorDeps;
+  readonly #disks = new Map<string, DiskActor>();
+  readonly #execs = new Map<string, ExecActor>();
+
+  constructor(diskDeps: DiskActorDeps, execDeps: ExecActorDeps) {
+    this.#diskDeps = diskDeps;
+    this.#execDeps = execDeps;
+  }
+
+  get execsRunning(): number {
+    return this.#execs.size;
+  }
+
+  disk(ref: DiskRef): DiskActor {
+    const known = this.#disks.get(ref.diskId);
+    if (known !== undefined) return known;
+    const actor = new DiskActor(this.#diskDeps, ref);
+    this.#disks.set(ref.diskId, actor);
+    return actor;
+  }
+
+  /** Runs a command to its end; see {@link ExecActor.run}. */
+  async runExec(spec: ExecSpec): Promise<ExecReport & { usedBytes: number | undefined }> {
+    const disk = this.disk(spec);
+    const actor = new ExecActor(this.#execDeps, spec, disk);
+    this.#execs.set(spec.id, actor);
+    try {
+      const report = await actor.run();
+      return { ...report, usedBytes: await disk.usedBytes() };
+    } finally {
+      void actor.cleared.finally(() => {
+        this.#execs.delete(spec.id);
+      });
+    }
+  }
+
+  /** Ends an exec if it is here; it may have ended by itself meanwhile. */
+  cancelExec(id: string): void {
+    this.#execs.get(id)?.end(new AppError('cancelled', 'the caller hung up'));
+  }
+
+  async deleteDisk(ref: DiskRef): Promise<void> {
+    await this.disk(ref).delete();
+    this.#disks.delete(ref.diskId);
+  }
+
+  /** Ends what still runs and gives every disk up. */
+  async close(): Promise<void> {
+    const reason = new AppError('unavailable', 'the host is shutting down');
+    for (const exec of this.#execs.values()) exec.end(reason);
+    await Promise.all([...this.#disks.values()].map((disk) => disk.close()));
+    await Promise.all([...this.#execs.values()].map((exec) => exec.cleared));
+  }
+}

@@ -1,0 +1,101 @@
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
+import { regionPattern } from '../shared/ids.ts';
+
+const MiB = 1024 ** 2;
+const GiB = 1024 ** 3;
+
+/** What one command may use of the host. */
+export interface ExecLimits {
+  readonly memoryBytes: number;
+  readonly processes: number;
+  readonly cpus: number;
+  /** Everything written outside the disk; lives in memory and counts as such. */
+  readonly scratchBytes: number;
+}
+
+export interface AgentConfig {
+  readonly cluster: ClusterConfig;
+  readonly host: string;
+  readonly port: number;
+  readonly adminPort: number;
+  readonly publicUrl: string;
+  /** Journal, mounts and run state of this host. */
+  readonly dataDir: string;
+  /** The region's storage: disk images and their manifests. */
+  readonly storageDir: string;
+  /** Root file system of exec containers. */
+  readonly defaultImageDir: string;
+  /** Links to the mount root that clients of other makes expect (WIRE "Decided on top of it"). */
+  readonly mountAliases: readonly string[];
+  readonly diskSizeBytes: number;
+  /** Commands that run at the same time. */
+  readonly execSlots: number;
+  readonly execLimits: ExecLimits;
+  readonly cgroupParent: string;
+  readonly seccompProfile: string;
+}
+
+const absolutePath = '^/[^\\0]*$';
+
+/** @throws Error naming every setting that is missing or wrong */
+export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
+  const reader = new ConfigReader(environment);
+  const cores = availableParallelism();
+  const config: AgentConfig = {
+    cluster: readClusterConfig(reader, regionPattern),
+    host: reader.string('AGENT_HOST', { fallback: '127.0.0.1' }),
+    port: reader.integer('AGENT_PORT', { min: 1, max: 65_535 }),
+    adminPort: reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 }),
+    publicUrl: reader.string('AGENT_PUBLIC_URL', { pattern: '^https?://' }),
+    dataDir: reader.string('AGENT_DATA_DIR', { pattern: absolutePath }),
+    storageDir: reader.string('STORAGE_DIR', { pattern: absolutePath }),
+    defaultImageDir: reader.string('DEFAULT_IMAGE_DIR', { pattern: absolutePath }),
+    mountAliases: reader.list('MOUNT_ALIASES', '/mnt/archil'),
+    diskSizeBytes: reader.integer('DISK_SIZE_BYTES', {
+      fallback: 256 * GiB,
+      min: 16 * MiB,
+      max: 16 * 1024 * GiB,
+    }),
+    execSlots: reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 }),
+    execLimits: {
+      memoryBytes: reader.integer('EXEC_MEMORY_BYTES', {
+        fallback: GiB,
+        min: 32 * MiB,
+        max: 1024 * GiB,
+      }),
+      processes: reader.integer('EXEC_PROCESSES', { fallback: 512, min: 8, max: 100_000 }),
+      cpus: reader.integer('EXEC_CPUS', { fallback: cores, min: 1, max: 1024 }),
+      scratchBytes: reader.integer('EXEC_SCRATCH_BYTES', {
+        fallback: 512 * MiB,
+        min: MiB,
+        max: 1024 * GiB,
+      }),
+    },
+    cgroupParent: reader.string('AGENT_CGROUP', {
+      fallback: '/berth',
+      pattern: '^/[A-Za-z0-9_-]+$',
+    }),
+    seccompProfile: reader.string('SECCOMP_PROFILE', {
+      fallback: '/usr/share/containers/seccomp.json',
+      pattern: absolutePath,
+    }),
+  };
+  reader.finish();
+  return config;
+}
+
+/** Where the agent keeps what; every mount and every container of this host lies below `dataDir`. */
+export const paths = {
+  hostId: (dataDir: string) => join(dataDir, 'host-id'),
+  lock: (dataDir: string) => join(dataDir, 'agent.lock'),
+  journal: (dataDir: string) => join(dataDir, 'journal.sqlite'),
+  runcRoot: (dataDir: string) => join(dataDir, 'runc'),
+  /** Scratch and bundle of each running container. */
+  containers: (dataDir: string) => join(dataDir, 'containers'),
+  container: (dataDir: string, id: string) => join(dataDir, 'containers', id),
+  /** Disks in use, each mounted under its id. */
+  mounts: (dataDir: string) => join(dataDir, 'mounts'),
+  mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+} as const;

@@ -1,0 +1,130 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir, open, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { DiskRecord } from '../../shared/directory/disks.ts';
+import { errnoOf } from '../../shared/errors.ts';
+import type { RootAttrs } from '../../shared/schemas/disk.ts';
+import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
+import { run } from '../spawn.ts';
+
+const DEFAULT_ROOT_MODE = 0o755;
+
+async function syncPath(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Replaces a file so that after a crash it holds either the old text or the new one. */
+async function writeDurably(directory: string, name: string, text: string): Promise<void> {
+  const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
+  const file = await open(temporary, 'wx', 0o600);
+  try {
+    await file.writeFile(text);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(temporary, join(directory, name));
+  await syncPath(directory);
+}
+
+/**
+ * Makes an empty ext4 file system in a sparse file. `lost+found` is removed, since a disk belongs
+ * to its user from the first byte; e2fsck makes it again should it need it.
+ */
+async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs): Promise<void> {
+  const file = await open(path, 'wx', 0o600);
+  await file.close();
+  await truncate(path, sizeBytes);
+  const owner = `root_owner=${root.uid ?? 0}:${root.gid ?? 0}`;
+  const extended = `lazy_itable_init=1,lazy_journal_init=1,${owner}`;
+  await run('mke2fs', ['-q', '-t', 'ext4', '-F', '-m', '0', '-I', '256', '-E', extended, path]);
+  const mode = (0o040_000 | (root.mode ?? DEFAULT_ROOT_MODE)).toString(8);
+  await run('debugfs', ['-w', '-f', '-', path], {
+    input: `rmdir lost+found\nset_inode_field <2> mode 0${mode}\n`,
+  });
+}
+
+/**
+ * The files of the region's disks: `<storage>/disks/<id>/image.ext4` and `manifest.json` beside it.
+ * The storage may be shared by several hosts; who may mount an image is the lease's matter.
+ */
+export class DiskFiles {
+  readonly #directory: string;
+  readonly #sizeBytes: number;
+
+  constructor(storageDir: string, sizeBytes: number) {
+    this.#directory = join(storageDir, 'disks');
+    this.#sizeBytes = sizeBytes;
+  }
+
+  async prepare(): Promise<void> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+  }
+
+  imagePath(diskId: string): string {
+    return join(this.#directory, diskId, 'image.ext4');
+  }
+
+  async exists(diskId: string): Promise<boolean> {
+    try {
+      await stat(this.imagePath(diskId));
+      return true;
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return false;
+      throw error;
+    }
+  }
+
+  /**
+   * Makes a disk's file system and manifest; durable when it returns. Built aside and renamed, so
+   * that a crash leaves either no disk or a whole one. Does nothing when the disk is there.
+   */
+  async create(record: DiskRecord): Promise<void> {
+    if (await this.exists(record.id)) return;
+    const aside = join(this.#directory, `.${record.id}-${randomBytes(6).toString('hex')}`);
+    await mkdir(aside, { mode: 0o700 });
+    try {
+      const image = join(aside, 'image.ext4');
+      await makeFileSystem(image, this.#sizeBytes, record.rootAttrs ?? {});
+      await syncPath(image);
+      await writeDurably(aside, 'manifest.json', JSON.stringify({ version: 1, disk: record }));
+      await rename(aside, join(this.#directory, record.id));
+      await syncPath(this.#directory);
+    } finally {
+      await rm(aside, { recursive: true, force: true });
+    }
+  }
+
+  async writeManifest(record: DiskRecord): Promise<void> {
+    const text = JSON.stringify({ version: 1, disk: record });
+    await writeDurably(join(this.#directory, record.id), 'manifest.json', text);
+  }
+
+  /** @throws AppError when the manifest is not one of ours */
+  async readManifest(diskId: string): Promise<DiskManifest> {
+    return parseManifest(await readFile(join(this.#directory, diskId, 'manifest.json'), 'utf8'));
+  }
+
+  /** Deletes image and manifest. The rename makes it one step for everybody who looks. */
+  async remove(diskId: string): Promise<void> {
+    const doomed = join(this.#directory, `.deleted-${diskId}-${randomBytes(6).toString('hex')}`);
+    try {
+      await rename(join(this.#directory, diskId), doomed);
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return;
+      throw error;
+    }
+    await syncPath(this.#directory);
+    await rm(doomed, { recursive: true, force: true });
+  }
+
+  async list(): Promise<string[]> {
+    const names = await readdir(this.#directory);
+    return names.filter((name) => name.startsWith('dsk-'));
+  }
+}

@@ -1,0 +1,156 @@
+import { type Job, Worker } from 'bullmq';
+import { queues } from '../shared/directory/keys.ts';
+import type { Directory } from '../shared/directory/directory.ts';
+import { queueConnection } from '../shared/directory/redis.ts';
+import { AppError, toError } from '../shared/errors.ts';
+import { type JobEnvelope, type JobPayload, parseJob } from '../shared/jobs.ts';
+import type { Logger } from '../shared/log.ts';
+import type { Histogram } from '../shared/metrics.ts';
+import type { ActorRegistry } from './actors/registry.ts';
+import type { ControlLinks } from './control-link.ts';
+
+const HOST_JOBS_AT_ONCE = 16;
+const MESSAGE_LENGTH_MAX = 4000;
+
+export interface JobWorkerDeps {
+  readonly hostId: string;
+  readonly redisUrl: string;
+  readonly execSlots: number;
+  readonly directory: Directory;
+  readonly registry: ActorRegistry;
+  readonly links: ControlLinks;
+  readonly log: Logger;
+  readonly durations: Histogram<'kind' | 'outcome'>;
+}
+
+interface Answer {
+  readonly result: object;
+  readonly body: readonly Buffer[];
+}
+
+const NOTHING: Answer = { result: {}, body: [] };
+
+/**
+ * Takes this host's jobs from Redis and turns them into messages to actors; answers go to the
+ * control node that waits, over its link. Redis never delivers a job twice: one attempt, and a job
+ * whose agent died is dropped, not taken again (DESIGN "Delivery").
+ */
+export class JobWorker {
+  readonly #deps: JobWorkerDeps;
+  readonly #workers: Worker[];
+
+  constructor(deps: JobWorkerDeps) {
+    this.#deps = deps;
+    this.#workers = [
+      this.#work(queues.exec(deps.hostId), deps.execSlots),
+      this.#work(queues.host(deps.hostId), HOST_JOBS_AT_ONCE),
+    ];
+  }
+
+  /** Stops taking jobs and waits for those at work. */
+  async close(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.close()));
+  }
+
+  #work(queue: string, concurrency: number): Worker {
+    const { hostId, redisUrl, log } = this.#deps;
+    const worker = new Worker(queue, (job) => this.#process(job), {
+      connection: queueConnection(redisUrl, { blocking: true }),
+      prefix: queues.prefix(hostId),
+      concurrency,
+      maxStalledCount: 0,
+      removeOnComplete: { count: 0 },
+      removeOnFail: { count: 0 },
+    });
+    worker.on('error', (error) => log.warn({ queue, err: error.message }, 'worker:error'));
+    return worker;
+  }
+
+  async #process(queued: Job): Promise<void> {
+    const { links, log, durations } = this.#deps;
+    const job = parseJob(queued.data); // A queue entry that is not ours fails here and is gone.
+    const begunAt = performance.now();
+    links.send(job.replyTo, { type: 'accepted', jobId: job.id });
+    let outcome = 'ok';
+    try {
+      const { result, body } = await this.#run(job);
+      const lengths = body.map((part) => part.length);
+      links.send(job.replyTo, { type: 'result', jobId: job.id, result, body: lengths }, body);
+    } catch (error) {
+      const failure = toAppError(error);
+      outcome = failure.code;
+      const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
+      links.send(job.replyTo, { type: 'error', jobId: job.id, code: failure.code, message });
+      if (failure.code === 'internal_server_error') {
+        log.error({ jobId: job.id, requestId: job.requestId, err: toError(error) }, 'job:failed');
+      }
+    }
+    const durationMs = performance.now() - begunAt;
+    durations.observe({ kind: job.kind, outcome }, durationMs / 1000);
+    log.info(
+      {
+        jobId: job.id,
+        requestId: job.requestId,
+        kind: job.kind,
+        ...diskOf(job),
+        outcome,
+        durationMs: Math.round(durationMs),
+      },
+      'job:ended',
+    );
+  }
+
+  async #run(job: JobEnvelope): Promise<Answer> {
+    const { registry } = this.#deps;
+    if (job.deadlineAt <= Date.now()) {
+      throw new AppError('timeout', 'the request waited past its deadline and was not begun');
+    }
+    switch (job.kind) {
+      case 'exec.run': {
+        return this.#runExec(job as JobEnvelope<'exec.run'>);
+      }
+      case 'disk.create': {
+        await registry.disk(job.payload).create();
+        return NOTHING;
+      }
+      case 'disk.record': {
+        await registry.disk(job.payload).record();
+        return NOTHING;
+      }
+      case 'disk.delete': {
+        await registry.deleteDisk(job.payload);
+        return NOTHING;
+      }
+    }
+  }
+
+  async #runExec(job: JobEnvelope<'exec.run'>): Promise<Answer> {
+    const { registry, directory, log } = this.#deps;
+    const { id, requestId, deadlineAt } = job;
+    const begunAt = performance.now();
+    const report = await registry.runExec({ id, requestId, deadlineAt, ...job.payload });
+    const { outcome, stdout, stderr, usedBytes } = report;
+    if (usedBytes !== undefined) {
+      const use = {
+        at: new Date().toISOString(),
+        usedBytes,
+        durationMs: performance.now() - begunAt,
+      };
+      const disk = { accountId: job.payload.accountId, id: job.payload.diskId };
+      // Figures only: the answer does not wait for them.
+      directory.disks.recordUse(disk, use).catch((error: unknown) => {
+        log.warn({ diskId: disk.id, err: toError(error) }, 'disk:useNotRecorded');
+      });
+    }
+    return { result: outcome, body: [stdout, stderr] };
+  }
+}
+
+const diskOf = (job: { payload: JobPayload<'disk.record'> }): { diskId: string } => ({
+  diskId: job.payload.diskId,
+});
+
+function toAppError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  return new AppError('internal_server_error', 'the host could not do this', { cause: error });
+}

@@ -1,0 +1,125 @@
+import { readdir, readFile } from 'node:fs/promises';
+import sqlite3 from 'sqlite3';
+import { AppError, errnoOf } from '../../shared/errors.ts';
+
+/** An exec that was begun on this host and not yet cleared away. */
+export interface ExecIntent {
+  readonly id: string;
+  readonly accountId: string;
+  readonly diskId: string;
+  readonly requestId: string;
+  readonly begunAt: string;
+}
+
+type Row = Record<string, string | number | null>;
+
+function open(path: string): Promise<sqlite3.Database> {
+  return new Promise((resolve, reject) => {
+    const database = new sqlite3.Database(path, (error) =>
+      error === null ? resolve(database) : reject(error),
+    );
+  });
+}
+
+const run = (database: sqlite3.Database, sql: string, values: unknown[] = []): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.run(sql, values, (error: Error | null) =>
+      error === null ? resolve() : reject(error),
+    );
+  });
+
+const exec = (database: sqlite3.Database, sql: string): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.exec(sql, (error) => (error === null ? resolve() : reject(error)));
+  });
+
+const all = (database: sqlite3.Database, sql: string): Promise<Row[]> =>
+  new Promise((resolve, reject) => {
+    database.all(sql, (error: Error | null, rows: Row[]) =>
+      error === null ? resolve(rows) : reject(error),
+    );
+  });
+
+const close = (database: sqlite3.Database): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.close((error) => (error === null ? resolve() : reject(error)));
+  });
+
+/** Applies the numbered .sql files that this journal has not seen; `user_version` counts them. */
+async function migrate(database: sqlite3.Database): Promise<void> {
+  const directory = new URL('.', import.meta.url);
+  const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
+  const [row] = await all(database, 'PRAGMA user_version');
+  const applied = Number(row?.['user_version'] ?? 0);
+  if (applied > files.length) throw new Error('the journal was written by a newer agent');
+  for (const [index, name] of files.entries()) {
+    if (index < applied) continue;
+    const sql = await readFile(new URL(name, directory), 'utf8');
+    await exec(database, `BEGIN; ${sql}; PRAGMA user_version = ${index + 1}; COMMIT`);
+  }
+}
+
+/**
+ * The host's journal: the truth about what this agent has put on the host. Every write is on disk
+ * when its promise resolves (WAL, fsync on each commit).
+ */
+export class Journal {
+  readonly #database: sqlite3.Database;
+
+  private constructor(database: sqlite3.Database) {
+    this.#database = database;
+  }
+
+  static async open(path: string): Promise<Journal> {
+    const database = await open(path);
+    await exec(database, 'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
+    await migrate(database);
+    return new Journal(database);
+  }
+
+  /** @throws AppError `outcome_unknown` when this exec was begun before: it never runs twice */
+  async beginExec(intent: ExecIntent): Promise<void> {
+    const { id, accountId, diskId, requestId, begunAt } = intent;
+    try {
+      await run(
+        this.#database,
+        'INSERT INTO execs (id, account_id, disk_id, request_id, begun_at) VALUES (?, ?, ?, ?, ?)',
+        [id, accountId, diskId, requestId, begunAt],
+      );
+    } catch (error) {
+      if (errnoOf(error) !== 'SQLITE_CONSTRAINT') throw error;
+      throw new AppError('outcome_unknown', 'the command was begun before', { cause: error });
+    }
+  }
+
+  async endExec(id: string): Promise<void> {
+    await run(this.#database, 'DELETE FROM execs WHERE id = ?', [id]);
+  }
+
+  async execs(): Promise<ExecIntent[]> {
+    const rows = await all(this.#database, 'SELECT * FROM execs ORDER BY begun_at');
+    return rows.map((row) => ({
+      id: String(row['id']),
+      accountId: String(row['account_id']),
+      diskId: String(row['disk_id']),
+      requestId: String(row['request_id']),
+      begunAt: String(row['begun_at']),
+    }));
+  }
+
+  async close(): Promise<void> {
+    await close(this.#database);
+  }
+}
+
+/** Keeps a second agent away from this data directory; the kernel frees it with the process. */
+export async function holdLock(path: string): Promise<() => Promise<void>> {
+  const database = await open(path);
+  try {
+    await exec(database, 'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
+  } catch (error) {
+    await close(database);
+    throw new Error('another agent runs on this data directory', { cause: error });
+  }
+  return () => close(database);
+}

@@ -1,0 +1,143 @@
+/*
+ * The system calls that Node lacks, as a Node-API module (nodejs.org/api/n-api.html).
+ *
+ *   mount(source, target, type, flags, data) -> Promise<void>      mount(2)
+ *   unmount(target, flags)                   -> Promise<void>      umount2(2)
+ *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
+ *
+ * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an
+ * Error whose `code` is the errno name, as Node's own file functions do.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <node_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 8192 };
+
+struct work {
+  napi_async_work handle;
+  napi_deferred deferred;
+  int is_unmount;
+  uint32_t flags;
+  int error;
+  char source[TEXT_MAX];
+  char target[TEXT_MAX];
+  char type[TEXT_MAX];
+  char data[TEXT_MAX];
+};
+
+static napi_value make_error(napi_env env, int error, const char *call) {
+  char message[256];
+  napi_value code, text, result;
+  snprintf(message, sizeof message, "%s: %s", call, strerror(error));
+  napi_create_string_utf8(env, strerrorname_np(error), NAPI_AUTO_LENGTH, &code);
+  napi_create_string_utf8(env, message, NAPI_AUTO_LENGTH, &text);
+  napi_create_error(env, code, text, &result);
+  return result;
+}
+
+static void execute(napi_env env, void *data) {
+  struct work *work = data;
+  (void)env;
+  int result = work->is_unmount
+                   ? umount2(work->target, (int)work->flags)
+                   : mount(work->source, work->target, work->type, work->flags, work->data);
+  work->error = result == 0 ? 0 : errno;
+}
+
+static void complete(napi_env env, napi_status status, void *data) {
+  struct work *work = data;
+  napi_value value;
+  if (status == napi_ok && work->error == 0) {
+    napi_get_undefined(env, &value);
+    napi_resolve_deferred(env, work->deferred, value);
+  } else {
+    int error = work->error == 0 ? ECANCELED : work->error;
+    napi_reject_deferred(env, work->deferred,
+                         make_error(env, error, work->is_unmount ? "umount" : "mount"));
+  }
+  napi_delete_async_work(env, work->handle);
+  free(work);
+}
+
+/* Copies a text argument whole or fails: a cut path would name another file. */
+static int read_text(napi_env env, napi_value value, char *into) {
+  size_t length;
+  if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok) return -1;
+  if (length >= TEXT_MAX) return -1;
+  if (napi_get_value_string_utf8(env, value, into, TEXT_MAX, &length) != napi_ok) return -1;
+  return strlen(into) == length ? 0 : -1;
+}
+
+static napi_value start(napi_env env, struct work *work) {
+  napi_value promise, name;
+  napi_create_promise(env, &work->deferred, &promise);
+  napi_create_string_utf8(env, "berth:mount", NAPI_AUTO_LENGTH, &name);
+  napi_create_async_work(env, NULL, name, execute, complete, work, &work->handle);
+  napi_queue_async_work(env, work->handle);
+  return promise;
+}
+
+static napi_value refuse(napi_env env, struct work *work) {
+  free(work);
+  napi_throw_type_error(env, "EINVAL", "expected texts and flags");
+  return NULL;
+}
+
+static napi_value js_mount(napi_env env, napi_callback_info info) {
+  napi_value args[5];
+  size_t count = 5;
+  struct work *work = calloc(1, sizeof *work);
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (work == NULL || count != 5 || read_text(env, args[0], work->source) != 0 ||
+      read_text(env, args[1], work->target) != 0 || read_text(env, args[2], work->type) != 0 ||
+      napi_get_value_uint32(env, args[3], &work->flags) != napi_ok ||
+      read_text(env, args[4], work->data) != 0)
+    return refuse(env, work);
+  return start(env, work);
+}
+
+static napi_value js_unmount(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  size_t count = 2;
+  struct work *work = calloc(1, sizeof *work);
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (work == NULL || count != 2 || read_text(env, args[0], work->target) != 0 ||
+      napi_get_value_uint32(env, args[1], &work->flags) != napi_ok)
+    return refuse(env, work);
+  work->is_unmount = 1;
+  return start(env, work);
+}
+
+static napi_value js_pipe(napi_env env, napi_callback_info info) {
+  int ends[2];
+  napi_value result;
+  (void)info;
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    napi_throw(env, make_error(env, errno, "pipe2"));
+    return NULL;
+  }
+  napi_create_array_with_length(env, 2, &result);
+  for (uint32_t i = 0; i < 2; i++) {
+    napi_value end;
+    napi_create_int32(env, ends[i], &end);
+    napi_set_element(env, result, i, end);
+  }
+  return result;
+}
+
+NAPI_MODULE_INIT() {
+  const napi_property_descriptor functions[] = {
+      {"mount", NULL, js_mount, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
+  };
+  napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+  return exports;
+}

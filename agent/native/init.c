@@ -1,0 +1,155 @@
+/*
+ * PID 1 of an exec container: receives one command, runs it, and ends with everything that the
+ * command left behind.
+ *
+ * Descriptor 3 is a stream socket to the agent:
+ *   agent -> init   u32 length, then the command (little-endian; at most COMMAND_MAX bytes)
+ *   init  -> agent  STARTED <pid>, later EXITED <status>: two little-endian u32 each
+ *   agent closes    at any time: everything is killed and init ends. A dead agent closes too.
+ *
+ * After EXITED the whole process tree is dead. Init then waits for the agent to close, so that the
+ * agent can read the control group's counters while it still exists.
+ *
+ * Usage: init <working directory>
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+  AGENT_FD = 3,
+  COMMAND_FD = 9,
+  COMMAND_MAX = 1 << 20,
+  ARGUMENT_MAX = 120 * 1024, /* Linux refuses a single argument of 128 KiB (execve(2)). */
+  STARTED = 1,
+  EXITED = 2,
+  EXIT_CANNOT_RUN = 126,
+  EXIT_KILLED = 137,
+};
+
+static void kill_everything(void) {
+  /* Every process of this PID namespace but init itself; orphans become our children. */
+  kill(-1, SIGKILL);
+  while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+    ;
+}
+
+static _Noreturn void end(int status) {
+  kill_everything();
+  _exit(status);
+}
+
+static int read_exactly(void *into, size_t length) {
+  for (size_t done = 0; done < length;) {
+    ssize_t count = read(AGENT_FD, (char *)into + done, length - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return -1;
+    done += (size_t)count;
+  }
+  return 0;
+}
+
+static void report(uint32_t kind, uint32_t value) {
+  const uint32_t message[2] = {kind, value};
+  if (write(AGENT_FD, message, sizeof message) != sizeof message) end(EXIT_KILLED);
+}
+
+/*
+ * A command too long for an argument is put into a memory file that bash reads whole before it
+ * runs the first line, which closes the file.
+ */
+static char *through_file(const char *command, size_t length) {
+  static char source[] = ". /proc/self/fd/9";
+  static const char prefix[] = "exec 9<&-; ";
+  int fd = memfd_create("command", 0);
+  if (fd < 0 || write(fd, prefix, sizeof prefix - 1) < 0) return NULL;
+  for (size_t done = 0; done < length;) {
+    ssize_t count = write(fd, command + done, length - done);
+    if (count <= 0) return NULL;
+    done += (size_t)count;
+  }
+  if (fd != COMMAND_FD && (dup2(fd, COMMAND_FD) < 0 || close(fd) != 0)) return NULL;
+  return source;
+}
+
+static _Noreturn void run_command(char *command, size_t length, const sigset_t *mask) {
+  sigprocmask(SIG_SETMASK, mask, NULL);
+  close(AGENT_FD);
+  setsid();
+  char *text = length > ARGUMENT_MAX ? through_file(command, length) : command;
+  if (text != NULL) execlp("bash", "bash", "-c", text, (char *)NULL);
+  fprintf(stderr, "berth: cannot run bash: %s\n", strerror(errno));
+  _exit(EXIT_CANNOT_RUN);
+}
+
+static int exit_status(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Reaps what has ended; returns the command's status once it is among them, else -1. */
+static int reap(pid_t command) {
+  int status, result = -1;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    if (pid == command) result = exit_status(status);
+  return result;
+}
+
+static int wait_for(pid_t command, int signal_fd) {
+  struct pollfd events[2] = {{.fd = AGENT_FD, .events = POLLIN}, {.fd = signal_fd, .events = POLLIN}};
+  for (;;) {
+    if (poll(events, 2, -1) < 0 && errno != EINTR) end(EXIT_KILLED);
+    if (events[0].revents != 0) end(EXIT_KILLED);
+    if (events[1].revents != 0) {
+      struct signalfd_siginfo info;
+      if (read(signal_fd, &info, sizeof info) < 0 && errno != EAGAIN) end(EXIT_KILLED);
+      int status = reap(command);
+      if (status >= 0) return status;
+    }
+  }
+}
+
+int main(int argc, char **argv) {
+  static char command[COMMAND_MAX + 1];
+  uint32_t length;
+  sigset_t children, before;
+
+  /* Nothing in the container may trace init or take its socket. */
+  prctl(PR_SET_DUMPABLE, 0);
+  fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
+  if (read_exactly(&length, sizeof length) != 0 || length > COMMAND_MAX) return EXIT_KILLED;
+  if (read_exactly(command, length) != 0) return EXIT_KILLED;
+  if (argc != 2 || chdir(argv[1]) != 0) {
+    fprintf(stderr, "berth: cannot enter the working directory: %s\n", strerror(errno));
+    return EXIT_CANNOT_RUN;
+  }
+
+  sigemptyset(&children);
+  sigaddset(&children, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &children, &before);
+  int signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+  pid_t pid = signal_fd < 0 ? -1 : fork();
+  if (pid < 0) return EXIT_CANNOT_RUN;
+  if (pid == 0) run_command(command, length, &before);
+  report(STARTED, (uint32_t)pid);
+
+  int status = wait_for(pid, signal_fd);
+  kill_everything();
+  if (chdir("/") != 0) return EXIT_KILLED;
+  report(EXITED, (uint32_t)status);
+  char closed;
+  while (read(AGENT_FD, &closed, 1) < 0 && errno == EINTR)
+    ;
+  return status;
+}

@@ -1,0 +1,19 @@
+import { createRequire } from 'node:module';
+
+interface NativeModule {
+  mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
+  unmount(target: string, flags: number): Promise<void>;
+  pipe(): [readFd: number, writeFd: number];
+}
+
+const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
+
+/** System calls that Node lacks; see addon.c. */
+export const native = loaded as NativeModule;
+
+/** PID 1 of an exec container; see init.c. */
+export const initPath = new URL('build/init', import.meta.url).pathname;
+
+/** Flags of mount(2) and umount2(2), from linux/mount.h. */
+export const MountFlag = { nosuid: 2, nodev: 4, noexec: 8 } as const;
+export const UnmountFlag = { detach: 2 } as const;

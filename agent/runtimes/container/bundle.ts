@@ -1,0 +1,137 @@
+import type { ExecLimits } from '../../config.ts';
+import type { SeccompProfile } from './seccomp.ts';
+
+/** The mount root that every API of this service names (SPEC "Serverless execution"). */
+export const MOUNT_ROOT = '/mnt/service';
+const INIT = '/.berth-init';
+
+/**
+ * What root keeps inside: enough to install files and change their owners, nothing that reaches
+ * the host's devices, network, or other processes.
+ */
+export const CAPABILITIES = [
+  'CAP_CHOWN',
+  'CAP_DAC_OVERRIDE',
+  'CAP_FOWNER',
+  'CAP_FSETID',
+  'CAP_KILL',
+  'CAP_NET_BIND_SERVICE',
+  'CAP_SETGID',
+  'CAP_SETPCAP',
+  'CAP_SETUID',
+  'CAP_SYS_CHROOT',
+];
+
+const ENVIRONMENT = [
+  'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  'HOME=/root',
+  'USER=root',
+  'LANG=C.UTF-8',
+];
+
+const MASKED_PATHS = [
+  ...['/proc/acpi', '/proc/asound', '/proc/kcore', '/proc/keys', '/proc/latency_stats'],
+  ...['/proc/timer_list', '/proc/timer_stats', '/proc/sched_debug', '/proc/scsi'],
+  ...['/proc/sysrq-trigger', '/sys/firmware', '/sys/devices/virtual/powercap'],
+];
+const READONLY_PATHS = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys'];
+
+const CPU_PERIOD_US = 100_000;
+
+export interface BundleSpec {
+  readonly rootPath: string;
+  readonly initPath: string;
+  /** Host directory of the disk, mounted at {@link MOUNT_ROOT}. */
+  readonly diskPath: string;
+  readonly cgroupPath: string;
+  /** Controllers that the host offers; limits without one are left out. */
+  readonly controllers: ReadonlySet<string>;
+  readonly limits: ExecLimits;
+  readonly seccomp: SeccompProfile;
+}
+
+const mounts = (spec: BundleSpec) => [
+  { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
+  {
+    destination: '/dev',
+    type: 'tmpfs',
+    source: 'tmpfs',
+    options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'],
+  },
+  {
+    destination: '/dev/pts',
+    type: 'devpts',
+    source: 'devpts',
+    options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+  },
+  {
+    destination: '/dev/shm',
+    type: 'tmpfs',
+    source: 'shm',
+    options: ['nosuid', 'noexec', 'nodev', 'mode=1777', `size=${spec.limits.scratchBytes}`],
+  },
+  {
+    destination: '/sys',
+    type: 'sysfs',
+    source: 'sysfs',
+    options: ['nosuid', 'noexec', 'nodev', 'ro'],
+  },
+  {
+    destination: INIT,
+    type: 'bind',
+    source: spec.initPath,
+    options: ['bind', 'ro', 'nosuid', 'nodev'],
+  },
+  {
+    destination: MOUNT_ROOT,
+    type: 'bind',
+    source: spec.diskPath,
+    options: ['bind', 'rprivate', 'nosuid', 'nodev'],
+  },
+];
+
+function resources({ controllers, limits }: BundleSpec): Record<string, unknown> {
+  return {
+    devices: [{ allow: false, access: 'rwm' }],
+    ...(controllers.has('memory')
+      ? // Swap counts too: limit and memory+swap are the same.
+        { memory: { limit: limits.memoryBytes, swap: limits.memoryBytes } }
+      : {}),
+    ...(controllers.has('pids') ? { pids: { limit: limits.processes } } : {}),
+    ...(controllers.has('cpu')
+      ? { cpu: { quota: limits.cpus * CPU_PERIOD_US, period: CPU_PERIOD_US } }
+      : {}),
+  };
+}
+
+/**
+ * The config.json of one exec container (OCI runtime specification 1.0). Pure: the benchmark runs
+ * bare runc with exactly this.
+ */
+export function execBundle(spec: BundleSpec): Record<string, unknown> {
+  const sets = ['bounding', 'effective', 'permitted'];
+  return {
+    ociVersion: '1.0.2',
+    hostname: 'exec',
+    root: { path: spec.rootPath },
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0, umask: 0o022 },
+      args: [INIT, MOUNT_ROOT],
+      env: ENVIRONMENT,
+      cwd: '/',
+      capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
+      noNewPrivileges: true,
+    },
+    mounts: mounts(spec),
+    linux: {
+      namespaces: ['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
+      rootfsPropagation: 'private',
+      cgroupsPath: spec.cgroupPath,
+      resources: resources(spec),
+      seccomp: spec.seccomp,
+      maskedPaths: MASKED_PATHS,
+      readonlyPaths: READONLY_PATHS,
+    },
+  };
+}

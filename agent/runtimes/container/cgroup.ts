@@ -1,0 +1,60 @@
+import { readdir, readFile, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf } from '../../../shared/errors.ts';
+
+const ROOT = '/sys/fs/cgroup';
+
+/** How this host's control groups are laid out (cgroups(7)). */
+export interface CgroupHost {
+  readonly version: 1 | 2;
+  readonly controllers: ReadonlySet<string>;
+}
+
+async function readOptional(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/** On a hybrid host (v1 controllers, v2 for systemd's own use) the v1 ones count. */
+export async function detectCgroups(): Promise<CgroupHost> {
+  const unified = await readOptional(`${ROOT}/cgroup.controllers`);
+  if (unified !== undefined) {
+    return { version: 2, controllers: new Set(unified.trim().split(' ')) };
+  }
+  const names = await readdir(ROOT);
+  return { version: 1, controllers: new Set(names.flatMap((name) => name.split(','))) };
+}
+
+/** Processes that the kernel killed in this group for want of memory. */
+export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<number> {
+  const path =
+    host.version === 2
+      ? join(ROOT, cgroupPath, 'memory.events')
+      : join(ROOT, 'memory', cgroupPath, 'memory.oom_control');
+  const text = (await readOptional(path)) ?? '';
+  return Number(/^oom_kill (\d+)$/mu.exec(text)?.[1] ?? 0);
+}
+
+/** Removes the empty groups below and including `cgroupPath`, in every hierarchy. */
+export async function removeCgroups(host: CgroupHost, cgroupPath: string): Promise<void> {
+  const roots = host.version === 2 ? [ROOT] : (await readdir(ROOT)).map((name) => join(ROOT, name));
+  for (const root of roots) await removeTree(join(root, cgroupPath));
+}
+
+async function removeTree(path: string): Promise<void> {
+  try {
+    const entries = await readdir(path, { withFileTypes: true });
+    for (const entry of entries) {
+      if (entry.isDirectory()) await removeTree(join(path, entry.name));
+    }
+    await rmdir(path);
+  } catch (error) {
+    const code = errnoOf(error);
+    // A group in use stays; what uses it is not ours to end here.
+    if (code !== 'ENOENT' && code !== 'ENOTDIR' && code !== 'EBUSY') throw error;
+  }
+}

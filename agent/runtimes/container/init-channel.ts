@@ -1,0 +1,50 @@
+import { EventEmitter } from 'node:events';
+import type { Duplex } from 'node:stream';
+
+interface InitEvents {
+  started: [];
+  exited: [status: number];
+  closed: [];
+}
+
+const MESSAGE_BYTES = 8;
+const STARTED = 1;
+const EXITED = 2;
+
+/** The agent's end of the socket to a container's init; the protocol is described in init.c. */
+export class InitChannel extends EventEmitter<InitEvents> {
+  readonly #socket: Duplex;
+  #received = Buffer.alloc(0);
+
+  constructor(socket: Duplex) {
+    super();
+    this.#socket = socket;
+    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('close', () => this.emit('closed'));
+    socket.on('error', () => socket.destroy()); // Init is gone; `close` follows.
+  }
+
+  run(command: string): void {
+    const text = Buffer.from(command);
+    const length = Buffer.alloc(4);
+    length.writeUInt32LE(text.length);
+    this.#socket.write(Buffer.concat([length, text]));
+  }
+
+  /** Init kills everything that still runs and ends. */
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #receive(chunk: Buffer): void {
+    this.#received = Buffer.concat([this.#received, chunk]);
+    while (this.#received.length >= MESSAGE_BYTES) {
+      const kind = this.#received.readUInt32LE(0);
+      const value = this.#received.readUInt32LE(4);
+      this.#received = this.#received.subarray(MESSAGE_BYTES);
+      if (kind === STARTED) this.emit('started');
+      else if (kind === EXITED && value <= 255) this.emit('exited', value);
+      else this.close();
+    }
+  }
+}

@@ -1,0 +1,248 @@
+import type { IncomingMessage, Server } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { WebSocket, WebSocketServer } from 'ws';
+import { AppError, toError } from '../shared/errors.ts';
+import { LIMITS } from '../shared/limits.ts';
+import type { Logger } from '../shared/log.ts';
+import { verifyToken } from '../shared/secrets.ts';
+import {
+  type AgentFrame,
+  type ControlFrame,
+  decodeAgentFrame,
+  encodeFrame,
+  type HostLoad,
+} from '../shared/stream-protocol.ts';
+
+/** A host whose agent is linked to this node. */
+export interface Host {
+  readonly hostId: string;
+  readonly publicUrl: string;
+  readonly load: HostLoad;
+  /** Jobs sent from here and not answered yet; fresher than the host's own word. */
+  readonly jobsPending: number;
+}
+
+export interface JobAnswer {
+  readonly result: object;
+  readonly body: readonly Buffer[];
+}
+
+/** The outcome of waiting for a job: `lost` when the agent's link broke first. */
+export type Settlement =
+  | { readonly kind: 'answer'; readonly answer: JobAnswer }
+  | { readonly kind: 'error'; readonly error: AppError }
+  | { readonly kind: 'lost'; readonly accepted: boolean };
+
+interface Waiter {
+  readonly hostId: string;
+  readonly settle: (settlement: Settlement) => void;
+  accepted: boolean;
+}
+
+interface AgentLink {
+  readonly socket: WebSocket;
+  readonly publicUrl: string;
+  load: HostLoad;
+  heardAt: number;
+}
+
+export interface AgentHubOptions {
+  readonly nodeId: string;
+  readonly clusterId: string;
+  readonly clusterSecret: string;
+  readonly region: string;
+  readonly log: Logger;
+}
+
+export const LINK_PATH = '/agent-link';
+
+/** This node's end of the agents' WebSockets: who is there, and who waits for which answer. */
+export class AgentHub {
+  readonly #options: AgentHubOptions;
+  readonly #links = new Map<string, AgentLink>();
+  readonly #waiters = new Map<string, Waiter>();
+  readonly #server = new WebSocketServer({
+    noServer: true,
+    perMessageDeflate: false,
+    maxPayload: LIMITS.linkFrameBytesMax,
+  });
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(options: AgentHubOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
+  }
+
+  /** Accepts agents on the internal server. */
+  serve(server: Server): void {
+    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      const hostId = this.#authenticate(request);
+      if (hostId === undefined) {
+        socket.end('HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n');
+        return;
+      }
+      this.#server.handleUpgrade(request, socket, head, (webSocket) => {
+        this.#welcome(hostId, webSocket);
+      });
+    });
+  }
+
+  get hosts(): Host[] {
+    const pending = new Map<string, number>();
+    for (const { hostId } of this.#waiters.values()) {
+      pending.set(hostId, (pending.get(hostId) ?? 0) + 1);
+    }
+    return [...this.#links].map(([hostId, { publicUrl, load }]) => ({
+      hostId,
+      publicUrl,
+      load,
+      jobsPending: pending.get(hostId) ?? 0,
+    }));
+  }
+
+  /** Waits for a job's answer; call it before the job is queued. */
+  async waitFor(jobId: string, hostId: string): Promise<Settlement> {
+    return new Promise((resolve) => {
+      const settle = (settlement: Settlement): void => {
+        this.#waiters.delete(jobId);
+        resolve(settlement);
+      };
+      this.#waiters.set(jobId, { hostId, settle, accepted: false });
+    });
+  }
+
+  /** Stops waiting for a job: its caller is told what `error` says. */
+  giveUp(jobId: string, error: AppError): void {
+    this.#waiters.get(jobId)?.settle({ kind: 'error', error });
+  }
+
+  wasAccepted(jobId: string): boolean {
+    return this.#waiters.get(jobId)?.accepted ?? true;
+  }
+
+  /** Tells the host that nobody waits for the job any more. */
+  cancel(jobId: string, hostId: string): void {
+    this.#send(hostId, { type: 'cancel', jobId });
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    for (const { socket } of this.#links.values()) socket.close(1001, 'control node stops');
+    this.#server.close();
+  }
+
+  #authenticate(request: IncomingMessage): string | undefined {
+    const { clusterId, clusterSecret, nodeId } = this.#options;
+    if (request.url !== LINK_PATH) return undefined;
+    const token = (request.headers.authorization ?? '').replace(/^Bearer /u, '');
+    const claims = verifyToken(clusterSecret, 'agent-link', token);
+    if (typeof claims === 'string' || claims['clusterId'] !== clusterId) return undefined;
+    return claims['nodeId'] === nodeId ? String(claims['hostId']) : undefined;
+  }
+
+  #welcome(hostId: string, socket: WebSocket): void {
+    const deadline = setTimeout(() => socket.close(1008, 'no registration'), 5_000);
+    socket.once('message', (data: Buffer) => {
+      clearTimeout(deadline);
+      this.#handle(socket, () => this.#register(hostId, socket, data));
+    });
+    socket.on('error', (error) => this.#options.log.warn({ hostId, err: error }, 'link:failed'));
+    socket.on('close', () => clearTimeout(deadline));
+  }
+
+  #register(hostId: string, socket: WebSocket, data: Buffer): void {
+    const { clusterId, region, nodeId, log } = this.#options;
+    const { frame } = decodeAgentFrame(data);
+    if (frame.type !== 'register' || frame.hostId !== hostId) throw new Error('not a registration');
+    if (frame.clusterId !== clusterId || frame.region !== region) {
+      throw new Error(`host of cluster ${frame.clusterId}, region ${frame.region}`);
+    }
+    // An agent that was restarted may be faster than the news of its former socket's end.
+    this.#links.get(hostId)?.socket.terminate();
+    this.#lose(hostId);
+    const link: AgentLink = {
+      socket,
+      publicUrl: frame.publicUrl,
+      load: frame.load,
+      heardAt: Date.now(),
+    };
+    this.#links.set(hostId, link);
+    socket.on('message', (message: Buffer) => {
+      link.heardAt = Date.now();
+      this.#handle(socket, () => this.#receive(hostId, link, message));
+    });
+    socket.on('close', () => {
+      if (this.#links.get(hostId) !== link) return;
+      log.warn({ hostId }, 'link:closed');
+      this.#links.delete(hostId);
+      this.#lose(hostId);
+    });
+    socket.send(encodeFrame({ type: 'registered', nodeId }));
+    log.info({ hostId, publicUrl: frame.publicUrl }, 'link:registered');
+  }
+
+  #handle(socket: WebSocket, action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.#options.log.error({ err: toError(error) }, 'link:badFrame');
+      socket.close(1008, toError(error).message.slice(0, 120));
+    }
+  }
+
+  #receive(hostId: string, link: AgentLink, message: Buffer): void {
+    const { frame, body } = decodeAgentFrame(message);
+    if (frame.type === 'heartbeat') {
+      link.load = frame.load;
+      return;
+    }
+    if (frame.type === 'register') throw new Error('registered twice');
+    // Late news of a job that nobody waits for is no fault; news from another host is.
+    const waiter = this.#waiters.get(frame.jobId);
+    if (waiter === undefined) return;
+    if (waiter.hostId !== hostId) throw new Error('answer to a job of another host');
+    settleWith(waiter, frame, body);
+  }
+
+  /** Everything that this host owes an answer for is settled as lost. */
+  #lose(hostId: string): void {
+    for (const waiter of this.#waiters.values()) {
+      if (waiter.hostId === hostId) waiter.settle({ kind: 'lost', accepted: waiter.accepted });
+    }
+  }
+
+  #beat(): void {
+    for (const [hostId, { socket, heardAt }] of this.#links) {
+      if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) {
+        this.#options.log.warn({ hostId }, 'link:silent');
+        socket.terminate();
+      } else {
+        socket.ping();
+      }
+    }
+  }
+
+  #send(hostId: string, frame: ControlFrame): void {
+    const link = this.#links.get(hostId);
+    if (link?.socket.readyState === WebSocket.OPEN) link.socket.send(encodeFrame(frame));
+  }
+}
+
+type JobFrame = Extract<AgentFrame, { jobId: string }>;
+
+function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): void {
+  switch (frame.type) {
+    case 'accepted': {
+      waiter.accepted = true;
+      break;
+    }
+    case 'result': {
+      waiter.settle({ kind: 'answer', answer: { result: frame.result, body } });
+      break;
+    }
+    case 'error': {
+      waiter.settle({ kind: 'error', error: new AppError(frame.code, frame.message) });
+      break;
+    }
+  }
+}

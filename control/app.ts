@@ -1,0 +1,65 @@
+import Router from '@koa/router';
+import Koa from 'koa';
+import { AppError } from '../shared/errors.ts';
+import type { Logger } from '../shared/log.ts';
+import type { Histogram } from '../shared/metrics.ts';
+import type { ReadinessCheck } from '../shared/ops-server.ts';
+import type { Deps } from './deps.ts';
+import { Authenticator } from './middleware/authenticate.ts';
+import { endpoint } from './middleware/endpoint.ts';
+import { renderErrors } from './middleware/errors.ts';
+import { requestLog } from './middleware/request-log.ts';
+import type { RequestState } from './middleware/request-state.ts';
+import { openApiDocument } from './openapi.ts';
+import { routes } from './routes.ts';
+
+export interface AppOptions {
+  readonly deps: Deps;
+  readonly log: Logger;
+  readonly durations: Histogram<'method' | 'route' | 'status'>;
+  readonly ready: ReadinessCheck;
+}
+
+/** `/disks/{id}` as the router writes it: `/disks/:id`. */
+const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1');
+
+/** The public API: middleware in the order in which a request meets it. */
+export function createApp({ deps, log, durations, ready }: AppOptions): Koa<RequestState> {
+  const app = new Koa<RequestState>();
+  const router = new Router<RequestState>();
+  const authenticator = new Authenticator(deps.directory.apiKeys);
+  for (const route of routes) {
+    router[route.method](routerPath(route.path), endpoint(deps, authenticator, route));
+  }
+  const document = JSON.stringify(openApiDocument(routes, deps.config.publicBaseUrl));
+  router.get('/openapi.json', (ctx) => {
+    ctx.type = 'application/json';
+    ctx.body = document;
+  });
+  router.get('/healthz', (ctx) => {
+    ctx.body = 'ok\n';
+  });
+  router.get('/readyz', async (ctx) => {
+    const problem = await ready();
+    ctx.status = problem === undefined ? 200 : 503;
+    ctx.body = `${problem ?? 'ready'}\n`;
+  });
+
+  app.use(requestLog(log, durations));
+  app.use(renderErrors(log));
+  app.use(router.routes());
+  app.use(
+    router.allowedMethods({
+      throw: true,
+      methodNotAllowed: () =>
+        new AppError('method_not_allowed', 'this path exists, but not with this method'),
+      notImplemented: () =>
+        new AppError('method_not_allowed', 'this path exists, but not with this method'),
+    }),
+  );
+  app.use((ctx) => {
+    throw new AppError('not_found', `there is nothing at ${ctx.method} ${ctx.path}`);
+  });
+  app.on('error', (error: unknown) => log.error({ err: error }, 'app:error'));
+  return app;
+}

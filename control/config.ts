@@ -1,0 +1,45 @@
+import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
+import { regionPattern } from '../shared/ids.ts';
+import { LIMITS } from '../shared/limits.ts';
+
+export interface ControlConfig {
+  readonly cluster: ClusterConfig;
+  readonly host: string;
+  /** Where the API is served. */
+  readonly port: number;
+  /** Agents' links, health and metrics; never public. */
+  readonly internalPort: number;
+  /** How agents reach this node. */
+  readonly internalUrl: string;
+  /** What callers see in URLs. */
+  readonly publicBaseUrl: string;
+  /** Only accounts that were let in may create disks here. */
+  readonly regionIsPreview: boolean;
+  readonly execTimeoutMs: number;
+}
+
+/** @throws Error naming every setting that is missing or wrong */
+export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig {
+  const reader = new ConfigReader(environment);
+  const host = reader.string('CONTROL_HOST', { fallback: '127.0.0.1' });
+  const internalPort = reader.integer('CONTROL_INTERNAL_PORT', { min: 1, max: 65_535 });
+  const config: ControlConfig = {
+    cluster: readClusterConfig(reader, regionPattern),
+    host,
+    port: reader.integer('CONTROL_PORT', { min: 1, max: 65_535 }),
+    internalPort,
+    internalUrl: reader.string('CONTROL_INTERNAL_URL', {
+      fallback: `http://${host}:${internalPort}`,
+      pattern: '^https?://',
+    }),
+    publicBaseUrl: reader.string('PUBLIC_BASE_URL', { pattern: '^https?://' }),
+    regionIsPreview: reader.flag('REGION_PREVIEW'),
+    execTimeoutMs: reader.integer('EXEC_TIMEOUT_MS', {
+      fallback: 120_000,
+      min: 100,
+      max: LIMITS.execTimeoutMsMax,
+    }),
+  };
+  reader.finish();
+  return config;
+}

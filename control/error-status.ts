@@ -1,0 +1,44 @@
+import { AppError, type ErrorCode, toError } from '../shared/errors.ts';
+import { isRedisFailure } from '../shared/directory/redis.ts';
+
+/** The HTTP status of each code; the only place that knows (SPEC "Errors", WIRE §2.11). */
+export const statusOf: Readonly<Record<ErrorCode, number>> = {
+  bad_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  not_found: 404,
+  method_not_allowed: 405,
+  disk_conflict: 409,
+  disk_limit_reached: 400,
+  body_too_large: 413,
+  cancelled: 499,
+  internal_server_error: 500,
+  outcome_unknown: 500,
+  not_implemented: 501,
+  no_capacity: 503,
+  unavailable: 503,
+  disk_moved: 503,
+  disk_full: 503,
+  host_full: 503,
+  not_enabled: 503,
+  timeout: 504,
+};
+
+const RETRY_AFTER_SECONDS = 2;
+
+export const retryAfter = (code: ErrorCode): number | undefined =>
+  statusOf[code] === 503 && code !== 'not_enabled' ? RETRY_AFTER_SECONDS : undefined;
+
+/** What the caller is told about any failure; the text of unexpected ones stays in the log. */
+export function toCallerError(thrown: unknown): AppError {
+  if (thrown instanceof AppError) return thrown;
+  if (isRedisFailure(thrown)) {
+    return new AppError('unavailable', 'the directory cannot be reached now; try again', {
+      cause: thrown,
+    });
+  }
+  const status: unknown = Reflect.get(toError(thrown), 'status');
+  if (status === 413) return new AppError('body_too_large', 'the request body is too large');
+  if (status === 400) return new AppError('bad_request', 'the request body is not valid JSON');
+  return new AppError('internal_server_error', 'internal error', { cause: thrown });
+}

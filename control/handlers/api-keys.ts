@@ -1,0 +1,62 @@
+import { AppError } from '../../shared/errors.ts';
+import {
+  ApiKeyList,
+  ApiKeyPath,
+  CreateApiKey,
+  CreatedApiKey,
+} from '../../shared/schemas/api-key.ts';
+import { Message, PageQuery, success, successPage } from '../../shared/schemas/common.ts';
+import { presentApiKey } from '../presenters.ts';
+import { route } from '../route.ts';
+
+const tag = 'API keys';
+
+const listApiKeys = route({
+  method: 'get',
+  path: '/api/tokens',
+  operationId: 'listApiKeys',
+  summary: 'List the API keys of the account, oldest first',
+  tag,
+  query: PageQuery,
+  replies: { 200: successPage(ApiKeyList) },
+  errors: [400],
+  async handle({ deps, caller, query }) {
+    const page = await deps.directory.apiKeys.list(caller.accountId, query);
+    const tokens = page.items.map(presentApiKey);
+    return { status: 200, data: { tokens }, nextCursor: page.nextCursor };
+  },
+});
+
+const createApiKey = route({
+  method: 'post',
+  path: '/api/tokens',
+  operationId: 'createApiKey',
+  summary: 'Create an API key',
+  tag,
+  body: CreateApiKey,
+  replies: { 201: success(CreatedApiKey) },
+  errors: [400, 413],
+  async handle({ deps, caller, body }) {
+    const account = { id: caller.accountId, name: caller.organization };
+    const { record, token } = await deps.directory.apiKeys.create(account, body);
+    return { status: 201, data: { ...presentApiKey(record), token } };
+  },
+});
+
+const deleteApiKey = route({
+  method: 'delete',
+  path: '/api/tokens/{id}',
+  operationId: 'deleteApiKey',
+  summary: 'Delete an API key; it stops working at once',
+  tag,
+  params: ApiKeyPath,
+  replies: { 200: success(Message) },
+  errors: [404],
+  async handle({ deps, caller, params }) {
+    const removed = await deps.directory.apiKeys.remove(caller.accountId, params.id);
+    if (!removed) throw new AppError('not_found', `API key ${params.id} not found`);
+    return { status: 200, data: { message: 'API key deleted' } };
+  },
+});
+
+export const apiKeyRoutes = [listApiKeys, createApiKey, deleteApiKey];

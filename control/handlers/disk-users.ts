@@ -1,0 +1,53 @@
+import { AppError } from '../../shared/errors.ts';
+import { DiskPath, Message, success } from '../../shared/schemas/common.ts';
+import {
+  AuthorizedUser,
+  DiskUserInput,
+  DiskUserPath,
+  RemoveUserQuery,
+} from '../../shared/schemas/disk-user.ts';
+import { presentUser } from '../presenters.ts';
+import { route } from '../route.ts';
+import { addDiskUser, removeDiskUser } from '../services/disk-users.ts';
+
+const tag = 'Disk users';
+
+const addUser = route({
+  method: 'post',
+  path: '/api/disks/{id}/users',
+  operationId: 'addDiskUser',
+  summary: 'Let a user mount the disk',
+  tag,
+  params: DiskPath,
+  body: DiskUserInput,
+  replies: { 201: success(AuthorizedUser) },
+  errors: [400, 404, 413],
+  async handle({ deps, caller, params, body, requestId }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    const { record, token } = await addDiskUser(deps, disk, body, { requestId });
+    return { status: 201, data: presentUser(record, token) };
+  },
+});
+
+const removeUser = route({
+  method: 'delete',
+  path: '/api/disks/{id}/users/{userType}',
+  operationId: 'removeDiskUser',
+  summary: 'Take a user off the disk',
+  tag,
+  params: DiskUserPath,
+  query: RemoveUserQuery,
+  replies: { 200: success(Message) },
+  errors: [400, 404],
+  async handle({ deps, caller, params, query, requestId }) {
+    const identifier = query.identifier ?? query.principal;
+    if (identifier === undefined) {
+      throw new AppError('bad_request', 'identifier is required: it says which user to remove');
+    }
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    await removeDiskUser(deps, disk, { type: params.userType, identifier }, { requestId });
+    return { status: 200, data: { message: 'user removed' } };
+  },
+});
+
+export const diskUserRoutes = [addUser, removeUser];

@@ -1,0 +1,68 @@
+import Type from 'typebox';
+import { AppError } from '../../shared/errors.ts';
+import { type Method, type Route, route } from '../route.ts';
+
+const AnyPath = Type.Object({});
+
+/** An endpoint of the specification that answers 501 until it is built. */
+const notBuilt = (
+  method: Method,
+  path: string,
+  operationId: string,
+  tag: string,
+  options: Partial<Pick<Route, 'plainUnauthorized' | 'public'>> = {},
+): Route =>
+  route({
+    method,
+    path,
+    operationId,
+    summary: 'Not built yet',
+    tag,
+    params: AnyPath,
+    replies: {},
+    errors: [501],
+    ...options,
+    handle: () =>
+      Promise.reject(
+        new AppError('not_implemented', `${method.toUpperCase()} ${path} is not built yet`),
+      ),
+  });
+
+const execution = 'Serverless execution';
+const images = 'Sandbox images';
+const sandboxes = 'Sandboxes';
+const plain = { plainUnauthorized: true } as const;
+const sandbox = '/api/sandboxes/{sid}';
+
+export const notBuiltRoutes: readonly Route[] = [
+  notBuilt('post', '/api/disks/{id}/share', 'createShareUrl', 'Disks'),
+  notBuilt('get', '/api/shared/{token}', 'downloadShared', 'Disks', { public: true }),
+  notBuilt('post', '/api/disks/{id}/grep', 'grepDisk', execution),
+  notBuilt('post', '/api/exec', 'execOnDisks', execution),
+  notBuilt('post', '/api/images', 'buildImage', images, plain),
+  notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
+  notBuilt('get', '/api/sandboxes', 'listSandboxes', sandboxes),
+  notBuilt('post', '/api/sandboxes', 'createSandbox', sandboxes, plain),
+  notBuilt('get', sandbox, 'getSandbox', sandboxes),
+  notBuilt('delete', sandbox, 'deleteSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/start`, 'startSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/stop`, 'stopSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/pause`, 'pauseSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/resume`, 'resumeSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/fork`, 'forkSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/connections`, 'connectSandbox', sandboxes),
+  notBuilt('post', `${sandbox}/timeout`, 'setSandboxTimeout', sandboxes),
+  notBuilt('get', `${sandbox}/network`, 'getSandboxNetwork', sandboxes),
+  notBuilt('put', `${sandbox}/network`, 'setSandboxNetwork', sandboxes),
+  notBuilt('get', `${sandbox}/execs`, 'listSandboxExecs', sandboxes),
+  notBuilt('post', `${sandbox}/execs`, 'execInSandbox', sandboxes),
+  notBuilt('get', `${sandbox}/execs/{eid}`, 'getSandboxExec', sandboxes),
+  notBuilt('post', `${sandbox}/execs/{eid}/cancel`, 'cancelSandboxExec', sandboxes),
+  notBuilt('get', `${sandbox}/ports`, 'listSandboxPorts', sandboxes),
+  notBuilt('put', `${sandbox}/ports/{port}`, 'exposeSandboxPort', sandboxes),
+  notBuilt('delete', `${sandbox}/ports/{port}`, 'unexposeSandboxPort', sandboxes),
+  notBuilt('get', `${sandbox}/port-tokens`, 'listSandboxPortTokens', sandboxes),
+  notBuilt('post', `${sandbox}/port-tokens`, 'createSandboxPortToken', sandboxes),
+  notBuilt('get', `${sandbox}/port-tokens/{tokenId}`, 'getSandboxPortToken', sandboxes),
+  notBuilt('delete', `${sandbox}/port-tokens/{tokenId}`, 'deleteSandboxPortToken', sandboxes),
+];

@@ -1,0 +1,143 @@
+import { Queue } from 'bullmq';
+import { queues } from '../shared/directory/keys.ts';
+import { queueConnection } from '../shared/directory/redis.ts';
+import { AppError, toError } from '../shared/errors.ts';
+import { newJobId } from '../shared/ids.ts';
+import type { JobEnvelope, JobKind, JobPayload, JobResults } from '../shared/jobs.ts';
+import { LIMITS } from '../shared/limits.ts';
+import type { Logger } from '../shared/log.ts';
+import type { AgentHub } from './agent-hub.ts';
+
+export interface JobCall<K extends JobKind> {
+  readonly kind: K;
+  readonly payload: JobPayload<K>;
+  readonly hostId: string;
+  readonly requestId: string;
+  /** Milliseconds since the epoch. */
+  readonly deadlineAt: number;
+  /** Aborted when the caller hangs up; the job is then cancelled. */
+  readonly signal?: AbortSignal;
+}
+
+export interface JobReply<K extends JobKind> {
+  readonly result: JobResults[K];
+  readonly body: readonly Buffer[];
+}
+
+/** Past the deadline the agent still has to kill the command, clear up and answer. */
+const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
+
+/** Puts jobs into hosts' queues and waits for their answers on the agent links. */
+export class JobDispatch {
+  readonly #hub: AgentHub;
+  readonly #nodeId: string;
+  readonly #redisUrl: string;
+  readonly #log: Logger;
+  readonly #queues = new Map<string, Queue>();
+
+  constructor(hub: AgentHub, nodeId: string, redisUrl: string, log: Logger) {
+    this.#hub = hub;
+    this.#nodeId = nodeId;
+    this.#redisUrl = redisUrl;
+    this.#log = log;
+  }
+
+  /**
+   * Runs a job on a host, at most once.
+   * @throws AppError what the agent says, or: `unavailable` when the job surely never began,
+   *   `outcome_unknown` when it may have, `timeout`, `cancelled`
+   */
+  async call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
+    const id = newJobId();
+    const queue = this.#queue(call.kind, call.hostId);
+    const settlement = this.#hub.waitFor(id, call.hostId);
+    const overdue = setTimeout(
+      () => this.#hub.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
+      call.deadlineAt - Date.now() + ANSWER_GRACE_MS,
+    );
+    const hangUp = (): void => this.#cancel(queue, id, call.hostId);
+    call.signal?.addEventListener('abort', hangUp, { once: true });
+    try {
+      await this.#enqueue(queue, id, call);
+      if (call.signal?.aborted === true) hangUp();
+      const settled = await settlement;
+      if (settled.kind === 'answer') return settled.answer as JobReply<K>;
+      if (settled.kind === 'error') throw settled.error;
+      throw await this.#explainLoss(queue, id, settled.accepted);
+    } finally {
+      clearTimeout(overdue);
+      call.signal?.removeEventListener('abort', hangUp);
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#queues.values()].map((queue) => queue.close()));
+  }
+
+  async #enqueue<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
+    const { kind, payload, requestId, deadlineAt } = call;
+    const job: JobEnvelope<K> = {
+      id,
+      kind,
+      payload,
+      replyTo: this.#nodeId,
+      requestId,
+      deadlineAt,
+    };
+    try {
+      await queue.add(kind, job, {
+        jobId: id,
+        attempts: 1,
+        removeOnComplete: true,
+        removeOnFail: true,
+      });
+    } catch (error) {
+      // Redis may have taken the job although its answer did not arrive.
+      if (this.#hub.wasAccepted(id)) return;
+      this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:notQueued');
+      this.#hub.giveUp(id, await this.#explainLoss(queue, id, false));
+    }
+  }
+
+  /** A job taken back from the queue surely never began; else nobody can know. */
+  async #explainLoss(queue: Queue, id: string, accepted: boolean): Promise<AppError> {
+    if (!accepted && (await this.#takeBack(queue, id))) {
+      return new AppError('unavailable', 'the host was lost before the work began; try again');
+    }
+    return new AppError(
+      'outcome_unknown',
+      'the host was lost while it did this; whether the work was done is not known',
+    );
+  }
+
+  async #takeBack(queue: Queue, id: string): Promise<boolean> {
+    try {
+      return (await queue.remove(id)) === 1;
+    } catch {
+      return false; // At work already, or Redis is away.
+    }
+  }
+
+  #cancel(queue: Queue, id: string, hostId: string): void {
+    void this.#takeBack(queue, id).then((taken) => {
+      if (!taken) this.#hub.cancel(id, hostId);
+      this.#hub.giveUp(id, new AppError('cancelled', 'the caller hung up'));
+    });
+  }
+
+  #queue(kind: JobKind, hostId: string): Queue {
+    const name = kind === 'exec.run' ? queues.exec(hostId) : queues.host(hostId);
+    const known = this.#queues.get(name);
+    if (known !== undefined) return known;
+    const queue = new Queue(name, {
+      connection: queueConnection(this.#redisUrl, { blocking: false }),
+      prefix: queues.prefix(hostId),
+      skipMetasUpdate: true,
+    });
+    queue.on('error', (error) =>
+      this.#log.warn({ queue: name, err: error.message }, 'queue:error'),
+    );
+    this.#queues.set(name, queue);
+    return queue;
+  }
+}

@@ -1,0 +1,82 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { openDirectory } from '../shared/directory/directory.ts';
+import { connectRedis } from '../shared/directory/redis.ts';
+import { toError } from '../shared/errors.ts';
+import { newNodeId } from '../shared/ids.ts';
+import { LIMITS } from '../shared/limits.ts';
+import { createLogger } from '../shared/log.ts';
+import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
+import { startOpsServer } from '../shared/ops-server.ts';
+import { onShutdown } from '../shared/shutdown.ts';
+import { AgentHub, LINK_PATH } from './agent-hub.ts';
+import { createApp } from './app.ts';
+import { readControlConfig } from './config.ts';
+import { JobDispatch } from './job-dispatch.ts';
+
+async function main(): Promise<void> {
+  const config = readControlConfig(process.env);
+  const { cluster } = config;
+  const nodeId = newNodeId();
+  const log = createLogger('control', { nodeId, region: cluster.region });
+
+  const redis = connectRedis(cluster.redisUrl, (error) =>
+    log.warn({ err: error.message }, 'redis:error'),
+  );
+  await redis.connect();
+  const directory = openDirectory(redis, cluster.region);
+  const { clusterId, clusterSecret, region } = cluster;
+  const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
+  const jobs = new JobDispatch(hub, nodeId, cluster.redisUrl, log);
+
+  const metrics = createMetrics('control');
+  const durations = new Histogram({
+    name: 'berth_request_duration_seconds',
+    help: 'Time from a request to its answer',
+    labelNames: ['method', 'route', 'status'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [metrics],
+  });
+  const ready = async (): Promise<string | undefined> => {
+    try {
+      await redis.ping();
+      return undefined;
+    } catch {
+      return 'Redis cannot be reached';
+    }
+  };
+  const { host, port, internalPort, internalUrl } = config;
+  const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
+  hub.serve(internal);
+  const app = createApp({ deps: { config, directory, hub, jobs }, log, durations, ready });
+  const handle = app.callback();
+  const server = createServer((request, response) => void handle(request, response));
+  server.listen(port, host);
+  await once(server, 'listening');
+
+  const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
+  const announce = (): void => {
+    directory.controlNodes.announce({ nodeId, linkUrl }).catch((error: unknown) => {
+      log.warn({ err: toError(error) }, 'node:notAnnounced');
+    });
+  };
+  announce();
+  const announcing = setInterval(announce, LIMITS.controlNodeTtlMs / 4);
+  log.info({ port, internalPort, publicBaseUrl: config.publicBaseUrl }, 'control:ready');
+
+  onShutdown(log, LIMITS.shutdownMs, [
+    () => clearInterval(announcing),
+    () => directory.controlNodes.withdraw(nodeId),
+    // Requests under way are answered first: their answers come over the agents' links.
+    () => new Promise((resolve) => void server.close(() => resolve())),
+    () => hub.close(),
+    () => jobs.close(),
+    () => void internal.close(),
+    () => redis.disconnect(),
+  ]);
+}
+
+main().catch((error: unknown) => {
+  process.stderr.write(`control: ${toError(error).message}\n`);
+  process.exit(1);
+});

@@ -1,0 +1,42 @@
+import type { ApiKeys, Caller } from '../../shared/directory/api-keys.ts';
+import { AppError } from '../../shared/errors.ts';
+
+const USE_WRITTEN_EVERY_MS = 60_000;
+const USES_REMEMBERED_MAX = 10_000;
+
+/** Checks API keys and keeps `lastUsedAt` roughly up to date. */
+export class Authenticator {
+  readonly #apiKeys: ApiKeys;
+  readonly #usedAt = new Map<string, number>();
+
+  constructor(apiKeys: ApiKeys) {
+    this.#apiKeys = apiKeys;
+  }
+
+  /**
+   * The account behind an `Authorization` header: `Bearer key-…`, or the older bare `key-…` (SPEC
+   * "Authentication" 1 and 2).
+   * @throws AppError `unauthorized`
+   */
+  async authenticate(header: string): Promise<Caller> {
+    const token = header.trim().replace(/^bearer\s+/iu, '');
+    if (token === '') throw new AppError('unauthorized', 'Must provide an Authorization header');
+    // The client puts `key-` before whatever it is configured with.
+    if (/^(key-)?dt-/u.test(token)) {
+      throw new AppError('unauthorized', 'this is a disk token; an API key (key-…) is needed here');
+    }
+    const caller = token.startsWith('key-') ? await this.#apiKeys.authenticate(token) : undefined;
+    if (caller === undefined) throw new AppError('unauthorized', 'the API key is not valid');
+    this.#noteUse(caller.keyId);
+    return caller;
+  }
+
+  /** Once a minute for each key: the figure is for people, and requests should not wait for it. */
+  #noteUse(keyId: string): void {
+    const now = Date.now();
+    if (now - (this.#usedAt.get(keyId) ?? 0) < USE_WRITTEN_EVERY_MS) return;
+    if (this.#usedAt.size >= USES_REMEMBERED_MAX) this.#usedAt.clear();
+    this.#usedAt.set(keyId, now);
+    this.#apiKeys.recordUse(keyId).catch(() => this.#usedAt.delete(keyId));
+  }
+}

@@ -1,0 +1,102 @@
+import { koaBody } from 'koa-body';
+import type { Middleware } from 'koa';
+import Type from 'typebox';
+import type { Caller } from '../../shared/directory/api-keys.ts';
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { compile } from '../../shared/validate.ts';
+import type { Deps } from '../deps.ts';
+import type { Reply, Route } from '../route.ts';
+import type { Authenticator } from './authenticate.ts';
+import type { RequestContext, RequestState } from './request-state.ts';
+
+const Anything = Type.Object({});
+const PUBLIC: Caller = { accountId: '', organization: '', keyId: '' };
+
+// Many tools send JSON without saying so (curl -d); nothing else is ever meant here.
+const parseBody = koaBody({
+  jsonTypes: [
+    'application/json',
+    'application/*+json',
+    'application/x-www-form-urlencoded',
+    'text/plain',
+  ],
+  jsonLimit: LIMITS.requestBodyBytesMax,
+  jsonStrict: true,
+  urlencoded: false,
+  text: false,
+  multipart: false,
+});
+
+const carriesBody = (ctx: RequestContext): boolean =>
+  ctx.request.length !== undefined ? ctx.request.length > 0 : ctx.get('transfer-encoding') !== '';
+
+async function readBody(ctx: RequestContext): Promise<unknown> {
+  if (!carriesBody(ctx)) return undefined;
+  await parseBody(ctx as Parameters<typeof parseBody>[0], () => Promise.resolve());
+  const body: unknown = Reflect.get(ctx.request, 'body');
+  if (body === undefined) {
+    throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
+  }
+  return body;
+}
+
+/** Aborts when the connection ends before the answer is out. */
+function hangUpSignal(ctx: RequestContext): AbortSignal {
+  const controller = new AbortController();
+  ctx.res.once('close', () => {
+    if (!ctx.res.writableFinished) controller.abort();
+  });
+  return controller.signal;
+}
+
+function render(ctx: RequestContext, { status, data, nextCursor }: Reply): void {
+  ctx.status = status;
+  if (status === 204) return;
+  ctx.body = {
+    success: true,
+    ...(data === undefined ? {} : { data }),
+    ...(nextCursor === undefined ? {} : { nextCursor }),
+  };
+}
+
+/** One route as middleware: credentials, then every part of the input, then the handler. */
+export function endpoint(
+  deps: Deps,
+  authenticator: Authenticator,
+  route: Route,
+): Middleware<RequestState> {
+  const checkParams = compile(route.params ?? Anything);
+  const checkQuery = compile(route.query ?? Anything, { coerce: true });
+  const checkBody = route.body === undefined ? undefined : compile(route.body);
+  return async (ctx) => {
+    const { state } = ctx;
+    state.routePath = route.path;
+    state.plainUnauthorized = route.plainUnauthorized === true;
+    let caller = PUBLIC;
+    if (route.public !== true) {
+      caller = await authenticator.authenticate(ctx.get('authorization'));
+      state.notes['accountId'] = caller.accountId;
+    }
+    const signal = hangUpSignal(ctx);
+    const params = checkParams(Reflect.get(ctx, 'params'), 'path');
+    const query = checkQuery({ ...ctx.query }, 'query');
+    let body: unknown;
+    if (checkBody !== undefined) {
+      body = await readBody(ctx);
+      if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
+    }
+    const reply = await route.handle({
+      deps,
+      caller,
+      params,
+      query,
+      body,
+      requestId: state.requestId,
+      arrivedAt: state.arrivedAt,
+      signal,
+      note: (fields) => Object.assign(state.notes, fields),
+    });
+    render(ctx, reply);
+  };
+}

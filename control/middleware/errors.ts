@@ -1,0 +1,33 @@
+import type { Middleware } from 'koa';
+import type { Logger } from '../../shared/log.ts';
+import { retryAfter, statusOf, toCallerError } from '../error-status.ts';
+import type { RequestState } from './request-state.ts';
+
+/** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
+export function renderErrors(log: Logger): Middleware<RequestState> {
+  return async (ctx, next) => {
+    try {
+      await next();
+    } catch (thrown) {
+      const error = toCallerError(thrown);
+      const { code, message } = error;
+      ctx.status = statusOf[code];
+      ctx.state.notes['code'] = code;
+      const seconds = retryAfter(code);
+      if (seconds !== undefined) ctx.set('retry-after', String(seconds));
+      if (code === 'unauthorized' && ctx.state.plainUnauthorized) {
+        ctx.type = 'text/plain';
+        ctx.body = plainText(ctx.get('authorization'));
+      } else {
+        ctx.body = { success: false, error: message, code };
+      }
+      if (ctx.status >= 500 && code !== 'not_implemented') {
+        log.error({ requestId: ctx.state.requestId, code, err: error.cause ?? error }, 'failure');
+      }
+    }
+  };
+}
+
+/** The two texts of WIRE §1.2. */
+const plainText = (authorization: string): string =>
+  authorization.trim() === '' ? 'Must provide an Authorization header' : 'Unauthorized';

@@ -1,0 +1,16 @@
+import type { ParameterizedContext } from 'koa';
+
+/** What one request carries from the first middleware to the last. */
+export interface RequestState {
+  requestId: string;
+  /** On the clock of `performance.now()`. */
+  arrivedAt: number;
+  /** Fields of the request's one log event. */
+  notes: Record<string, unknown>;
+  /** The route's path pattern, once known. */
+  routePath: string;
+  /** Errors of this route's authentication are plain text. */
+  plainUnauthorized: boolean;
+}
+
+export type RequestContext = ParameterizedContext<RequestState>;

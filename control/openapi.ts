@@ -1,0 +1,107 @@
+import type { TSchema } from 'typebox';
+import { Failure } from '../shared/schemas/common.ts';
+import type { Route } from './route.ts';
+
+const API_VERSION = '1.0.0'; // SPEC "Versioning"
+
+const STATUS_TEXT: Readonly<Record<number, string>> = {
+  200: 'Success',
+  201: 'Created',
+  202: 'Accepted',
+  400: 'Invalid request body, parameters or identifiers',
+  401: 'Missing or invalid API key',
+  403: 'Access denied',
+  404: 'Not found, or not owned by the account',
+  409: 'Conflict',
+  413: 'Request body too large',
+  500: 'Internal error',
+  501: 'Not built yet',
+  503: 'No capacity, or a part is unavailable; try again',
+  504: 'Timed out',
+};
+
+const json = (schema: object) => ({ 'application/json': { schema } });
+
+function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): object[] {
+  const { properties = {}, required = [] } = (schema ?? {}) as {
+    properties?: Record<string, unknown>;
+    required?: string[];
+  };
+  return Object.entries(properties).map(([name, property]) => {
+    const { deprecated, description, ...rest } = property as Record<string, unknown>;
+    return {
+      name,
+      in: place,
+      required: place === 'path' || required.includes(name),
+      ...(deprecated === true ? { deprecated } : {}),
+      ...(description === undefined ? {} : { description }),
+      schema: rest,
+    };
+  });
+}
+
+/** Path parameters that a route does not describe are plain text. */
+function pathParameters(route: Route): object[] {
+  const described = parametersOf(route.params, 'path');
+  if (described.length > 0) return described;
+  return [...route.path.matchAll(/\{(\w+)\}/gu)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  }));
+}
+
+function responsesOf(route: Route): Record<string, object> {
+  const failures = [...new Set([...route.errors, ...(route.public ? [] : [401]), 500, 503])];
+  return Object.fromEntries([
+    ...Object.entries(route.replies).map(([status, schema]) => [
+      status,
+      { description: STATUS_TEXT[Number(status)] ?? 'Success', content: json(schema) },
+    ]),
+    ...failures.sort().map((status) => [
+      String(status),
+      {
+        description: STATUS_TEXT[status] ?? 'Error',
+        content:
+          status === 401 && route.plainUnauthorized === true
+            ? { 'text/plain': { schema: { type: 'string' } } }
+            : json({ $ref: '#/components/schemas/Failure' }),
+      },
+    ]),
+  ]) as Record<string, object>;
+}
+
+function operationOf(route: Route): object {
+  return {
+    operationId: route.operationId,
+    summary: route.summary,
+    tags: [route.tag],
+    ...(route.public === true ? { security: [] } : {}),
+    parameters: [...pathParameters(route), ...parametersOf(route.query, 'query')],
+    ...(route.body === undefined
+      ? {}
+      : { requestBody: { required: route.bodyOptional !== true, content: json(route.body) } }),
+    responses: responsesOf(route),
+  };
+}
+
+/** The published description (OpenAPI 3.1), made from the routes that serve the requests. */
+export function openApiDocument(routes: readonly Route[], baseUrl: string): object {
+  const paths: Record<string, Record<string, object>> = {};
+  for (const route of routes) {
+    const path = (paths[route.path] ??= {});
+    path[route.method] = operationOf(route);
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Berth', version: API_VERSION },
+    servers: [{ url: baseUrl }],
+    security: [{ apiKey: [] }],
+    paths,
+    components: {
+      securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
+      schemas: { Failure },
+    },
+  };
+}

@@ -1,0 +1,69 @@
+import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
+import type { DiskEntry, DiskUsage, DiskUserRecord } from '../shared/directory/disks.ts';
+import type { ApiKey } from '../shared/schemas/api-key.ts';
+import type { CreatedDisk, Disk } from '../shared/schemas/disk.ts';
+import type { AuthorizedUser } from '../shared/schemas/disk-user.ts';
+
+/** The cloud part of a region id `<cloud>-<region>`. */
+const providerOf = (region: string): string => region.split('-')[0] ?? region;
+
+export function presentUser(
+  { sealedToken: _, ...user }: DiskUserRecord,
+  token?: string,
+): AuthorizedUser {
+  return { ...user, ...(token === undefined ? {} : { token }) };
+}
+
+function presentMetrics({ requests, requestMsTotal }: DiskUsage): Disk['metrics'] | undefined {
+  if (requests === undefined || requests === 0) return undefined;
+  const average = Math.round((requestMsTotal ?? 0) / requests);
+  return { requests: String(requests), avgResponseTime: `${average} ms` };
+}
+
+/** A disk as the API shows it. Figures that were never measured are left out. */
+export function presentDisk({ record, usage, handler }: DiskEntry): Disk {
+  const metrics = presentMetrics(usage);
+  const { usedBytes } = usage;
+  return {
+    id: record.id,
+    name: record.name,
+    organization: record.organization,
+    status: record.status,
+    provider: providerOf(record.region),
+    region: record.region,
+    createdAt: record.createdAt,
+    fsHandlerStatus: handler === undefined ? 'idle' : 'attached',
+    ...(usage.lastAccessed === undefined ? {} : { lastAccessed: usage.lastAccessed }),
+    ...(usedBytes === undefined
+      ? {}
+      : { dataSize: usedBytes, activeDataBytes: usedBytes, totalDataBytes: usedBytes }),
+    mounts: [],
+    ...(metrics === undefined ? {} : { metrics }),
+    connectedClients: [],
+    authorizedUsers: record.users.map((user) => presentUser(user)),
+    allowedIps: [...record.allowedIps],
+    ...(record.rootAttrs === undefined ? {} : { rootAttrs: record.rootAttrs }),
+  };
+}
+
+/** @param tokens the one-time tokens by user identifier; empty when the disk existed before */
+export function presentCreatedDisk(
+  entry: DiskEntry,
+  tokens: ReadonlyMap<string, string>,
+): CreatedDisk {
+  return {
+    ...presentDisk(entry),
+    diskId: entry.record.id,
+    authorizedUsers: entry.record.users.map((user) =>
+      presentUser(user, tokens.get(user.identifier)),
+    ),
+  };
+}
+
+export function presentApiKey({
+  accountId: _account,
+  organization: _organization,
+  ...key
+}: ApiKeyRecord): ApiKey {
+  return key;
+}

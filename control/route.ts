@@ -1,0 +1,66 @@
+import type { Static, TSchema } from 'typebox';
+import type { Caller } from '../shared/directory/api-keys.ts';
+import type { Deps } from './deps.ts';
+
+export type Method = 'get' | 'post' | 'put' | 'delete';
+
+/** A request after its credentials and every part of it were checked. */
+export interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
+  readonly deps: Deps;
+  readonly caller: Caller;
+  readonly params: Static<P>;
+  readonly query: Static<Q>;
+  readonly body: Static<B>;
+  readonly requestId: string;
+  /** When the request arrived, on the clock of `performance.now()`. */
+  readonly arrivedAt: number;
+  /** Aborted when the caller hangs up. */
+  readonly signal: AbortSignal;
+  /** Adds fields to the request's one log event. */
+  readonly note: (fields: Record<string, unknown>) => void;
+}
+
+/** What a handler answers with; the envelope is put around it in one place. */
+export interface Reply {
+  readonly status: number;
+  /** Absent for a bare success. */
+  readonly data?: unknown;
+  readonly nextCursor?: string | undefined;
+}
+
+/** One endpoint: the router, the validation and the OpenAPI document all read this. */
+export interface Route<
+  P extends TSchema = TSchema,
+  Q extends TSchema = TSchema,
+  B extends TSchema = TSchema,
+> {
+  readonly method: Method;
+  /** With parameters in braces, as OpenAPI writes them. */
+  readonly path: string;
+  readonly operationId: string;
+  readonly summary: string;
+  readonly tag: string;
+  /** Whole bodies of successful answers by status. */
+  readonly replies: Readonly<Record<number, TSchema>>;
+  /** Statuses of the errors that this endpoint documents beside 401, 500 and 503. */
+  readonly errors: readonly number[];
+  readonly params?: P;
+  readonly query?: Q;
+  readonly body?: B;
+  /** A body may be left out. */
+  readonly bodyOptional?: boolean;
+  /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */
+  readonly plainUnauthorized?: boolean;
+  /** No API key is asked for. */
+  readonly public?: boolean;
+  handle(input: Input<P, Q, B>): Promise<Reply>;
+}
+
+/** Infers a route's types from its schemas. */
+export const route = <
+  P extends TSchema = TSchema,
+  Q extends TSchema = TSchema,
+  B extends TSchema = TSchema,
+>(
+  definition: Route<P, Q, B>,
+): Route => definition as unknown as Route;

@@ -1,0 +1,38 @@
+import ipaddr from 'ipaddr.js';
+import { AppError } from '../../shared/errors.ts';
+import type { Deps } from '../deps.ts';
+import type { RequestContext } from './call-handler.ts';
+import { recordDisk } from './record-disk.ts';
+
+/** Normal form of an address or CIDR block, so that equal lists compare equal. */
+function normalise(text: string): string {
+  if (text.includes('/') && ipaddr.isValidCIDR(text)) {
+    const [address, bits] = ipaddr.parseCIDR(text);
+    return `${address.toString()}/${bits}`;
+  }
+  if (ipaddr.IPv4.isValidFourPartDecimal(text) || ipaddr.IPv6.isValid(text)) {
+    return ipaddr.parse(text).toString();
+  }
+  throw new AppError('bad_request', `allowedIps: ${text} is not an IP address or CIDR block`);
+}
+
+/** @throws AppError `bad_request` naming the first entry that is no address */
+export const normaliseAllowedIps = (list: readonly string[]): string[] => [
+  ...new Set(list.map((text) => normalise(text))),
+];
+
+/** Replaces the list; it governs clients that mount the disk, not API calls (WIRE §2.3). */
+export async function setAllowedIps(
+  deps: Deps,
+  disk: { accountId: string; diskId: string },
+  list: readonly string[],
+  context: RequestContext,
+): Promise<string[]> {
+  const allowedIps = normaliseAllowedIps(list);
+  const { accountId, diskId } = disk;
+  if (!(await deps.directory.disks.setAllowedIps({ accountId, id: diskId }, allowedIps))) {
+    throw new AppError('not_found', `disk ${diskId} not found`);
+  }
+  await recordDisk(deps, disk, context);
+  return allowedIps;
+}

@@ -1,0 +1,132 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Caller } from '../../shared/directory/api-keys.ts';
+import type { DiskEntry, DiskRecord } from '../../shared/directory/disks.ts';
+import { AppError } from '../../shared/errors.ts';
+import { newDiskId } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { CreateDisk } from '../../shared/schemas/disk.ts';
+import type { Deps } from '../deps.ts';
+import { normaliseAllowedIps } from './allowed-ips.ts';
+import { callHandler, type RequestContext } from './call-handler.ts';
+import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
+import { findDisk } from './find-disk.ts';
+
+export interface DiskCreation {
+  /** False when a disk of that name and configuration was there already. */
+  readonly created: boolean;
+  readonly disk: DiskEntry;
+  /** One-time tokens by user identifier. */
+  readonly tokens: ReadonlyMap<string, string>;
+}
+
+function draftRecord(
+  deps: Deps,
+  caller: Caller,
+  input: CreateDisk,
+): { record: DiskRecord; users: NewDiskUser[] } {
+  const { encryptionKey, region } = deps.config.cluster;
+  const id = newDiskId();
+  const users = newUsers(encryptionKey, id, input);
+  return {
+    users,
+    record: {
+      id,
+      accountId: caller.accountId,
+      organization: caller.organization,
+      region,
+      name: input.name,
+      status: 'creating',
+      createdAt: new Date().toISOString(),
+      ...(input.rootAttrs === undefined ? {} : { rootAttrs: input.rootAttrs }),
+      allowedIps: normaliseAllowedIps(input.allowedIps ?? []),
+      users: users.map((user) => user.record),
+      revision: 1,
+    },
+  };
+}
+
+const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[] =>
+  (input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }]).map((user) =>
+    makeDiskUser(key, diskId, user),
+  );
+
+/** WIRE §2.1: `authMethods` does not count. */
+function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
+  const sorted = (ips: readonly string[]): string[] => [...ips].sort();
+  return (
+    isDeepStrictEqual(a.rootAttrs ?? {}, b.rootAttrs ?? {}) &&
+    isDeepStrictEqual(sorted(a.allowedIps), sorted(b.allowedIps))
+  );
+}
+
+/**
+ * Creates a disk, or finds the one that a repeated call means (SPEC "Disks"). The name is claimed
+ * first; a creation that was cut off in between is taken up by the next call with the same name.
+ * @throws AppError `bad_request`, `forbidden`, `disk_conflict`, `disk_limit_reached`, `no_capacity`
+ */
+export async function createDisk(
+  deps: Deps,
+  caller: Caller,
+  input: CreateDisk,
+  context: RequestContext,
+): Promise<DiskCreation> {
+  if (input.mounts !== undefined && input.mounts.length > 0) {
+    throw new AppError('bad_request', 'mounts: object-storage mounts are not built yet');
+  }
+  await checkRegionAccess(deps, caller);
+  const { record, users } = draftRecord(deps, caller, input);
+  const result = await deps.directory.disks.create(record);
+  if (result === 'limit') {
+    throw new AppError(
+      'disk_limit_reached',
+      `the account has ${LIMITS.disksPerAccountMax} disks; delete one first`,
+    );
+  }
+  if (result === 'created') return makeData(deps, record, users, context);
+
+  const existing = await findDisk(deps, caller.accountId, result.existingId);
+  if (!isSameConfiguration(existing.record, record)) {
+    throw new AppError(
+      'disk_conflict',
+      `a disk named ${input.name} exists with another configuration`,
+    );
+  }
+  if (existing.record.status !== 'creating') {
+    return { created: false, disk: existing, tokens: new Map() };
+  }
+  const key = deps.config.cluster.encryptionKey;
+  const freshUsers = newUsers(key, existing.record.id, input);
+  const resumed = { ...existing.record, users: freshUsers.map((user) => user.record) };
+  await deps.directory.disks.replaceUsersWhileCreating(resumed);
+  return makeData(deps, resumed, freshUsers, context);
+}
+
+async function checkRegionAccess(deps: Deps, { accountId }: Caller): Promise<void> {
+  const { regionIsPreview, cluster } = deps.config;
+  if (!regionIsPreview) return;
+  if (await deps.directory.accounts.hasRegionAccess(accountId, cluster.region)) return;
+  throw new AppError(
+    'forbidden',
+    `preview region ${cluster.region} is not enabled for the account`,
+  );
+}
+
+async function makeData(
+  deps: Deps,
+  record: DiskRecord,
+  users: readonly NewDiskUser[],
+  { requestId }: RequestContext,
+): Promise<DiskCreation> {
+  const payload = { accountId: record.accountId, diskId: record.id };
+  // Without the caller's signal: a creation goes on when the caller hangs up.
+  await callHandler(deps, { record, usage: {} }, { kind: 'disk.create', payload }, { requestId });
+  await deps.directory.disks.markAvailable(record);
+  const tokens = users.flatMap(({ record: user, token }) =>
+    token === undefined ? [] : [[user.identifier, token] as const],
+  );
+  return {
+    created: true,
+    disk: await findDisk(deps, record.accountId, record.id),
+    tokens: new Map(tokens),
+  };
+}

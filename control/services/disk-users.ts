@@ -1,0 +1,93 @@
+import type { DiskUserRecord } from '../../shared/directory/disks.ts';
+import { AppError } from '../../shared/errors.ts';
+import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
+import { randomSecret, seal, sha256 } from '../../shared/secrets.ts';
+import type { Deps } from '../deps.ts';
+import type { RequestContext } from './call-handler.ts';
+import { findDisk } from './find-disk.ts';
+import { recordDisk } from './record-disk.ts';
+
+const IDENTIFIER_LENGTH = 32;
+
+/** A user to be stored and, for the token kind, the token that is shown once. */
+export interface NewDiskUser {
+  readonly record: DiskUserRecord;
+  readonly token?: string;
+}
+
+export const newDiskToken = (): string => `dt-${randomSecret()}`;
+
+function checkChosenToken(token: string, suffix: string | undefined): void {
+  if (token.startsWith('key-')) {
+    throw new AppError('bad_request', 'principal is an API key; a disk token is asked for here');
+  }
+  if (suffix === undefined || !token.endsWith(suffix)) {
+    throw new AppError('bad_request', 'tokenSuffix must be the last 4 characters of principal');
+  }
+}
+
+/** @throws AppError `bad_request` when the token chosen by the caller does not fit */
+export function makeDiskUser(
+  encryptionKey: Buffer,
+  diskId: string,
+  input: DiskUserInput,
+): NewDiskUser {
+  const createdAt = new Date().toISOString();
+  if (input.type !== 'token') {
+    const { type, principal } = input;
+    return { record: { type, principal, identifier: principal, createdAt } };
+  }
+  if (input.principal !== undefined) checkChosenToken(input.principal, input.tokenSuffix);
+  const token = input.principal ?? newDiskToken();
+  return {
+    token,
+    record: {
+      type: 'token',
+      nickname: input.nickname,
+      tokenSuffix: token.slice(-4),
+      identifier: sha256(token).slice(0, IDENTIFIER_LENGTH),
+      createdAt,
+      sealedToken: seal(encryptionKey, token, diskId),
+    },
+  };
+}
+
+/**
+ * Adds a user to a disk (SPEC "Authorized user", WIRE §2.2). A user that is there already is
+ * returned as it is.
+ */
+export async function addDiskUser(
+  deps: Deps,
+  disk: { accountId: string; diskId: string },
+  input: DiskUserInput,
+  context: RequestContext,
+): Promise<NewDiskUser> {
+  const entry = await findDisk(deps, disk.accountId, disk.diskId);
+  const user = makeDiskUser(deps.config.cluster.encryptionKey, disk.diskId, input);
+  const stored = await deps.directory.disks.addUser(entry.record, user.record);
+  if (stored === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
+  if (stored === 'limit') throw new AppError('bad_request', 'the disk has too many users');
+  await recordDisk(deps, disk, context);
+  return { ...user, record: stored };
+}
+
+/**
+ * Removes a user at once; then the manifest learns of it, so that rebuilding the directory cannot
+ * bring the user back.
+ * @throws AppError `bad_request` when the disk has no such user (WIRE "Decided on top of it")
+ */
+export async function removeDiskUser(
+  deps: Deps,
+  disk: { accountId: string; diskId: string },
+  user: { type: string; identifier: string },
+  context: RequestContext,
+): Promise<void> {
+  const entry = await findDisk(deps, disk.accountId, disk.diskId);
+  const result = await deps.directory.disks.removeUser(entry.record, user);
+  if (result === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
+  // Also for an unknown user: the call may repeat one whose second half failed.
+  await recordDisk(deps, disk, context);
+  if (result === 'unknown') {
+    throw new AppError('bad_request', `the disk has no ${user.type} user with this identifier`);
+  }
+}

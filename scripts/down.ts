@@ -1,0 +1,24 @@
+/** Stops the stack of this checkout, or what a killed supervisor left of it. */
+import { endProcess } from './process-id.ts';
+import { readStackState } from './stack-state.ts';
+import { claimCheckout, endLeftovers, STOP_WITHIN_MS } from './supervisor.ts';
+
+const say = (line: string) => console.log(`berth: ${line}`);
+
+const { state, isRunning } = await readStackState();
+try {
+  if (state === undefined) {
+    say('not running');
+  } else if (isRunning) {
+    say('stopping');
+    await endProcess(state.supervisor, STOP_WITHIN_MS);
+  }
+  if (state !== undefined) {
+    await claimCheckout();
+    await endLeftovers(say);
+    say('stopped');
+  }
+} catch (error) {
+  console.error(`berth: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+}

@@ -1,0 +1,50 @@
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { parseEnv } from 'node:util';
+
+export type Env = Readonly<Record<string, string>>;
+
+/** The KEY=value lines of a file that both a shell and Node can read; none if there is no file. */
+export async function readEnvFile(path: string): Promise<Env> {
+  const text = await readFileIfExists(path);
+  return Object.fromEntries(
+    Object.entries(parseEnv(text ?? '')).flatMap(([key, value]) =>
+      value === undefined ? [] : [[key, value]],
+    ),
+  );
+}
+
+export async function writeEnvFile(path: string, env: Env): Promise<void> {
+  const lines = Object.entries(env).map(([key, value]) => `${key}=${quote(value)}\n`);
+  await writePrivateFile(path, lines.join(''));
+}
+
+/** Replaces the file whole, or not at all, and only when it differs. */
+export async function writePrivateFile(path: string, text: string): Promise<void> {
+  if ((await readFileIfExists(path)) === text) return;
+  const temporary = `${path}.${process.pid}`;
+  await writeFile(temporary, text, { mode: 0o600, flush: true });
+  await rename(temporary, path);
+}
+
+/** @throws Error naming `key` when it is not set. */
+export function required(env: Env, key: string): string {
+  const value = env[key];
+  if (value === undefined || value === '') throw new Error(`${key} is not set`);
+  return value;
+}
+
+export async function readFileIfExists(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+// A shell and Node agree on single quotes only as long as none is inside.
+function quote(value: string): string {
+  if (/^[\w@%+=:,./-]*$/u.test(value)) return value;
+  if (/['\n]/u.test(value)) throw new Error(`a setting may not contain quotes: ${value}`);
+  return `'${value}'`;
+}

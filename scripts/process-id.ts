@@ -1,0 +1,58 @@
+import { readFileSync } from 'node:fs';
+
+/** Tells a process apart from a later one that was given the same pid. */
+export interface ProcessId {
+  readonly pid: number;
+  readonly startTime: string;
+}
+
+/** Undefined when the process is gone or only waits for its parent to notice its end. */
+export function identify(pid: number): ProcessId | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The command's name in parentheses may itself contain spaces and parentheses.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const [state, ticksSinceBoot] = [fields[0], fields[19]];
+    if (state === 'Z' || state === 'X' || ticksSinceBoot === undefined) return undefined;
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    return { pid, startTime: `${boot}/${ticksSinceBoot}` };
+  } catch {
+    return undefined;
+  }
+}
+
+export function isAlive(id: ProcessId): boolean {
+  return identify(id.pid)?.startTime === id.startTime;
+}
+
+/** Asks the process to end, and kills it and its process group after `withinMs`. */
+export async function endProcess(id: ProcessId, withinMs: number): Promise<void> {
+  if (!isAlive(id)) return;
+  sendSignal(id.pid, 'SIGTERM');
+  if (await waitForEnd(id, withinMs)) return;
+  killGroup(id);
+  await waitForEnd(id, 5000);
+}
+
+export function killGroup(id: ProcessId): void {
+  if (isAlive(id)) sendSignal(-id.pid, 'SIGKILL');
+}
+
+/** Whether the process ended in time. */
+export async function waitForEnd(id: ProcessId, withinMs: number): Promise<boolean> {
+  const deadline = performance.now() + withinMs;
+  while (isAlive(id)) {
+    if (performance.now() > deadline) return false;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return true;
+}
+
+function sendSignal(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    // It ended since it was last looked at.
+    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
+  }
+}

@@ -1,0 +1,68 @@
+import { connect } from 'node:net';
+import { required, type Env } from './env-file.ts';
+
+/** One line of the Procfile, with what the supervisor must know about it. */
+export interface ServiceSpec {
+  readonly name: string;
+  readonly command: string;
+  readonly stopWithinMs: number;
+  readonly isReady: () => Promise<boolean>;
+}
+
+export function parseProcfile(text: string, config: Env): ServiceSpec[] {
+  return text.split('\n').flatMap((line) => {
+    const match = /^([\w-]+):\s*(\S.*)$/u.exec(line);
+    if (match === null) return [];
+    const [, name = '', command = ''] = match;
+    const isReady = () => serviceIsReady(name, config);
+    return [{ name, command, stopWithinMs: stopWithinMs(name), isReady }];
+  });
+}
+
+/** How long a process may take to finish its work before it is killed. */
+export function stopWithinMs(name: string): number {
+  return { agent: 30_000, control: 15_000 }[name] ?? 10_000;
+}
+
+function serviceIsReady(name: string, config: Env): Promise<boolean> {
+  switch (name) {
+    case 'redis':
+      return answersPing(required(config, 'REDIS_URL'));
+    case 'control':
+      return answersReady(required(config, 'CONTROL_INTERNAL_PORT'));
+    case 'agent':
+      return answersReady(required(config, 'AGENT_ADMIN_PORT'));
+    default:
+      return Promise.resolve(true);
+  }
+}
+
+async function answersReady(port: string): Promise<boolean> {
+  try {
+    const signal = AbortSignal.timeout(2000);
+    const response = await fetch(`http://127.0.0.1:${port}/readyz`, { signal });
+    await response.body?.cancel();
+    return response.status === 200;
+  } catch {
+    return false;
+  }
+}
+
+/** A Redis that still reads its data from disk accepts connections but does not answer PONG. */
+async function answersPing(url: string): Promise<boolean> {
+  const { hostname, port, password } = new URL(url);
+  return new Promise((resolve) => {
+    const socket = connect({ host: hostname, port: Number(port), timeout: 2000 });
+    let answer = '';
+    const finish = () => {
+      socket.destroy();
+      resolve(answer.includes('+PONG'));
+    };
+    socket.on('connect', () => socket.write(`AUTH ${password}\r\nPING\r\n`));
+    socket.on('data', (chunk) => {
+      answer += chunk.toString('latin1');
+      if (answer.split('\r\n').length > 2) finish();
+    });
+    socket.on('timeout', finish).on('error', finish).on('end', finish);
+  });
+}

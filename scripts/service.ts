@@ -1,0 +1,136 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { closeSync, fstatSync, mkdirSync, openSync, renameSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Env } from './env-file.ts';
+import { paths } from './local-paths.ts';
+import { endProcess, identify, killGroup, type ProcessId } from './process-id.ts';
+import type { ServiceSpec } from './procfile.ts';
+
+const LOG_BYTES_MAX = 50 * 1024 * 1024;
+const BACK_OFF_FIRST_MS = 500;
+const BACK_OFF_LAST_MS = 15_000;
+/** A process that lived this long starts its back-off anew. */
+const STEADY_AFTER_MS = 30_000;
+const DEATHS_BEFORE_READY_MAX = 3;
+
+/** One process of the stack: started, started again when it dies, and stopped. */
+export class Service {
+  readonly spec: ServiceSpec;
+  readonly #env: Env;
+  readonly #report: (line: string) => void;
+  readonly #started: () => void;
+  readonly #log: string;
+  /** The process that runs now; undefined while waiting to start it again. */
+  #id: ProcessId | undefined;
+  #startedAtMs = 0;
+  #backOffMs = BACK_OFF_FIRST_MS;
+  #deaths = 0;
+  /** Where this run's part of the log begins. */
+  #logFrom: number | undefined;
+  #restart: NodeJS.Timeout | undefined;
+  #stopping = false;
+
+  constructor(spec: ServiceSpec, env: Env, report: (line: string) => void, started: () => void) {
+    this.spec = spec;
+    this.#env = env;
+    this.#report = report;
+    this.#started = started;
+    this.#log = join(paths.logs, `${spec.name}.log`);
+  }
+
+  get id(): ProcessId | undefined {
+    return this.#id;
+  }
+
+  start(): void {
+    const child = this.#spawn();
+    this.#startedAtMs = performance.now();
+    this.#id = child.pid === undefined ? undefined : identify(child.pid);
+    this.#started();
+    let ended = false;
+    const onEnd = (how: string) => {
+      if (ended) return;
+      ended = true;
+      this.#id = undefined;
+      this.#startAgainLater(how);
+    };
+    child.once('error', (error) => onEnd(error.message));
+    child.once('exit', (code, signal) => onEnd(signal ?? `exit code ${String(code)}`));
+  }
+
+  /** @throws Error with the end of the log when it dies repeatedly or is not ready in time. */
+  async waitUntilReady(deadlineMs: number): Promise<void> {
+    while (!(this.#id !== undefined && (await this.spec.isReady()))) {
+      if (this.#stopping) throw new Error(`${this.spec.name} was stopped before it was ready.`);
+      const problem =
+        this.#deaths >= DEATHS_BEFORE_READY_MAX
+          ? 'keeps dying'
+          : performance.now() > deadlineMs
+            ? 'does not get ready'
+            : undefined;
+      if (problem !== undefined) {
+        throw new Error(
+          `${this.spec.name} ${problem}. The end of its log:\n${await this.#logEnd()}`,
+        );
+      }
+      await sleep(50);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearTimeout(this.#restart);
+    if (this.#id !== undefined) await endProcess(this.#id, this.spec.stopWithinMs);
+  }
+
+  kill(): void {
+    if (this.#id !== undefined) killGroup(this.#id);
+  }
+
+  // In a session of its own, so that Ctrl-C in a terminal reaches the supervisor only.
+  #spawn(): ChildProcess {
+    const log = openLog(this.#log);
+    try {
+      this.#logFrom ??= fstatSync(log).size;
+      return spawn('/bin/sh', ['-c', `exec ${this.spec.command}`], {
+        cwd: paths.root,
+        env: { ...process.env, ...this.#env },
+        stdio: ['ignore', log, log],
+        detached: true,
+      });
+    } finally {
+      closeSync(log);
+    }
+  }
+
+  #startAgainLater(how: string): void {
+    if (this.#stopping) return;
+    this.#deaths += 1;
+    if (performance.now() - this.#startedAtMs >= STEADY_AFTER_MS) {
+      this.#backOffMs = BACK_OFF_FIRST_MS;
+    }
+    const seconds = this.#backOffMs / 1000;
+    const log = relative(paths.root, this.#log);
+    this.#report(`${this.spec.name} died (${how}); starting it again in ${seconds} s; see ${log}`);
+    this.#restart = setTimeout(() => {
+      this.#report(`${this.spec.name} started again`);
+      this.start();
+    }, this.#backOffMs);
+    this.#backOffMs = Math.min(this.#backOffMs * 2, BACK_OFF_LAST_MS);
+  }
+
+  async #logEnd(): Promise<string> {
+    const bytes = await readFile(this.#log);
+    return bytes.toString('utf8', this.#logFrom).trimEnd().split('\n').slice(-20).join('\n');
+  }
+}
+
+function openLog(path: string): number {
+  mkdirSync(paths.logs, { recursive: true });
+  if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) > LOG_BYTES_MAX) {
+    renameSync(path, `${path}.1`);
+  }
+  return openSync(path, 'a', 0o600);
+}

@@ -1,0 +1,152 @@
+/** Runs the Procfile: at most one supervisor per checkout, a killed one's leftovers ended first. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { readEnvFile, required, type Env } from './env-file.ts';
+import { paths } from './local-paths.ts';
+import { endProcess, identify, isAlive } from './process-id.ts';
+import { parseProcfile, stopWithinMs, type ServiceSpec } from './procfile.ts';
+import { Service } from './service.ts';
+import { readStackState, removeStackState, writeStackState } from './stack-state.ts';
+
+export const READY_WITHIN_MS = 60_000;
+/** Longer than all processes together may take. */
+export const STOP_WITHIN_MS = 60_000;
+
+export class Supervisor {
+  readonly #services: Service[];
+  #ready = false;
+  #stopped: Promise<void> | undefined;
+
+  private constructor(specs: ServiceSpec[], config: Env, report: (line: string) => void) {
+    const path = `${join(paths.root, 'node_modules/.bin')}:${process.env['PATH'] ?? ''}`;
+    const env = { ...config, PATH: path };
+    this.#services = specs.map((spec) => new Service(spec, env, report, () => this.#record()));
+  }
+
+  /** @throws Error that says why this checkout's stack cannot be started now. */
+  static async claim(report: (line: string) => void): Promise<Supervisor> {
+    await claimCheckout();
+    const config = await readEnvFile(paths.config);
+    const specs = parseProcfile(await readFile(paths.procfile, 'utf8'), config);
+    await endLeftovers(report);
+    await checkPortsAreFree(config);
+    const supervisor = new Supervisor(specs, config, report);
+    supervisor.#record();
+    return supervisor;
+  }
+
+  /** Starts the processes one after the other; what was started is stopped when one fails. */
+  async start(): Promise<void> {
+    const deadlineMs = performance.now() + READY_WITHIN_MS;
+    try {
+      for (const service of this.#services) {
+        if (this.#stopped !== undefined) throw new Error('stopped before everything was ready.');
+        service.start();
+        await service.waitUntilReady(deadlineMs);
+      }
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+    this.#ready = true;
+    this.#record();
+  }
+
+  /** In reverse order. */
+  async stop(): Promise<void> {
+    this.#stopped ??= this.#stopAll();
+    return this.#stopped;
+  }
+
+  /** For the impatient, while `stop` is under way. */
+  killAll(): void {
+    for (const service of this.#services) service.kill();
+  }
+
+  async #stopAll(): Promise<void> {
+    for (const service of this.#services.toReversed()) await service.stop();
+    removeStackState();
+  }
+
+  #record(): void {
+    const supervisor = identify(process.pid);
+    if (supervisor === undefined) throw new Error('/proc is not mounted.');
+    const processes = this.#services.flatMap(({ spec, id }) =>
+      id === undefined ? [] : [[spec.name, id] as const],
+    );
+    writeStackState({ supervisor, ready: this.#ready, processes });
+  }
+}
+
+/** Ends, last started first, what a supervisor that was killed could not stop. */
+export async function endLeftovers(report: (line: string) => void): Promise<void> {
+  const { state } = await readStackState();
+  for (const [name, id] of state?.processes.toReversed() ?? []) {
+    if (!isAlive(id)) continue;
+    report(`ending ${name} (process ${id.pid}), which an earlier run left`);
+    await endProcess(id, stopWithinMs(name));
+  }
+  removeStackState();
+}
+
+/** Held by an abstract socket, which the kernel releases however this process ends. */
+export async function claimCheckout(): Promise<void> {
+  const digest = createHash('sha256').update(paths.root).digest('hex').slice(0, 32);
+  const server = createServer().unref();
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', () => {
+      reject(new Error('Berth is being started or stopped in this checkout already: try again.'));
+    });
+    server.listen(`\0berth-${digest}`, resolve);
+  });
+}
+
+async function checkPortsAreFree(config: Env): Promise<void> {
+  const hosts: Env = { CONTROL_PORT: 'CONTROL_HOST', AGENT_PORT: 'AGENT_HOST' };
+  for (const name of Object.keys(config).filter((key) => key.endsWith('_PORT'))) {
+    const port = required(config, name);
+    const host = config[hosts[name] ?? ''] ?? '127.0.0.1';
+    const problem = await listenProblem(Number(port), host);
+    if (problem === 'EADDRINUSE') {
+      throw new Error(
+        `port ${port} (${name}) is in use by another program: stop that program, ` +
+          `or choose another port, for example ${name}=${Number(port) + 1000} ./scripts/up`,
+      );
+    }
+    if (problem !== undefined) throw new Error(`cannot listen on ${host}:${port} (${problem})`);
+  }
+}
+
+async function listenProblem(port: number, host: string): Promise<string | undefined> {
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen(port, host, () => server.close(() => resolve(undefined)));
+  });
+}
+
+function reportWithTime(line: string): void {
+  console.error(`${new Date().toISOString()} ${line}`);
+}
+
+/** Without a terminal: tells the `up` that started it when all is ready, and stays. */
+async function superviseDetached(): Promise<void> {
+  const supervisor = await Supervisor.claim(reportWithTime);
+  const stop = () => void supervisor.stop().then(() => process.exit());
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
+  process.once('disconnect', stop);
+  await supervisor.start();
+  process.off('disconnect', stop);
+  process.send?.('ready');
+}
+
+if (import.meta.main) {
+  try {
+    await superviseDetached();
+  } catch (error) {
+    console.error(error instanceof Error ? error.message : error);
+    process.exit(1);
+  }
+}

@@ -1,0 +1,81 @@
+/** Reads settings from the environment and reports everything that is wrong with them at once. */
+export class ConfigReader {
+  readonly #environment: Readonly<Record<string, string | undefined>>;
+  readonly #problems: string[] = [];
+
+  constructor(environment: Readonly<Record<string, string | undefined>>) {
+    this.#environment = environment;
+  }
+
+  /** A text that may match `pattern`; without a fallback it is required. */
+  string(name: string, options: { fallback?: string; pattern?: string } = {}): string {
+    const value = this.#environment[name] ?? options.fallback;
+    if (value === undefined || value === '') {
+      this.#problems.push(`${name} is not set`);
+      return '';
+    }
+    if (options.pattern !== undefined && !new RegExp(options.pattern, 'u').test(value)) {
+      this.#problems.push(`${name} does not match ${options.pattern}`);
+    }
+    return value;
+  }
+
+  integer(name: string, options: { fallback?: number; min: number; max: number }): number {
+    const text = this.#environment[name];
+    const value = text === undefined || text === '' ? options.fallback : Number(text);
+    if (value === undefined) {
+      this.#problems.push(`${name} is not set`);
+      return options.min;
+    }
+    if (!Number.isSafeInteger(value) || value < options.min || value > options.max) {
+      this.#problems.push(`${name} must be an integer from ${options.min} to ${options.max}`);
+    }
+    return value;
+  }
+
+  flag(name: string): boolean {
+    const value = this.#environment[name] ?? 'false';
+    if (value !== 'true' && value !== 'false') this.#problems.push(`${name} must be true or false`);
+    return value === 'true';
+  }
+
+  list(name: string, fallback: string): string[] {
+    const value = this.#environment[name] ?? fallback;
+    return value.split(',').filter((item) => item !== '');
+  }
+
+  /** A secret of exactly `bytes` bytes in base64. */
+  key(name: string, bytes: number): Buffer {
+    const value = Buffer.from(this.#environment[name] ?? '', 'base64');
+    if (value.length !== bytes) this.#problems.push(`${name} must be ${bytes} bytes in base64`);
+    return value;
+  }
+
+  /** @throws Error naming every setting that is missing or wrong. */
+  finish(): void {
+    if (this.#problems.length > 0) throw new Error(`configuration: ${this.#problems.join('; ')}`);
+  }
+}
+
+/** Settings that control and agent have in common. */
+export interface ClusterConfig {
+  readonly redisUrl: string;
+  /** Agents and control nodes of another cluster are refused. */
+  readonly clusterId: string;
+  /** Signs what control and agents say to each other. */
+  readonly clusterSecret: string;
+  /** Seals disk tokens; never in Redis. */
+  readonly encryptionKey: Buffer;
+  /** `<cloud>-<region>` (SPEC "What the service does" 4). */
+  readonly region: string;
+}
+
+export function readClusterConfig(reader: ConfigReader, regionPattern: string): ClusterConfig {
+  return {
+    redisUrl: reader.string('REDIS_URL'),
+    clusterId: reader.string('CLUSTER_ID', { pattern: '^[A-Za-z0-9-]{3,64}$' }),
+    clusterSecret: reader.string('CLUSTER_SECRET', { pattern: '^.{32,}$' }),
+    encryptionKey: reader.key('ENCRYPTION_KEY', 32),
+    region: reader.string('REGION', { pattern: regionPattern }),
+  };
+}

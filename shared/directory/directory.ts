@@ -1,0 +1,23 @@
+import type { Redis } from 'ioredis';
+import { Accounts } from './accounts.ts';
+import { ApiKeys } from './api-keys.ts';
+import { ControlNodes } from './control-nodes.ts';
+import { DiskLeases } from './disk-leases.ts';
+import { Disks } from './disks.ts';
+
+/** Everything that Redis knows, seen from one region. */
+export interface Directory {
+  readonly accounts: Accounts;
+  readonly apiKeys: ApiKeys;
+  readonly controlNodes: ControlNodes;
+  readonly disks: Disks;
+  readonly diskLeases: DiskLeases;
+}
+
+export const openDirectory = (redis: Redis, region: string): Directory => ({
+  accounts: new Accounts(redis),
+  apiKeys: new ApiKeys(redis),
+  controlNodes: new ControlNodes(redis, region),
+  disks: new Disks(redis, region),
+  diskLeases: new DiskLeases(redis, region),
+});

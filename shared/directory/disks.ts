@@ -1,0 +1,336 @@
+import type { ChainableCommander, Redis } from 'ioredis';
+import { LIMITS } from '../limits.ts';
+import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
+import type { AuthorizedUser } from '../schemas/disk-user.ts';
+import { leaseHolder } from './disk-leases.ts';
+import { keys } from './keys.ts';
+import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
+import { Script } from './script.ts';
+
+/** A disk user as stored; the token of a `token` user is sealed. */
+export interface DiskUserRecord extends Omit<AuthorizedUser, 'token'> {
+  readonly sealedToken?: string;
+}
+
+/** What a disk is: everything that its manifest repeats, so that it can be rebuilt from there. */
+export interface DiskRecord {
+  readonly id: string;
+  readonly accountId: string;
+  readonly organization: string;
+  readonly region: string;
+  readonly name: string;
+  readonly status: DiskStatus;
+  readonly createdAt: string;
+  readonly rootAttrs?: RootAttrs;
+  readonly allowedIps: readonly string[];
+  readonly users: readonly DiskUserRecord[];
+  /** Grows with every change of the record; the newest manifest wins. */
+  readonly revision: number;
+}
+
+/** Measured figures; absent until there are any. */
+export interface DiskUsage {
+  readonly lastAccessed?: string;
+  readonly usedBytes?: number;
+  readonly requests?: number;
+  readonly requestMsTotal?: number;
+}
+
+export interface DiskEntry {
+  readonly record: DiskRecord;
+  readonly usage: DiskUsage;
+  /** The host that has the disk's lease. */
+  readonly handler?: string;
+}
+
+export interface DiskUse {
+  readonly at: string;
+  readonly usedBytes: number;
+  readonly durationMs: number;
+}
+
+// KEYS names, list, disk, users; ARGV name, id, member, limit, record fields as JSON, users as JSON
+const create = new Script(`
+  local taken = redis.call('HGET', KEYS[1], ARGV[1])
+  if taken then return taken end
+  if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 'limit' end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  redis.call('ZADD', KEYS[2], 0, ARGV[3])
+  redis.call('HSET', KEYS[3], unpack(cjson.decode(ARGV[5])))
+  redis.call('DEL', KEYS[4])
+  local users = cjson.decode(ARGV[6])
+  if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
+  return ARGV[2]
+`);
+// KEYS disk, users; ARGV users as JSON. Only a disk whose creation was cut off is given new users.
+const replaceUsersWhileCreating = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+  redis.call('DEL', KEYS[2])
+  local users = cjson.decode(ARGV[1])
+  if #users > 0 then redis.call('HSET', KEYS[2], unpack(users)) end
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 1
+`);
+const markAvailable = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+  redis.call('HSET', KEYS[1], 'status', 'available')
+  return 1
+`);
+// KEYS disk, users; ARGV field, user JSON, limit
+const addUser = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
+  local present = redis.call('HGET', KEYS[2], ARGV[1])
+  if present then return present end
+  if redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[3]) then return 'limit' end
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return ARGV[2]
+`);
+const removeUser = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
+  local removed = redis.call('HDEL', KEYS[2], ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return removed
+`);
+const setAllowedIps = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 0 end
+  redis.call('HSET', KEYS[1], 'allowedIps', ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 1
+`);
+// KEYS names, list, disk; ARGV id, member. The name is free again at once.
+const beginDelete = new Script(`
+  local name = redis.call('HGET', KEYS[3], 'name')
+  if not name then return 0 end
+  redis.call('HSET', KEYS[3], 'status', 'deleting')
+  redis.call('ZREM', KEYS[2], ARGV[2])
+  if redis.call('HGET', KEYS[1], name) == ARGV[1] then redis.call('HDEL', KEYS[1], name) end
+  return 1
+`);
+const recordUse = new Script(`
+  if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+  redis.call('HSET', KEYS[1], 'lastAccessed', ARGV[1], 'usedBytes', ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'requests', 1)
+  redis.call('HINCRBY', KEYS[1], 'requestMsTotal', ARGV[3])
+  return 1
+`);
+
+const userField = (user: { type: string; identifier: string }): string =>
+  `${user.type === 'token' ? 'token' : 'sts'}:${user.identifier}`;
+
+const userPairs = (users: readonly DiskUserRecord[]): string =>
+  JSON.stringify(users.flatMap((user) => [userField(user), JSON.stringify(user)]));
+
+// What the directory holds it wrote itself; the manifest, which anybody might edit, is validated.
+const parse = <T>(text: string): T => JSON.parse(text) as T;
+
+function toRecord(
+  accountId: string,
+  fields: Record<string, string>,
+  users: Record<string, string>,
+): DiskRecord | undefined {
+  const { id, organization, region, name, status, createdAt, allowedIps, rootAttrs } = fields;
+  if (id === undefined || organization === undefined || region === undefined) return undefined;
+  if (name === undefined || status === undefined || createdAt === undefined) return undefined;
+  return {
+    id,
+    accountId,
+    organization,
+    region,
+    name,
+    status: status as DiskStatus,
+    createdAt,
+    ...(rootAttrs === undefined ? {} : { rootAttrs: parse<RootAttrs>(rootAttrs) }),
+    allowedIps: parse<string[]>(allowedIps ?? '[]'),
+    users: Object.values(users)
+      .map((text) => parse<DiskUserRecord>(text))
+      .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1)),
+    revision: Number(fields['revision'] ?? '1'),
+  };
+}
+
+function toUsage(fields: Record<string, string>): DiskUsage {
+  const { lastAccessed, usedBytes, requests, requestMsTotal } = fields;
+  return {
+    ...(lastAccessed === undefined ? {} : { lastAccessed }),
+    ...(usedBytes === undefined ? {} : { usedBytes: Number(usedBytes) }),
+    ...(requests === undefined ? {} : { requests: Number(requests) }),
+    ...(requestMsTotal === undefined ? {} : { requestMsTotal: Number(requestMsTotal) }),
+  };
+}
+
+/** The disks of one region. */
+export class Disks {
+  readonly #redis: Redis;
+  readonly region: string;
+
+  constructor(redis: Redis, region: string) {
+    this.#redis = redis;
+    this.region = region;
+  }
+
+  /** Claims the name and writes the record, or says which disk has the name. */
+  async create(record: DiskRecord): Promise<'created' | 'limit' | { existingId: string }> {
+    const { accountId, id, name } = record;
+    const fields = Object.entries({
+      id,
+      name,
+      organization: record.organization,
+      region: record.region,
+      status: record.status,
+      createdAt: record.createdAt,
+      allowedIps: JSON.stringify(record.allowedIps),
+      ...(record.rootAttrs === undefined ? {} : { rootAttrs: JSON.stringify(record.rootAttrs) }),
+      revision: String(record.revision),
+    }).flat();
+    const result = await create.run(
+      this.#redis,
+      [
+        keys.diskNames(this.region, accountId),
+        keys.disks(this.region, accountId),
+        keys.disk(this.region, accountId, id),
+        keys.diskUsers(this.region, accountId, id),
+      ],
+      [
+        name,
+        id,
+        orderedMember(record.createdAt, id),
+        LIMITS.disksPerAccountMax,
+        JSON.stringify(fields),
+        userPairs(record.users),
+      ],
+    );
+    if (result === 'limit') return 'limit';
+    return result === id ? 'created' : { existingId: String(result) };
+  }
+
+  async replaceUsersWhileCreating(record: DiskRecord): Promise<void> {
+    await replaceUsersWhileCreating.run(this.#redis, this.#diskAndUsers(record), [
+      userPairs(record.users),
+    ]);
+  }
+
+  async markAvailable(disk: { accountId: string; id: string }): Promise<void> {
+    await markAvailable.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), []);
+  }
+
+  async get(accountId: string, diskId: string): Promise<DiskEntry | undefined> {
+    const pipeline = this.#redis.pipeline();
+    this.#queueRead(pipeline, accountId, diskId);
+    return readEntries(accountId, await pipeline.exec())[0];
+  }
+
+  async findByName(accountId: string, name: string): Promise<DiskEntry | undefined> {
+    const diskId = await this.#redis.hget(keys.diskNames(this.region, accountId), name);
+    return diskId === null ? undefined : this.get(accountId, diskId);
+  }
+
+  async list(accountId: string, request: PageRequest): Promise<Page<DiskEntry>> {
+    const page = await readPage(this.#redis, keys.disks(this.region, accountId), request);
+    const pipeline = this.#redis.pipeline();
+    for (const diskId of page.items) this.#queueRead(pipeline, accountId, diskId);
+    const entries = readEntries(accountId, await pipeline.exec());
+    return { ...page, items: entries.filter((entry) => entry !== undefined) };
+  }
+
+  /** Adds the user, or returns the one that is there already under this identifier. */
+  async addUser(
+    disk: { accountId: string; id: string },
+    user: DiskUserRecord,
+  ): Promise<DiskUserRecord | 'missing' | 'limit'> {
+    const result = await addUser.run(this.#redis, this.#diskAndUsers(disk), [
+      userField(user),
+      JSON.stringify(user),
+      LIMITS.usersPerDiskMax,
+    ]);
+    if (result === 'missing' || result === 'limit') return result;
+    return parse<DiskUserRecord>(String(result));
+  }
+
+  async removeUser(
+    disk: { accountId: string; id: string },
+    user: { type: string; identifier: string },
+  ): Promise<'removed' | 'unknown' | 'missing'> {
+    const result = await removeUser.run(this.#redis, this.#diskAndUsers(disk), [userField(user)]);
+    if (result === 'missing') return 'missing';
+    return result === 1 ? 'removed' : 'unknown';
+  }
+
+  /** @returns false when there is no such disk */
+  async setAllowedIps(
+    disk: { accountId: string; id: string },
+    allowedIps: readonly string[],
+  ): Promise<boolean> {
+    const result = await setAllowedIps.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), [
+      JSON.stringify(allowedIps),
+    ]);
+    return result === 1;
+  }
+
+  /** Hides the disk and frees its name; its data goes next, then {@link remove}. */
+  async beginDelete(record: DiskRecord): Promise<boolean> {
+    const { accountId, id } = record;
+    const result = await beginDelete.run(
+      this.#redis,
+      [
+        keys.diskNames(this.region, accountId),
+        keys.disks(this.region, accountId),
+        keys.disk(this.region, accountId, id),
+      ],
+      [id, orderedMember(record.createdAt, id)],
+    );
+    return result === 1;
+  }
+
+  async remove(disk: { accountId: string; id: string }): Promise<void> {
+    await this.#redis.del(
+      ...this.#diskAndUsers(disk),
+      keys.diskEpoch(this.region, disk.accountId, disk.id),
+    );
+  }
+
+  async recordUse(disk: { accountId: string; id: string }, use: DiskUse): Promise<void> {
+    await recordUse.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), [
+      use.at,
+      use.usedBytes,
+      Math.round(use.durationMs),
+    ]);
+  }
+
+  #diskAndUsers(disk: { accountId: string; id: string }): string[] {
+    return [
+      keys.disk(this.region, disk.accountId, disk.id),
+      keys.diskUsers(this.region, disk.accountId, disk.id),
+    ];
+  }
+
+  #queueRead(pipeline: ChainableCommander, accountId: string, diskId: string): void {
+    pipeline
+      .hgetall(keys.disk(this.region, accountId, diskId))
+      .hgetall(keys.diskUsers(this.region, accountId, diskId))
+      .get(keys.diskLease(this.region, accountId, diskId));
+  }
+}
+
+const READS_PER_DISK = 3;
+
+function readEntries(
+  accountId: string,
+  replies: [error: Error | null, result: unknown][] | null,
+): (DiskEntry | undefined)[] {
+  const values = (replies ?? []).map(([error, result]) => {
+    if (error !== null) throw error;
+    return result;
+  });
+  const entries: (DiskEntry | undefined)[] = [];
+  for (let i = 0; i < values.length; i += READS_PER_DISK) {
+    const fields = values[i] as Record<string, string>;
+    const users = values[i + 1] as Record<string, string>;
+    const record = toRecord(accountId, fields, users);
+    const handler = leaseHolder(values[i + 2] as string | null);
+    entries.push(
+      record && { record, usage: toUsage(fields), ...(handler === undefined ? {} : { handler }) },
+    );
+  }
+  return entries;
+}

@@ -1,0 +1,34 @@
+/**
+ * The one place that spells Redis keys. What must change together carries one hash tag (`{…}`), so
+ * that each Lua script touches one slot and Redis Cluster works.
+ */
+export const keys = {
+  accountNames: () => 'berth:{accounts}:names',
+  account: (accountId: string) => `berth:{${accountId}}:account`,
+  accountRegions: (accountId: string) => `berth:{${accountId}}:regions`,
+
+  apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,
+  apiKeys: (accountId: string) => `berth:{${accountId}}:api-keys`,
+
+  disks: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disks`,
+  diskNames: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disk-names`,
+  disk: (region: string, accountId: string, diskId: string) =>
+    `berth:{${accountId}}:${region}:disk:${diskId}`,
+  diskUsers: (region: string, accountId: string, diskId: string) =>
+    `berth:{${accountId}}:${region}:disk:${diskId}:users`,
+  diskLease: (region: string, accountId: string, diskId: string) =>
+    `berth:{${accountId}}:${region}:disk:${diskId}:lease`,
+  diskEpoch: (region: string, accountId: string, diskId: string) =>
+    `berth:{${accountId}}:${region}:disk:${diskId}:epoch`,
+
+  controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
+} as const;
+
+/** BullMQ names and prefix; it refuses `:` in names. */
+export const queues = {
+  prefix: (hostId: string) => `berth:{${hostId}}:bull`,
+  /** Runs commands; at most once. */
+  exec: (hostId: string) => `exec-${hostId}`,
+  /** Idempotent work of the host: disks are made, deleted, recorded. */
+  host: (hostId: string) => `host-${hostId}`,
+} as const;

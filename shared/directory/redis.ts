@@ -1,0 +1,52 @@
+import type { RedisOptions } from 'bullmq';
+import { Redis } from 'ioredis';
+
+/** Redis refused, is unreachable, or did not answer in time. */
+export function isRedisFailure(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return (
+    error.name === 'ReplyError' ||
+    error.name === 'MaxRetriesPerRequestError' ||
+    error.name === 'AbortError' ||
+    /Connection is closed|Stream isn't writeable|Command timed out|ECONNREFUSED/u.test(
+      error.message,
+    )
+  );
+}
+
+const reconnectDelayMs = (attempt: number): number => Math.min(50 * 2 ** attempt, 1000);
+
+/**
+ * A connection for the directory. Commands fail at once while Redis is away instead of queueing up:
+ * the caller of the API gets a clear 503 and may try again.
+ */
+export function connectRedis(url: string, onError: (error: Error) => void): Redis {
+  const redis = new Redis(url, {
+    enableOfflineQueue: false,
+    enableAutoPipelining: true,
+    maxRetriesPerRequest: 0,
+    commandTimeout: 5_000,
+    connectTimeout: 2_000,
+    lazyConnect: true,
+    retryStrategy: reconnectDelayMs,
+  });
+  redis.on('error', onError);
+  return redis;
+}
+
+/** Options of the connections that BullMQ opens itself; its workers wait for Redis to come back. */
+export function queueConnection(url: string, options: { blocking: boolean }): RedisOptions {
+  const { hostname, port, password, username, pathname } = new URL(url);
+  return {
+    host: hostname,
+    port: Number(port || '6379'),
+    db: Number(pathname.slice(1) || '0'),
+    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+    enableOfflineQueue: options.blocking,
+    maxRetriesPerRequest: options.blocking ? null : 0,
+    ...(options.blocking ? {} : { commandTimeout: 5_000 }),
+    connectTimeout: 2_000,
+    retryStrategy: reconnectDelayMs,
+  };
+}

@@ -1,0 +1,49 @@
+/**
+ * Every machine-readable error code that can reach a caller (SPEC "Errors", WIRE §2.11). Only the
+ * control tier knows which HTTP status each one has.
+ */
+export const errorCodes = [
+  'bad_request',
+  'body_too_large',
+  'unauthorized',
+  'forbidden',
+  'not_found',
+  'method_not_allowed',
+  'disk_conflict',
+  'disk_limit_reached',
+  'disk_moved',
+  'disk_full',
+  'host_full',
+  'timeout',
+  'cancelled',
+  'outcome_unknown',
+  'no_capacity',
+  'unavailable',
+  'not_enabled',
+  'not_implemented',
+  'internal_server_error',
+] as const;
+
+export type ErrorCode = (typeof errorCodes)[number];
+
+/** An expected failure whose code and message are meant for the caller. */
+export class AppError extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'AppError';
+    this.code = code;
+  }
+}
+
+/** Wraps whatever was thrown, so that a caught `unknown` can be logged and compared. */
+export function toError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
+}
+
+/** The `errno` name of a system error (`ENOENT` …), or undefined. */
+export function errnoOf(thrown: unknown): string | undefined {
+  const code: unknown = thrown instanceof Error ? Reflect.get(thrown, 'code') : undefined;
+  return typeof code === 'string' ? code : undefined;
+}

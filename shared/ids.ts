@@ -1,0 +1,19 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+
+const randomHex = (bytes: number): string => randomBytes(bytes).toString('hex');
+
+/** `dsk-` and 16 hex digits (SPEC "Disk"). */
+export const newDiskId = (): string => `dsk-${randomHex(8)}`;
+export const newAccountId = (): string => `acct-${randomHex(8)}`;
+export const newHostId = (): string => `host-${randomHex(6)}`;
+export const newNodeId = (): string => `node-${randomHex(6)}`;
+export const newRequestId = (): string => `req-${randomHex(8)}`;
+/** Names a queued job and the work that it starts; BullMQ refuses `:` in job ids. */
+export const newJobId = (): string => randomUUID();
+
+export const diskIdPattern = '^dsk-[0-9a-f]{16}$';
+export const accountIdPattern = '^acct-[0-9a-f]{16}$';
+export const hostIdPattern = '^host-[0-9a-f]{12}$';
+export const nodeIdPattern = '^node-[0-9a-f]{12}$';
+export const regionPattern = '^[a-z0-9]+-[a-z0-9]+(-[a-z0-9]+)*$';
+export const requestIdPattern = '^[A-Za-z0-9._-]{1,64}$';

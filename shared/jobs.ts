@@ -1,0 +1,75 @@
+import Type from 'typebox';
+import { accountIdPattern, diskIdPattern, nodeIdPattern } from './ids.ts';
+import { LIMITS } from './limits.ts';
+import { compile } from './validate.ts';
+
+const DiskRef = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  diskId: Type.String({ pattern: diskIdPattern }),
+});
+
+const payloads = {
+  /** Runs a command on one disk; at most once. */
+  'exec.run': Type.Interface([DiskRef], {
+    command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+  }),
+  /** Makes the file system of a disk that the directory lists as `creating`. Idempotent. */
+  'disk.create': DiskRef,
+  /** Ends what runs on the disk and deletes its data. Idempotent. */
+  'disk.delete': DiskRef,
+  /** Writes the directory's present record of the disk into the manifest. Idempotent. */
+  'disk.record': DiskRef,
+} as const;
+
+export type JobKind = keyof typeof payloads;
+export type JobPayload<K extends JobKind> = Type.Static<(typeof payloads)[K]>;
+
+/** What each kind of job answers with, over the agent link. */
+export interface JobResults {
+  'exec.run': ExecOutcome;
+  'disk.create': Record<string, never>;
+  'disk.delete': Record<string, never>;
+  'disk.record': Record<string, never>;
+}
+
+/** How a command ended; its output travels beside as bytes. */
+export interface ExecOutcome {
+  readonly exitCode: number;
+  /** From the command's start to its end. */
+  readonly executeMs: number;
+  /** From the command's end until its last trace was gone and the answer was sent. */
+  readonly endMs: number;
+}
+
+/** A job in a host's queue. Times are milliseconds since the epoch. */
+export interface JobEnvelope<K extends JobKind = JobKind> {
+  readonly id: string;
+  readonly kind: K;
+  readonly payload: JobPayload<K>;
+  /** The control node that waits for the answer. */
+  readonly replyTo: string;
+  readonly requestId: string;
+  /** A job that is not begun by then is dropped; work that is not done by then is ended. */
+  readonly deadlineAt: number;
+}
+
+const Header = Type.Object({
+  id: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
+  kind: Type.Enum(Object.keys(payloads) as JobKind[]),
+  payload: Type.Object({}),
+  replyTo: Type.String({ pattern: nodeIdPattern }),
+  requestId: Type.String({ minLength: 1, maxLength: 64 }),
+  deadlineAt: Type.Integer({ minimum: 0 }),
+});
+
+const checkHeader = compile(Header);
+const checkPayload = Object.fromEntries(
+  Object.entries(payloads).map(([kind, schema]) => [kind, compile(schema)]),
+);
+
+/** @throws AppError `bad_request` when a queue holds something that is not one of our jobs */
+export function parseJob(data: unknown): JobEnvelope {
+  const header = checkHeader(data, 'job');
+  const payload = checkPayload[header.kind]?.(header.payload, 'job payload');
+  return { ...header, payload } as JobEnvelope;
+}

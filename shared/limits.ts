@@ -1,0 +1,45 @@
+import assert from 'node:assert';
+
+const KiB = 1024;
+const MiB = 1024 * KiB;
+
+/** Every bound of the system in one place; those that WIRE.md or SPEC.md set name their section. */
+export const LIMITS = {
+  // HTTP
+  requestBodyBytesMax: 8 * MiB, // A command of 1 MiB whose every byte is escaped as \u00XX fits.
+  pageSizeDefault: 50, // WIRE §1.4
+  pageSizeMax: 100,
+  unpagedListMax: 1000, // WIRE §1.4: what a client that knows no cursor gets.
+
+  // Accounts
+  apiKeysPerAccountMax: 1000,
+  disksPerAccountMax: 10_000,
+  usersPerDiskMax: 100,
+  allowedIpsPerDiskMax: 200,
+
+  // Exec, WIRE §5.1
+  commandBytesMax: 1 * MiB,
+  outputBytesPerStreamMax: 16 * MiB,
+  execTimeoutMsMax: 290_000,
+  killGraceMs: 5_000,
+
+  // Between the parts
+  linkFrameBytesMax: 40 * MiB,
+  linkHeartbeatMs: 1_000,
+  linkSilenceMsMax: 5_000,
+  controlNodeTtlMs: 10_000,
+  hostJobTimeoutMs: 20_000,
+  mailboxLengthMax: 256,
+
+  // Disk lease: the holder gives up this long before the directory lets another host have it.
+  diskLeaseTtlMs: 15_000,
+  diskLeaseMarginMs: 5_000,
+  diskIdleUnmountMs: 60_000,
+
+  shutdownMs: 20_000,
+} as const;
+
+assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
+assert(LIMITS.diskLeaseMarginMs * 2 < LIMITS.diskLeaseTtlMs);
+assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
+assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);

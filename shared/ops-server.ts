@@ -1,0 +1,55 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { toError } from './errors.ts';
+import type { Registry } from './metrics.ts';
+
+/** What keeps the process from doing its work, or undefined when it is ready. */
+export type ReadinessCheck = () => Promise<string | undefined>;
+
+interface OpsOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly metrics: Registry;
+  readonly ready: ReadinessCheck;
+}
+
+/**
+ * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
+ * (Prometheus text format). Never public.
+ */
+export async function startOpsServer(options: OpsOptions): Promise<Server> {
+  const server = createServer((request, response) => {
+    answer(options, request, response).catch((error: unknown) => {
+      response.writeHead(500).end(toError(error).message);
+    });
+  });
+  server.listen(options.port, options.host);
+  await once(server, 'listening');
+  return server;
+}
+
+async function answer(
+  { metrics, ready }: OpsOptions,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  switch (request.url) {
+    case '/healthz': {
+      response.writeHead(200).end('ok\n');
+      break;
+    }
+    case '/readyz': {
+      const problem = await ready();
+      response.writeHead(problem === undefined ? 200 : 503).end(`${problem ?? 'ready'}\n`);
+      break;
+    }
+    case '/metrics': {
+      const text = await metrics.metrics();
+      response.writeHead(200, { 'content-type': metrics.contentType }).end(text);
+      break;
+    }
+    default: {
+      response.writeHead(404).end('not found\n');
+    }
+  }
+}

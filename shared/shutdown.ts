@@ -1,0 +1,33 @@
+import { toError } from './errors.ts';
+import type { Logger } from './log.ts';
+
+type Step = () => Promise<void> | void;
+
+/**
+ * Runs the steps in order on SIGTERM or SIGINT, then ends the process. A step that fails does not
+ * keep the others from running; past the deadline the process ends all the same.
+ */
+export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step[]): void {
+  let begun = false;
+  const shutdown = async (signal: string): Promise<void> => {
+    if (begun) return;
+    begun = true;
+    log.info({ signal }, 'process:stopping');
+    setTimeout(() => {
+      log.error('process:stopOverdue');
+      log.flush(() => process.exit(1));
+    }, deadlineMs).unref();
+    for (const step of steps) {
+      try {
+        await step();
+      } catch (error) {
+        log.error({ err: toError(error) }, 'process:stopStepFailed');
+      }
+    }
+    log.info('process:stopped');
+    log.flush(() => process.exit(0));
+  };
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => void shutdown(signal));
+  }
+}

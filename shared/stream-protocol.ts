@@ -1,0 +1,101 @@
+import Type from 'typebox';
+import { errorCodes } from './errors.ts';
+import { hostIdPattern } from './ids.ts';
+import { compile, taggedUnion } from './validate.ts';
+
+/*
+ * The agent link: one WebSocket from every agent to every control node of its region.
+ *
+ * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the bytes
+ * that the header's `body` lengths divide (the output of a command; empty for most frames).
+ */
+
+const JobId = Type.String({ minLength: 1, maxLength: 64 });
+const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
+
+/** What a host has and what of it is in use. */
+export const HostLoad = Type.Object({
+  execSlots: Type.Integer({ minimum: 0 }),
+  execsRunning: Type.Integer({ minimum: 0 }),
+  draining: Type.Boolean(),
+});
+export type HostLoad = Type.Static<typeof HostLoad>;
+
+const AgentFrame = taggedUnion('type', [
+  Type.Object({
+    type: Type.Literal('register'),
+    hostId: Type.String({ pattern: hostIdPattern }),
+    clusterId: Type.String(),
+    region: Type.String(),
+    publicUrl: Type.String({ maxLength: 2048 }),
+    load: HostLoad,
+  }),
+  Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
+  // The job was taken from the queue: from here on its outcome is unknown if the agent is lost.
+  Type.Object({ type: Type.Literal('accepted'), jobId: JobId }),
+  Type.Object({
+    type: Type.Literal('result'),
+    jobId: JobId,
+    result: Type.Object({}),
+    body: bodyLengths,
+  }),
+  Type.Object({
+    type: Type.Literal('error'),
+    jobId: JobId,
+    code: Type.Enum([...errorCodes]),
+    message: Type.String({ maxLength: 4096 }),
+  }),
+]);
+export type AgentFrame = Type.Static<typeof AgentFrame>;
+
+const ControlFrame = taggedUnion('type', [
+  Type.Object({ type: Type.Literal('registered'), nodeId: Type.String() }),
+  // The caller hung up.
+  Type.Object({ type: Type.Literal('cancel'), jobId: JobId }),
+]);
+export type ControlFrame = Type.Static<typeof ControlFrame>;
+
+const checkAgentFrame = compile(AgentFrame);
+const checkControlFrame = compile(ControlFrame);
+
+const LENGTH_BYTES = 4;
+
+export function encodeFrame(
+  frame: AgentFrame | ControlFrame,
+  body: readonly Buffer[] = [],
+): Buffer {
+  const header = Buffer.from(JSON.stringify(frame));
+  const length = Buffer.alloc(LENGTH_BYTES);
+  length.writeUInt32BE(header.length);
+  return Buffer.concat([length, header, ...body]);
+}
+
+function split(message: Buffer): { header: unknown; rest: Buffer } {
+  if (message.length < LENGTH_BYTES) throw new Error('frame is too short');
+  const end = LENGTH_BYTES + message.readUInt32BE();
+  if (end > message.length) throw new Error('frame header is cut off');
+  return {
+    header: JSON.parse(message.toString('utf8', LENGTH_BYTES, end)),
+    rest: message.subarray(end),
+  };
+}
+
+/** @throws Error when the message is not a frame of ours; the link is closed then */
+export function decodeAgentFrame(message: Buffer): { frame: AgentFrame; body: Buffer[] } {
+  const { header, rest } = split(message);
+  const frame = checkAgentFrame(header, 'frame');
+  const lengths = frame.type === 'result' ? frame.body : [];
+  const body: Buffer[] = [];
+  let offset = 0;
+  for (const length of lengths) {
+    body.push(rest.subarray(offset, offset + length));
+    offset += length;
+  }
+  if (offset !== rest.length) throw new Error('frame body has another length than it says');
+  return { frame, body };
+}
+
+/** @throws Error when the message is not a frame of ours; the link is closed then */
+export function decodeControlFrame(message: Buffer): ControlFrame {
+  return checkControlFrame(split(message).header, 'frame');
+}

@@ -1,0 +1,51 @@
+import { Ajv, type ErrorObject } from 'ajv';
+import formats from 'ajv-formats';
+import Type, { type Static, type TSchema } from 'typebox';
+import { AppError } from './errors.ts';
+
+// Strict about schemas, lenient about input: unknown fields are ignored (WIRE §8 row 31).
+const options = {
+  allErrors: false,
+  discriminator: true,
+  strict: true,
+  strictTypes: false,
+  strictRequired: false,
+} as const;
+const ajv = new Ajv(options);
+const coercingAjv = new Ajv({ ...options, coerceTypes: true });
+formats.default(ajv);
+formats.default(coercingAjv);
+
+/** One of several objects, told apart by the text in the field `tag`. */
+export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) =>
+  Type.Unsafe<Static<T[number]>>({
+    type: 'object',
+    discriminator: { propertyName: tag },
+    required: [tag],
+    oneOf: variants,
+  });
+
+function describe(where: string, error: ErrorObject | undefined): string {
+  if (error === undefined) return `${where} is not valid`;
+  const path = error.instancePath.slice(1).replaceAll('/', '.');
+  const subject = path === '' ? where : `${where}: ${path}`;
+  const allowed: unknown = Reflect.get(error.params, 'allowedValues');
+  const detail = Array.isArray(allowed) ? ` (${allowed.join(', ')})` : '';
+  return `${subject} ${error.message ?? 'is not valid'}${detail}`;
+}
+
+/**
+ * Compiles a schema once. The function that comes back returns its input, typed.
+ * @param coerce reads numbers and booleans from text, for query strings
+ * @throws AppError `bad_request` naming the first field that is wrong
+ */
+export function compile<T extends TSchema>(
+  schema: T,
+  { coerce = false } = {},
+): (input: unknown, where: string) => Static<T> {
+  const check = (coerce ? coercingAjv : ajv).compile(schema);
+  return (input, where) => {
+    if (!check(input)) throw new AppError('bad_request', describe(where, check.errors?.[0]));
+    return input as Static<T>;
+  };
+}

@@ -1,0 +1,59 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+
+export type Environment = Record<string, string>;
+
+/** A process of a test's stack: started, stopped or killed by the test, its output kept in a file. */
+export class Daemon {
+  readonly name: string;
+  readonly logPath: string;
+  readonly #command: readonly string[];
+  readonly #environment: Environment;
+  #child: ChildProcess | undefined;
+
+  constructor(name: string, command: readonly string[], environment: Environment, logPath: string) {
+    this.name = name;
+    this.#command = command;
+    this.#environment = environment;
+    this.logPath = logPath;
+  }
+
+  get pid(): number {
+    const pid = this.#child?.pid;
+    if (pid === undefined) throw new Error(`${this.name} does not run`);
+    return pid;
+  }
+
+  get isRunning(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && !this.#child.killed;
+  }
+
+  start(): void {
+    const [program = '', ...args] = this.#command;
+    const child = spawn(program, args, {
+      env: { PATH: process.env['PATH'] ?? '', ...this.#environment },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const log = createWriteStream(this.logPath, { flags: 'a' });
+    child.stdout.pipe(log, { end: false });
+    child.stderr.pipe(log, { end: false });
+    this.#child = child;
+  }
+
+  /** @returns the exit code, or null when a signal ended it */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return null;
+    const exited = once(child, 'exit') as Promise<[number | null]>;
+    child.kill(signal);
+    const [code] = await exited;
+    this.#child = undefined;
+    return code;
+  }
+
+  async readLog(): Promise<string> {
+    return readFile(this.logPath, 'utf8');
+  }
+}

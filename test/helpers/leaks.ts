@@ -1,0 +1,59 @@
+import { readdir, readFile, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
+
+const lines = async (path: string): Promise<string[]> => {
+  try {
+    return (await readFile(path, 'utf8')).split('\n');
+  } catch {
+    return [];
+  }
+};
+
+async function processesIn(directory: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const pid of await readdir('/proc')) {
+    if (!/^\d+$/u.test(pid) || pid === String(process.pid)) continue;
+    const commandLine = (await lines(join('/proc', pid, 'cmdline'))).join('').replaceAll('\0', ' ');
+    const cwd = await readlink(join('/proc', pid, 'cwd')).catch(() => '');
+    if (commandLine.includes(directory) || cwd.startsWith(directory)) {
+      found.push(`process ${pid}: ${commandLine}`);
+    }
+  }
+  return found;
+}
+
+async function loopDevicesIn(directory: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const name of await readdir('/sys/block')) {
+    if (!name.startsWith('loop')) continue;
+    const [file = ''] = await lines(join('/sys/block', name, 'loop/backing_file'));
+    if (file.startsWith(directory)) found.push(`loop device ${name}: ${file}`);
+  }
+  return found;
+}
+
+async function cgroupsNamed(name: string): Promise<string[]> {
+  const roots = await readdir('/sys/fs/cgroup');
+  const found: string[] = [];
+  for (const path of [name.slice(1), ...roots.map((root) => join(root, name))]) {
+    const entries = await readdir(join('/sys/fs/cgroup', path)).catch(() => []);
+    const left = await lines(join('/sys/fs/cgroup', path, 'cgroup.procs'));
+    if (left.some((line) => line !== '')) found.push(`control group ${path} has processes`);
+    for (const entry of entries) {
+      const children = await readdir(join('/sys/fs/cgroup', path, entry)).catch(() => undefined);
+      if (children !== undefined) found.push(`control group ${path}/${entry}`);
+    }
+  }
+  return found;
+}
+
+/** What a stopped stack left on the host: mounts, processes, loop devices, control groups. */
+export async function findLeaks(directory: string, cgroup: string): Promise<string[]> {
+  const mounts = (await lines('/proc/self/mountinfo')).filter((line) => line.includes(directory));
+  return [
+    ...mounts.map((line) => `mount ${line}`),
+    ...(await processesIn(directory)),
+    ...(await loopDevicesIn(directory)),
+    ...(await cgroupsNamed(cgroup)),
+  ];
+}
