@@ -5,9 +5,9 @@ import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { type JobEnvelope, type JobPayload, parseJob } from '../shared/jobs.ts';
 import type { Logger } from '../shared/log.ts';
-import type { Histogram } from '../shared/metrics.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import type { ControlLinks } from './control-link.ts';
+import type { JobDurations } from './metrics.ts';
 
 const HOST_JOBS_AT_ONCE = 16;
 const MESSAGE_LENGTH_MAX = 4000;
@@ -20,7 +20,7 @@ export interface JobWorkerDeps {
   readonly registry: ActorRegistry;
   readonly links: ControlLinks;
   readonly log: Logger;
-  readonly durations: Histogram<'kind' | 'outcome'>;
+  readonly jobDurations: JobDurations;
 }
 
 interface Answer {
@@ -67,7 +67,7 @@ export class JobWorker {
   }
 
   async #process(queued: Job): Promise<void> {
-    const { links, log, durations } = this.#deps;
+    const { links, log, jobDurations } = this.#deps;
     const job = parseJob(queued.data); // A queue entry that is not ours fails here and is gone.
     const begunAt = performance.now();
     links.send(job.replyTo, { type: 'accepted', jobId: job.id });
@@ -86,7 +86,7 @@ export class JobWorker {
       }
     }
     const durationMs = performance.now() - begunAt;
-    durations.observe({ kind: job.kind, outcome }, durationMs / 1000);
+    jobDurations.observe({ kind: job.kind, outcome }, durationMs / 1000);
     log.info(
       {
         jobId: job.id,

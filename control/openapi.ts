@@ -59,7 +59,7 @@ function responsesOf(route: Route): Record<string, object> {
       status,
       { description: STATUS_TEXT[Number(status)] ?? 'Success', content: json(schema) },
     ]),
-    ...failures.sort().map((status) => [
+    ...failures.map((status) => [
       String(status),
       {
         description: STATUS_TEXT[status] ?? 'Error',

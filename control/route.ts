@@ -63,4 +63,4 @@ export const route = <
   B extends TSchema = TSchema,
 >(
   definition: Route<P, Q, B>,
-): Route => definition as unknown as Route;
+): Route => definition;

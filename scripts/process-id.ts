@@ -35,7 +35,10 @@ export async function endProcess(id: ProcessId, withinMs: number): Promise<void>
 }
 
 export function killGroup(id: ProcessId): void {
-  if (isAlive(id)) sendSignal(-id.pid, 'SIGKILL');
+  if (!isAlive(id)) return;
+  sendSignal(-id.pid, 'SIGKILL');
+  // A supervisor in the foreground need not lead the group that it is in.
+  sendSignal(id.pid, 'SIGKILL');
 }
 
 /** Whether the process ended in time. */

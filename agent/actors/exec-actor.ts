@@ -99,19 +99,23 @@ export class ExecActor {
 
   async #runContainer(claim: DiskClaim): Promise<ContainerExit> {
     try {
-      if (this.#ending !== undefined) throw this.#ending;
+      this.#throwIfEnded();
       const exit = await this.#container.run(this.#spec.command, claim.path);
       // Killed at the very end: the caller was promised the cause, not a result.
-      if (this.#ending !== undefined) throw this.#ending;
+      this.#throwIfEnded();
       return exit;
     } catch (error) {
-      if (this.#ending !== undefined) throw this.#ending;
+      this.#throwIfEnded();
       throw error instanceof AppError
         ? error
         : new AppError('internal_server_error', 'the command could not be started', {
             cause: error,
           });
     }
+  }
+
+  #throwIfEnded(): void {
+    if (this.#ending !== undefined) throw this.#ending;
   }
 
   #report(exit: ContainerExit): ExecReport {

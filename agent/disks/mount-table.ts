@@ -13,5 +13,5 @@ export async function mountsBelow(directory: string): Promise<string[]> {
     .split('\n')
     .map((line) => unescape(line.split(' ')[4] ?? ''))
     .filter((target) => target.startsWith(`${directory}/`))
-    .reverse();
+    .toReversed();
 }

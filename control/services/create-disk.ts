@@ -50,9 +50,10 @@ const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[]
     makeDiskUser(key, diskId, user),
   );
 
+const sorted = (ips: readonly string[]): string[] => [...ips].sort();
+
 /** WIRE §2.1: `authMethods` does not count. */
 function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
-  const sorted = (ips: readonly string[]): string[] => [...ips].sort();
   return (
     isDeepStrictEqual(a.rootAttrs ?? {}, b.rootAttrs ?? {}) &&
     isDeepStrictEqual(sorted(a.allowedIps), sorted(b.allowedIps))

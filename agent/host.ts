@@ -1,0 +1,64 @@
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import type { Directory } from '../shared/directory/directory.ts';
+import { errnoOf } from '../shared/errors.ts';
+import { newHostId } from '../shared/ids.ts';
+import type { Logger } from '../shared/log.ts';
+import { ActorRegistry } from './actors/registry.ts';
+import { type AgentConfig, paths } from './config.ts';
+import { DiskFiles } from './disks/disk-files.ts';
+import { holdLock, Journal } from './journal/journal.ts';
+import { reclaim } from './reclaim.ts';
+import { CAPABILITIES } from './runtimes/container/bundle.ts';
+import { detectCgroups } from './runtimes/container/cgroup.ts';
+import { readSeccomp } from './runtimes/container/seccomp.ts';
+
+/** This host's identity, held by this process alone until `release`. */
+export interface HostIdentity {
+  readonly hostId: string;
+  release(): Promise<void>;
+}
+
+/** The id is made once and kept with the host's data. @throws Error when another agent runs here */
+export async function claimHost(dataDir: string): Promise<HostIdentity> {
+  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const release = await holdLock(paths.lock(dataDir));
+  const path = paths.hostId(dataDir);
+  try {
+    return { hostId: (await readFile(path, 'utf8')).trim(), release };
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+    const hostId = newHostId();
+    await writeFile(path, `${hostId}\n`, { flag: 'wx', flush: true });
+    return { hostId, release };
+  }
+}
+
+/** Opens the journal, clears away what a former agent left, and makes the actors' home. */
+export async function openHost(
+  config: AgentConfig,
+  directory: Directory,
+  hostId: string,
+  log: Logger,
+): Promise<{ journal: Journal; registry: ActorRegistry }> {
+  const { dataDir } = config;
+  const journal = await Journal.open(paths.journal(dataDir));
+  const cgroups = await detectCgroups();
+  await reclaim(config, cgroups, journal, log);
+  const files = new DiskFiles(config.storageDir, config.diskSizeBytes);
+  await files.prepare();
+  const containers = {
+    containersDir: paths.containers(dataDir),
+    runcRoot: paths.runcRoot(dataDir),
+    imageDir: config.defaultImageDir,
+    mountAliases: config.mountAliases,
+    limits: config.execLimits,
+    cgroups,
+    cgroupParent: config.cgroupParent,
+    seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
+  };
+  const registry = new ActorRegistry(
+    { hostId, dataDir, directory, files, log },
+    { journal, containers, log },
+  );
+  return { journal, registry };
+}

@@ -1,0 +1,31 @@
+import {
+  createMetrics,
+  DURATION_BUCKETS,
+  Gauge,
+  Histogram,
+  type Registry,
+} from '../shared/metrics.ts';
+
+export type JobDurations = Histogram<'kind' | 'outcome'>;
+
+/** The agent's own figures beside those of every process. */
+export function createAgentMetrics(execsRunning: () => number): {
+  registry: Registry;
+  jobDurations: JobDurations;
+} {
+  const registry = createMetrics('agent');
+  const jobDurations = new Histogram({
+    name: 'berth_job_duration_seconds',
+    help: 'Time from taking a job to its answer',
+    labelNames: ['kind', 'outcome'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [registry],
+  });
+  const running: Gauge = new Gauge({
+    name: 'berth_execs_running',
+    help: 'Commands that run now',
+    registers: [registry],
+    collect: () => running.set(execsRunning()),
+  });
+  return { registry, jobDurations };
+}
