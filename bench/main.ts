@@ -1,0 +1,13 @@
+import { benchExec } from './exec.ts';
+
+/** Each benchmark prints its figures beside those of the baseline that ran in turn with it. */
+const benches: Readonly<Record<string, () => Promise<void>>> = { exec: benchExec };
+
+const [name = ''] = process.argv.slice(2);
+const bench = benches[name];
+if (bench === undefined) {
+  process.stderr.write(`usage: npm run bench -- <${Object.keys(benches).join('|')}>\n`);
+  process.exitCode = 1;
+} else {
+  await bench();
+}
