@@ -39,12 +39,12 @@ export async function openHost(
   directory: Directory,
   hostId: string,
   log: Logger,
-): Promise<{ journal: Journal; registry: ActorRegistry }> {
+): Promise<{ journal: Journal; registry: ActorRegistry; files: DiskFiles }> {
   const { dataDir } = config;
   const journal = await Journal.open(paths.journal(dataDir));
   const cgroups = await detectCgroups();
   await reclaim(config, cgroups, journal, log);
-  const files = new DiskFiles(config.storageDir, config.diskSizeBytes);
+  const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
   await files.prepare();
   const containers = {
     containersDir: paths.containers(dataDir),
@@ -60,5 +60,5 @@ export async function openHost(
     { hostId, dataDir, directory, files, log },
     { journal, containers, log },
   );
-  return { journal, registry };
+  return { journal, registry, files };
 }

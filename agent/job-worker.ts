@@ -47,7 +47,7 @@ export class JobWorker {
     ];
   }
 
-  /** Stops taking jobs and waits for those at work. */
+  /** Stops taking jobs; resolves when those at work are answered. */
   async close(): Promise<void> {
     await Promise.all(this.#workers.map((worker) => worker.close()));
   }

@@ -4,6 +4,7 @@ import { toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
+import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
@@ -11,6 +12,7 @@ import { claimHost, openHost } from './host.ts';
 import { JobWorker } from './job-worker.ts';
 import { createAgentMetrics } from './metrics.ts';
 import { startPublicServer } from './public-server.ts';
+import { sweepDeletedDisks } from './sweep-deleted-disks.ts';
 
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
@@ -24,7 +26,7 @@ async function main(): Promise<void> {
   );
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
-  const { journal, registry } = await openHost(config, directory, hostId, log);
+  const { journal, registry, files } = await openHost(config, directory, hostId, log);
   const metrics = createAgentMetrics(() => registry.execsRunning);
 
   let draining = false;
@@ -53,6 +55,9 @@ async function main(): Promise<void> {
       return links.isConnected ? undefined : 'not registered with any control node';
     },
   });
+  sweepDeletedDisks(files, directory, registry, log).catch((error: unknown) => {
+    log.warn({ err: toError(error) }, 'sweep:failed');
+  });
   const publicServer = await startPublicServer(config.host, config.port);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
@@ -60,8 +65,12 @@ async function main(): Promise<void> {
     () => {
       draining = true;
     },
-    () => worker.close(),
-    () => registry.close(),
+    async () => {
+      const idle = worker.close();
+      await settledWithin(idle, LIMITS.drainMs);
+      await registry.close();
+      await idle;
+    },
     () => links.close(),
     () => void publicServer.close(),
     () => void ops.close(),

@@ -18,8 +18,6 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   no_capacity: 503,
   unavailable: 503,
   disk_moved: 503,
-  disk_full: 503,
-  host_full: 503,
   not_enabled: 503,
   timeout: 504,
 };

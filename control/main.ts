@@ -8,6 +8,7 @@ import { LIMITS } from '../shared/limits.ts';
 import { createLogger } from '../shared/log.ts';
 import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
+import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './agent-hub.ts';
 import { createApp } from './app.ts';
@@ -68,7 +69,10 @@ async function main(): Promise<void> {
     () => clearInterval(announcing),
     () => directory.controlNodes.withdraw(nodeId),
     // Requests under way are answered first: their answers come over the agents' links.
-    () => new Promise((resolve) => void server.close(() => resolve())),
+    async () => {
+      const closed = new Promise((resolve) => void server.close(resolve));
+      if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
+    },
     () => hub.close(),
     () => jobs.close(),
     () => void internal.close(),

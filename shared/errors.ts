@@ -12,8 +12,6 @@ export const errorCodes = [
   'disk_conflict',
   'disk_limit_reached',
   'disk_moved',
-  'disk_full',
-  'host_full',
   'timeout',
   'cancelled',
   'outcome_unknown',

@@ -7,7 +7,8 @@ export const newDiskId = (): string => `dsk-${randomHex(8)}`;
 export const newAccountId = (): string => `acct-${randomHex(8)}`;
 export const newHostId = (): string => `host-${randomHex(6)}`;
 export const newNodeId = (): string => `node-${randomHex(6)}`;
-export const newRequestId = (): string => `req-${randomHex(8)}`;
+/** On every request, so from `randomUUID`, which draws its random bytes in batches. */
+export const newRequestId = (): string => `req-${randomUUID()}`;
 /** Names a queued job and the work that it starts; BullMQ refuses `:` in job ids. */
 export const newJobId = (): string => randomUUID();
 

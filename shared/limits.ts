@@ -36,10 +36,13 @@ export const LIMITS = {
   diskLeaseMarginMs: 5_000,
   diskIdleUnmountMs: 60_000,
 
+  // On SIGTERM: what runs may go on for drainMs; the whole shutdown takes at most shutdownMs.
+  drainMs: 10_000,
   shutdownMs: 20_000,
 } as const;
 
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
 assert(LIMITS.diskLeaseMarginMs * 2 < LIMITS.diskLeaseTtlMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
+assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);

@@ -118,7 +118,7 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       clearTimeout(this.#idleTimer);
       if (this.#attachment === undefined) return;
-      await this.#detach(new AppError('unavailable', 'the host is shutting down'));
+      await this.#detach(new AppError('outcome_unknown', 'the host shut down'));
     });
   }
 

@@ -53,7 +53,7 @@ export class ActorRegistry {
 
   /** Ends what still runs and gives every disk up. */
   async close(): Promise<void> {
-    const reason = new AppError('unavailable', 'the host is shutting down');
+    const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
     for (const exec of this.#execs.values()) exec.end(reason);
     await Promise.all([...this.#disks.values()].map((disk) => disk.close()));
     await Promise.all([...this.#execs.values()].map((exec) => exec.cleared));

@@ -56,14 +56,22 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
 export class DiskFiles {
   readonly #directory: string;
   readonly #sizeBytes: number;
+  /** Names what is half made or half deleted; other hosts leave it alone. */
+  readonly #asidePrefix: string;
 
-  constructor(storageDir: string, sizeBytes: number) {
+  constructor(storageDir: string, sizeBytes: number, hostId: string) {
     this.#directory = join(storageDir, 'disks');
     this.#sizeBytes = sizeBytes;
+    this.#asidePrefix = `.${hostId}-`;
   }
 
+  /** Makes the directory, and clears away what a crash of this host left half done. */
   async prepare(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    for (const name of await readdir(this.#directory)) {
+      if (!name.startsWith(this.#asidePrefix)) continue;
+      await rm(join(this.#directory, name), { recursive: true, force: true });
+    }
   }
 
   imagePath(diskId: string): string {
@@ -86,7 +94,7 @@ export class DiskFiles {
    */
   async create(record: DiskRecord): Promise<void> {
     if (await this.exists(record.id)) return;
-    const aside = join(this.#directory, `.${record.id}-${randomBytes(6).toString('hex')}`);
+    const aside = this.#newAside();
     await mkdir(aside, { mode: 0o700 });
     try {
       const image = join(aside, 'image.ext4');
@@ -112,7 +120,7 @@ export class DiskFiles {
 
   /** Deletes image and manifest. The rename makes it one step for everybody who looks. */
   async remove(diskId: string): Promise<void> {
-    const doomed = join(this.#directory, `.deleted-${diskId}-${randomBytes(6).toString('hex')}`);
+    const doomed = this.#newAside();
     try {
       await rename(join(this.#directory, diskId), doomed);
     } catch (error) {
@@ -123,6 +131,11 @@ export class DiskFiles {
     await rm(doomed, { recursive: true, force: true });
   }
 
+  #newAside(): string {
+    return join(this.#directory, `${this.#asidePrefix}${randomBytes(6).toString('hex')}`);
+  }
+
+  /** Ids of the disks on the storage. */
   async list(): Promise<string[]> {
     const names = await readdir(this.#directory);
     return names.filter((name) => name.startsWith('dsk-'));

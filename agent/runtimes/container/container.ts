@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
 import { initPath, MountFlag, native, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
@@ -80,11 +81,15 @@ export async function deleteContainer(runcRoot: string, id: string): Promise<voi
 
 /** A stream that the container writes to and the agent reads from: a real pipe, not a socket, so
  * that `/dev/stdout` and `/dev/stderr` can be opened inside. */
-function outputPipe(tail: OutputTail): { writeFd: number; drained: Promise<unknown> } {
+function outputPipe(tail: OutputTail): { writeFd: number; drained: Promise<void> } {
   const [readFd, writeFd] = native.pipe();
   const socket = new Socket({ fd: readFd, readable: true, writable: false });
   socket.on('data', (chunk: Buffer) => tail.write(chunk));
-  return { writeFd, drained: once(socket, 'close') };
+  socket.on('error', () => socket.destroy());
+  const drained = new Promise<void>((resolve) => {
+    socket.once('close', () => resolve());
+  });
+  return { writeFd, drained };
 }
 
 /**
@@ -150,12 +155,9 @@ export class Container {
     this.#killed = true;
     const runc = this.#runc;
     if (runc === undefined || runc.exitCode !== null) return;
-    const gone = once(runc, 'exit').then(() => true);
+    const gone = once(runc, 'exit');
     this.#init?.close();
-    const patience = new Promise<boolean>((resolve) => {
-      setTimeout(resolve, LIMITS.killGraceMs / 2, false).unref();
-    });
-    if (await Promise.race([gone, patience])) return;
+    if (await settledWithin(gone, LIMITS.killGraceMs / 2)) return;
     await deleteContainer(this.#host.runcRoot, this.#id);
   }
 
