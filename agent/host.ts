@@ -9,7 +9,7 @@ import { DiskFiles } from './disks/disk-files.ts';
 import { holdLock, Journal } from './journal/journal.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
-import { detectCgroups } from './runtimes/container/cgroup.ts';
+import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
 
 /** This host's identity, held by this process alone until `release`. */
@@ -33,17 +33,26 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
   }
 }
 
+/** What this agent has of its host, with everything that it must give back. */
+interface Host {
+  readonly registry: ActorRegistry;
+  readonly files: DiskFiles;
+  /** Ends what runs, gives every disk up, and leaves nothing of this agent on the host. */
+  close(): Promise<void>;
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
   directory: Directory,
   hostId: string,
   log: Logger,
-): Promise<{ journal: Journal; registry: ActorRegistry; files: DiskFiles }> {
+): Promise<Host> {
   const { dataDir } = config;
   const journal = await Journal.open(paths.journal(dataDir));
   const cgroups = await detectCgroups();
-  await reclaim(config, cgroups, journal, log);
+  const cgroupParent = `${config.cgroupParent}/${hostId}`;
+  await reclaim(dataDir, { cgroups, cgroupParent }, journal, log);
   const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
   await files.prepare();
   const containers = {
@@ -53,12 +62,20 @@ export async function openHost(
     mountAliases: config.mountAliases,
     limits: config.execLimits,
     cgroups,
-    cgroupParent: config.cgroupParent,
+    cgroupParent,
     seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
   };
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
     { journal, containers, log },
   );
-  return { journal, registry, files };
+  return {
+    registry,
+    files,
+    async close() {
+      await registry.close();
+      await removeCgroups(cgroups, cgroupParent);
+      await journal.close();
+    },
+  };
 }

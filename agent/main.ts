@@ -26,7 +26,8 @@ async function main(): Promise<void> {
   );
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
-  const { journal, registry, files } = await openHost(config, directory, hostId, log);
+  const host = await openHost(config, directory, hostId, log);
+  const { registry, files } = host;
   const metrics = createAgentMetrics(() => registry.execsRunning);
 
   let draining = false;
@@ -68,13 +69,12 @@ async function main(): Promise<void> {
     async () => {
       const idle = worker.close();
       await settledWithin(idle, LIMITS.drainMs);
-      await registry.close();
+      await host.close();
       await idle;
     },
     () => links.close(),
     () => void publicServer.close(),
     () => void ops.close(),
-    () => journal.close(),
     () => identity.release(),
     () => redis.disconnect(),
   ]);

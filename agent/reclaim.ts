@@ -1,6 +1,6 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import type { Logger } from '../shared/log.ts';
-import { type AgentConfig, paths } from './config.ts';
+import { paths } from './config.ts';
 import { mountsBelow } from './disks/mount-table.ts';
 import type { Journal } from './journal/journal.ts';
 import { native, UnmountFlag } from './native/native.ts';
@@ -13,12 +13,11 @@ import { deleteContainer, removeContainerFiles } from './runtimes/container/cont
  * mounts; disks last. Disk data is never touched.
  */
 export async function reclaim(
-  config: AgentConfig,
-  cgroups: CgroupHost,
+  dataDir: string,
+  { cgroups, cgroupParent }: { cgroups: CgroupHost; cgroupParent: string },
   journal: Journal,
   log: Logger,
 ): Promise<void> {
-  const { dataDir, cgroupParent } = config;
   for (const exec of await journal.execs()) {
     log.warn({ ...exec, execId: exec.id }, 'reclaim:execLost');
   }

@@ -1,5 +1,5 @@
 import { readdir, readFile, rmdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 
 const ROOT = '/sys/fs/cgroup';
@@ -39,22 +39,35 @@ export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<nu
   return Number(/^oom_kill (\d+)$/mu.exec(text)?.[1] ?? 0);
 }
 
-/** Removes the empty groups below and including `cgroupPath`, in every hierarchy. */
+/** Removes the empty groups below and including `cgroupPath`, and then its empty parent. */
 export async function removeCgroups(host: CgroupHost, cgroupPath: string): Promise<void> {
   const roots = host.version === 2 ? [ROOT] : (await readdir(ROOT)).map((name) => join(ROOT, name));
-  for (const root of roots) await removeTree(join(root, cgroupPath));
+  for (const root of roots) {
+    await removeTree(join(root, cgroupPath));
+    await removeIfUnused(join(root, dirname(cgroupPath)));
+  }
 }
 
 async function removeTree(path: string): Promise<void> {
+  for (const entry of await listGroups(path)) await removeTree(join(path, entry));
+  await removeIfUnused(path);
+}
+
+async function listGroups(path: string): Promise<string[]> {
   try {
     const entries = await readdir(path, { withFileTypes: true });
-    for (const entry of entries) {
-      if (entry.isDirectory()) await removeTree(join(path, entry.name));
-    }
+    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return [];
+    throw error;
+  }
+}
+
+/** A group in use stays: what uses it is not ours to end here. */
+async function removeIfUnused(path: string): Promise<void> {
+  try {
     await rmdir(path);
   } catch (error) {
-    const code = errnoOf(error);
-    // A group in use stays; what uses it is not ours to end here.
-    if (code !== 'ENOENT' && code !== 'ENOTDIR' && code !== 'EBUSY') throw error;
+    if (!['ENOENT', 'ENOTDIR', 'EBUSY', 'ENOTEMPTY'].includes(errnoOf(error) ?? '')) throw error;
   }
 }
