@@ -48,17 +48,14 @@ export function createApp({ deps, log, durations, ready }: AppOptions): Koa<Requ
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
   app.use(router.routes());
-  app.use(
-    router.allowedMethods({
-      throw: true,
-      methodNotAllowed: () =>
-        new AppError('method_not_allowed', 'this path exists, but not with this method'),
-      notImplemented: () =>
-        new AppError('method_not_allowed', 'this path exists, but not with this method'),
-    }),
-  );
   app.use((ctx) => {
-    throw new AppError('not_found', `there is nothing at ${ctx.method} ${ctx.path}`);
+    const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];
+    const methods = new Set(tried.flatMap((layer) => layer.methods));
+    if (methods.size === 0) {
+      throw new AppError('not_found', `there is nothing at ${ctx.method} ${ctx.path}`);
+    }
+    ctx.set('allow', [...methods].join(', '));
+    throw new AppError('method_not_allowed', `${ctx.path} has no method ${ctx.method}`);
   });
   app.on('error', (error: unknown) => log.error({ err: error }, 'app:error'));
   return app;

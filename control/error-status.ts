@@ -1,4 +1,4 @@
-import { AppError, type ErrorCode, toError } from '../shared/errors.ts';
+import { AppError, type ErrorCode } from '../shared/errors.ts';
 import { isRedisFailure } from '../shared/directory/redis.ts';
 
 /** The HTTP status of each code; the only place that knows (SPEC "Errors", WIRE §2.11). */
@@ -35,8 +35,5 @@ export function toCallerError(thrown: unknown): AppError {
       cause: thrown,
     });
   }
-  const status: unknown = Reflect.get(toError(thrown), 'status');
-  if (status === 413) return new AppError('body_too_large', 'the request body is too large');
-  if (status === 400) return new AppError('bad_request', 'the request body is not valid JSON');
   return new AppError('internal_server_error', 'internal error', { cause: thrown });
 }

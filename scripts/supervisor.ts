@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { readEnvFile, required, type Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { endProcess, identify, isAlive } from './process-id.ts';
@@ -13,6 +14,8 @@ import { readStackState, removeStackState, writeStackState } from './stack-state
 export const READY_WITHIN_MS = 60_000;
 /** Longer than all processes together may take. */
 export const STOP_WITHIN_MS = 60_000;
+/** A supervisor that looks ended may hold its claim until the last of its threads is gone. */
+const CLAIM_WITHIN_MS = 2000;
 
 export class Supervisor {
   readonly #services: Service[];
@@ -94,12 +97,20 @@ export async function endLeftovers(report: (line: string) => void): Promise<void
 /** Held by an abstract socket, which the kernel releases however this process ends. */
 export async function claimCheckout(): Promise<void> {
   const digest = createHash('sha256').update(paths.root).digest('hex').slice(0, 32);
+  const deadline = performance.now() + CLAIM_WITHIN_MS;
+  while (!(await tryListen(`\0berth-${digest}`))) {
+    if (performance.now() > deadline) {
+      throw new Error('Berth is being started or stopped in this checkout already: try again.');
+    }
+    await sleep(50);
+  }
+}
+
+async function tryListen(path: string): Promise<boolean> {
   const server = createServer().unref();
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', () => {
-      reject(new Error('Berth is being started or stopped in this checkout already: try again.'));
-    });
-    server.listen(`\0berth-${digest}`, resolve);
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false));
+    server.listen(path, () => resolve(true));
   });
 }
 

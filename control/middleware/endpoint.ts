@@ -2,7 +2,7 @@ import { koaBody } from 'koa-body';
 import type { Middleware } from 'koa';
 import Type from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
 import type { Deps } from '../deps.ts';
@@ -31,9 +31,21 @@ const parseBody = koaBody({
 const carriesBody = (ctx: RequestContext): boolean =>
   ctx.request.length !== undefined ? ctx.request.length > 0 : ctx.get('transfer-encoding') !== '';
 
+/** Whatever keeps a body from being read, the caller sent it so. */
+function toBodyError(error: Error): AppError {
+  const status: unknown = Reflect.get(error, 'status');
+  if (status === 413) return new AppError('body_too_large', 'the request body is too large');
+  if (status === 400) return new AppError('bad_request', 'the request body is not valid JSON');
+  return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
+}
+
 async function readBody(ctx: RequestContext): Promise<unknown> {
   if (!carriesBody(ctx)) return undefined;
-  await parseBody(ctx, () => Promise.resolve());
+  try {
+    await parseBody(ctx, () => Promise.resolve());
+  } catch (error) {
+    throw toBodyError(toError(error));
+  }
   const body: unknown = Reflect.get(ctx.request, 'body');
   if (body === undefined) {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');

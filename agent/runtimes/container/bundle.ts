@@ -33,6 +33,8 @@ const MASKED_PATHS = [
   ...['/proc/acpi', '/proc/asound', '/proc/kcore', '/proc/keys', '/proc/latency_stats'],
   ...['/proc/timer_list', '/proc/timer_stats', '/proc/sched_debug', '/proc/scsi'],
   ...['/proc/sysrq-trigger', '/sys/firmware', '/sys/devices/virtual/powercap'],
+  // The loop devices of all disks in use: whose they are and what they do.
+  ...['/sys/devices/virtual/block', '/sys/fs', '/proc/diskstats', '/proc/partitions'],
 ];
 const READONLY_PATHS = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys'];
 

@@ -70,7 +70,9 @@ const WITHDRAWN = new Set([
   ...['fsconfig', 'fsmount', 'fsopen', 'fspick', 'name_to_handle_at', 'open_by_handle_at'],
   ...['unshare', 'setns', 'clone', 'clone3', 'keyctl', 'add_key', 'request_key'],
   ...['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'userfaultfd', 'bpf'],
-  ...['perf_event_open', 'vmsplice'],
+  ...['perf_event_open', 'vmsplice', 'syslog'],
+  // socketcall hides its arguments behind a pointer; C libraries have not used it since 2015.
+  ...['socket', 'socketcall'],
 ]);
 
 // CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET, from linux/sched.h
@@ -83,6 +85,17 @@ const CLONE_WITHOUT_NAMESPACES: SeccompRule = {
   action: 'SCMP_ACT_ALLOW',
   args: [{ index: 0, value: NAMESPACE_FLAGS, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
 };
+
+// AF_UNIX, AF_INET, AF_INET6 and, but for NETLINK_AUDIT, AF_NETLINK, from linux/socket.h: what the
+// container's network namespace confines. AF_VSOCK reaches the hypervisor from any namespace.
+const SOCKETS: SeccompRule[] = [
+  ...[1, 2, 10].map((family) => [argument(0, 'SCMP_CMP_EQ', family)]),
+  [argument(0, 'SCMP_CMP_EQ', 16), argument(2, 'SCMP_CMP_NE', 9)],
+].map((args) => ({ names: ['socket'], action: 'SCMP_ACT_ALLOW', args }));
+
+function argument(index: number, op: string, value: number) {
+  return { index, op, value, valueTwo: 0 };
+}
 
 /** Resolves the conditions of the source profile for one architecture and capability set. */
 export function resolveSeccomp(
@@ -113,7 +126,11 @@ export function resolveSeccomp(
     architectures: source.archMap
       .filter((entry) => entry.architecture === own.oci)
       .flatMap((entry) => [entry.architecture, ...entry.subArchitectures]),
-    syscalls: [...rules.filter((rule) => rule.names.length > 0), CLONE_WITHOUT_NAMESPACES],
+    syscalls: [
+      ...rules.filter((rule) => rule.names.length > 0),
+      CLONE_WITHOUT_NAMESPACES,
+      ...SOCKETS,
+    ],
   };
 }
 
