@@ -1,4 +1,5 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
 import { errnoOf } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
@@ -10,6 +11,7 @@ import { holdLock, Journal } from './journal/journal.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
 import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
+import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
 
 /** This host's identity, held by this process alone until `release`. */
@@ -65,15 +67,20 @@ export async function openHost(
     cgroupParent,
     seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
   };
+  const startingMax = 2 * availableParallelism();
+  const pool = new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
+  const { memoryBytes } = config.execLimits;
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
-    { journal, containers, log },
+    { journal, pool, memoryBytes, log },
   );
+  pool.fill();
   return {
     registry,
     files,
     async close() {
       await registry.close();
+      await pool.close();
       await removeCgroups(cgroups, cgroupParent);
       await journal.close();
     },

@@ -3,8 +3,9 @@ import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
-import { type JobEnvelope, type JobPayload, parseJob } from '../shared/jobs.ts';
+import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
 import type { Logger } from '../shared/log.ts';
+import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import type { ControlLinks } from './control-link.ts';
 import type { JobDurations } from './metrics.ts';
@@ -92,7 +93,7 @@ export class JobWorker {
         jobId: job.id,
         requestId: job.requestId,
         kind: job.kind,
-        ...diskOf(job),
+        diskIds: diskIdsOf(job),
         outcome,
         durationMs: Math.round(durationMs),
       },
@@ -110,45 +111,51 @@ export class JobWorker {
         return this.#runExec(job as JobEnvelope<'exec.run'>);
       }
       case 'disk.create': {
-        await registry.disk(job.payload).create();
+        await registry.disk(diskRef(job)).create();
         return NOTHING;
       }
       case 'disk.record': {
-        await registry.disk(job.payload).record();
+        await registry.disk(diskRef(job)).record();
         return NOTHING;
       }
       case 'disk.delete': {
-        await registry.deleteDisk(job.payload);
+        await registry.deleteDisk(diskRef(job));
         return NOTHING;
       }
     }
   }
 
   async #runExec(job: JobEnvelope<'exec.run'>): Promise<Answer> {
-    const { registry, directory, log } = this.#deps;
-    const { id, requestId, deadlineAt } = job;
+    const { registry } = this.#deps;
+    const { id, requestId, deadlineAt, payload } = job;
     const begunAt = performance.now();
-    const report = await registry.runExec({ id, requestId, deadlineAt, ...job.payload });
-    const { outcome, stdout, stderr, usedBytes } = report;
-    if (usedBytes !== undefined) {
-      const use = {
-        at: new Date().toISOString(),
-        usedBytes,
-        durationMs: performance.now() - begunAt,
-      };
-      const disk = { accountId: job.payload.accountId, id: job.payload.diskId };
-      // Figures only: the answer does not wait for them.
-      directory.disks.recordUse(disk, use).catch((error: unknown) => {
-        log.warn({ diskId: disk.id, err: toError(error) }, 'disk:useNotRecorded');
-      });
+    const report = await registry.runExec({ id, requestId, deadlineAt, ...payload });
+    const durationMs = performance.now() - begunAt;
+    for (const { diskId } of payload.mounts) {
+      void this.#recordUse({ accountId: payload.accountId, diskId }, durationMs);
     }
-    return { result: outcome, body: [stdout, stderr] };
+    return { result: report.outcome, body: [report.stdout, report.stderr] };
+  }
+
+  /** Figures only: the answer does not wait for them. */
+  async #recordUse(ref: DiskRef, durationMs: number): Promise<void> {
+    const { registry, directory, log } = this.#deps;
+    try {
+      const usedBytes = await registry.disk(ref).usedBytes();
+      if (usedBytes === undefined) return;
+      const at = new Date().toISOString();
+      const disk = { accountId: ref.accountId, id: ref.diskId };
+      await directory.disks.recordUse(disk, { at, usedBytes, durationMs });
+    } catch (error) {
+      log.warn({ diskId: ref.diskId, err: toError(error) }, 'disk:useNotRecorded');
+    }
   }
 }
 
-const diskOf = (job: { payload: JobPayload<'disk.record'> }): { diskId: string } => ({
-  diskId: job.payload.diskId,
-});
+const diskRef = (job: JobEnvelope): DiskRef => (job as JobEnvelope<'disk.record'>).payload;
+
+const diskIdsOf = ({ payload }: JobEnvelope): string[] =>
+  'mounts' in payload ? payload.mounts.map(({ diskId }) => diskId) : [payload.diskId];
 
 function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;

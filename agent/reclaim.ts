@@ -5,7 +5,8 @@ import { mountsBelow } from './disks/mount-table.ts';
 import type { Journal } from './journal/journal.ts';
 import { native, UnmountFlag } from './native/native.ts';
 import { type CgroupHost, removeCgroups } from './runtimes/container/cgroup.ts';
-import { deleteContainer, removeContainerFiles } from './runtimes/container/container.ts';
+import { deleteContainer } from './runtimes/container/container.ts';
+import { reclaimScratch } from './runtimes/container/scratch.ts';
 
 /**
  * Clears away what a former agent of this data directory left on the host. No exec outlives its
@@ -29,7 +30,7 @@ export async function reclaim(
     await deleteContainer(paths.runcRoot(dataDir), id);
   }
   for (const id of await readdir(paths.containers(dataDir))) {
-    await removeContainerFiles(paths.container(dataDir, id));
+    await reclaimScratch(paths.container(dataDir, id));
   }
   for (const target of await mountsBelow(dataDir)) {
     log.warn({ target }, 'reclaim:mount');

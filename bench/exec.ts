@@ -37,7 +37,7 @@ async function prepareBareRunc(stack: Stack, diskId: string): Promise<BareRunc> 
   const bundle = execBundle({
     rootPath: root ?? '',
     initPath: '/bin/true',
-    diskPath: paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId),
+    mountPath: paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId),
     cgroupPath: `${stack.environment['AGENT_CGROUP']}/bare`,
     controllers,
     limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },

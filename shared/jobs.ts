@@ -8,9 +8,20 @@ const DiskRef = Type.Object({
   diskId: Type.String({ pattern: diskIdPattern }),
 });
 
+/** A disk, or a directory of one, as a command sees it; `path` is below the mount root. */
+const ExecMount = Type.Object({
+  diskId: Type.String({ pattern: diskIdPattern }),
+  path: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+  subdirectory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+  readOnly: Type.Boolean(),
+});
+export type ExecMount = Type.Static<typeof ExecMount>;
+
 const payloads = {
-  /** Runs a command on one disk; at most once. */
-  'exec.run': Type.Interface([DiskRef], {
+  /** Runs a command on its disks; at most once. */
+  'exec.run': Type.Object({
+    accountId: Type.String({ pattern: accountIdPattern }),
+    mounts: Type.Array(ExecMount, { minItems: 1, maxItems: LIMITS.disksPerExecMax }),
     command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
   }),
   /** Makes the file system of a disk that the directory lists as `creating`. Idempotent. */

@@ -19,6 +19,8 @@ export const LIMITS = {
 
   // Exec, WIRE §5.1
   commandBytesMax: 1 * MiB,
+  disksPerExecMax: 32,
+  mountPathBytesMax: 1024,
   outputBytesPerStreamMax: 16 * MiB,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,

@@ -25,15 +25,13 @@ export interface DiskRef {
 export interface DiskClaim {
   /** Where the disk is mounted on this host. */
   readonly path: string;
-  /** Aborted, with the reason, when the disk must be given up: its users end at once. */
-  readonly revoked: AbortSignal;
   release(): void;
 }
 
 interface Attachment {
   readonly lease: DiskLease;
-  readonly revocation: AbortController;
-  readonly claims: Set<DiskClaim>;
+  /** Each claim with what its holder wants to be told when the disk must be given up. */
+  readonly claims: Map<DiskClaim, (reason: AppError) => void>;
   readonly renewal: NodeJS.Timeout;
   /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
   expiry: NodeJS.Timeout;
@@ -64,20 +62,20 @@ export class DiskActor {
 
   /**
    * Mounts the disk if it is not mounted yet.
+   * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data
    */
-  claim(): Promise<DiskClaim> {
+  claim(onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       const claim: DiskClaim = {
         path: this.#target,
-        revoked: attachment.revocation.signal,
         release: () => {
           if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
         },
       };
-      attachment.claims.add(claim);
+      attachment.claims.set(claim, onRevoked);
       return claim;
     });
   }
@@ -158,8 +156,7 @@ export class DiskActor {
     }
     const attachment: Attachment = {
       lease,
-      revocation: new AbortController(),
-      claims: new Set(),
+      claims: new Map(),
       renewal: setInterval(() => void this.#renew(attachment), LIMITS.diskLeaseTtlMs / 5),
       expiry: this.#expireAfter(askedAt),
     };
@@ -194,7 +191,7 @@ export class DiskActor {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
     const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
-    attachment.revocation.abort(reason);
+    revokeAll(attachment, reason);
     this.#mailbox
       .send(async () => {
         if (this.#attachment === attachment) await this.#detach(reason);
@@ -206,17 +203,18 @@ export class DiskActor {
     const close = (): void => {
       this.#mailbox
         .send(async () => {
-          if (this.#attachment?.claims.size === 0) await this.#detach(new Error('idle'));
+          if (this.#attachment?.claims.size === 0)
+            await this.#detach(new AppError('unavailable', 'the disk was idle'));
         })
         .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
     };
     this.#idleTimer = setTimeout(close, LIMITS.diskIdleUnmountMs);
   }
 
-  async #detach(reason: Error): Promise<void> {
+  async #detach(reason: AppError): Promise<void> {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
-    attachment.revocation.abort(reason);
+    revokeAll(attachment, reason);
     await waitUntilUnclaimed(attachment.claims);
     clearInterval(attachment.renewal);
     clearTimeout(attachment.expiry);
@@ -250,7 +248,11 @@ export class DiskActor {
   }
 }
 
-async function waitUntilUnclaimed(claims: ReadonlySet<DiskClaim>): Promise<void> {
+function revokeAll({ claims }: Attachment, reason: AppError): void {
+  for (const onRevoked of claims.values()) onRevoked(reason);
+}
+
+async function waitUntilUnclaimed(claims: ReadonlyMap<DiskClaim, unknown>): Promise<void> {
   const deadline = performance.now() + LIMITS.killGraceMs;
   while (claims.size > 0 && performance.now() < deadline) {
     await new Promise((resolve) => {

@@ -1,19 +1,16 @@
-import { AppError, toError } from '../../shared/errors.ts';
-import type { ExecOutcome } from '../../shared/jobs.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
+import type { ExecMount, ExecOutcome } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Journal } from '../journal/journal.ts';
-import {
-  Container,
-  type ContainerExit,
-  type ContainerHost,
-} from '../runtimes/container/container.ts';
+import type { Container, ContainerExit, ContainerMount } from '../runtimes/container/container.ts';
+import type { ContainerPool } from '../runtimes/container/container-pool.ts';
 import type { DiskActor, DiskClaim } from './disk-actor.ts';
 
 export interface ExecSpec {
   readonly id: string;
   readonly requestId: string;
   readonly accountId: string;
-  readonly diskId: string;
+  readonly mounts: readonly ExecMount[];
   readonly command: string;
   /** Milliseconds since the epoch. */
   readonly deadlineAt: number;
@@ -27,7 +24,9 @@ export interface ExecReport {
 
 export interface ExecActorDeps {
   readonly journal: Journal;
-  readonly containers: ContainerHost;
+  readonly pool: ContainerPool;
+  /** What one command may use; named in what the caller is told when it is used up. */
+  readonly memoryBytes: number;
   readonly log: Logger;
 }
 
@@ -38,38 +37,44 @@ export interface ExecActorDeps {
 export class ExecActor {
   readonly #deps: ExecActorDeps;
   readonly #spec: ExecSpec;
-  readonly #disk: DiskActor;
-  readonly #container: Container;
+  /** The disks of the spec's mounts, by id. */
+  readonly #disks: ReadonlyMap<string, DiskActor>;
+  readonly #claims = new Map<string, DiskClaim>();
+  #container: Container | undefined;
   #ending: AppError | undefined;
   /** Settles when nothing of the exec is left on the host. */
   cleared: Promise<void> = Promise.resolve();
 
-  constructor(deps: ExecActorDeps, spec: ExecSpec, disk: DiskActor) {
+  constructor(deps: ExecActorDeps, spec: ExecSpec, disks: ReadonlyMap<string, DiskActor>) {
     this.#deps = deps;
     this.#spec = spec;
-    this.#disk = disk;
-    this.#container = new Container(deps.containers, spec.id);
+    this.#disks = disks;
   }
 
   /**
-   * Runs the command. When it settles, no process of the command is left and the disk is free.
+   * Runs the command. When it settles, no process of the command is left and the disks are free.
    * @throws AppError with the cause when the command was ended (`timeout`, `cancelled`, …)
    */
   async run(): Promise<ExecReport> {
-    const { id, accountId, diskId, requestId, deadlineAt } = this.#spec;
+    const { id, accountId, requestId, deadlineAt } = this.#spec;
     const remainingMs = deadlineAt - Date.now();
     if (remainingMs <= 0) throw new AppError('timeout', 'the command waited past its deadline');
-    // Journal before host: a crash in between leaves a row that reclaim can find.
-    const begunAt = new Date().toISOString();
-    await this.#deps.journal.beginExec({ id, accountId, diskId, requestId, begunAt });
     const timer = setTimeout(() => {
       this.end(new AppError('timeout', 'the command timed out and was ended'));
     }, remainingMs);
     try {
-      await using claim = await this.#claimDisk();
-      return this.#report(await this.#runContainer(claim));
+      // Journal before host: a crash in between leaves a row that reclaim can find.
+      const begunAt = new Date().toISOString();
+      const diskIds = [...this.#disks.keys()];
+      await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
+      const mounts = await this.#claimDisks();
+      return this.#report(await this.#runInContainer(mounts));
+    } catch (error) {
+      this.#throwIfEnded();
+      throw toCallerError(error);
     } finally {
       clearTimeout(timer);
+      for (const claim of this.#claims.values()) claim.release();
       this.#clearAway();
     }
   }
@@ -79,39 +84,34 @@ export class ExecActor {
     if (this.#ending !== undefined) return;
     this.#ending = cause;
     this.#container
-      .kill()
+      ?.kill()
       .catch((error: unknown) => this.#deps.log.error({ err: error }, 'exec:killFailed'));
   }
 
-  async #claimDisk(): Promise<DiskClaim & AsyncDisposable> {
-    const claim = await this.#disk.claim();
-    const revoke = (): void => this.end(claim.revoked.reason as AppError);
-    claim.revoked.addEventListener('abort', revoke, { once: true });
-    if (claim.revoked.aborted) revoke();
-    return {
-      ...claim,
-      [Symbol.asyncDispose]: async () => {
-        claim.revoked.removeEventListener('abort', revoke);
-        claim.release();
-      },
-    };
+  /** Every disk or none: a claim that fails fails the exec, which releases the others. */
+  async #claimDisks(): Promise<ContainerMount[]> {
+    // In the order of their ids, so that two execs with the same disks cannot wait for each other.
+    for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
+      this.#throwIfEnded();
+      const claim = await disk.claim((reason) => this.end(reason));
+      this.#claims.set(diskId, claim);
+    }
+    return this.#spec.mounts.map(({ diskId, ...mount }) => {
+      const claim = this.#claims.get(diskId);
+      if (claim === undefined) throw new Error(`disk ${diskId} was not claimed`);
+      return { ...mount, diskPath: claim.path };
+    });
   }
 
-  async #runContainer(claim: DiskClaim): Promise<ContainerExit> {
-    try {
-      this.#throwIfEnded();
-      const exit = await this.#container.run(this.#spec.command, claim.path);
-      // Killed at the very end: the caller was promised the cause, not a result.
-      this.#throwIfEnded();
-      return exit;
-    } catch (error) {
-      this.#throwIfEnded();
-      throw error instanceof AppError
-        ? error
-        : new AppError('internal_server_error', 'the command could not be started', {
-            cause: error,
-          });
-    }
+  async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
+    this.#throwIfEnded();
+    this.#container = await this.#deps.pool.take();
+    // Ended while it waited for a container.
+    if (this.#ending !== undefined) void this.#container.kill();
+    const exit = await this.#container.run(this.#spec.command, mounts);
+    // Killed at the very end: the caller was promised the cause, not a result.
+    this.#throwIfEnded();
+    return exit;
   }
 
   #throwIfEnded(): void {
@@ -125,7 +125,7 @@ export class ExecActor {
     if (stdout.droppedBytes > 0) notes.push(cutNote('stdout', stdout.droppedBytes));
     if (stderr.droppedBytes > 0) notes.push(cutNote('stderr', stderr.droppedBytes));
     if (outOfMemory) {
-      const mebibytes = Math.round(this.#deps.containers.limits.memoryBytes / 1024 ** 2);
+      const mebibytes = Math.round(this.#deps.memoryBytes / 1024 ** 2);
       notes.push(`out of memory: the command may use ${mebibytes} MiB; processes were killed`);
     }
     const noteText = notes.map((note) => `\nberth: ${note}\n`).join('');
@@ -140,17 +140,35 @@ export class ExecActor {
     };
   }
 
-  /** After the answer: the files in memory and the journal's row, in this order. */
+  /** After the answer: what is left of the container, then the journal's row. */
   #clearAway(): void {
     this.cleared = (async () => {
       try {
-        await this.#container.dispose();
+        await this.#container?.gone;
         await this.#deps.journal.endExec(this.#spec.id);
       } catch (error) {
         // The row stays, and the next start reclaims what is left.
         this.#deps.log.error({ err: toError(error), execId: this.#spec.id }, 'exec:notCleared');
       }
     })();
+  }
+}
+
+function toCallerError(error: unknown): Error {
+  if (error instanceof AppError) return error;
+  switch (errnoOf(error)) {
+    case 'ENOENT':
+    case 'ENOTDIR': {
+      return new AppError('bad_request', 'subdirectory is not a directory of the disk');
+    }
+    case 'EXDEV':
+    case 'ELOOP': {
+      return new AppError('bad_request', 'subdirectory leads out of the disk');
+    }
+    default: {
+      const message = 'the command could not be started';
+      return new AppError('internal_server_error', message, { cause: error });
+    }
   }
 }
 

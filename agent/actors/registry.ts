@@ -27,13 +27,14 @@ export class ActorRegistry {
   }
 
   /** Runs a command to its end; see {@link ExecActor.run}. */
-  async runExec(spec: ExecSpec): Promise<ExecReport & { usedBytes: number | undefined }> {
-    const disk = this.disk(spec);
-    const actor = new ExecActor(this.#execDeps, spec, disk);
+  async runExec(spec: ExecSpec): Promise<ExecReport> {
+    const { accountId, mounts } = spec;
+    const diskIds = new Set(mounts.map(({ diskId }) => diskId));
+    const disks = new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
+    const actor = new ExecActor(this.#execDeps, spec, disks);
     this.#execs.set(spec.id, actor);
     try {
-      const report = await actor.run();
-      return { ...report, usedBytes: await disk.usedBytes() };
+      return await actor.run();
     } finally {
       void actor.cleared.finally(() => {
         this.#execs.delete(spec.id);

@@ -2,7 +2,7 @@
 CREATE TABLE execs (
   id TEXT PRIMARY KEY,
   account_id TEXT NOT NULL,
-  disk_id TEXT NOT NULL,
+  disk_ids TEXT NOT NULL, -- separated by spaces
   request_id TEXT NOT NULL,
   begun_at TEXT NOT NULL
 ) STRICT;

@@ -6,7 +6,7 @@ import { AppError, errnoOf } from '../../shared/errors.ts';
 export interface ExecIntent {
   readonly id: string;
   readonly accountId: string;
-  readonly diskId: string;
+  readonly diskIds: readonly string[];
   readonly requestId: string;
   readonly begunAt: string;
 }
@@ -79,12 +79,12 @@ export class Journal {
 
   /** @throws AppError `outcome_unknown` when this exec was begun before: it never runs twice */
   async beginExec(intent: ExecIntent): Promise<void> {
-    const { id, accountId, diskId, requestId, begunAt } = intent;
+    const { id, accountId, diskIds, requestId, begunAt } = intent;
     try {
       await run(
         this.#database,
-        'INSERT INTO execs (id, account_id, disk_id, request_id, begun_at) VALUES (?, ?, ?, ?, ?)',
-        [id, accountId, diskId, requestId, begunAt],
+        'INSERT INTO execs (id, account_id, disk_ids, request_id, begun_at) VALUES (?, ?, ?, ?, ?)',
+        [id, accountId, diskIds.join(' '), requestId, begunAt],
       );
     } catch (error) {
       if (errnoOf(error) !== 'SQLITE_CONSTRAINT') throw error;
@@ -101,7 +101,7 @@ export class Journal {
     return rows.map((row) => ({
       id: String(row['id']),
       accountId: String(row['account_id']),
-      diskId: String(row['disk_id']),
+      diskIds: String(row['disk_ids']).split(' '),
       requestId: String(row['request_id']),
       begunAt: String(row['begun_at']),
     }));

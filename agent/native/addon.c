@@ -3,7 +3,12 @@
  *
  *   mount(source, target, type, flags, data) -> Promise<void>      mount(2)
  *   unmount(target, flags)                   -> Promise<void>      umount2(2)
+ *   attach(disk, subdirectory, target, readOnly) -> Promise<void>
+ *     Mounts a directory of a mounted disk somewhere else: nosuid, nodev, and read-only if so
+ *     asked. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link
+ *     and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
+ *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
  * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an
  * Error whose `code` is the errno name, as Node's own file functions do.
@@ -11,11 +16,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <node_api.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { TEXT_MAX = 8192 };
@@ -23,8 +32,10 @@ enum { TEXT_MAX = 8192 };
 struct work {
   napi_async_work handle;
   napi_deferred deferred;
-  int is_unmount;
+  const char *call;
+  int (*run)(const struct work *); /* 0, or an errno */
   uint32_t flags;
+  bool read_only;
   int error;
   char source[TEXT_MAX];
   char target[TEXT_MAX];
@@ -42,13 +53,48 @@ static napi_value make_error(napi_env env, int error, const char *call) {
   return result;
 }
 
+static int run_mount(const struct work *work) {
+  return mount(work->source, work->target, work->type, work->flags, work->data) == 0 ? 0 : errno;
+}
+
+static int run_unmount(const struct work *work) {
+  return umount2(work->target, (int)work->flags) == 0 ? 0 : errno;
+}
+
+static int open_beneath(const char *directory, const char *path) {
+  int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0 || path[0] == '\0') return root;
+  struct open_how how = {
+      .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+      .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+  };
+  int found = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+  int error = errno;
+  close(root);
+  errno = error;
+  return found;
+}
+
+static int run_attach(const struct work *work) {
+  int error = 0, tree = -1;
+  int found = open_beneath(work->source, work->data);
+  if (found < 0) return errno;
+  struct mount_attr attributes = {
+      .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (work->read_only ? MOUNT_ATTR_RDONLY : 0),
+  };
+  tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
+      move_mount(tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    error = errno;
+  if (tree >= 0) close(tree);
+  close(found);
+  return error;
+}
+
 static void execute(napi_env env, void *data) {
   struct work *work = data;
   (void)env;
-  int result = work->is_unmount
-                   ? umount2(work->target, (int)work->flags)
-                   : mount(work->source, work->target, work->type, work->flags, work->data);
-  work->error = result == 0 ? 0 : errno;
+  work->error = work->run(work);
 }
 
 static void complete(napi_env env, napi_status status, void *data) {
@@ -60,7 +106,7 @@ static void complete(napi_env env, napi_status status, void *data) {
   } else {
     int error = work->error == 0 ? ECANCELED : work->error;
     napi_reject_deferred(env, work->deferred,
-                         make_error(env, error, work->is_unmount ? "umount" : "mount"));
+                         make_error(env, error, work->call));
   }
   napi_delete_async_work(env, work->handle);
   free(work);
@@ -75,8 +121,11 @@ static int read_text(napi_env env, napi_value value, char *into) {
   return strlen(into) == length ? 0 : -1;
 }
 
-static napi_value start(napi_env env, struct work *work) {
+static napi_value start(napi_env env, struct work *work, const char *call,
+                        int (*run)(const struct work *)) {
   napi_value promise, name;
+  work->call = call;
+  work->run = run;
   napi_create_promise(env, &work->deferred, &promise);
   napi_create_string_utf8(env, "berth:mount", NAPI_AUTO_LENGTH, &name);
   napi_create_async_work(env, NULL, name, execute, complete, work, &work->handle);
@@ -100,7 +149,7 @@ static napi_value js_mount(napi_env env, napi_callback_info info) {
       napi_get_value_uint32(env, args[3], &work->flags) != napi_ok ||
       read_text(env, args[4], work->data) != 0)
     return refuse(env, work);
-  return start(env, work);
+  return start(env, work, "mount", run_mount);
 }
 
 static napi_value js_unmount(napi_env env, napi_callback_info info) {
@@ -111,8 +160,19 @@ static napi_value js_unmount(napi_env env, napi_callback_info info) {
   if (work == NULL || count != 2 || read_text(env, args[0], work->target) != 0 ||
       napi_get_value_uint32(env, args[1], &work->flags) != napi_ok)
     return refuse(env, work);
-  work->is_unmount = 1;
-  return start(env, work);
+  return start(env, work, "umount", run_unmount);
+}
+
+static napi_value js_attach(napi_env env, napi_callback_info info) {
+  napi_value args[4];
+  size_t count = 4;
+  struct work *work = calloc(1, sizeof *work);
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (work == NULL || count != 4 || read_text(env, args[0], work->source) != 0 ||
+      read_text(env, args[1], work->data) != 0 || read_text(env, args[2], work->target) != 0 ||
+      napi_get_value_bool(env, args[3], &work->read_only) != napi_ok)
+    return refuse(env, work);
+  return start(env, work, "attach", run_attach);
 }
 
 static napi_value js_pipe(napi_env env, napi_callback_info info) {
@@ -132,10 +192,27 @@ static napi_value js_pipe(napi_env env, napi_callback_info info) {
   return result;
 }
 
+static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
+  napi_value args[1], result;
+  size_t count = 1;
+  int32_t fd;
+  int bytes = 0;
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok) return refuse(env, NULL);
+  if (ioctl(fd, FIONREAD, &bytes) != 0) {
+    napi_throw(env, make_error(env, errno, "ioctl"));
+    return NULL;
+  }
+  napi_create_int32(env, bytes, &result);
+  return result;
+}
+
 NAPI_MODULE_INIT() {
   const napi_property_descriptor functions[] = {
       {"mount", NULL, js_mount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);

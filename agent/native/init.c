@@ -1,10 +1,11 @@
 /*
- * PID 1 of an exec container: receives one command, runs it, and ends with everything that the
- * command left behind.
+ * PID 1 of an exec container: waits for its one command, runs it, and ends with everything that the
+ * command left behind. Disks may be mounted while it waits, so it enters the working directory only
+ * when the command is there, and leaves it before it reports the end.
  *
  * Descriptor 3 is a stream socket to the agent:
  *   agent -> init   u32 length, then the command (little-endian; at most COMMAND_MAX bytes)
- *   init  -> agent  STARTED <pid>, later EXITED <status>: two little-endian u32 each
+ *   init  -> agent  READY 0, STARTED <pid>, EXITED <status>: two little-endian u32 each
  *   agent closes    at any time: everything is killed and init ends. A dead agent closes too.
  *
  * After EXITED the whole process tree is dead. Init then waits for the agent to close, so that the
@@ -32,6 +33,7 @@ enum {
   COMMAND_FD = 9,
   COMMAND_MAX = 1 << 20,
   ARGUMENT_MAX = 120 * 1024, /* Linux refuses a single argument of 128 KiB (execve(2)). */
+  READY = 0,
   STARTED = 1,
   EXITED = 2,
   EXIT_CANNOT_RUN = 126,
@@ -128,6 +130,7 @@ int main(int argc, char **argv) {
   /* Nothing in the container may trace init or take its socket. */
   prctl(PR_SET_DUMPABLE, 0);
   fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
+  report(READY, 0);
   if (read_exactly(&length, sizeof length) != 0 || length > COMMAND_MAX) return EXIT_KILLED;
   if (read_exactly(command, length) != 0) return EXIT_KILLED;
   if (argc != 2 || chdir(argv[1]) != 0) {

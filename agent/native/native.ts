@@ -3,7 +3,9 @@ import { createRequire } from 'node:module';
 interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
+  attach(disk: string, subdirectory: string, target: string, readOnly: boolean): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
+  unreadBytes(fd: number): number;
 }
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
@@ -15,5 +17,13 @@ export const native = loaded as NativeModule;
 export const initPath = new URL('build/init', import.meta.url).pathname;
 
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
-export const MountFlag = { nosuid: 2, nodev: 4, noexec: 8 } as const;
+export const MountFlag = {
+  nosuid: 2,
+  nodev: 4,
+  noexec: 8,
+  bind: 4096,
+  recursive: 16_384,
+  private: 1 << 18,
+  shared: 1 << 20,
+} as const;
 export const UnmountFlag = { detach: 2 } as const;

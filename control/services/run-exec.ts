@@ -1,9 +1,17 @@
 import { AppError } from '../../shared/errors.ts';
+import type { ExecMount } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ExecResult } from '../../shared/schemas/exec.ts';
 import type { Deps } from '../deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
+
+const wholeDisk = (diskId: string): ExecMount => ({
+  diskId,
+  path: '',
+  subdirectory: '',
+  readOnly: false,
+});
 
 const msSince = (then: number): number => Math.round(performance.now() - then);
 
@@ -25,11 +33,12 @@ export async function runExec(
   }
   if (command.includes('\0')) throw new AppError('bad_request', 'command contains a NUL character');
   const deadlineAt = Date.now() + deps.config.execTimeoutMs;
-  const entry = await findDisk(deps, disk.accountId, disk.diskId);
+  const { accountId, diskId } = disk;
+  const entry = await findDisk(deps, accountId, diskId);
   const { result, body } = await callHandler(
     deps,
     entry,
-    { kind: 'exec.run', payload: { ...disk, command }, deadlineAt },
+    { kind: 'exec.run', payload: { accountId, mounts: [wholeDisk(diskId)], command }, deadlineAt },
     context,
   );
   const [stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)] = body;

@@ -43,8 +43,8 @@ const CPU_PERIOD_US = 100_000;
 export interface BundleSpec {
   readonly rootPath: string;
   readonly initPath: string;
-  /** Host directory of the disk, mounted at {@link MOUNT_ROOT}. */
-  readonly diskPath: string;
+  /** Host directory seen at {@link MOUNT_ROOT}; what is mounted on it later appears there. */
+  readonly mountPath: string;
   readonly cgroupPath: string;
   /** Controllers that the host offers; limits without one are left out. */
   readonly controllers: ReadonlySet<string>;
@@ -87,8 +87,8 @@ const mounts = (spec: BundleSpec) => [
   {
     destination: MOUNT_ROOT,
     type: 'bind',
-    source: spec.diskPath,
-    options: ['bind', 'rprivate', 'nosuid', 'nodev'],
+    source: spec.mountPath,
+    options: ['rbind', 'rslave', 'nosuid', 'nodev'],
   },
 ];
 
@@ -128,7 +128,8 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
     mounts: mounts(spec),
     linux: {
       namespaces: ['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
-      rootfsPropagation: 'private',
+      // Mounts come from the host into the container, never the other way.
+      rootfsPropagation: 'rslave',
       cgroupsPath: spec.cgroupPath,
       resources: resources(spec),
       seccomp: spec.seccomp,

@@ -1,20 +1,21 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync } from 'node:fs';
-import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { Socket } from 'node:net';
-import { dirname, join } from 'node:path';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
-import { initPath, MountFlag, native, UnmountFlag } from '../../native/native.ts';
+import { initPath, native, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
-import { execBundle, MOUNT_ROOT } from './bundle.ts';
+import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
-import { OutputTail } from './output-tail.ts';
+import { OutputPipe } from './output-pipe.ts';
+import type { OutputTail } from './output-tail.ts';
+import { mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
 /** What all containers of this host have in common. */
@@ -29,6 +30,17 @@ export interface ContainerHost {
   readonly seccomp: SeccompProfile;
 }
 
+/** A disk, or a directory of one, as a command sees it. */
+export interface ContainerMount {
+  /** Where the disk is mounted on the host. */
+  readonly diskPath: string;
+  /** A directory on the disk, resolved beneath its root; empty: the root. */
+  readonly subdirectory: string;
+  /** Below the mount root; empty: the mount root itself. */
+  readonly path: string;
+  readonly readOnly: boolean;
+}
+
 export interface ContainerExit {
   readonly exitCode: number;
   /** Start and end of the command, on the clock of `performance.now()`. */
@@ -39,184 +51,211 @@ export interface ContainerExit {
   readonly stderr: OutputTail;
 }
 
-/** Scratch space in memory with a hard size, and the image's tree below it, writable. */
-async function mountRoot(host: ContainerHost, directory: string): Promise<string> {
-  await mkdir(directory, { mode: 0o700 });
-  const flags = MountFlag.nosuid | MountFlag.nodev;
-  const size = `size=${host.limits.scratchBytes},mode=0700`;
-  await native.mount('tmpfs', directory, 'tmpfs', flags, size);
-  const [root, upper, work] = ['root', 'upper', 'work'].map((name) => join(directory, name));
-  if (root === undefined || upper === undefined || work === undefined)
-    throw new Error('unreachable');
-  await Promise.all([mkdir(root), mkdir(upper, { mode: 0o755 }), mkdir(work)]);
-  for (const alias of host.mountAliases) {
-    await mkdir(join(upper, dirname(alias)), { recursive: true, mode: 0o755 });
-    await symlink(MOUNT_ROOT, join(upper, alias));
-  }
-  const layers = `lowerdir=${host.imageDir},upperdir=${upper},workdir=${work}`;
-  await native.mount('overlay', root, 'overlay', flags, layers);
-  return root;
-}
-
-async function unmountIfMounted(target: string): Promise<void> {
-  try {
-    await native.unmount(target, UnmountFlag.detach);
-  } catch (error) {
-    const code = errnoOf(error);
-    if (code !== 'EINVAL' && code !== 'ENOENT') throw error;
-  }
-}
-
-/** Takes a container's scratch space off the host. Idempotent. */
-export async function removeContainerFiles(directory: string): Promise<void> {
-  await unmountIfMounted(join(directory, 'root'));
-  await unmountIfMounted(directory);
-  await rm(directory, { recursive: true, force: true });
-}
+const EXIT_KILLED = 137;
 
 /** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
 export async function deleteContainer(runcRoot: string, id: string): Promise<void> {
   await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
 }
 
-/** A stream that the container writes to and the agent reads from: a real pipe, not a socket, so
- * that `/dev/stdout` and `/dev/stderr` can be opened inside. */
-function outputPipe(tail: OutputTail): { writeFd: number; drained: Promise<void> } {
-  const [readFd, writeFd] = native.pipe();
-  const socket = new Socket({ fd: readFd, readable: true, writable: false });
-  socket.on('data', (chunk: Buffer) => tail.write(chunk));
-  socket.on('error', () => socket.destroy());
-  const drained = new Promise<void>((resolve) => {
-    socket.once('close', () => resolve());
-  });
-  return { writeFd, drained };
-}
-
 /**
- * One single-use container around one command: plain `runc run` of our init, which runs the
- * command.
+ * One single-use container: plain `runc run` of our init, which waits for its one command. Started
+ * ahead of time, since starting it takes much longer than most commands; the disks are mounted
+ * into it when the command comes.
  */
 export class Container {
+  readonly id: string;
   readonly #host: ContainerHost;
-  readonly #id: string;
   readonly #directory: string;
-  readonly #stdout = new OutputTail(LIMITS.outputBytesPerStreamMax);
-  readonly #stderr = new OutputTail(LIMITS.outputBytesPerStreamMax);
+  readonly #stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax);
+  readonly #stderr = new OutputPipe(LIMITS.outputBytesPerStreamMax);
+  readonly #gone = Promise.withResolvers<void>();
   #runc: ChildProcess | undefined;
   #init: InitChannel | undefined;
   #killed = false;
+  #mounted: string[] = [];
 
   constructor(host: ContainerHost, id: string) {
+    this.id = id;
     this.#host = host;
-    this.#id = id;
     this.#directory = join(host.containersDir, id);
   }
 
-  /**
-   * Runs the command to its end. Afterwards no process of it is left and the disk is no longer
-   * mounted for it; {@link dispose} clears away the rest.
-   * @throws Error when the container could not be started or was killed before it could report
-   */
-  async run(command: string, diskPath: string): Promise<ContainerExit> {
-    const rootPath = await mountRoot(this.#host, this.#directory);
-    await this.#writeBundle(rootPath, diskPath);
-    if (this.#killed) throw new Error('killed before it was started');
-    const outputs = [outputPipe(this.#stdout), outputPipe(this.#stderr)] as const;
-    const { runc, init } = this.#spawn(outputs[0].writeFd, outputs[1].writeFd);
-
-    let startedAt: number | undefined;
-    let exit: Omit<ContainerExit, 'stdout' | 'stderr'> | undefined;
-    init.on('started', () => {
-      startedAt = performance.now();
-    });
-    init.on('exited', (exitCode) => {
-      const endedAt = performance.now();
-      // While init waits for us to close, the control group and its counters still exist.
-      void oomKills(this.#host.cgroups, this.#cgroupPath)
-        .catch(() => 0)
-        .then((kills) => {
-          exit = { exitCode, startedAt: startedAt ?? endedAt, endedAt, outOfMemory: kills > 0 };
-          init.close();
-        });
-    });
-    init.run(command);
-
-    const [runcCode] = (await once(runc, 'exit')) as [number | null];
-    await Promise.all(outputs.map((output) => output.drained));
-    if (exit !== undefined) return { ...exit, stdout: this.#stdout, stderr: this.#stderr };
-    if (this.#killed) throw new Error('killed');
-    // The whole group, init included, may be what the kernel chose when memory ran out.
-    if (startedAt !== undefined) return this.#killedFromOutside(startedAt);
-    throw new Error(`runc ended with ${String(runcCode)}: ${await this.#runcLog()}`);
+  /** Settles when nothing of the container is left on the host. */
+  get gone(): Promise<void> {
+    return this.#gone.promise;
   }
 
-  /** Ends the command and everything that it started. {@link run} rejects. */
+  get isUsable(): boolean {
+    return !this.#killed && this.#runc?.exitCode === null && this.#runc.signalCode === null;
+  }
+
+  /**
+   * Starts the container; it then waits for {@link run}.
+   * @throws Error with the end of runc's log; nothing is left then
+   */
+  async start(): Promise<void> {
+    const { imageDir, mountAliases, limits } = this.#host;
+    try {
+      const spec = { imageDir, mountAliases, sizeBytes: limits.scratchBytes };
+      await mountScratch(this.#directory, spec);
+      await this.#writeBundle();
+      await this.#startRunc();
+    } catch (error) {
+      this.#closeOutputs();
+      await this.#clearAway();
+      throw error;
+    }
+  }
+
+  /**
+   * Runs the command to its end. Afterwards none of its processes is left and the disks are no
+   * longer mounted for it. To be called once.
+   * @throws Error when a mount fails (`code` is the errno name) or the container was killed
+   */
+  async run(command: string, mounts: readonly ContainerMount[]): Promise<ContainerExit> {
+    const runc = this.#runc;
+    const init = this.#init;
+    if (runc === undefined || init === undefined || !this.isUsable) throw new Error('not running');
+    try {
+      for (const mount of mounts) await this.#attach(mount);
+      return await this.#runCommand(command, runc, init);
+    } finally {
+      await this.#detachAll();
+      // Answering need not wait for runc to clear up: the process tree is dead, the disks are out.
+      init.close();
+    }
+  }
+
+  /** Ends the command and everything that it started; {@link run} rejects. */
   async kill(): Promise<void> {
     this.#killed = true;
     const runc = this.#runc;
-    if (runc === undefined || runc.exitCode !== null) return;
+    if (runc === undefined || runc.exitCode !== null || runc.signalCode !== null) return;
     const gone = once(runc, 'exit');
     this.#init?.close();
     if (await settledWithin(gone, LIMITS.killGraceMs / 2)) return;
-    await deleteContainer(this.#host.runcRoot, this.#id);
-  }
-
-  /** Clears away the container's files. Idempotent. */
-  async dispose(): Promise<void> {
-    await removeContainerFiles(this.#directory);
+    await deleteContainer(this.#host.runcRoot, this.id);
   }
 
   get #cgroupPath(): string {
-    return `${this.#host.cgroupParent}/${this.#id}`;
+    return `${this.#host.cgroupParent}/${this.id}`;
   }
 
-  async #writeBundle(rootPath: string, diskPath: string): Promise<void> {
+  async #writeBundle(): Promise<void> {
     const { cgroups, limits, seccomp } = this.#host;
+    const { root, mounts, config } = scratchPaths(this.#directory);
     const bundle = execBundle({
-      rootPath,
+      rootPath: root,
       initPath,
-      diskPath,
+      mountPath: mounts,
       cgroupPath: this.#cgroupPath,
       controllers: cgroups.controllers,
       limits,
       seccomp,
     });
-    await writeFile(join(this.#directory, 'config.json'), JSON.stringify(bundle));
+    await writeFile(config, JSON.stringify(bundle));
   }
 
-  #spawn(stdoutFd: number, stderrFd: number): { runc: ChildProcess; init: InitChannel } {
-    const log = join(this.#directory, 'runc.log');
-    const runc = spawn(
-      'runc',
-      [
-        ...['--root', this.#host.runcRoot, '--log', log],
-        ...['run', '--preserve-fds', '1', '--bundle', this.#directory, this.#id],
-      ],
-      { stdio: ['ignore', stdoutFd, stderrFd, 'pipe'], detached: true, env: {} },
-    );
-    closeSync(stdoutFd);
-    closeSync(stderrFd);
+  async #startRunc(): Promise<void> {
+    if (this.#killed) throw new Error('killed before it was started');
+    const args = [
+      ...['--root', this.#host.runcRoot, '--log', scratchPaths(this.#directory).runcLog],
+      ...['run', '--preserve-fds', '1', '--bundle', this.#directory, this.id],
+    ];
+    const { writeFd: stdout } = this.#stdout;
+    const { writeFd: stderr } = this.#stderr;
+    const runc = spawn('runc', args, {
+      stdio: ['ignore', stdout, stderr, 'pipe'],
+      detached: true,
+      env: {},
+    });
+    closeSync(stdout);
+    closeSync(stderr);
     this.#runc = runc;
     this.#init = new InitChannel(runc.stdio[3] as Duplex);
-    return { runc, init: this.#init };
+    const ready = once(this.#init, 'ready').then(() => true);
+    const ended = once(runc, 'exit').then(() => false);
+    ready.catch(() => undefined);
+    ended.catch(() => undefined);
+    const isReady = await Promise.race([ready, ended]);
+    if (!isReady) throw new Error(`the container did not start: ${await this.#runcLog()}`);
+    void ended.then(() => this.#clearAway());
   }
 
-  #killedFromOutside(startedAt: number): ContainerExit {
+  async #attach({ diskPath, subdirectory, path, readOnly }: ContainerMount): Promise<void> {
+    const target = join(scratchPaths(this.#directory).mounts, path);
+    if (path !== '') await mkdir(target, { recursive: true });
+    await native.attach(diskPath, subdirectory, target, readOnly);
+    this.#mounted.push(target);
+  }
+
+  async #detachAll(): Promise<void> {
+    for (const target of this.#mounted.toReversed()) {
+      try {
+        await native.unmount(target, 0); // Fails while anybody in the container still uses it.
+      } catch (error) {
+        if (errnoOf(error) !== 'EBUSY') throw error;
+        await this.kill();
+        await native.unmount(target, UnmountFlag.detach);
+      }
+    }
+    this.#mounted = [];
+  }
+
+  async #runCommand(
+    command: string,
+    runc: ChildProcess,
+    init: InitChannel,
+  ): Promise<ContainerExit> {
+    let startedAt: number | undefined;
+    init.once('started', () => {
+      startedAt = performance.now();
+    });
+    const exited = once(init, 'exited') as Promise<[exitCode: number]>;
+    const ended = once(runc, 'exit').then(() => undefined);
+    exited.catch(() => undefined);
+    ended.catch(() => undefined);
+    init.run(command);
+    const exit = await Promise.race([exited, ended]);
+    const endedAt = performance.now();
+    if (this.#killed) throw new Error('killed');
+    // Init may be what the kernel chose when memory ran out.
+    if (exit === undefined && startedAt === undefined) throw new Error(await this.#runcLog());
+    // While init waits for us to close, the control group and its counters still exist.
+    const kills = exit === undefined ? 1 : await oomKills(this.#host.cgroups, this.#cgroupPath);
+    await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
     return {
-      exitCode: 137,
-      startedAt,
-      endedAt: performance.now(),
-      outOfMemory: true,
-      stdout: this.#stdout,
-      stderr: this.#stderr,
+      exitCode: exit?.[0] ?? EXIT_KILLED,
+      startedAt: startedAt ?? endedAt,
+      endedAt,
+      outOfMemory: kills > 0,
+      stdout: this.#stdout.tail,
+      stderr: this.#stderr.tail,
     };
+  }
+
+  async #clearAway(): Promise<void> {
+    try {
+      await removeScratch(this.#directory);
+      this.#gone.resolve();
+    } catch (error) {
+      this.#gone.reject(error);
+    } finally {
+      this.#closeOutputs();
+    }
+  }
+
+  #closeOutputs(): void {
+    this.#stdout.close();
+    this.#stderr.close();
   }
 
   async #runcLog(): Promise<string> {
     try {
-      return (await readFile(join(this.#directory, 'runc.log'), 'utf8')).slice(-1000);
+      return (await readFile(scratchPaths(this.#directory).runcLog, 'utf8')).slice(-1000);
     } catch {
-      return this.#stderr.read().toString('utf8').slice(-1000);
+      return this.#stderr.tail.read().toString('utf8').slice(-1000);
     }
   }
 }

@@ -2,12 +2,14 @@ import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 
 interface InitEvents {
+  ready: [];
   started: [];
   exited: [status: number];
   closed: [];
 }
 
 const MESSAGE_BYTES = 8;
+const READY = 0;
 const STARTED = 1;
 const EXITED = 2;
 
@@ -42,7 +44,8 @@ export class InitChannel extends EventEmitter<InitEvents> {
       const kind = this.#received.readUInt32LE(0);
       const value = this.#received.readUInt32LE(4);
       this.#received = this.#received.subarray(MESSAGE_BYTES);
-      if (kind === STARTED) this.emit('started');
+      if (kind === READY) this.emit('ready');
+      else if (kind === STARTED) this.emit('started');
       else if (kind === EXITED && value <= 255) this.emit('exited', value);
       else this.close();
     }

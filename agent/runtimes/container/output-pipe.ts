@@ -1,0 +1,33 @@
+import { Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import { native } from '../../native/native.ts';
+import { OutputTail } from './output-tail.ts';
+
+/**
+ * A stream that a container writes to and the agent reads from. A real pipe, not a socket, so that
+ * `/dev/stdout` and `/dev/stderr` can be opened inside.
+ */
+export class OutputPipe {
+  readonly tail: OutputTail;
+  /** For the container; the agent closes its copy once the container has it. */
+  readonly writeFd: number;
+  readonly #readFd: number;
+  readonly #socket: Socket;
+
+  constructor(bytesMax: number) {
+    this.tail = new OutputTail(bytesMax);
+    [this.#readFd, this.writeFd] = native.pipe();
+    this.#socket = new Socket({ fd: this.#readFd, readable: true, writable: false });
+    this.#socket.on('data', (chunk: Buffer) => this.tail.write(chunk));
+    this.#socket.on('error', () => this.#socket.destroy());
+  }
+
+  /** Reads what was written so far. Its end need not be reached: runc holds the pipe a while. */
+  async drain(): Promise<void> {
+    while (!this.#socket.destroyed && native.unreadBytes(this.#readFd) > 0) await setImmediate();
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+}
