@@ -11,6 +11,9 @@
  * After EXITED the whole process tree is dead. Init then waits for the agent to close, so that the
  * agent can read the control group's counters while it still exists.
  *
+ * Descriptors 4 and 5 are the pipes that become the command's stdout and stderr; stdin is empty.
+ * They come straight from the agent: what runc would pass on could arrive after EXITED.
+ *
  * Usage: init <working directory>
  */
 #define _GNU_SOURCE
@@ -30,6 +33,8 @@
 
 enum {
   AGENT_FD = 3,
+  OUTPUT_FD = 4,
+  ERRORS_FD = 5,
   COMMAND_FD = 9,
   COMMAND_MAX = 1 << 20,
   ARGUMENT_MAX = 120 * 1024, /* Linux refuses a single argument of 128 KiB (execve(2)). */
@@ -122,6 +127,13 @@ static int wait_for(pid_t command, int signal_fd) {
   }
 }
 
+static int take_streams(void) {
+  int nothing = open("/dev/null", O_RDONLY);
+  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return -1;
+  if (dup2(OUTPUT_FD, STDOUT_FILENO) < 0 || dup2(ERRORS_FD, STDERR_FILENO) < 0) return -1;
+  return close(nothing) | close(OUTPUT_FD) | close(ERRORS_FD);
+}
+
 int main(int argc, char **argv) {
   static char command[COMMAND_MAX + 1];
   uint32_t length;
@@ -130,6 +142,7 @@ int main(int argc, char **argv) {
   /* Nothing in the container may trace init or take its socket. */
   prctl(PR_SET_DUMPABLE, 0);
   fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
+  if (take_streams() != 0) return EXIT_CANNOT_RUN;
   report(READY, 0);
   if (read_exactly(&length, sizeof length) != 0 || length > COMMAND_MAX) return EXIT_KILLED;
   if (read_exactly(command, length) != 0) return EXIT_KILLED;

@@ -4,14 +4,19 @@ import type { Deps } from '../deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { recordDisk } from './record-disk.ts';
 
+/**
+ * Octal and shortened forms (`010.0.0.1`, `10/8`) are none: they are other addresses than most
+ * people who write them think. Nor are zones, which mean nothing on another host.
+ */
+const isAddress = (text: string): boolean =>
+  ipaddr.IPv4.isValidFourPartDecimal(text) || (ipaddr.IPv6.isValid(text) && !text.includes('%'));
+
 /** Normal form of an address or CIDR block, so that equal lists compare equal. */
 function normalise(text: string): string {
-  if (text.includes('/') && ipaddr.isValidCIDR(text)) {
+  if (isAddress(text)) return ipaddr.parse(text).toString();
+  if (isAddress(text.split('/')[0] ?? '') && ipaddr.isValidCIDR(text)) {
     const [address, bits] = ipaddr.parseCIDR(text);
     return `${address.toString()}/${bits}`;
-  }
-  if (ipaddr.IPv4.isValidFourPartDecimal(text) || ipaddr.IPv6.isValid(text)) {
-    return ipaddr.parse(text).toString();
   }
   throw new AppError('bad_request', `allowedIps: ${text} is not an IP address or CIDR block`);
 }

@@ -161,12 +161,12 @@ export class Container {
     if (this.#killed) throw new Error('killed before it was started');
     const args = [
       ...['--root', this.#host.runcRoot, '--log', scratchPaths(this.#directory).runcLog],
-      ...['run', '--preserve-fds', '1', '--bundle', this.#directory, this.id],
+      ...['run', '--preserve-fds', '3', '--bundle', this.#directory, this.id],
     ];
     const { writeFd: stdout } = this.#stdout;
     const { writeFd: stderr } = this.#stderr;
     const runc = spawn('runc', args, {
-      stdio: ['ignore', stdout, stderr, 'pipe'],
+      stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
       detached: true,
       env: {},
     });
