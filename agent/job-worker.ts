@@ -118,6 +118,21 @@ export class JobWorker {
         await registry.disk(diskRef(job)).record();
         return NOTHING;
       }
+      case 'disk.release': {
+        await registry.disk(diskRef(job)).release();
+        return NOTHING;
+      }
+      case 'disk.delegations': {
+        const { delegations } = registry.disk(diskRef(job));
+        return { result: { delegations }, body: [] };
+      }
+      case 'disk.revoke': {
+        const { clientId, inodeId } = (job as JobEnvelope<'disk.revoke'>).payload;
+        return {
+          result: { revoked: registry.disk(diskRef(job)).revoke(clientId, inodeId) },
+          body: [],
+        };
+      }
       case 'disk.delete': {
         await registry.deleteDisk(diskRef(job));
         return NOTHING;

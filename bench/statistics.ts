@@ -6,6 +6,12 @@ export function quantile(samples: readonly number[], share: number): number {
 
 export const median = (samples: readonly number[]): number => quantile(samples, 0.5);
 
+async function timed(run: () => Promise<void>): Promise<number> {
+  const begunAt = performance.now();
+  await run();
+  return performance.now() - begunAt;
+}
+
 /** Runs the two in turn, so that both see the same mood of the machine. Times in milliseconds. */
 export async function alternate(
   rounds: number,
@@ -13,11 +19,6 @@ export async function alternate(
   baseline: () => Promise<void>,
 ): Promise<{ ours: number[]; baseline: number[] }> {
   const times = { ours: [] as number[], baseline: [] as number[] };
-  const timed = async (run: () => Promise<void>): Promise<number> => {
-    const begunAt = performance.now();
-    await run();
-    return performance.now() - begunAt;
-  };
   for (let round = 0; round < rounds; round += 1) {
     times.ours.push(await timed(ours));
     times.baseline.push(await timed(baseline));

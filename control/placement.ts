@@ -5,16 +5,25 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
   load.execSlots - Math.max(load.execsRunning, jobsPending);
 
 /**
- * The host for work on a disk: its handler, or for a disk without one the host with the most room
- * (DESIGN "Delivery"). Pure.
+ * The host for work on disks: the one that handles most of them, or for disks without a handler the
+ * one with the most room (DESIGN "Delivery"). Pure.
+ * @param handlers of each disk, where it has one
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
-export function chooseHost(hosts: readonly Host[], handler: string | undefined): string {
-  if (handler !== undefined) {
-    const host = hosts.find(({ hostId }) => hostId === handler);
-    if (host !== undefined) return host.hostId;
-    throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
+export function chooseHost(
+  hosts: readonly Host[],
+  handlers: readonly (string | undefined)[],
+): string {
+  const counts = new Map<string, number>();
+  for (const handler of handlers) {
+    if (handler === undefined) continue;
+    if (!hosts.some(({ hostId }) => hostId === handler)) {
+      throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
+    }
+    counts.set(handler, (counts.get(handler) ?? 0) + 1);
   }
+  const [mostUsed] = [...counts].sort(([, a], [, b]) => b - a);
+  if (mostUsed !== undefined) return mostUsed[0];
   const [best] = hosts
     .filter(({ load }) => !load.draining)
     .sort((a, b) => freeSlots(b) - freeSlots(a));

@@ -14,6 +14,12 @@ const ExecMount = Type.Object({
   path: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
   subdirectory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
   readOnly: Type.Boolean(),
+  /** Directories or files below the mount to hold exclusively; empty text: the mount itself. */
+  checkouts: Type.Array(Type.String({ maxLength: LIMITS.mountPathBytesMax }), {
+    maxItems: LIMITS.checkoutsPerMountMax,
+  }),
+  /** How long to wait for each checkout; 0: not at all. */
+  checkoutWaitMs: Type.Integer({ minimum: 0 }),
 });
 export type ExecMount = Type.Static<typeof ExecMount>;
 
@@ -30,6 +36,15 @@ const payloads = {
   'disk.delete': DiskRef,
   /** Writes the directory's present record of the disk into the manifest. Idempotent. */
   'disk.record': DiskRef,
+  /** Unmounts the disk if nothing uses it, so that another host can take it. Idempotent. */
+  'disk.release': DiskRef,
+  /** Lists who holds or awaits what on the disk. */
+  'disk.delegations': DiskRef,
+  /** Ends the holder's exec. Idempotent. */
+  'disk.revoke': Type.Interface([DiskRef], {
+    clientId: Type.String({ maxLength: 255 }),
+    inodeId: Type.Integer({ minimum: 0 }),
+  }),
 } as const;
 
 export type JobKind = keyof typeof payloads;
@@ -41,6 +56,19 @@ export interface JobResults {
   'disk.create': Record<string, never>;
   'disk.delete': Record<string, never>;
   'disk.record': Record<string, never>;
+  'disk.release': Record<string, never>;
+  'disk.delegations': { readonly delegations: readonly Delegation[] };
+  'disk.revoke': { readonly revoked: boolean };
+}
+
+/** An exclusive claim of one client on one inode of a disk (WIRE §2.3). */
+export interface Delegation {
+  readonly clientId: string;
+  readonly inodeId: number;
+  /** From the disk's root. */
+  readonly path: string;
+  readonly isPending: boolean;
+  readonly isOrphaned: boolean;
 }
 
 /** How a command ended; its output travels beside as bytes. */

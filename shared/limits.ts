@@ -21,6 +21,7 @@ export const LIMITS = {
   commandBytesMax: 1 * MiB,
   disksPerExecMax: 32,
   mountPathBytesMax: 1024,
+  checkoutsPerMountMax: 32,
   outputBytesPerStreamMax: 16 * MiB,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,

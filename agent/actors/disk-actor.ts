@@ -1,11 +1,14 @@
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
+import type { Delegation } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../config.ts';
 import type { DiskFiles } from '../disks/disk-files.ts';
 import { detachImage, mountImage, unmountImage, usedBytes } from '../disks/disk-mount.ts';
+import { native } from '../native/native.ts';
+import { Delegations } from './delegations.ts';
 import { Mailbox } from './mailbox.ts';
 
 export interface DiskActorDeps {
@@ -25,6 +28,12 @@ export interface DiskRef {
 export interface DiskClaim {
   /** Where the disk is mounted on this host. */
   readonly path: string;
+  /**
+   * Claims a file or directory exclusively until the claim on the disk is released.
+   * @param path from the disk's root, resolved beneath it; empty: the root
+   * @throws AppError `delegation_conflict`, `timeout`; Error with an errno name as `code`
+   */
+  checkOut(path: string, waitMs: number, signal: AbortSignal): Promise<void>;
   release(): void;
 }
 
@@ -47,6 +56,7 @@ export class DiskActor {
   readonly #disk: DiskRef;
   readonly #mailbox = new Mailbox();
   readonly #target: string;
+  readonly #delegations = new Delegations();
   #attachment: Attachment | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
 
@@ -62,16 +72,22 @@ export class DiskActor {
 
   /**
    * Mounts the disk if it is not mounted yet.
+   * @param clientId who claims it, as the list of delegations shows it
    * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data
    */
-  claim(onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
+  claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       const claim: DiskClaim = {
         path: this.#target,
+        checkOut: async (path, waitMs, signal) => {
+          const inodeId = await native.inode(this.#target, path);
+          await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
+        },
         release: () => {
+          this.#delegations.release(clientId);
           if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
         },
       };
@@ -83,6 +99,29 @@ export class DiskActor {
   /** Bytes in use, or undefined while the disk is not mounted. */
   async usedBytes(): Promise<number | undefined> {
     return this.#attachment === undefined ? undefined : usedBytes(this.#target);
+  }
+
+  get delegations(): Delegation[] {
+    return this.#delegations.list();
+  }
+
+  /** @returns false when the client has no delegation on this inode */
+  revoke(clientId: string, inodeId: number): boolean {
+    return this.#delegations.revoke(clientId, inodeId);
+  }
+
+  /**
+   * Gives the disk up if nothing uses it, so that another host can take it. Idempotent.
+   * @throws AppError `disk_in_use`
+   */
+  release(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      if (this.#attachment === undefined) return;
+      if (this.#attachment.claims.size > 0) {
+        throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
+      }
+      await this.#detach(new AppError('disk_moved', 'another host takes the disk'));
+    });
   }
 
   /** Makes the disk that the directory has as `creating`. Idempotent. */

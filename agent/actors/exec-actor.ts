@@ -1,3 +1,4 @@
+import { posix } from 'node:path';
 import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import type { ExecMount, ExecOutcome } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -42,6 +43,7 @@ export class ExecActor {
   readonly #claims = new Map<string, DiskClaim>();
   #container: Container | undefined;
   #ending: AppError | undefined;
+  readonly #ended = new AbortController();
   /** Settles when nothing of the exec is left on the host. */
   cleared: Promise<void> = Promise.resolve();
 
@@ -83,6 +85,7 @@ export class ExecActor {
   end(cause: AppError): void {
     if (this.#ending !== undefined) return;
     this.#ending = cause;
+    this.#ended.abort();
     this.#container
       ?.kill()
       .catch((error: unknown) => this.#deps.log.error({ err: error }, 'exec:killFailed'));
@@ -93,14 +96,28 @@ export class ExecActor {
     // In the order of their ids, so that two execs with the same disks cannot wait for each other.
     for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
       this.#throwIfEnded();
-      const claim = await disk.claim((reason) => this.end(reason));
+      const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));
       this.#claims.set(diskId, claim);
     }
-    return this.#spec.mounts.map(({ diskId, ...mount }) => {
-      const claim = this.#claims.get(diskId);
-      if (claim === undefined) throw new Error(`disk ${diskId} was not claimed`);
-      return { ...mount, diskPath: claim.path };
-    });
+    const mounts = this.#spec.mounts.map((mount) => ({ mount, claim: this.#claimOn(mount) }));
+    for (const { mount, claim } of mounts) {
+      for (const path of mount.checkouts) {
+        const fromRoot = posix.join(mount.subdirectory, path).replace(/^\.$/u, '');
+        await claim.checkOut(fromRoot, mount.checkoutWaitMs, this.#ended.signal);
+      }
+    }
+    return mounts.map(({ mount: { path, subdirectory, readOnly }, claim }) => ({
+      path,
+      subdirectory,
+      readOnly,
+      diskPath: claim.path,
+    }));
+  }
+
+  #claimOn({ diskId }: ExecMount): DiskClaim {
+    const claim = this.#claims.get(diskId);
+    if (claim === undefined) throw new Error(`disk ${diskId} was not claimed`);
+    return claim;
   }
 
   async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
@@ -159,11 +176,14 @@ function toCallerError(error: unknown): Error {
   switch (errnoOf(error)) {
     case 'ENOENT':
     case 'ENOTDIR': {
-      return new AppError('bad_request', 'subdirectory is not a directory of the disk');
+      return new AppError(
+        'bad_request',
+        'subdirectory or checkout path does not exist on the disk',
+      );
     }
     case 'EXDEV':
     case 'ELOOP': {
-      return new AppError('bad_request', 'subdirectory leads out of the disk');
+      return new AppError('bad_request', 'subdirectory or checkout path leads out of the disk');
     }
     default: {
       const message = 'the command could not be started';

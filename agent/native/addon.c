@@ -7,6 +7,7 @@
  *     Mounts a directory of a mounted disk somewhere else: nosuid, nodev, and read-only if so
  *     asked. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link
  *     and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
+ *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
@@ -24,6 +25,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,9 +35,11 @@ struct work {
   napi_async_work handle;
   napi_deferred deferred;
   const char *call;
-  int (*run)(const struct work *); /* 0, or an errno */
+  int (*run)(struct work *); /* 0, or an errno */
   uint32_t flags;
   bool read_only;
+  uint64_t *result; /* what the promise resolves to; nothing when null */
+  uint64_t inode;
   int error;
   char source[TEXT_MAX];
   char target[TEXT_MAX];
@@ -53,19 +57,19 @@ static napi_value make_error(napi_env env, int error, const char *call) {
   return result;
 }
 
-static int run_mount(const struct work *work) {
+static int run_mount(struct work *work) {
   return mount(work->source, work->target, work->type, work->flags, work->data) == 0 ? 0 : errno;
 }
 
-static int run_unmount(const struct work *work) {
+static int run_unmount(struct work *work) {
   return umount2(work->target, (int)work->flags) == 0 ? 0 : errno;
 }
 
-static int open_beneath(const char *directory, const char *path) {
+static int open_beneath(const char *directory, const char *path, int flags) {
   int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (root < 0 || path[0] == '\0') return root;
   struct open_how how = {
-      .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+      .flags = (uint64_t)(O_PATH | O_CLOEXEC | flags),
       .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
   };
   int found = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
@@ -75,9 +79,9 @@ static int open_beneath(const char *directory, const char *path) {
   return found;
 }
 
-static int run_attach(const struct work *work) {
+static int run_attach(struct work *work) {
   int error = 0, tree = -1;
-  int found = open_beneath(work->source, work->data);
+  int found = open_beneath(work->source, work->data, O_DIRECTORY);
   if (found < 0) return errno;
   struct mount_attr attributes = {
       .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (work->read_only ? MOUNT_ATTR_RDONLY : 0),
@@ -91,6 +95,17 @@ static int run_attach(const struct work *work) {
   return error;
 }
 
+static int run_inode(struct work *work) {
+  struct stat found;
+  int error = 0, fd = open_beneath(work->source, work->data, 0);
+  if (fd < 0) return errno;
+  if (fstat(fd, &found) != 0) error = errno;
+  else work->inode = found.st_ino;
+  work->result = &work->inode;
+  close(fd);
+  return error;
+}
+
 static void execute(napi_env env, void *data) {
   struct work *work = data;
   (void)env;
@@ -101,7 +116,8 @@ static void complete(napi_env env, napi_status status, void *data) {
   struct work *work = data;
   napi_value value;
   if (status == napi_ok && work->error == 0) {
-    napi_get_undefined(env, &value);
+    if (work->result != NULL) napi_create_double(env, (double)*work->result, &value);
+    else napi_get_undefined(env, &value);
     napi_resolve_deferred(env, work->deferred, value);
   } else {
     int error = work->error == 0 ? ECANCELED : work->error;
@@ -122,7 +138,7 @@ static int read_text(napi_env env, napi_value value, char *into) {
 }
 
 static napi_value start(napi_env env, struct work *work, const char *call,
-                        int (*run)(const struct work *)) {
+                        int (*run)(struct work *)) {
   napi_value promise, name;
   work->call = call;
   work->run = run;
@@ -192,6 +208,17 @@ static napi_value js_pipe(napi_env env, napi_callback_info info) {
   return result;
 }
 
+static napi_value js_inode(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  size_t count = 2;
+  struct work *work = calloc(1, sizeof *work);
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (work == NULL || count != 2 || read_text(env, args[0], work->source) != 0 ||
+      read_text(env, args[1], work->data) != 0)
+    return refuse(env, work);
+  return start(env, work, "openat2", run_inode);
+}
+
 static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
   napi_value args[1], result;
   size_t count = 1;
@@ -212,6 +239,7 @@ NAPI_MODULE_INIT() {
       {"mount", NULL, js_mount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"inode", NULL, js_inode, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };

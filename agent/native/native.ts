@@ -4,6 +4,7 @@ interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
   attach(disk: string, subdirectory: string, target: string, readOnly: boolean): Promise<void>;
+  inode(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
 }

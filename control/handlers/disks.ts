@@ -1,6 +1,5 @@
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import type { Page } from '../../shared/directory/page.ts';
-import { AppError } from '../../shared/errors.ts';
 import {
   BareSuccess,
   DiskPath,
@@ -23,6 +22,7 @@ import { route } from '../route.ts';
 import { setAllowedIps } from '../services/allowed-ips.ts';
 import { createDisk } from '../services/create-disk.ts';
 import { deleteDisk } from '../services/delete-disk.ts';
+import { listDelegations, revokeDelegation } from '../services/delegations.ts';
 import { findDisk } from '../services/find-disk.ts';
 
 const tag = 'Disks';
@@ -124,35 +124,35 @@ const putAllowedIps = route({
   },
 });
 
-const listDelegations = route({
+const listDelegationsRoute = route({
   method: 'get',
   path: '/api/disks/{id}/delegations',
   operationId: 'listDelegations',
-  summary: 'Write leases that clients hold on the disk',
+  summary: 'Exclusive write leases that running commands hold or await on the disk',
   tag,
   params: DiskPath,
   replies: { 200: success(Delegations) },
   errors: [400, 404],
-  async handle({ deps, caller, params }) {
-    await findDisk(deps, caller.accountId, params.id);
-    // Nothing can hold one yet: several disks in one exec, which can, are not built.
-    return { status: 200, data: { delegations: [] } };
+  async handle({ deps, caller, params, requestId }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    return { status: 200, data: { delegations: await listDelegations(deps, disk, { requestId }) } };
   },
 });
 
-const revokeDelegation = route({
+const revokeDelegationRoute = route({
   method: 'post',
   path: '/api/disks/{id}/revoke-delegation',
   operationId: 'revokeDelegation',
-  summary: 'Take a write lease away from its client',
+  summary: 'Take a write lease away; the command that holds it is ended',
   tag,
   params: DiskPath,
   body: RevokeDelegation,
   replies: { 200: success(Message) },
   errors: [400, 404, 413],
-  async handle({ deps, caller, params, body }) {
-    await findDisk(deps, caller.accountId, params.id);
-    throw new AppError('not_found', `client ${body.clientId} has no delegation on this inode`);
+  async handle({ deps, caller, params, body, requestId }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    await revokeDelegation(deps, disk, body, { requestId });
+    return { status: 200, data: { message: 'delegation revoked' } };
   },
 });
 
@@ -163,6 +163,6 @@ export const diskRoutes = [
   deleteDiskRoute,
   getAllowedIps,
   putAllowedIps,
-  listDelegations,
-  revokeDelegation,
+  listDelegationsRoute,
+  revokeDelegationRoute,
 ];

@@ -1,25 +1,49 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
-import { ExecResult, RunExec } from '../../shared/schemas/exec.ts';
+import { ExecResult, RunExec, RunMultiExec } from '../../shared/schemas/exec.ts';
 import { route } from '../route.ts';
+import { execMounts, wholeDisk } from '../services/exec-mounts.ts';
 import { runExec } from '../services/run-exec.ts';
+
+const tag = 'Serverless execution';
 
 const execOnDisk = route({
   method: 'post',
   path: '/api/disks/{id}/exec',
   operationId: 'execOnDisk',
   summary: 'Run a shell command with the disk at /mnt/service and wait for its end',
-  tag: 'Serverless execution',
+  tag,
   params: DiskPath,
   body: RunExec,
   replies: { 200: success(ExecResult) },
   errors: [400, 404, 413, 504],
   async handle({ deps, caller, params, body, requestId, signal, arrivedAt, note }) {
-    const disk = { accountId: caller.accountId, diskId: params.id };
-    const context = { requestId, signal };
-    const result = await runExec(deps, disk, body.command, arrivedAt, context);
+    const { accountId } = caller;
+    const request = { accountId, mounts: [wholeDisk(params.id)], command: body.command, arrivedAt };
+    const result = await runExec(deps, request, { requestId, signal });
     note({ diskId: params.id, exitCode: result.exitCode, ...result.timing });
     return { status: 200, data: result };
   },
 });
 
-export const execRoutes = [execOnDisk];
+const execOnDisks = route({
+  method: 'post',
+  path: '/api/exec',
+  operationId: 'execOnDisks',
+  summary: 'Run a shell command with several disks below /mnt/service and wait for its end',
+  tag,
+  body: RunMultiExec,
+  bodyKeysUnique: true,
+  replies: { 200: success(ExecResult) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, body, requestId, signal, arrivedAt, note }) {
+    const { accountId } = caller;
+    const mounts = execMounts(body.disks);
+    const request = { accountId, mounts, command: body.command, arrivedAt };
+    const result = await runExec(deps, request, { requestId, signal });
+    const diskIds = mounts.map(({ diskId }) => diskId);
+    note({ diskIds, exitCode: result.exitCode, ...result.timing });
+    return { status: 200, data: result };
+  },
+});
+
+export const execRoutes = [execOnDisk, execOnDisks];

@@ -38,7 +38,6 @@ export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/disks/{id}/share', 'createShareUrl', 'Disks'),
   notBuilt('get', '/api/shared/{token}', 'downloadShared', 'Disks', { public: true }),
   notBuilt('post', '/api/disks/{id}/grep', 'grepDisk', execution),
-  notBuilt('post', '/api/exec', 'execOnDisks', execution),
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
   notBuilt('get', '/api/sandboxes', 'listSandboxes', sandboxes),

@@ -8,6 +8,7 @@ import { compile } from '../../shared/validate.ts';
 import type { Deps } from '../deps.ts';
 import type { Reply, Route } from '../route.ts';
 import type { Authenticator } from './authenticate.ts';
+import { findDuplicateKey } from './duplicate-keys.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 const Anything = Type.Object({});
@@ -23,6 +24,7 @@ const parseBody = koaBody({
   ],
   jsonLimit: LIMITS.requestBodyBytesMax,
   jsonStrict: true,
+  includeUnparsed: true,
   urlencoded: false,
   text: false,
   multipart: false,
@@ -39,7 +41,7 @@ function toBodyError(error: Error): AppError {
   return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
 }
 
-async function readBody(ctx: RequestContext): Promise<unknown> {
+async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unknown> {
   if (!carriesBody(ctx)) return undefined;
   try {
     await parseBody(ctx, () => Promise.resolve());
@@ -49,6 +51,15 @@ async function readBody(ctx: RequestContext): Promise<unknown> {
   const body: unknown = Reflect.get(ctx.request, 'body');
   if (body === undefined) {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
+  }
+  const duplicate = keysUnique
+    ? findDuplicateKey(String(Reflect.get(ctx.request, 'rawBody')))
+    : undefined;
+  if (duplicate !== undefined) {
+    throw new AppError(
+      'bad_request',
+      `the key ${JSON.stringify(duplicate)} stands twice in the body`,
+    );
   }
   return body;
 }
@@ -95,7 +106,7 @@ export function endpoint(
     const query = checkQuery({ ...ctx.query }, 'query');
     let body: unknown;
     if (checkBody !== undefined) {
-      body = await readBody(ctx);
+      body = await readBody(ctx, route.bodyKeysUnique === true);
       if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
     }
     const reply = await route.handle({

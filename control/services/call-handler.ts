@@ -5,6 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Deps } from '../deps.ts';
 import type { JobReply } from '../job-dispatch.ts';
 import { chooseHost } from '../placement.ts';
+import { findDisk } from './find-disk.ts';
 
 const MOVES_MAX = 3;
 
@@ -15,25 +16,56 @@ export interface RequestContext {
 }
 
 /**
- * Sends a job to the disk's handler, or makes a host its handler. A disk that changed hands in
- * between is followed: such a job never began.
+ * Sends a job to the handler of its disks, or makes a host their handler. Disks on different hosts
+ * come together first; one that changed hands in between is followed: such a job never began.
+ * @throws AppError what the host says; `disk_in_use` when the disks cannot come together
  */
 export async function callHandler<K extends JobKind>(
   deps: Deps,
-  disk: DiskEntry,
+  disks: readonly DiskEntry[],
   job: { kind: K; payload: JobPayload<K>; deadlineAt?: number },
   context: RequestContext,
 ): Promise<JobReply<K>> {
   const deadlineAt = job.deadlineAt ?? Date.now() + LIMITS.hostJobTimeoutMs;
-  let { handler } = disk;
+  let present = disks;
   for (let moves = 0; ; moves += 1) {
-    const hostId = chooseHost(deps.hub.hosts, handler);
+    const hostId = await gather(deps, present, context);
     try {
       return await deps.jobs.call({ ...job, ...context, hostId, deadlineAt });
     } catch (error) {
       const moved = error instanceof AppError && error.code === 'disk_moved';
       if (!moved || moves === MOVES_MAX) throw error;
-      handler = (await deps.directory.disks.get(disk.record.accountId, disk.record.id))?.handler;
+      present = await Promise.all(
+        present.map(({ record }) => findDisk(deps, record.accountId, record.id)),
+      );
     }
   }
+}
+
+/** The host for all these disks; other hosts let go of those that they have and do not use. */
+async function gather(
+  deps: Deps,
+  disks: readonly DiskEntry[],
+  { requestId }: RequestContext,
+): Promise<string> {
+  const hostId = chooseHost(
+    deps.hub.hosts,
+    disks.map((disk) => disk.handler),
+  );
+  const elsewhere = disks.filter(({ handler }) => handler !== undefined && handler !== hostId);
+  await Promise.all(
+    elsewhere.map(({ record, handler = '' }) => {
+      const payload = { accountId: record.accountId, diskId: record.id };
+      const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;
+      const call = {
+        kind: 'disk.release',
+        payload,
+        hostId: handler,
+        requestId,
+        deadlineAt,
+      } as const;
+      return deps.jobs.call(call);
+    }),
+  );
+  return hostId;
 }

@@ -120,7 +120,7 @@ async function makeData(
 ): Promise<DiskCreation> {
   const payload = { accountId: record.accountId, diskId: record.id };
   // Without the caller's signal: a creation goes on when the caller hangs up.
-  await callHandler(deps, { record, usage: {} }, { kind: 'disk.create', payload }, { requestId });
+  await callHandler(deps, [{ record, usage: {} }], { kind: 'disk.create', payload }, { requestId });
   await deps.directory.disks.markAvailable(record);
   const tokens = users.flatMap(({ record: user, token }) =>
     token === undefined ? [] : [[user.identifier, token] as const],

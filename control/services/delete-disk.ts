@@ -17,6 +17,6 @@ export async function deleteDisk(
   if (entry === undefined || !(await disks.beginDelete(entry.record))) {
     throw new AppError('not_found', `disk ${disk.diskId} not found`);
   }
-  await callHandler(deps, entry, { kind: 'disk.delete', payload: disk }, { requestId });
+  await callHandler(deps, [entry], { kind: 'disk.delete', payload: disk }, { requestId });
   await disks.remove(entry.record);
 }

@@ -12,5 +12,5 @@ export async function recordDisk(
   { requestId }: RequestContext,
 ): Promise<void> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
-  await callHandler(deps, entry, { kind: 'disk.record', payload: disk }, { requestId });
+  await callHandler(deps, [entry], { kind: 'disk.record', payload: disk }, { requestId });
 }

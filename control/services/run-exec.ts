@@ -6,41 +6,40 @@ import type { Deps } from '../deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 
-const wholeDisk = (diskId: string): ExecMount => ({
-  diskId,
-  path: '',
-  subdirectory: '',
-  readOnly: false,
-});
+export interface ExecRequest {
+  readonly accountId: string;
+  readonly mounts: readonly ExecMount[];
+  readonly command: string;
+  /** When the request arrived, on the clock of `performance.now()`. */
+  readonly arrivedAt: number;
+}
 
 const msSince = (then: number): number => Math.round(performance.now() - then);
 
-/**
- * Runs a command on one disk and waits for its end (SPEC "Single-disk exec", WIRE §5.1).
- * @param arrivedAt when the request arrived, on the clock of `performance.now()`
- * @throws AppError `not_found`, `bad_request`, `timeout`, `no_capacity`, `unavailable`,
- *   `outcome_unknown`
- */
-export async function runExec(
-  deps: Deps,
-  disk: { accountId: string; diskId: string },
-  command: string,
-  arrivedAt: number,
-  context: RequestContext,
-): Promise<ExecResult> {
+function checkCommand(command: string): void {
   if (Buffer.byteLength(command) > LIMITS.commandBytesMax) {
     throw new AppError('bad_request', `command is longer than ${LIMITS.commandBytesMax} bytes`);
   }
   if (command.includes('\0')) throw new AppError('bad_request', 'command contains a NUL character');
+}
+
+/**
+ * Runs a command on its disks and waits for its end (SPEC "Serverless execution", WIRE §5.1, §5.2).
+ * @throws AppError `not_found`, `bad_request`, `timeout`, `no_capacity`, `unavailable`,
+ *   `outcome_unknown`, `disk_in_use`, `delegation_conflict`, `delegation_revoked`
+ */
+export async function runExec(
+  deps: Deps,
+  { accountId, mounts, command, arrivedAt }: ExecRequest,
+  context: RequestContext,
+): Promise<ExecResult> {
+  checkCommand(command);
   const deadlineAt = Date.now() + deps.config.execTimeoutMs;
-  const { accountId, diskId } = disk;
-  const entry = await findDisk(deps, accountId, diskId);
-  const { result, body } = await callHandler(
-    deps,
-    entry,
-    { kind: 'exec.run', payload: { accountId, mounts: [wholeDisk(diskId)], command }, deadlineAt },
-    context,
-  );
+  const diskIds = [...new Set(mounts.map(({ diskId }) => diskId))];
+  const disks = await Promise.all(diskIds.map((diskId) => findDisk(deps, accountId, diskId)));
+  const payload = { accountId, mounts: [...mounts], command };
+  const job = { kind: 'exec.run' as const, payload, deadlineAt };
+  const { result, body } = await callHandler(deps, disks, job, context);
   const [stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)] = body;
   const totalMs = msSince(arrivedAt);
   return {

@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
+import { DiskId } from './common.ts';
 
 /** Body of a single-disk exec (WIRE §5.1). */
 export const RunExec = Type.Object({
@@ -10,6 +11,46 @@ export const RunExec = Type.Object({
   }),
 });
 export type RunExec = Type.Static<typeof RunExec>;
+
+const RelativePath = Type.String({ minLength: 1, maxLength: LIMITS.mountPathBytesMax });
+
+/** One disk of a multi-disk exec in its object form (SPEC "Multi-disk exec", WIRE §5.2). */
+export const DiskMountInput = Type.Object({
+  disk: DiskId,
+  subdirectory: Type.Optional(RelativePath),
+  readOnly: Type.Optional(Type.Boolean({ description: 'Writes fail with EROFS.' })),
+  conditional: Type.Optional(
+    Type.Boolean({ description: 'Several writers may coexist: nothing is checked out for it.' }),
+  ),
+  queueMs: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: LIMITS.execTimeoutMsMax,
+      description: 'How long to wait for each checkout; without checkoutPaths the mount itself.',
+    }),
+  ),
+  checkoutPaths: Type.Optional(
+    Type.Array(RelativePath, {
+      maxItems: LIMITS.checkoutsPerMountMax,
+      description: 'Held exclusively while the command runs; relative to the mount.',
+    }),
+  ),
+});
+export type DiskMountInput = Type.Static<typeof DiskMountInput>;
+
+/** Body of a multi-disk exec. */
+export const RunMultiExec = Type.Object({
+  // Not Type.Record: its pattern lets names with line breaks pass unchecked.
+  disks: Type.Unsafe<Record<string, string | DiskMountInput>>({
+    type: 'object',
+    additionalProperties: Type.Union([DiskId, DiskMountInput]),
+    minProperties: 1,
+    maxProperties: LIMITS.disksPerExecMax,
+    description: 'Disks by the path below /mnt/service at which the command sees them.',
+  }),
+  command: RunExec.properties.command,
+});
+export type RunMultiExec = Type.Static<typeof RunMultiExec>;
 
 /** SPEC "Exec result". */
 export const ExecResult = Type.Object({

@@ -1,0 +1,206 @@
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; a: string; b: string }>;
+
+interface ExecData {
+  exitCode: number;
+  stdout: string;
+  stderr: string;
+}
+
+interface DelegationData {
+  delegations: { clientId: string; inodeId: number; path: string; isPending: boolean }[];
+}
+
+test.before(async (t) => {
+  t.context.stack = await Stack.start();
+  t.context.api = await t.context.stack.newClient();
+  for (const name of ['a', 'b'] as const) {
+    const disk = await t.context.api.data<{ id: string }>('POST', '/api/disks', { name });
+    t.context[name] = disk.id;
+  }
+  const { api, a } = t.context;
+  const command = [
+    'mkdir -p sub/deep plain && echo inner > sub/deep/file && echo top > top',
+    'ln -s / root-link && ln -s ../.. sub/up && ln -s sub inner-link && ln -s /etc etc-link',
+  ].join(' && ');
+  await api.data('POST', `/api/disks/${a}/exec`, { command });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+test('several disks are seen at their paths, with the mount root as working directory', async (t) => {
+  const { api, a, b } = t.context;
+  const result = await api.data<ExecData>('POST', '/api/exec', {
+    disks: { 'data/in': a, out: { disk: b, readOnly: false, conditional: true } },
+    command: 'pwd; cat data/in/top; cp data/in/top out/copied; ls',
+  });
+  t.is(result.stdout, '/mnt/service\ntop\ndata\nout\n');
+  const copied = await api.data<ExecData>('POST', `/api/disks/${b}/exec`, {
+    command: 'cat copied',
+  });
+  t.is(copied.stdout, 'top\n');
+});
+
+test('a read-only disk refuses writes with EROFS', async (t) => {
+  const { api, a } = t.context;
+  const result = await api.data<ExecData>('POST', '/api/exec', {
+    disks: { ro: { disk: a, readOnly: true }, rw: a },
+    command: 'touch ro/x; touch rw/written && cat ro/top && ls ro/written',
+  });
+  t.regex(result.stderr, /Read-only file system/u);
+  t.is(result.stdout, 'top\nro/written\n');
+});
+
+test('a subdirectory shows only what lies in it', async (t) => {
+  const { api, a } = t.context;
+  const result = await api.data<ExecData>('POST', '/api/exec', {
+    disks: { d: { disk: a, subdirectory: 'sub/deep' }, e: { disk: a, subdirectory: 'inner-link' } },
+    command: 'cat d/file; ls d/.. ; ls e/deep',
+  });
+  t.is(result.stdout, 'inner\nd\ne\nfile\n');
+});
+
+const refuses = test.macro({
+  async exec(t, body: (ids: { a: string; b: string }) => unknown, status: number, text: RegExp) {
+    const { api, a, b } = t.context as { api: ApiClient; a: string; b: string };
+    const reply = await api.call('POST', '/api/exec', body({ a, b }));
+    t.is(reply.status, status);
+    t.regex(reply.body.error, text);
+  },
+  title: (given = '') => `a multi-disk exec is refused: ${given}`,
+});
+
+const run = (disks: unknown) => ({ disks, command: 'true' });
+test('no disks', refuses, () => run({}), 400, /disks/u);
+test('no disks field', refuses, () => ({ command: 'true' }), 400, /disks/u);
+test('no command', refuses, ({ a }) => ({ disks: { a } }), 400, /command/u);
+test('empty key', refuses, ({ a }) => run({ '': a }), 400, /empty/u);
+test('absolute key', refuses, ({ a }) => run({ '/a': a }), 400, /absolute/u);
+test('dot key', refuses, ({ a }) => run({ './a': a }), 400, /segment/u);
+test('dot-dot key', refuses, ({ a }) => run({ 'a/../../b': a }), 400, /segment/u);
+test('trailing slash', refuses, ({ a }) => run({ 'a/': a }), 400, /empty segment/u);
+test('NUL in a key', refuses, ({ a }) => run({ 'a\0': a }), 400, /NUL/u);
+test('line break before a bad value', refuses, () => run({ 'a\nb': { disk: 7 } }), 400, /disks/u);
+test('nested keys', refuses, ({ a, b }) => run({ a, 'a/b': b }), 400, /lies within/u);
+test('malformed disk id', refuses, () => run({ a: 'dsk-1' }), 400, /disks/u);
+test('unknown disk', refuses, ({ a }) => run({ a, b: `dsk-${'0'.repeat(16)}` }), 404, /not found/u);
+test(
+  'subdirectory with dot-dot',
+  refuses,
+  ({ a }) => run({ a: { disk: a, subdirectory: '../x' } }),
+  400,
+  /segment/u,
+);
+test(
+  'subdirectory that a link leads out of',
+  refuses,
+  ({ a }) => run({ a: { disk: a, subdirectory: 'etc-link' } }),
+  400,
+  /leads out/u,
+);
+test(
+  'subdirectory that climbs out through a link',
+  refuses,
+  ({ a }) => run({ a: { disk: a, subdirectory: 'sub/up/etc' } }),
+  400,
+  /leads out/u,
+);
+test(
+  'subdirectory that is missing',
+  refuses,
+  ({ a }) => run({ a: { disk: a, subdirectory: 'nowhere' } }),
+  400,
+  /does not exist/u,
+);
+test(
+  'subdirectory that is a file',
+  refuses,
+  ({ a }) => run({ a: { disk: a, subdirectory: 'top' } }),
+  400,
+  /does not exist/u,
+);
+test(
+  'read-only with checkouts',
+  refuses,
+  ({ a }) => run({ a: { disk: a, readOnly: true, checkoutPaths: ['top'] } }),
+  400,
+  /read-only/u,
+);
+test(
+  'checkout path with dot-dot',
+  refuses,
+  ({ a }) => run({ a: { disk: a, checkoutPaths: ['..'] } }),
+  400,
+  /segment/u,
+);
+test(
+  'checkout path that is missing',
+  refuses,
+  ({ a }) => run({ a: { disk: a, checkoutPaths: ['nowhere'] } }),
+  400,
+  /does not exist/u,
+);
+test(
+  'the same key twice',
+  refuses,
+  ({ a, b }) => `{"disks":{"x":"${a}","x":"${b}"},"command":"true"}`,
+  400,
+  /stands twice/u,
+);
+
+test('a checkout is exclusive, visible and waited for', async (t) => {
+  const { api, a } = t.context;
+  const holding = api.call('POST', '/api/exec', {
+    disks: { d: { disk: a, checkoutPaths: ['plain'], conditional: true } },
+    command: 'sleep 1; echo first >> d/plain/order',
+  });
+  const held = await waitFor('the delegation', async () => {
+    const { delegations } = await api.data<DelegationData>('GET', `/api/disks/${a}/delegations`);
+    return delegations.find(({ path }) => path === 'plain');
+  });
+  t.false(held.isPending);
+  const refused = await api.call('POST', '/api/exec', {
+    disks: { d: { disk: a, checkoutPaths: ['plain'] } },
+    command: 'true',
+  });
+  t.is(refused.status, 409);
+  t.is(refused.body.code, 'delegation_conflict');
+  const impatient = await api.call('POST', '/api/exec', {
+    disks: { d: { disk: a, checkoutPaths: ['plain'], queueMs: 50 } },
+    command: 'true',
+  });
+  t.is(impatient.status, 504);
+  const waited = await api.data<ExecData>('POST', '/api/exec', {
+    disks: { d: { disk: a, checkoutPaths: ['plain'], queueMs: 10_000 } },
+    command: 'echo second >> d/plain/order; cat d/plain/order',
+  });
+  t.is(waited.stdout, 'first\nsecond\n');
+  t.is((await holding).status, 200);
+  const after = await api.data<DelegationData>('GET', `/api/disks/${a}/delegations`);
+  t.deepEqual(after.delegations, []);
+});
+
+test('revoking a delegation ends its command', async (t) => {
+  const { api, b } = t.context;
+  const holding = api.call('POST', '/api/exec', {
+    disks: { d: { disk: b, queueMs: 1000 } },
+    command: 'sleep 60',
+  });
+  const held = await waitFor('the delegation', async () => {
+    const { delegations } = await api.data<DelegationData>('GET', `/api/disks/${b}/delegations`);
+    return delegations[0];
+  });
+  const { clientId, inodeId } = held;
+  await api.data('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
+  const reply = await holding;
+  t.is(reply.status, 409);
+  t.is(reply.body.code, 'delegation_revoked');
+  const gone = await api.call('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
+  t.is(gone.status, 404);
+});
