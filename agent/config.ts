@@ -30,6 +30,8 @@ export interface AgentConfig {
   /** Links to the mount root that clients of other makes expect (WIRE "Decided on top of it"). */
   readonly mountAliases: readonly string[];
   readonly diskSizeBytes: number;
+  /** Free bytes of storage and data directory below which new work is refused. */
+  readonly storageReserveBytes: number;
   /** Commands that run at the same time. */
   readonly execSlots: number;
   readonly execLimits: ExecLimits;
@@ -57,6 +59,11 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       fallback: 256 * GiB,
       min: 16 * MiB,
       max: 16 * 1024 * GiB,
+    }),
+    storageReserveBytes: reader.integer('STORAGE_RESERVE_BYTES', {
+      fallback: GiB,
+      min: 0,
+      max: 1024 * GiB,
     }),
     execSlots: reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 }),
     execLimits: {

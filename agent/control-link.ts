@@ -23,6 +23,8 @@ export interface ControlLinkOptions {
   readonly log: Logger;
   readonly load: () => HostLoad;
   readonly onCancel: (jobId: string) => void;
+  /** No control node was reached for long: nobody can use this host's disks through it. */
+  readonly onCutOff: () => void;
 }
 
 interface Link {
@@ -36,6 +38,7 @@ export class ControlLinks {
   readonly #options: ControlLinkOptions;
   readonly #links = new Map<string, Link>();
   #timer: NodeJS.Timeout | undefined;
+  #connectedAt = Date.now();
 
   constructor(options: ControlLinkOptions) {
     this.#options = options;
@@ -48,6 +51,7 @@ export class ControlLinks {
 
   start(): void {
     const beat = (): void => {
+      this.#noticeCutOff();
       this.#refresh().catch((error: unknown) => {
         this.#options.log.warn({ err: toError(error) }, 'link:nodesUnknown');
       });
@@ -67,6 +71,14 @@ export class ControlLinks {
   close(): void {
     clearInterval(this.#timer);
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');
+  }
+
+  #noticeCutOff(): void {
+    if (this.isConnected) this.#connectedAt = Date.now();
+    if (Date.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
+    this.#options.log.warn('link:cutOff');
+    this.#options.onCutOff();
+    this.#connectedAt = Date.now();
   }
 
   /** Tells every node the load, drops silent ones, connects to new ones. */

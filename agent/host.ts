@@ -4,9 +4,11 @@ import type { Directory } from '../shared/directory/directory.ts';
 import { errnoOf } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import type { Logger } from '../shared/log.ts';
+import { ExecSlots } from './actors/exec-slots.ts';
 import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
+import { StorageWatch } from './disks/storage-watch.ts';
 import { holdLock, Journal } from './journal/journal.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
@@ -39,6 +41,7 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
 interface Host {
   readonly registry: ActorRegistry;
   readonly files: DiskFiles;
+  readonly storage: StorageWatch;
   /** Ends what runs, gives every disk up, and leaves nothing of this agent on the host. */
   close(): Promise<void>;
 }
@@ -72,13 +75,21 @@ export async function openHost(
   const { memoryBytes } = config.execLimits;
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
-    { journal, pool, memoryBytes, log },
+    { journal, pool, slots: new ExecSlots(config.execSlots), memoryBytes, log },
   );
   pool.fill();
+  const storage = new StorageWatch({
+    directories: [dataDir, config.storageDir],
+    reserveBytes: config.storageReserveBytes,
+    onCritical: (reason) => registry.endExecs(reason),
+    log,
+  });
   return {
     registry,
     files,
+    storage,
     async close() {
+      storage.close();
       await registry.close();
       await pool.close();
       await removeCgroups(cgroups, cgroupParent);

@@ -4,10 +4,12 @@ import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
+import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import type { ControlLinks } from './control-link.ts';
+import type { StorageWatch } from './disks/storage-watch.ts';
 import type { JobDurations } from './metrics.ts';
 
 const HOST_JOBS_AT_ONCE = 16;
@@ -20,6 +22,7 @@ export interface JobWorkerDeps {
   readonly directory: Directory;
   readonly registry: ActorRegistry;
   readonly links: ControlLinks;
+  readonly storage: StorageWatch;
   readonly log: Logger;
   readonly jobDurations: JobDurations;
 }
@@ -43,7 +46,8 @@ export class JobWorker {
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
     this.#workers = [
-      this.#work(queues.exec(deps.hostId), deps.execSlots),
+      // Commands wait in ExecSlots, where accounts take turns, not in the queue.
+      this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
       this.#work(queues.host(deps.hostId), HOST_JOBS_AT_ONCE),
     ];
   }
@@ -71,7 +75,6 @@ export class JobWorker {
     const { links, log, jobDurations } = this.#deps;
     const job = parseJob(queued.data); // A queue entry that is not ours fails here and is gone.
     const begunAt = performance.now();
-    links.send(job.replyTo, { type: 'accepted', jobId: job.id });
     let outcome = 'ok';
     try {
       const { result, body } = await this.#run(job);
@@ -102,15 +105,17 @@ export class JobWorker {
   }
 
   async #run(job: JobEnvelope): Promise<Answer> {
-    const { registry } = this.#deps;
+    const { registry, links } = this.#deps;
     if (job.deadlineAt <= Date.now()) {
       throw new AppError('timeout', 'the request waited past its deadline and was not begun');
     }
+    if (job.kind !== 'exec.run') links.send(job.replyTo, { type: 'accepted', jobId: job.id });
     switch (job.kind) {
       case 'exec.run': {
         return this.#runExec(job as JobEnvelope<'exec.run'>);
       }
       case 'disk.create': {
+        this.#deps.storage.refuseIfLow();
         await registry.disk(diskRef(job)).create();
         return NOTHING;
       }
@@ -141,10 +146,14 @@ export class JobWorker {
   }
 
   async #runExec(job: JobEnvelope<'exec.run'>): Promise<Answer> {
-    const { registry } = this.#deps;
+    const { registry, links, storage } = this.#deps;
     const { id, requestId, deadlineAt, payload } = job;
-    const begunAt = performance.now();
-    const report = await registry.runExec({ id, requestId, deadlineAt, ...payload });
+    storage.refuseIfLow();
+    let begunAt = performance.now();
+    const report = await registry.runExec({ id, requestId, deadlineAt, ...payload }, () => {
+      begunAt = performance.now();
+      links.send(job.replyTo, { type: 'accepted', jobId: id });
+    });
     const durationMs = performance.now() - begunAt;
     for (const { diskId } of payload.mounts) {
       void this.#recordUse({ accountId: payload.accountId, diskId }, durationMs);

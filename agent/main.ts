@@ -1,6 +1,6 @@
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
-import { toError } from '../shared/errors.ts';
+import { AppError, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
@@ -27,7 +27,7 @@ async function main(): Promise<void> {
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
   const host = await openHost(config, directory, hostId, log);
-  const { registry, files } = host;
+  const { registry, files, storage } = host;
   const metrics = createAgentMetrics(() => registry.execsRunning);
 
   let draining = false;
@@ -39,13 +39,33 @@ async function main(): Promise<void> {
     publicUrl: config.publicUrl,
     nodes: directory.controlNodes,
     log,
-    load: () => ({ execSlots, execsRunning: registry.execsRunning, draining }),
+    load: () => ({
+      execSlots,
+      execsRunning: registry.execsRunning,
+      execsWaiting: registry.execsWaiting,
+      storageLow: storage.isLow,
+      draining,
+    }),
+    onCutOff: () =>
+      void registry.giveUpDisks(
+        new AppError('outcome_unknown', 'the host was cut off from every control node'),
+      ),
     onCancel: (jobId) => registry.cancelExec(jobId),
   });
   links.start();
   const { redisUrl } = cluster;
   const { jobDurations } = metrics;
-  const deps = { hostId, redisUrl, execSlots, directory, registry, links, log, jobDurations };
+  const deps = {
+    hostId,
+    redisUrl,
+    execSlots,
+    directory,
+    registry,
+    links,
+    storage,
+    log,
+    jobDurations,
+  };
   const worker = new JobWorker(deps);
   const ops = await startOpsServer({
     host: config.host,
@@ -65,6 +85,7 @@ async function main(): Promise<void> {
   onShutdown(log, LIMITS.shutdownMs, [
     () => {
       draining = true;
+      registry.drain();
     },
     async () => {
       const idle = worker.close();

@@ -10,6 +10,9 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   method_not_allowed: 405,
   disk_conflict: 409,
   disk_in_use: 409,
+  idempotency_conflict: 409,
+  idempotency_in_progress: 409,
+  idempotency_answer_lost: 409,
   delegation_conflict: 409,
   delegation_revoked: 409,
   disk_limit_reached: 400,
@@ -21,6 +24,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   no_capacity: 503,
   unavailable: 503,
   disk_moved: 503,
+  host_full: 503,
   not_enabled: 503,
   timeout: 504,
 };

@@ -2,7 +2,7 @@ import { AppError } from '../shared/errors.ts';
 import type { Host } from './agent-hub.ts';
 
 const freeSlots = ({ load, jobsPending }: Host): number =>
-  load.execSlots - Math.max(load.execsRunning, jobsPending);
+  load.execSlots - Math.max(load.execsRunning + load.execsWaiting, jobsPending);
 
 /**
  * The host for work on disks: the one that handles most of them, or for disks without a handler the
@@ -17,8 +17,12 @@ export function chooseHost(
   const counts = new Map<string, number>();
   for (const handler of handlers) {
     if (handler === undefined) continue;
-    if (!hosts.some(({ hostId }) => hostId === handler)) {
+    const host = hosts.find(({ hostId }) => hostId === handler);
+    if (host === undefined) {
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
+    }
+    if (host.load.draining) {
+      throw new AppError('unavailable', 'the host that handles this disk is shutting down');
     }
     counts.set(handler, (counts.get(handler) ?? 0) + 1);
   }
@@ -26,7 +30,10 @@ export function chooseHost(
   if (mostUsed !== undefined) return mostUsed[0];
   const [best] = hosts
     .filter(({ load }) => !load.draining)
-    .sort((a, b) => freeSlots(b) - freeSlots(a));
+    .sort(
+      (a, b) =>
+        Number(a.load.storageLow) - Number(b.load.storageLow) || freeSlots(b) - freeSlots(a),
+    );
   if (best === undefined) throw new AppError('no_capacity', 'no host is available now');
   return best.hostId;
 }

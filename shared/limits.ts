@@ -25,11 +25,22 @@ export const LIMITS = {
   outputBytesPerStreamMax: 16 * MiB,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,
+  // A command that would wait longer for its turn than this is refused; see ExecSlots.
+  execWaitMsMax: 30_000,
+  execsWaitingMax: 1000,
+  execsWaitingPerAccountMax: 500,
+
+  // Idempotency-Key
+  idempotencyKeyLengthMax: 255,
+  idempotencyTtlMs: 24 * 3_600_000,
+  idempotentAnswerBytesMax: 1 * MiB,
 
   // Between the parts
   linkFrameBytesMax: 40 * MiB,
   linkHeartbeatMs: 1_000,
   linkSilenceMsMax: 5_000,
+  // An agent that no control node reaches gives its disks up after this long.
+  linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
   hostJobTimeoutMs: 20_000,
   mailboxLengthMax: 256,

@@ -17,6 +17,9 @@ const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
 export const HostLoad = Type.Object({
   execSlots: Type.Integer({ minimum: 0 }),
   execsRunning: Type.Integer({ minimum: 0 }),
+  execsWaiting: Type.Integer({ minimum: 0 }),
+  /** New work would be refused for want of storage. */
+  storageLow: Type.Boolean(),
   draining: Type.Boolean(),
 });
 export type HostLoad = Type.Static<typeof HostLoad>;
@@ -31,7 +34,7 @@ const AgentFrame = taggedUnion('type', [
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
-  // The job was taken from the queue: from here on its outcome is unknown if the agent is lost.
+  // The work has begun: from here on its outcome is unknown if the agent is lost.
   Type.Object({ type: Type.Literal('accepted'), jobId: JobId }),
   Type.Object({
     type: Type.Literal('result'),

@@ -151,11 +151,10 @@ export class DiskActor {
   }
 
   /** Gives the disk up: unmounts it and releases the lease. */
-  close(): Promise<void> {
+  close(reason: AppError): Promise<void> {
     return this.#mailbox.send(async () => {
       clearTimeout(this.#idleTimer);
-      if (this.#attachment === undefined) return;
-      await this.#detach(new AppError('outcome_unknown', 'the host shut down'));
+      if (this.#attachment !== undefined) await this.#detach(reason);
     });
   }
 

@@ -6,6 +6,7 @@ import type { Journal } from '../journal/journal.ts';
 import type { Container, ContainerExit, ContainerMount } from '../runtimes/container/container.ts';
 import type { ContainerPool } from '../runtimes/container/container-pool.ts';
 import type { DiskActor, DiskClaim } from './disk-actor.ts';
+import type { ExecSlot, ExecSlots } from './exec-slots.ts';
 
 export interface ExecSpec {
   readonly id: string;
@@ -26,6 +27,7 @@ export interface ExecReport {
 export interface ExecActorDeps {
   readonly journal: Journal;
   readonly pool: ContainerPool;
+  readonly slots: ExecSlots;
   /** What one command may use; named in what the caller is told when it is used up. */
   readonly memoryBytes: number;
   readonly log: Logger;
@@ -55,16 +57,20 @@ export class ExecActor {
 
   /**
    * Runs the command. When it settles, no process of the command is left and the disks are free.
+   * @param onBegun the command's turn has come; from here on its outcome may be unknown
    * @throws AppError with the cause when the command was ended (`timeout`, `cancelled`, …)
    */
-  async run(): Promise<ExecReport> {
+  async run(onBegun: () => void): Promise<ExecReport> {
     const { id, accountId, requestId, deadlineAt } = this.#spec;
     const remainingMs = deadlineAt - Date.now();
     if (remainingMs <= 0) throw new AppError('timeout', 'the command waited past its deadline');
     const timer = setTimeout(() => {
       this.end(new AppError('timeout', 'the command timed out and was ended'));
     }, remainingMs);
+    let slot: ExecSlot | undefined;
     try {
+      slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
+      onBegun();
       // Journal before host: a crash in between leaves a row that reclaim can find.
       const begunAt = new Date().toISOString();
       const diskIds = [...this.#disks.keys()];
@@ -77,6 +83,7 @@ export class ExecActor {
     } finally {
       clearTimeout(timer);
       for (const claim of this.#claims.values()) claim.release();
+      slot?.release();
       this.#clearAway();
     }
   }
@@ -85,7 +92,7 @@ export class ExecActor {
   end(cause: AppError): void {
     if (this.#ending !== undefined) return;
     this.#ending = cause;
-    this.#ended.abort();
+    this.#ended.abort(cause);
     this.#container
       ?.kill()
       .catch((error: unknown) => this.#deps.log.error({ err: error }, 'exec:killFailed'));

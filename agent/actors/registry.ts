@@ -15,7 +15,11 @@ export class ActorRegistry {
   }
 
   get execsRunning(): number {
-    return this.#execs.size;
+    return this.#execDeps.slots.used;
+  }
+
+  get execsWaiting(): number {
+    return this.#execDeps.slots.waiting;
   }
 
   disk(ref: DiskRef): DiskActor {
@@ -27,14 +31,14 @@ export class ActorRegistry {
   }
 
   /** Runs a command to its end; see {@link ExecActor.run}. */
-  async runExec(spec: ExecSpec): Promise<ExecReport> {
+  async runExec(spec: ExecSpec, onBegun: () => void): Promise<ExecReport> {
     const { accountId, mounts } = spec;
     const diskIds = new Set(mounts.map(({ diskId }) => diskId));
     const disks = new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
     const actor = new ExecActor(this.#execDeps, spec, disks);
     this.#execs.set(spec.id, actor);
     try {
-      return await actor.run();
+      return await actor.run(onBegun);
     } finally {
       void actor.cleared.finally(() => {
         this.#execs.delete(spec.id);
@@ -52,11 +56,26 @@ export class ActorRegistry {
     this.#disks.delete(ref.diskId);
   }
 
+  /** Ends every command, begun or not, with the same reason. */
+  endExecs(reason: AppError): void {
+    for (const exec of this.#execs.values()) exec.end(reason);
+  }
+
+  /** Gives every disk up; whatever uses one is ended. */
+  async giveUpDisks(reason: AppError): Promise<void> {
+    await Promise.all([...this.#disks.values()].map((disk) => disk.close(reason)));
+  }
+
+  /** Commands that were not begun are refused; those that run go on. */
+  drain(): void {
+    this.#execDeps.slots.close(new AppError('unavailable', 'the host is shutting down; try again'));
+  }
+
   /** Ends what still runs and gives every disk up. */
   async close(): Promise<void> {
     const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
-    for (const exec of this.#execs.values()) exec.end(reason);
-    await Promise.all([...this.#disks.values()].map((disk) => disk.close()));
+    this.endExecs(reason);
+    await this.giveUpDisks(reason);
     await Promise.all([...this.#execs.values()].map((exec) => exec.cleared));
   }
 }
