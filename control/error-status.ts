@@ -11,7 +11,6 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   disk_conflict: 409,
   disk_in_use: 409,
   idempotency_conflict: 409,
-  idempotency_in_progress: 409,
   idempotency_answer_lost: 409,
   delegation_conflict: 409,
   delegation_revoked: 409,

@@ -1,4 +1,5 @@
 import type { TSchema } from 'typebox';
+import { LIMITS } from '../shared/limits.ts';
 import { Failure } from '../shared/schemas/common.ts';
 import type { Route } from './route.ts';
 
@@ -18,6 +19,16 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
   501: 'Not built yet',
   503: 'No capacity, or a part is unavailable; try again',
   504: 'Timed out',
+};
+
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description:
+    'Makes the request happen at most once: repeated within 24 hours with the same key and body, ' +
+    'it gets the first answer again (Idempotency-Replayed: true).',
+  schema: { type: 'string', maxLength: LIMITS.idempotencyKeyLengthMax },
 };
 
 const json = (schema: object) => ({ 'application/json': { schema } });
@@ -78,7 +89,11 @@ function operationOf(route: Route): object {
     summary: route.summary,
     tags: [route.tag],
     ...(route.public === true ? { security: [] } : {}),
-    parameters: [...pathParameters(route), ...parametersOf(route.query, 'query')],
+    parameters: [
+      ...pathParameters(route),
+      ...parametersOf(route.query, 'query'),
+      ...(route.idempotent === true ? [IDEMPOTENCY_KEY] : []),
+    ],
     ...(route.body === undefined
       ? {}
       : { requestBody: { required: route.bodyOptional !== true, content: json(route.body) } }),

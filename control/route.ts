@@ -49,6 +49,8 @@ export interface Route<
   readonly body?: B;
   /** A body may be left out. */
   readonly bodyOptional?: boolean;
+  /** Creates or runs something: an `Idempotency-Key` makes it happen once. */
+  readonly idempotent?: boolean;
   /** A key that stands twice in an object of the body is refused. */
   readonly bodyKeysUnique?: boolean;
   /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */

@@ -14,7 +14,6 @@ export const errorCodes = [
   'disk_moved',
   'host_full',
   'idempotency_conflict',
-  'idempotency_in_progress',
   'idempotency_answer_lost',
   'disk_in_use',
   'delegation_conflict',

@@ -34,8 +34,9 @@ const createApiKey = route({
   summary: 'Create an API key',
   tag,
   body: CreateApiKey,
+  idempotent: true,
   replies: { 201: success(CreatedApiKey) },
-  errors: [400, 413],
+  errors: [400, 409, 413],
   async handle({ deps, caller, body }) {
     const account = { id: caller.accountId, name: caller.organization };
     const { record, token } = await deps.directory.apiKeys.create(account, body);

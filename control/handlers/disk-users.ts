@@ -20,8 +20,9 @@ const addUser = route({
   tag,
   params: DiskPath,
   body: DiskUserInput,
+  idempotent: true,
   replies: { 201: success(AuthorizedUser) },
-  errors: [400, 404, 413],
+  errors: [400, 404, 409, 413],
   async handle({ deps, caller, params, body, requestId }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     const { record, token } = await addDiskUser(deps, disk, body, { requestId });

@@ -54,6 +54,7 @@ const createDiskRoute = route({
   summary: 'Create a disk, or find the one of that name and configuration',
   tag,
   body: CreateDisk,
+  idempotent: true,
   replies: { 200: success(CreatedDisk), 201: success(CreatedDisk) },
   errors: [400, 403, 409, 413],
   async handle({ deps, caller, body, requestId, note }) {

@@ -14,8 +14,9 @@ const execOnDisk = route({
   tag,
   params: DiskPath,
   body: RunExec,
+  idempotent: true,
   replies: { 200: success(ExecResult) },
-  errors: [400, 404, 413, 504],
+  errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, params, body, requestId, signal, arrivedAt, note }) {
     const { accountId } = caller;
     const request = { accountId, mounts: [wholeDisk(params.id)], command: body.command, arrivedAt };
@@ -33,6 +34,7 @@ const execOnDisks = route({
   tag,
   body: RunMultiExec,
   bodyKeysUnique: true,
+  idempotent: true,
   replies: { 200: success(ExecResult) },
   errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, body, requestId, signal, arrivedAt, note }) {

@@ -5,13 +5,16 @@ import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
+import { sha256 } from '../../shared/secrets.ts';
 import type { Deps } from '../deps.ts';
 import type { Reply, Route } from '../route.ts';
+import { answerOnce } from '../services/answer-once.ts';
 import type { Authenticator } from './authenticate.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 const Anything = Type.Object({});
+const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '' };
 
 // Many tools send JSON without saying so (curl -d); nothing else is ever meant here.
@@ -83,6 +86,17 @@ function render(ctx: RequestContext, { status, data, nextCursor }: Reply): void 
   };
 }
 
+function checkKey(key: string): string {
+  if (key.length <= LIMITS.idempotencyKeyLengthMax && /^[\x21-\x7e]+$/u.test(key)) return key;
+  throw new AppError(
+    'bad_request',
+    `Idempotency-Key must be 1 to ${LIMITS.idempotencyKeyLengthMax} printable ASCII characters`,
+  );
+}
+
+const fingerprintOf = (ctx: RequestContext): string =>
+  sha256(`${ctx.method} ${ctx.path}\n${String(Reflect.get(ctx.request, 'rawBody') ?? '')}`);
+
 /** One route as middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
@@ -109,17 +123,32 @@ export function endpoint(
       body = await readBody(ctx, route.bodyKeysUnique === true);
       if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
     }
-    const reply = await route.handle({
-      deps,
-      caller,
-      params,
-      query,
-      body,
-      requestId: state.requestId,
-      arrivedAt: state.arrivedAt,
+    const run = (callerGone: AbortSignal): Promise<Reply> =>
+      route.handle({
+        deps,
+        caller,
+        params,
+        query,
+        body,
+        requestId: state.requestId,
+        arrivedAt: state.arrivedAt,
+        signal: callerGone,
+        note: (fields) => Object.assign(state.notes, fields),
+      });
+    const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
+    if (key === '') return render(ctx, await run(signal));
+    const { requestId } = state;
+    const fingerprint = fingerprintOf(ctx);
+    const call = {
+      accountId: caller.accountId,
+      key: checkKey(key),
+      fingerprint,
+      requestId,
       signal,
-      note: (fields) => Object.assign(state.notes, fields),
-    });
+    };
+    // A request with a key goes on when its caller hangs up: the caller will ask again.
+    const { reply, replayed } = await answerOnce(deps, call, () => run(NEVER_ABORTED));
+    if (replayed) ctx.set('idempotency-replayed', 'true');
     render(ctx, reply);
   };
 }

@@ -4,6 +4,7 @@ import { ApiKeys } from './api-keys.ts';
 import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
+import { IdempotencyKeys } from './idempotency-keys.ts';
 
 /** Everything that Redis knows, seen from one region. */
 export interface Directory {
@@ -12,6 +13,7 @@ export interface Directory {
   readonly controlNodes: ControlNodes;
   readonly disks: Disks;
   readonly diskLeases: DiskLeases;
+  readonly idempotencyKeys: IdempotencyKeys;
 }
 
 export const openDirectory = (redis: Redis, region: string): Directory => ({
@@ -20,4 +22,5 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   controlNodes: new ControlNodes(redis, region),
   disks: new Disks(redis, region),
   diskLeases: new DiskLeases(redis, region),
+  idempotencyKeys: new IdempotencyKeys(redis),
 });

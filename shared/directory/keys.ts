@@ -21,6 +21,9 @@ export const keys = {
   diskEpoch: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:epoch`,
 
+  idempotencyKey: (accountId: string, keyHash: string) =>
+    `berth:{${accountId}}:idempotency:${keyHash}`,
+
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
 } as const;
 

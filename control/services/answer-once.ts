@@ -1,0 +1,142 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
+import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { seal, sha256, unseal } from '../../shared/secrets.ts';
+import type { Deps } from '../deps.ts';
+import { toCallerError } from '../error-status.ts';
+import type { Reply } from '../route.ts';
+
+export interface KeyedCall {
+  readonly accountId: string;
+  /** The caller's `Idempotency-Key`. */
+  readonly key: string;
+  /** Differs when the same key comes with another path or body. */
+  readonly fingerprint: string;
+  readonly requestId: string;
+  /** Aborted when the caller hangs up; only the wait for another request's answer ends then. */
+  readonly signal: AbortSignal;
+}
+
+/** What is kept: a reply, an error, or the word that the reply was too large to keep. */
+type Kept =
+  | { readonly kind: 'reply'; readonly reply: Reply }
+  | { readonly kind: 'error'; readonly code: ErrorCode; readonly message: string }
+  | { readonly kind: 'tooLarge'; readonly status: number };
+
+const POLL_EVERY_MS = 100;
+/** How long a request may be at work beyond its command's own time. */
+const RUNNING_GRACE_MS = 60_000;
+
+/** Errors after which something may have been done; after all others the request may be repeated. */
+const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
+  'outcome_unknown',
+  'timeout',
+  'delegation_revoked',
+  'internal_server_error',
+]);
+
+/**
+ * Runs a request at most once for each key of an account; whoever repeats it within 24 hours gets
+ * the first answer, waiting for it if need be.
+ * @throws AppError what `run` throws, or `idempotency_conflict` (the key came with another
+ *   request), `idempotency_answer_lost` (too large to keep), `outcome_unknown` (the first request
+ *   was cut off)
+ */
+export async function answerOnce(
+  deps: Deps,
+  call: KeyedCall,
+  run: () => Promise<Reply>,
+): Promise<{ reply: Reply; replayed: boolean }> {
+  const keyHash = sha256(call.key);
+  const { idempotencyKeys } = deps.directory;
+  const request: KeyedRequest = {
+    owner: call.requestId,
+    fingerprint: call.fingerprint,
+    runningUntil: Date.now() + deps.config.execTimeoutMs + RUNNING_GRACE_MS,
+  };
+  const { accountId } = call;
+  const first = await idempotencyKeys.claim(accountId, keyHash, request, LIMITS.idempotencyTtlMs);
+  if (first !== 'claimed') {
+    if (first.fingerprint !== call.fingerprint) {
+      throw new AppError('idempotency_conflict', 'this Idempotency-Key came with another request');
+    }
+    return { reply: await replay(deps, call, keyHash, first), replayed: true };
+  }
+  try {
+    const reply = await run();
+    await keep(deps, call, keyHash, request, { kind: 'reply', reply });
+    return { reply, replayed: false };
+  } catch (thrown) {
+    const { code, message } = toCallerError(thrown);
+    if (KEPT_ERRORS.has(code)) {
+      await keep(deps, call, keyHash, request, { kind: 'error', code, message });
+    } else {
+      await idempotencyKeys.giveUp(accountId, keyHash, call.requestId);
+    }
+    throw thrown;
+  }
+}
+
+const sealContext = (accountId: string, keyHash: string): string => `${accountId} ${keyHash}`;
+
+/** The answer may hold a secret that is shown once, so it is kept sealed. */
+async function keep(
+  deps: Deps,
+  { accountId }: KeyedCall,
+  keyHash: string,
+  request: KeyedRequest,
+  kept: Kept,
+): Promise<void> {
+  let text = JSON.stringify(kept);
+  if (text.length > LIMITS.idempotentAnswerBytesMax && kept.kind === 'reply') {
+    text = JSON.stringify({ kind: 'tooLarge', status: kept.reply.status } satisfies Kept);
+  }
+  const key = deps.config.cluster.encryptionKey;
+  const finished = { ...request, answer: seal(key, text, sealContext(accountId, keyHash)) };
+  await deps.directory.idempotencyKeys
+    .finish(accountId, keyHash, finished, LIMITS.idempotencyTtlMs)
+    // The work is done: its caller gets the answer, though it could not be kept for another.
+    .catch(() => undefined);
+}
+
+async function replay(
+  deps: Deps,
+  call: KeyedCall,
+  keyHash: string,
+  first: KeyedRequest,
+): Promise<Reply> {
+  let present: KeyedRequest | undefined = first;
+  while (present !== undefined && present.answer === undefined) {
+    if (Date.now() > present.runningUntil) {
+      throw new AppError('outcome_unknown', 'the first request with this key was cut off');
+    }
+    await sleep(POLL_EVERY_MS);
+    if (call.signal.aborted) throw new AppError('cancelled', 'the caller hung up');
+    present = await deps.directory.idempotencyKeys.get(call.accountId, keyHash);
+  }
+  if (present?.answer === undefined) {
+    throw new AppError('unavailable', 'the first request with this key did nothing; try again');
+  }
+  const key = deps.config.cluster.encryptionKey;
+  const text = unseal(key, present.answer, sealContext(call.accountId, keyHash));
+  return toReply(JSON.parse(text) as Kept);
+}
+
+function toReply(kept: Kept): Reply {
+  switch (kept.kind) {
+    case 'reply': {
+      return kept.reply;
+    }
+    case 'error': {
+      const known = errorCodes.includes(kept.code);
+      throw new AppError(known ? kept.code : 'internal_server_error', kept.message);
+    }
+    case 'tooLarge': {
+      throw new AppError(
+        'idempotency_answer_lost',
+        `this was done once, with status ${kept.status}; its answer was too large to keep`,
+      );
+    }
+  }
+}
