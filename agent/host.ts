@@ -38,7 +38,7 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
 }
 
 /** What this agent has of its host, with everything that it must give back. */
-interface Host {
+export interface Host {
   readonly registry: ActorRegistry;
   readonly files: DiskFiles;
   readonly storage: StorageWatch;

@@ -1,72 +1,75 @@
-import { openDirectory } from '../shared/directory/directory.ts';
+import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
-import { createLogger } from '../shared/log.ts';
+import { createLogger, type Logger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
-import { readAgentConfig } from './config.ts';
+import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
-import { claimHost, openHost } from './host.ts';
+import { claimHost, type Host, openHost } from './host.ts';
 import { JobWorker } from './job-worker.ts';
 import { createAgentMetrics } from './metrics.ts';
 import { startPublicServer } from './public-server.ts';
 import { sweepDeletedDisks } from './sweep-deleted-disks.ts';
 
-async function main(): Promise<void> {
-  const config = readAgentConfig(process.env);
-  const { cluster, execSlots } = config;
-  const identity = await claimHost(config.dataDir);
-  const { hostId } = identity;
-  const log = createLogger('agent', { hostId, region: cluster.region });
+interface Parts {
+  readonly config: AgentConfig;
+  readonly hostId: string;
+  readonly directory: Directory;
+  readonly host: Host;
+  readonly isDraining: () => boolean;
+  readonly log: Logger;
+}
 
-  const redis = connectRedis(cluster.redisUrl, (error) =>
-    log.warn({ err: error.message }, 'redis:error'),
-  );
-  await redis.connect();
-  const directory = openDirectory(redis, cluster.region);
-  const host = await openHost(config, directory, hostId, log);
-  const { registry, files, storage } = host;
-  const metrics = createAgentMetrics(() => registry.execsRunning);
-
-  let draining = false;
+function linkToControl({ config, hostId, directory, host, isDraining, log }: Parts): ControlLinks {
+  const { clusterId, clusterSecret, region } = config.cluster;
+  const { registry, storage } = host;
+  const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
   const links = new ControlLinks({
     hostId,
-    clusterId: cluster.clusterId,
-    clusterSecret: cluster.clusterSecret,
-    region: cluster.region,
+    clusterId,
+    clusterSecret,
+    region,
     publicUrl: config.publicUrl,
     nodes: directory.controlNodes,
     log,
     load: () => ({
-      execSlots,
+      execSlots: config.execSlots,
       execsRunning: registry.execsRunning,
       execsWaiting: registry.execsWaiting,
       storageLow: storage.isLow,
-      draining,
+      draining: isDraining(),
     }),
-    onCutOff: () =>
-      void registry.giveUpDisks(
-        new AppError('outcome_unknown', 'the host was cut off from every control node'),
-      ),
+    onCutOff: () => void registry.giveUpDisks(cutOff),
     onCancel: (jobId) => registry.cancelExec(jobId),
   });
   links.start();
-  const { redisUrl } = cluster;
+  return links;
+}
+
+async function main(): Promise<void> {
+  const config = readAgentConfig(process.env);
+  const { redisUrl, region } = config.cluster;
+  const identity = await claimHost(config.dataDir);
+  const { hostId } = identity;
+  const log = createLogger('agent', { hostId, region });
+
+  const redis = connectRedis(redisUrl, (error) => log.warn({ err: error.message }, 'redis:error'));
+  await redis.connect();
+  const directory = openDirectory(redis, region);
+  const host = await openHost(config, directory, hostId, log);
+  const { registry, storage } = host;
+
+  let draining = false;
+  const isDraining = (): boolean => draining;
+  const links = linkToControl({ config, hostId, directory, host, isDraining, log });
+  const metrics = createAgentMetrics(() => registry.execsRunning);
   const { jobDurations } = metrics;
-  const deps = {
-    hostId,
-    redisUrl,
-    execSlots,
-    directory,
-    registry,
-    links,
-    storage,
-    log,
-    jobDurations,
-  };
-  const worker = new JobWorker(deps);
+  const { execSlots } = config;
+  const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, jobDurations };
+  const worker = new JobWorker({ ...deps, log });
   const ops = await startOpsServer({
     host: config.host,
     port: config.adminPort,
@@ -76,18 +79,16 @@ async function main(): Promise<void> {
       return links.isConnected ? undefined : 'not registered with any control node';
     },
   });
-  sweepDeletedDisks(files, directory, registry, log).catch((error: unknown) => {
+  sweepDeletedDisks(host.files, directory, registry, log).catch((error: unknown) => {
     log.warn({ err: toError(error) }, 'sweep:failed');
   });
   const publicServer = await startPublicServer(config.host, config.port);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
   onShutdown(log, LIMITS.shutdownMs, [
-    () => {
+    async () => {
       draining = true;
       registry.drain();
-    },
-    async () => {
       const idle = worker.close();
       await settledWithin(idle, LIMITS.drainMs);
       await host.close();

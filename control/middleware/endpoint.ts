@@ -44,6 +44,11 @@ function toBodyError(error: Error): AppError {
   return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
 }
 
+function rawBodyOf(ctx: RequestContext): string {
+  const raw: unknown = Reflect.get(ctx.request, 'rawBody');
+  return typeof raw === 'string' ? raw : '';
+}
+
 async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unknown> {
   if (!carriesBody(ctx)) return undefined;
   try {
@@ -55,9 +60,7 @@ async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unkno
   if (body === undefined) {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
   }
-  const duplicate = keysUnique
-    ? findDuplicateKey(String(Reflect.get(ctx.request, 'rawBody')))
-    : undefined;
+  const duplicate = keysUnique ? findDuplicateKey(rawBodyOf(ctx)) : undefined;
   if (duplicate !== undefined) {
     throw new AppError(
       'bad_request',
@@ -95,7 +98,7 @@ function checkKey(key: string): string {
 }
 
 const fingerprintOf = (ctx: RequestContext): string =>
-  sha256(`${ctx.method} ${ctx.path}\n${String(Reflect.get(ctx.request, 'rawBody') ?? '')}`);
+  sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}`);
 
 /** One route as middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
