@@ -57,7 +57,11 @@ async function main(): Promise<void> {
   const log = createLogger('agent', { hostId, region });
 
   const redis = connectRedis(redisUrl, (error) => log.warn({ err: error.message }, 'redis:error'));
-  await redis.connect();
+  try {
+    await redis.connect();
+  } catch (cause) {
+    throw new Error('Redis cannot be reached, see REDIS_URL', { cause });
+  }
   const directory = openDirectory(redis, region);
   const host = await openHost(config, directory, hostId, log);
   const { registry, storage } = host;

@@ -33,6 +33,9 @@ export class ActorRegistry {
   /** Runs a command to its end; see {@link ExecActor.run}. */
   async runExec(spec: ExecSpec, onBegun: () => void): Promise<ExecReport> {
     const { accountId, mounts } = spec;
+    if (this.#execs.has(spec.id)) {
+      throw new AppError('outcome_unknown', 'the command was begun before');
+    }
     const diskIds = new Set(mounts.map(({ diskId }) => diskId));
     const disks = new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
     const actor = new ExecActor(this.#execDeps, spec, disks);
