@@ -1,4 +1,5 @@
-import { mkdir, readdir } from 'node:fs/promises';
+import { mkdir, readdir, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Logger } from '../shared/log.ts';
 import { paths } from './config.ts';
 import { mountsBelow } from './disks/mount-table.ts';
@@ -35,6 +36,11 @@ export async function reclaim(
   for (const target of await mountsBelow(dataDir)) {
     log.warn({ target }, 'reclaim:mount');
     await native.unmount(target, UnmountFlag.detach);
+  }
+  for (const name of await readdir(paths.mounts(dataDir))) {
+    const target = join(paths.mounts(dataDir), name);
+    // Never recursive: whatever may lie below is not the agent's.
+    await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:notEmpty'));
   }
   await removeCgroups(cgroups, cgroupParent);
   for (const exec of await journal.execs()) await journal.endExec(exec.id);

@@ -1,8 +1,16 @@
 import { pino, type Logger } from 'pino';
+import { errnoOf } from './errors.ts';
 
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
+
+/** By these fields only: Redis errors carry the arguments of their command, secrets among them. */
+function describeError(thrown: unknown): unknown {
+  if (!(thrown instanceof Error)) return thrown;
+  const { name, message, stack, cause } = thrown;
+  return { type: name, message, code: errnoOf(thrown), stack, cause: describeError(cause) };
+}
 
 /**
  * JSON log on stdout, written in batches so that logging never holds up a request. Fields that
@@ -15,6 +23,7 @@ export function createLogger(service: string, base: Record<string, string> = {})
       base: { service, ...base },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
+      serializers: { err: describeError },
       redact: ['authorization', 'token', 'command'],
     },
     pino.destination({ dest: 1, sync: false, minLength: 4096, periodicFlush: FLUSH_EVERY_MS }),
