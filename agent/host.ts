@@ -1,4 +1,4 @@
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
 import { errnoOf } from '../shared/errors.ts';
@@ -10,6 +10,7 @@ import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
 import { StorageWatch } from './disks/storage-watch.ts';
 import { holdLock, Journal } from './journal/journal.ts';
+import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
 import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
@@ -53,7 +54,8 @@ export async function openHost(
   hostId: string,
   log: Logger,
 ): Promise<Host> {
-  const { dataDir } = config;
+  const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
+  const endGuard = await startMountGuard(dataDir);
   const journal = await Journal.open(paths.journal(dataDir));
   const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
@@ -94,6 +96,7 @@ export async function openHost(
       await pool.close();
       await removeCgroups(cgroups, cgroupParent);
       await journal.close();
+      await endGuard();
     },
   };
 }

@@ -155,7 +155,7 @@ export class JobWorker {
       links.send(job.replyTo, { type: 'accepted', jobId: id });
     });
     const durationMs = performance.now() - begunAt;
-    for (const { diskId } of payload.mounts) {
+    for (const diskId of new Set(diskIdsOf(job))) {
       void this.#recordUse({ accountId: payload.accountId, diskId }, durationMs);
     }
     return { result: report.outcome, body: [report.stdout, report.stderr] };

@@ -6,7 +6,8 @@ export function quantile(samples: readonly number[], share: number): number {
 
 export const median = (samples: readonly number[]): number => quantile(samples, 0.5);
 
-async function timed(run: () => Promise<void>): Promise<number> {
+/** Milliseconds that it took. */
+export async function timed(run: () => Promise<void>): Promise<number> {
   const begunAt = performance.now();
   await run();
   return performance.now() - begunAt;

@@ -14,8 +14,8 @@ export interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> 
   readonly requestId: string;
   /** When the request arrived, on the clock of `performance.now()`. */
   readonly arrivedAt: number;
-  /** Aborted when the caller hangs up. */
-  readonly signal: AbortSignal;
+  /** A signal that is aborted when the caller hangs up. */
+  readonly callerGone: () => AbortSignal;
   /** Adds fields to the request's one log event. */
   readonly note: (fields: Record<string, unknown>) => void;
 }

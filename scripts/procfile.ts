@@ -21,7 +21,7 @@ export function parseProcfile(text: string, config: Env): ServiceSpec[] {
 
 /** How long a process may take to finish its work before it is killed. */
 export function stopWithinMs(name: string): number {
-  return { agent: 30_000, control: 15_000 }[name] ?? 10_000;
+  return { agent: 30_000, control: 25_000 }[name] ?? 10_000;
 }
 
 function serviceIsReady(name: string, config: Env): Promise<boolean> {

@@ -43,11 +43,13 @@ export const LIMITS = {
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
   hostJobTimeoutMs: 20_000,
+  diskCreationMsMax: 35_000,
   mailboxLengthMax: 256,
 
   // Disk lease: the holder gives up this long before the directory lets another host have it.
-  diskLeaseTtlMs: 15_000,
-  diskLeaseMarginMs: 5_000,
+  // The margin must hold the end of what runs (killGraceMs) and the unmounting.
+  diskLeaseTtlMs: 20_000,
+  diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
 
   // On SIGTERM: what runs may go on for drainMs; the whole shutdown takes at most shutdownMs.
@@ -56,7 +58,8 @@ export const LIMITS = {
 } as const;
 
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
-assert(LIMITS.diskLeaseMarginMs * 2 < LIMITS.diskLeaseTtlMs);
+assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
+assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);

@@ -27,6 +27,9 @@ export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) 
 
 function describe(where: string, error: ErrorObject | undefined): string {
   if (error === undefined) return `${where} is not valid`;
+  if (error.keyword === 'discriminator') {
+    return `${where}: ${String(Reflect.get(error.params, 'tag'))} is missing or not a known one`;
+  }
   const path = error.instancePath.slice(1).replaceAll('/', '.');
   const subject = path === '' ? where : `${where}: ${path}`;
   const allowed: unknown = Reflect.get(error.params, 'allowedValues');

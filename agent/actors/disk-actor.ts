@@ -6,7 +6,14 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../config.ts';
 import type { DiskFiles } from '../disks/disk-files.ts';
-import { detachImage, mountImage, unmountImage, usedBytes } from '../disks/disk-mount.ts';
+import {
+  detachImage,
+  mountImage,
+  untilFree,
+  unmountImage,
+  usedBytes,
+} from '../disks/disk-mount.ts';
+import { refusedPath } from '../disks/refused-path.ts';
 import { native } from '../native/native.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from './mailbox.ts';
@@ -31,7 +38,7 @@ export interface DiskClaim {
   /**
    * Claims a file or directory exclusively until the claim on the disk is released.
    * @param path from the disk's root, resolved beneath it; empty: the root
-   * @throws AppError `delegation_conflict`, `timeout`; Error with an errno name as `code`
+   * @throws AppError `delegation_conflict`, `timeout`, `bad_request`
    */
   checkOut(path: string, waitMs: number, signal: AbortSignal): Promise<void>;
   release(): void;
@@ -83,7 +90,9 @@ export class DiskActor {
       const claim: DiskClaim = {
         path: this.#target,
         checkOut: async (path, waitMs, signal) => {
-          const inodeId = await native.inode(this.#target, path);
+          const inodeId = await native.inode(this.#target, path).catch((error: unknown) => {
+            throw refusedPath(error, path);
+          });
           await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
         },
         release: () => {
@@ -257,19 +266,29 @@ export class DiskActor {
     clearInterval(attachment.renewal);
     clearTimeout(attachment.expiry);
     this.#attachment = undefined;
+    if (await this.#unmount()) await this.#releaseLease(attachment.lease);
+    this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
+  }
+
+  /** @returns false when the image is still in use: the lease is then left to expire */
+  async #unmount(): Promise<boolean> {
     try {
       await unmountImage(this.#target);
+      return true;
     } catch (error) {
       // Something of the host still looks at it; the kernel lets go when that ends.
       this.#deps.log.error({ diskId: this.#disk.diskId, err: error }, 'disk:unmountFailed');
       await detachImage(this.#target);
+      return untilFree(this.#deps.files.imagePath(this.#disk.diskId));
     }
+  }
+
+  async #releaseLease(lease: DiskLease): Promise<void> {
     try {
-      await this.#deps.directory.diskLeases.release(attachment.lease);
+      await this.#deps.directory.diskLeases.release(lease);
     } catch (error) {
       this.#deps.log.warn({ err: toError(error) }, 'disk:leaseNotReleased'); // It expires.
     }
-    this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
   }
 
   async #writeManifest(): Promise<void> {

@@ -1,5 +1,5 @@
 import { posix } from 'node:path';
-import { AppError, errnoOf, toError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import type { ExecMount, ExecOutcome } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Journal } from '../journal/journal.ts';
@@ -107,11 +107,8 @@ export class ExecActor {
       this.#claims.set(diskId, claim);
     }
     const mounts = this.#spec.mounts.map((mount) => ({ mount, claim: this.#claimOn(mount) }));
-    for (const { mount, claim } of mounts) {
-      for (const path of mount.checkouts) {
-        const fromRoot = posix.join(mount.subdirectory, path).replace(/^\.$/u, '');
-        await claim.checkOut(fromRoot, mount.checkoutWaitMs, this.#ended.signal);
-      }
+    for (const { claim, path, waitMs } of mounts.flatMap(checkoutsOf).sort(byDiskAndPath)) {
+      await claim.checkOut(path, waitMs, this.#ended.signal);
     }
     return mounts.map(({ mount: { path, subdirectory, readOnly }, claim }) => ({
       path,
@@ -178,26 +175,30 @@ export class ExecActor {
   }
 }
 
-function toCallerError(error: unknown): Error {
-  if (error instanceof AppError) return error;
-  switch (errnoOf(error)) {
-    case 'ENOENT':
-    case 'ENOTDIR': {
-      return new AppError(
-        'bad_request',
-        'subdirectory or checkout path does not exist on the disk',
-      );
-    }
-    case 'EXDEV':
-    case 'ELOOP': {
-      return new AppError('bad_request', 'subdirectory or checkout path leads out of the disk');
-    }
-    default: {
-      const message = 'the command could not be started';
-      return new AppError('internal_server_error', message, { cause: error });
-    }
-  }
+interface Checkout {
+  readonly claim: DiskClaim;
+  readonly diskId: string;
+  /** From the disk's root. */
+  readonly path: string;
+  readonly waitMs: number;
 }
+
+const checkoutsOf = ({ mount, claim }: { mount: ExecMount; claim: DiskClaim }): Checkout[] =>
+  mount.checkouts.map((path) => ({
+    claim,
+    diskId: mount.diskId,
+    path: posix.join(mount.subdirectory, path).replace(/^\.$/u, ''),
+    waitMs: mount.checkoutWaitMs,
+  }));
+
+/** One order for everybody, so that two execs do not each hold what the other waits for. */
+const byDiskAndPath = (a: Checkout, b: Checkout): number =>
+  `${a.diskId}/${a.path}` < `${b.diskId}/${b.path}` ? -1 : 1;
+
+const toCallerError = (error: unknown): AppError =>
+  error instanceof AppError
+    ? error
+    : new AppError('internal_server_error', 'the command could not be started', { cause: error });
 
 const cutNote = (stream: string, bytes: number): string =>
   `${stream} was cut: its first ${bytes} bytes were dropped, the last 16 MiB are kept`;

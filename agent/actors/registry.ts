@@ -1,4 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
 import { ExecActor, type ExecActorDeps, type ExecReport, type ExecSpec } from './exec-actor.ts';
 
@@ -8,6 +9,8 @@ export class ActorRegistry {
   readonly #execDeps: ExecActorDeps;
   readonly #disks = new Map<string, DiskActor>();
   readonly #execs = new Map<string, ExecActor>();
+  /** Cancelled before they were here: the word may overtake the job. */
+  readonly #cancelledEarly = new Set<string>();
 
   constructor(diskDeps: DiskActorDeps, execDeps: ExecActorDeps) {
     this.#diskDeps = diskDeps;
@@ -40,6 +43,7 @@ export class ActorRegistry {
     const disks = new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
     const actor = new ExecActor(this.#execDeps, spec, disks);
     this.#execs.set(spec.id, actor);
+    if (this.#cancelledEarly.delete(spec.id)) this.cancelExec(spec.id);
     try {
       return await actor.run(onBegun);
     } finally {
@@ -49,9 +53,12 @@ export class ActorRegistry {
     }
   }
 
-  /** Ends an exec if it is here; it may have ended by itself meanwhile. */
+  /** Ends an exec, or keeps it from starting when it comes; it may have ended by itself. */
   cancelExec(id: string): void {
-    this.#execs.get(id)?.end(new AppError('cancelled', 'the caller hung up'));
+    const exec = this.#execs.get(id);
+    if (exec !== undefined) return exec.end(new AppError('cancelled', 'the caller hung up'));
+    this.#cancelledEarly.add(id);
+    setTimeout(() => this.#cancelledEarly.delete(id), LIMITS.hostJobTimeoutMs).unref();
   }
 
   async deleteDisk(ref: DiskRef): Promise<void> {

@@ -1,5 +1,15 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
+import {
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+  truncate,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { errnoOf } from '../../shared/errors.ts';
@@ -54,7 +64,7 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
  * The storage may be shared by several hosts; who may mount an image is the lease's matter.
  */
 export class DiskFiles {
-  readonly #directory: string;
+  #directory: string;
   readonly #sizeBytes: number;
   /** Names what is half made or half deleted; other hosts leave it alone. */
   readonly #asidePrefix: string;
@@ -68,6 +78,8 @@ export class DiskFiles {
   /** Makes the directory, and clears away what a crash of this host left half done. */
   async prepare(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    // As the kernel names the files of its loop devices.
+    this.#directory = await realpath(this.#directory);
     for (const name of await readdir(this.#directory)) {
       if (!name.startsWith(this.#asidePrefix)) continue;
       await rm(join(this.#directory, name), { recursive: true, force: true });

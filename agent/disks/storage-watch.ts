@@ -37,7 +37,8 @@ export class StorageWatch {
 
   /** @throws AppError `host_full` */
   refuseIfLow(): void {
-    if (this.isLow) throw full('refused');
+    if (!this.isLow) return;
+    throw new AppError('host_full', 'the storage of the host is almost full; nothing was begun');
   }
 
   close(): void {
@@ -53,7 +54,14 @@ export class StorageWatch {
       if (this.isLow !== wasLow) {
         log.warn({ freeBytes: this.#freeBytes, low: this.isLow }, 'storage:roomChanged');
       }
-      if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) onCritical(full('ended'));
+      if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) {
+        onCritical(
+          new AppError(
+            'outcome_unknown',
+            'the storage of the host ran full; the command was ended',
+          ),
+        );
+      }
     } catch (error) {
       log.error({ err: toError(error) }, 'storage:notChecked');
     }
@@ -64,6 +72,3 @@ async function freeBytes(directory: string): Promise<number> {
   const { bavail, bsize } = await statfs(directory);
   return bavail * bsize;
 }
-
-const full = (what: 'refused' | 'ended'): AppError =>
-  new AppError('host_full', `the storage of the host is almost full; the command was ${what}`);

@@ -17,6 +17,9 @@ export const native = loaded as NativeModule;
 /** PID 1 of an exec container; see init.c. */
 export const initPath = new URL('build/init', import.meta.url).pathname;
 
+/** Unmounts the disks when the agent is gone; see guard.c. */
+export const guardPath = new URL('build/guard', import.meta.url).pathname;
+
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
 export const MountFlag = {
   nosuid: 2,

@@ -17,10 +17,10 @@ const execOnDisk = route({
   idempotent: true,
   replies: { 200: success(ExecResult) },
   errors: [400, 404, 409, 413, 504],
-  async handle({ deps, caller, params, body, requestId, signal, arrivedAt, note }) {
+  async handle({ deps, caller, params, body, requestId, callerGone, arrivedAt, note }) {
     const { accountId } = caller;
     const request = { accountId, mounts: [wholeDisk(params.id)], command: body.command, arrivedAt };
-    const result = await runExec(deps, request, { requestId, signal });
+    const result = await runExec(deps, request, { requestId, signal: callerGone() });
     note({ diskId: params.id, exitCode: result.exitCode, ...result.timing });
     return { status: 200, data: result };
   },
@@ -37,11 +37,11 @@ const execOnDisks = route({
   idempotent: true,
   replies: { 200: success(ExecResult) },
   errors: [400, 404, 409, 413, 504],
-  async handle({ deps, caller, body, requestId, signal, arrivedAt, note }) {
+  async handle({ deps, caller, body, requestId, callerGone, arrivedAt, note }) {
     const { accountId } = caller;
     const mounts = execMounts(body.disks);
     const request = { accountId, mounts, command: body.command, arrivedAt };
-    const result = await runExec(deps, request, { requestId, signal });
+    const result = await runExec(deps, request, { requestId, signal: callerGone() });
     const diskIds = mounts.map(({ diskId }) => diskId);
     note({ diskIds, exitCode: result.exitCode, ...result.timing });
     return { status: 200, data: result };

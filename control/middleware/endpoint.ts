@@ -70,9 +70,10 @@ async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unkno
   return body;
 }
 
-/** Aborts when the connection ends before the answer is out. */
+/** Aborts when the connection ends before the answer is out; made for those who ask for it only. */
 function hangUpSignal(ctx: RequestContext): AbortSignal {
   const controller = new AbortController();
+  if (ctx.res.destroyed) controller.abort();
   ctx.res.once('close', () => {
     if (!ctx.res.writableFinished) controller.abort();
   });
@@ -107,7 +108,7 @@ export function endpoint(
   route: Route,
 ): Middleware<RequestState> {
   const checkParams = compile(route.params ?? Anything);
-  const checkQuery = compile(route.query ?? Anything, { coerce: true });
+  const checkQuery = route.query === undefined ? undefined : compile(route.query, { coerce: true });
   const checkBody = route.body === undefined ? undefined : compile(route.body);
   return async (ctx) => {
     const { state } = ctx;
@@ -118,15 +119,14 @@ export function endpoint(
       caller = await authenticator.authenticate(ctx.get('authorization'));
       state.notes['accountId'] = caller.accountId;
     }
-    const signal = hangUpSignal(ctx);
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
-    const query = checkQuery({ ...ctx.query }, 'query');
+    const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
     let body: unknown;
     if (checkBody !== undefined) {
       body = await readBody(ctx, route.bodyKeysUnique === true);
       if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
     }
-    const run = (callerGone: AbortSignal): Promise<Reply> =>
+    const run = (callerGone: () => AbortSignal): Promise<Reply> =>
       route.handle({
         deps,
         caller,
@@ -135,11 +135,11 @@ export function endpoint(
         body,
         requestId: state.requestId,
         arrivedAt: state.arrivedAt,
-        signal: callerGone,
+        callerGone,
         note: (fields) => Object.assign(state.notes, fields),
       });
     const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
-    if (key === '') return render(ctx, await run(signal));
+    if (key === '') return render(ctx, await run(() => hangUpSignal(ctx)));
     const { requestId } = state;
     const fingerprint = fingerprintOf(ctx);
     const call = {
@@ -147,10 +147,10 @@ export function endpoint(
       key: checkKey(key),
       fingerprint,
       requestId,
-      signal,
+      signal: hangUpSignal(ctx),
     };
     // A request with a key goes on when its caller hangs up: the caller will ask again.
-    const { reply, replayed } = await answerOnce(deps, call, () => run(NEVER_ABORTED));
+    const { reply, replayed } = await answerOnce(deps, call, () => run(() => NEVER_ABORTED));
     if (replayed) ctx.set('idempotency-replayed', 'true');
     render(ctx, reply);
   };

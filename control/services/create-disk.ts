@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskRecord } from '../../shared/directory/disks.ts';
@@ -10,6 +11,8 @@ import { normaliseAllowedIps } from './allowed-ips.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from './find-disk.ts';
+
+const CREATION_POLL_MS = 50;
 
 export interface DiskCreation {
   /** False when a disk of that name and configuration was there already. */
@@ -92,14 +95,35 @@ export async function createDisk(
       `a disk named ${input.name} exists with another configuration`,
     );
   }
-  if (existing.record.status !== 'creating') {
-    return { created: false, disk: existing, tokens: new Map() };
+  if (existing.record.status === 'creating') {
+    return finishCreation(deps, existing.record, input, context);
   }
-  const key = deps.config.cluster.encryptionKey;
-  const freshUsers = newUsers(key, existing.record.id, input);
-  const resumed = { ...existing.record, users: freshUsers.map((user) => user.record) };
-  await deps.directory.disks.replaceUsersWhileCreating(resumed);
-  return makeData(deps, resumed, freshUsers, context);
+  return { created: false, disk: existing, tokens: new Map() };
+}
+
+/** Another caller is creating the disk: waits for it, or goes on where it was cut off. */
+async function finishCreation(
+  deps: Deps,
+  record: DiskRecord,
+  input: CreateDisk,
+  context: RequestContext,
+): Promise<DiskCreation> {
+  const { disks } = deps.directory;
+  const users = newUsers(deps.config.cluster.encryptionKey, record.id, input);
+  const resumed = { ...record, users: users.map((user) => user.record) };
+  const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
+  for (;;) {
+    const state = await disks.takeUpCreation(resumed);
+    if (state === 'taken') return makeData(deps, resumed, users, context);
+    if (state === 'done') {
+      const disk = await findDisk(deps, record.accountId, record.id);
+      return { created: false, disk, tokens: new Map() };
+    }
+    if (Date.now() > deadline) {
+      throw new AppError('unavailable', 'another request is creating this disk; try again');
+    }
+    await sleep(CREATION_POLL_MS);
+  }
 }
 
 async function checkRegionAccess(deps: Deps, { accountId }: Caller): Promise<void> {
@@ -120,7 +144,13 @@ async function makeData(
 ): Promise<DiskCreation> {
   const payload = { accountId: record.accountId, diskId: record.id };
   // Without the caller's signal: a creation goes on when the caller hangs up.
-  await callHandler(deps, [{ record, usage: {} }], { kind: 'disk.create', payload }, { requestId });
+  const job = { kind: 'disk.create' as const, payload };
+  try {
+    await callHandler(deps, [{ record, usage: {} }], job, { requestId });
+  } catch (error) {
+    await deps.directory.disks.letGoOfCreation(record);
+    throw error;
+  }
   await deps.directory.disks.markAvailable(record);
   const tokens = users.flatMap(({ record: user, token }) =>
     token === undefined ? [] : [[user.identifier, token] as const],

@@ -67,7 +67,15 @@ export async function addDiskUser(
   const stored = await deps.directory.disks.addUser(entry.record, user.record);
   if (stored === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   if (stored === 'limit') throw new AppError('bad_request', 'the disk has too many users');
-  await recordDisk(deps, disk, context);
+  try {
+    await recordDisk(deps, disk, context);
+  } catch (error) {
+    // Its token would never be shown: better no user than one that nobody can use.
+    if (stored.createdAt === user.record.createdAt) {
+      await deps.directory.disks.removeUser(entry.record, user.record);
+    }
+    throw error;
+  }
   return { ...user, record: stored };
 }
 

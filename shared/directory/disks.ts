@@ -62,13 +62,21 @@ const create = new Script(`
   if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
   return ARGV[2]
 `);
-// KEYS disk, users; ARGV users as JSON. Only a disk whose creation was cut off is given new users.
-const replaceUsersWhileCreating = new Script(`
-  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+// KEYS disk, users; ARGV now, until, users as JSON. A creation that was cut off is given new users.
+const takeUpCreation = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 'done' end
+  local busyUntil = redis.call('HGET', KEYS[1], 'creatingUntil')
+  if tonumber(busyUntil) > tonumber(ARGV[1]) then return 'busy' end
+  redis.call('HSET', KEYS[1], 'creatingUntil', ARGV[2])
   redis.call('DEL', KEYS[2])
-  local users = cjson.decode(ARGV[1])
+  local users = cjson.decode(ARGV[3])
   if #users > 0 then redis.call('HSET', KEYS[2], unpack(users)) end
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 'taken'
+`);
+const letGoOfCreation = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+  redis.call('HSET', KEYS[1], 'creatingUntil', 0)
   return 1
 `);
 const markAvailable = new Script(`
@@ -182,6 +190,7 @@ export class Disks {
       allowedIps: JSON.stringify(record.allowedIps),
       ...(record.rootAttrs === undefined ? {} : { rootAttrs: JSON.stringify(record.rootAttrs) }),
       revision: String(record.revision),
+      creatingUntil: String(Date.now() + LIMITS.diskCreationMsMax),
     }).flat();
     const result = await create.run(
       this.#redis,
@@ -204,10 +213,24 @@ export class Disks {
     return result === id ? 'created' : { existingId: String(result) };
   }
 
-  async replaceUsersWhileCreating(record: DiskRecord): Promise<void> {
-    await replaceUsersWhileCreating.run(this.#redis, this.#diskAndUsers(record), [
+  /**
+   * Goes on with a creation whose caller was cut off, with the record's users in place of those
+   * whose tokens nobody has seen.
+   * @returns `busy` while another caller is at it, `done` when there is nothing left to do
+   */
+  async takeUpCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
+    const now = Date.now();
+    const result = await takeUpCreation.run(this.#redis, this.#diskAndUsers(record), [
+      now,
+      now + LIMITS.diskCreationMsMax,
       userPairs(record.users),
     ]);
+    return result === 'taken' || result === 'busy' ? result : 'done';
+  }
+
+  /** A creation failed: the next caller may take it up at once. */
+  async letGoOfCreation(disk: { accountId: string; id: string }): Promise<void> {
+    await letGoOfCreation.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), []);
   }
 
   async markAvailable(disk: { accountId: string; id: string }): Promise<void> {

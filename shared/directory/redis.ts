@@ -36,11 +36,12 @@ export function connectRedis(url: string, onError: (error: Error) => void): Redi
 
 /** Options of the connections that BullMQ opens itself; its workers wait for Redis to come back. */
 export function queueConnection(url: string, options: { blocking: boolean }): RedisOptions {
-  const { hostname, port, password, username, pathname } = new URL(url);
+  const { protocol, hostname, port, password, username, pathname } = new URL(url);
   return {
     host: hostname,
     port: Number(port || '6379'),
     db: Number(pathname.slice(1) || '0'),
+    ...(protocol === 'rediss:' ? { tls: {} } : {}),
     ...(password === '' ? {} : { password: decodeURIComponent(password) }),
     ...(username === '' ? {} : { username: decodeURIComponent(username) }),
     enableOfflineQueue: options.blocking,

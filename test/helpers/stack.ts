@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import { connectRedis } from '../../shared/directory/redis.ts';
+import { readEnvFile } from '../../scripts/env-file.ts';
+import { paths } from '../../scripts/local-paths.ts';
 import { ApiClient } from './api.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { findLeaks } from './leaks.ts';
@@ -52,8 +54,9 @@ export class Stack {
 
   /** @param settings environment of control and agent beside what every stack has */
   static async start(settings: Environment = {}): Promise<Stack> {
-    const image = process.env['DEFAULT_IMAGE_DIR'];
-    assert(image !== undefined, 'DEFAULT_IMAGE_DIR is not set: run the tests by ./scripts/test');
+    const image =
+      process.env['DEFAULT_IMAGE_DIR'] ?? (await readEnvFile(paths.config))['DEFAULT_IMAGE_DIR'];
+    assert(image !== undefined, 'there is no default image: run ./scripts/setup');
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {

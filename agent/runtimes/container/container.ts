@@ -10,6 +10,7 @@ import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
 import { initPath, native, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
+import { refusedPath } from '../../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
@@ -111,7 +112,8 @@ export class Container {
   /**
    * Runs the command to its end. Afterwards none of its processes is left and the disks are no
    * longer mounted for it. To be called once.
-   * @throws Error when a mount fails (`code` is the errno name) or the container was killed
+   * @throws AppError `bad_request` when a subdirectory cannot be mounted; Error when the container
+   *   was killed
    */
   async run(command: string, mounts: readonly ContainerMount[]): Promise<ContainerExit> {
     const runc = this.#runc;
@@ -186,7 +188,11 @@ export class Container {
   async #attach({ diskPath, subdirectory, path, readOnly }: ContainerMount): Promise<void> {
     const target = join(scratchPaths(this.#directory).mounts, path);
     if (path !== '') await mkdir(target, { recursive: true });
-    await native.attach(diskPath, subdirectory, target, readOnly);
+    try {
+      await native.attach(diskPath, subdirectory, target, readOnly);
+    } catch (error) {
+      throw refusedPath(error, subdirectory);
+    }
     this.#mounted.push(target);
   }
 

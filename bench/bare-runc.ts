@@ -1,0 +1,60 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { paths } from '../agent/config.ts';
+import { MountFlag, native } from '../agent/native/native.ts';
+import { CAPABILITIES, execBundle } from '../agent/runtimes/container/bundle.ts';
+import { detectCgroups } from '../agent/runtimes/container/cgroup.ts';
+import { readSeccomp } from '../agent/runtimes/container/seccomp.ts';
+import type { Stack } from '../test/helpers/stack.ts';
+
+const GiB = 1024 ** 3;
+
+export interface BareRunc {
+  run(): Promise<void>;
+  dispose(): Promise<void>;
+}
+
+/**
+ * The baseline of an exec: `runc run` of the very bundle that the agent uses, on a disk that is
+ * mounted already, with the command as its first process. Its root is mounted beforehand.
+ */
+export async function prepareBareRunc(
+  stack: Stack,
+  diskId: string,
+  name: string,
+): Promise<BareRunc> {
+  const directory = join(stack.directory, name);
+  const root = join(directory, 'root');
+  const upper = join(directory, 'upper');
+  const work = join(directory, 'work');
+  for (const path of [root, upper, work]) await mkdir(path, { recursive: true });
+  const image = stack.environment['DEFAULT_IMAGE_DIR'] ?? '';
+  const layers = `lowerdir=${image},upperdir=${upper},workdir=${work}`;
+  await native.mount('overlay', root, 'overlay', MountFlag.nosuid | MountFlag.nodev, layers);
+  const { controllers } = await detectCgroups();
+  const bundle = execBundle({
+    rootPath: root,
+    initPath: '/bin/true',
+    mountPath: paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId),
+    cgroupPath: `${stack.environment['AGENT_CGROUP']}/${name}`,
+    controllers,
+    limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },
+    seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
+  });
+  const args = ['bash', '-c', 'true'];
+  const process = { ...(bundle['process'] as object), args, cwd: '/mnt/service' };
+  await writeFile(join(directory, 'config.json'), JSON.stringify({ ...bundle, process }));
+  return {
+    async run() {
+      const runc = ['--root', join(directory, 'runc'), 'run', '--bundle', directory, name];
+      const [code] = (await once(spawn('runc', runc, { stdio: 'ignore' }), 'exit')) as [number];
+      if (code !== 0) throw new Error(`runc ended with ${code}`);
+    },
+    async dispose() {
+      await native.unmount(root, 0);
+      await rm(directory, { recursive: true });
+    },
+  };
+}
