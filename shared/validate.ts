@@ -27,11 +27,11 @@ export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) 
 
 function describe(where: string, error: ErrorObject | undefined): string {
   if (error === undefined) return `${where} is not valid`;
-  if (error.keyword === 'discriminator') {
-    return `${where}: ${String(Reflect.get(error.params, 'tag'))} is missing or not a known one`;
-  }
   const path = error.instancePath.slice(1).replaceAll('/', '.');
   const subject = path === '' ? where : `${where}: ${path}`;
+  if (error.keyword === 'discriminator') {
+    return `${subject} has no known ${String(Reflect.get(error.params, 'tag'))}`;
+  }
   const allowed: unknown = Reflect.get(error.params, 'allowedValues');
   const detail = Array.isArray(allowed) ? ` (${allowed.join(', ')})` : '';
   return `${subject} ${error.message ?? 'is not valid'}${detail}`;
