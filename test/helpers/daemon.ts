@@ -12,6 +12,8 @@ export class Daemon {
   readonly #command: readonly string[];
   readonly #environment: Environment;
   #child: ChildProcess | undefined;
+  /** Settles when the process has ended and its log is closed. */
+  #closed: Promise<void> = Promise.resolve();
 
   constructor(name: string, command: readonly string[], environment: Environment, logPath: string) {
     this.name = name;
@@ -27,7 +29,7 @@ export class Daemon {
   }
 
   get isRunning(): boolean {
-    return this.#child !== undefined && this.#child.exitCode === null && !this.#child.killed;
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
   start(): void {
@@ -40,15 +42,25 @@ export class Daemon {
     child.stdout.pipe(log, { end: false });
     child.stderr.pipe(log, { end: false });
     this.#child = child;
+    this.#closed = once(child, 'close').then(
+      () =>
+        new Promise<void>((resolve) => {
+          log.end(resolve);
+        }),
+    );
   }
 
   /** @returns the exit code, or null when a signal ended it */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     const child = this.#child;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return null;
+    if (child === undefined || !this.isRunning) {
+      await this.#closed;
+      return null;
+    }
     const exited = once(child, 'exit') as Promise<[number | null]>;
     child.kill(signal);
     const [code] = await exited;
+    await this.#closed;
     this.#child = undefined;
     return code;
   }

@@ -1,0 +1,174 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, rmSync } from 'node:fs';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import anyTest from 'ava';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+// One after the other: each brings a host near its limits.
+const test = anyTest.serial;
+const MiB = 1024 ** 2;
+
+interface ExecData {
+  exitCode: number;
+  stdout: string;
+}
+
+/** A file system of the test's own with a hard size. */
+function mountSmall(path: string, sizeMiB: number): { unmount: () => void } {
+  mkdirSync(path, { recursive: true });
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${sizeMiB}m`, 'tmpfs', path]);
+  return {
+    unmount() {
+      execFileSync('umount', [path]);
+      rmSync(path, { recursive: true });
+    },
+  };
+}
+
+test('when the storage is nearly full work is refused, and taken again when there is room', async (t) => {
+  const path = `/tmp/berth-test-storage-${process.pid}`;
+  const storage = mountSmall(path, 400);
+  try {
+    const stack = await Stack.start({
+      STORAGE_DIR: path,
+      STORAGE_RESERVE_BYTES: String(100 * MiB),
+      DISK_SIZE_BYTES: String(64 * MiB),
+    });
+    try {
+      const api = await stack.newClient();
+      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+      const exec = (command: string) => api.call('POST', `/api/disks/${id}/exec`, { command });
+      t.is((await exec('echo kept > file')).status, 200);
+
+      const ballast = join(path, 'ballast');
+      await writeFile(ballast, Buffer.alloc(320 * MiB));
+      const refused = await waitFor('refusal', async () => {
+        const reply = await exec('true');
+        return reply.status === 503 && reply;
+      });
+      t.is(refused.body.code, 'host_full');
+      t.truthy(refused.headers.get('retry-after'));
+      const create = await api.call('POST', '/api/disks', { name: 'another' });
+      t.is(create.status, 503);
+      t.is(create.body.code, 'host_full');
+
+      await rm(ballast);
+      const kept = await waitFor('room again', async () => {
+        const reply = await exec('cat file');
+        return reply.status === 200 && (reply.body.data as ExecData);
+      });
+      t.is(kept.stdout, 'kept\n');
+      t.is((await api.call('POST', '/api/disks', { name: 'another' })).status, 201);
+    } finally {
+      await stack.stop();
+    }
+  } finally {
+    storage.unmount();
+  }
+});
+
+test('when the storage runs full a running command is ended, and its disk stays whole', async (t) => {
+  const path = `/tmp/berth-test-storage-${process.pid}-b`;
+  const storage = mountSmall(path, 400);
+  try {
+    const stack = await Stack.start({
+      STORAGE_DIR: path,
+      STORAGE_RESERVE_BYTES: String(100 * MiB),
+      DISK_SIZE_BYTES: String(64 * MiB),
+    });
+    try {
+      const api = await stack.newClient();
+      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+      const exec = (command: string) => api.call('POST', `/api/disks/${id}/exec`, { command });
+      t.is((await exec('echo kept > file; sync')).status, 200);
+      const running = exec('touch begun; sleep 60');
+      await waitFor('the command to begin', async () => {
+        const look = await exec('ls');
+        return look.status === 200 && (look.body.data as ExecData).stdout.includes('begun');
+      });
+      const ballast = join(path, 'ballast');
+      await writeFile(ballast, Buffer.alloc(385 * MiB)).catch(() => undefined);
+      const ended = await running;
+      t.is(ended.status, 500);
+      t.is(ended.body.code, 'outcome_unknown');
+      t.regex(ended.body.error, /full/u);
+      await rm(ballast);
+      const kept = await waitFor('room again', async () => {
+        const reply = await exec('cat file; touch written && ls written');
+        return reply.status === 200 && (reply.body.data as ExecData);
+      });
+      t.is(kept.stdout, 'kept\nwritten\n');
+    } finally {
+      await stack.stop();
+    }
+  } finally {
+    storage.unmount();
+  }
+});
+
+test('when the disk of Redis is full requests fail clearly, and nothing acknowledged is lost', async (t) => {
+  const path = `/tmp/berth-test-storage-${process.pid}-c`;
+  const small = mountSmall(path, 100);
+  const previous = process.env['TMPDIR'];
+  process.env['TMPDIR'] = path; // The stack's own directory, Redis's files with it.
+  try {
+    const stack = await Stack.start({
+      STORAGE_RESERVE_BYTES: '0',
+      DISK_SIZE_BYTES: String(32 * MiB),
+    });
+    try {
+      const api = await stack.newClient();
+      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+      const { token } = await api.data<{ token: string }>('POST', '/api/tokens', { name: 'kept' });
+      const ballast = join(path, 'ballast');
+      await writeFile(ballast, Buffer.alloc(100 * MiB)).catch(() => undefined);
+      const failed = await waitFor('Redis to run out of space', async () => {
+        const reply = await api.call('POST', '/api/tokens', { name: 'filler'.repeat(16) });
+        return reply.status !== 201 && reply;
+      });
+      t.is(failed.status, 503);
+      t.is(failed.body.code, 'unavailable');
+      await rm(ballast);
+      await stack.redis.stop();
+      await stack.startRedis();
+      await waitFor('recovery', async () => (await api.call('GET', '/api/disks')).status === 200);
+      const kept = api.withKey(token);
+      t.is((await kept.call('GET', `/api/disks/${id}`)).status, 200);
+      await waitFor('an exec', async () => {
+        const reply = await kept.call('POST', `/api/disks/${id}/exec`, { command: 'true' });
+        return reply.status === 200;
+      });
+    } finally {
+      await stack.stop();
+    }
+  } finally {
+    if (previous === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = previous;
+    small.unmount();
+  }
+});
+
+test('a backlog of one account does not keep another account waiting behind it', async (t) => {
+  const stack = await Stack.start({ EXEC_SLOTS: '1' });
+  try {
+    const busy = await stack.newClient();
+    const other = await stack.newClient();
+    const busyDisk = await busy.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+    const otherDisk = await other.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+    const finished: string[] = [];
+    const backlog = Array.from({ length: 12 }, async () => {
+      const command = 'touch begun; sleep 0.3';
+      await busy.data('POST', `/api/disks/${busyDisk.id}/exec`, { command });
+      finished.push('busy');
+    });
+    await waitFor('the backlog to begin', async () => finished.includes('busy'));
+    await other.data('POST', `/api/disks/${otherDisk.id}/exec`, { command: 'true' });
+    finished.push('other');
+    await Promise.all(backlog);
+    t.true(finished.indexOf('other') < 6, finished.join(' '));
+  } finally {
+    await stack.stop();
+  }
+});
