@@ -147,11 +147,12 @@ async function makeData(
   const job = { kind: 'disk.create' as const, payload };
   try {
     await callHandler(deps, [{ record, usage: {} }], job, { requestId });
+    await deps.directory.disks.markAvailable(record);
   } catch (error) {
-    await deps.directory.disks.letGoOfCreation(record);
+    // Where this fails too, the creation is up for others when its time is over.
+    await deps.directory.disks.letGoOfCreation(record).catch(() => undefined);
     throw error;
   }
-  await deps.directory.disks.markAvailable(record);
   const tokens = users.flatMap(({ record: user, token }) =>
     token === undefined ? [] : [[user.identifier, token] as const],
   );

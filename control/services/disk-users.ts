@@ -72,7 +72,7 @@ export async function addDiskUser(
   } catch (error) {
     // Its token would never be shown: better no user than one that nobody can use.
     if (stored.createdAt === user.record.createdAt) {
-      await deps.directory.disks.removeUser(entry.record, user.record);
+      await deps.directory.disks.removeUser(entry.record, user.record).catch(() => undefined);
     }
     throw error;
   }

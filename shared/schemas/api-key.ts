@@ -24,4 +24,5 @@ export const CreatedApiKey = Type.Interface([ApiKey], {
 
 export const ApiKeyList = Type.Object({ tokens: Type.Array(ApiKey) });
 
-export const ApiKeyPath = Type.Object({ id: Type.String({ minLength: 1, maxLength: 128 }) });
+/** Of any form: what cannot be an id is not found, like the id of no key. */
+export const ApiKeyPath = Type.Object({ id: Type.String() });
