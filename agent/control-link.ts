@@ -60,6 +60,14 @@ export class ControlLinks {
     beat();
   }
 
+  /** Tells every node the load now. */
+  tellLoad(): void {
+    const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#options.load() });
+    for (const { socket, registered } of this.#links.values()) {
+      if (registered) socket.send(heartbeat);
+    }
+  }
+
   /** Sends a frame to a node; false when there is no link to it. */
   send(nodeId: string, frame: AgentFrame, body: readonly Buffer[] = []): boolean {
     const link = this.#links.get(nodeId);
@@ -83,11 +91,10 @@ export class ControlLinks {
 
   /** Tells every node the load, drops silent ones, connects to new ones. */
   async #refresh(): Promise<void> {
-    const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#options.load() });
-    for (const { socket, registered, heardAt } of this.#links.values()) {
+    for (const { socket, heardAt } of this.#links.values()) {
       if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
-      else if (registered) socket.send(heartbeat);
     }
+    this.tellLoad();
     for (const node of await this.#options.nodes.live()) {
       if (!this.#links.has(node.nodeId)) this.#connect(node);
     }

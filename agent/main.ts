@@ -92,9 +92,11 @@ async function main(): Promise<void> {
   onShutdown(log, LIMITS.shutdownMs, [
     async () => {
       draining = true;
-      registry.drain();
+      links.tellLoad();
+      // Until they have ended new work is still taken from the queue, to be refused at once.
+      const drained = registry.drain().then(() => worker.close());
+      await settledWithin(drained, LIMITS.drainMs);
       const idle = worker.close();
-      await settledWithin(idle, LIMITS.drainMs);
       await host.close();
       await idle;
     },

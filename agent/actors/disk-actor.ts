@@ -274,13 +274,13 @@ export class DiskActor {
   async #unmount(): Promise<boolean> {
     try {
       await unmountImage(this.#target);
-      return true;
     } catch (error) {
       // Something of the host still looks at it; the kernel lets go when that ends.
       this.#deps.log.error({ diskId: this.#disk.diskId, err: error }, 'disk:unmountFailed');
       await detachImage(this.#target);
-      return untilFree(this.#deps.files.imagePath(this.#disk.diskId));
     }
+    // A container that starts just now has a copy of the host's mounts, this one too, for a moment.
+    return untilFree(this.#deps.files.imagePath(this.#disk.diskId));
   }
 
   async #releaseLease(lease: DiskLease): Promise<void> {

@@ -28,6 +28,7 @@ export class ExecSlots {
   #used = 0;
   #averageMs = FIRST_GUESS_MS;
   #closed: AppError | undefined;
+  readonly #idle = Promise.withResolvers<void>();
 
   constructor(count: number) {
     this.#count = count;
@@ -70,12 +71,14 @@ export class ExecSlots {
     }
   }
 
-  /** Refuses those who wait and those who come; those who run go on. */
-  close(reason: AppError): void {
+  /** Refuses those who wait and those who come; settles when those who run have ended. */
+  close(reason: AppError): Promise<void> {
     this.#closed = reason;
     const waiters = [...this.#waiting.values()].flat();
     this.#waiting.clear();
     for (const waiter of waiters) waiter.refuse(reason);
+    if (this.#used === 0) this.#idle.resolve();
+    return this.#idle.promise;
   }
 
   #checkRoom(accountId: string): void {
@@ -103,6 +106,7 @@ export class ExecSlots {
         const durationMs = performance.now() - begunAt;
         this.#averageMs += AVERAGE_WEIGHT * (durationMs - this.#averageMs);
         this.#admitNext();
+        if (this.#closed !== undefined && this.#used === 0) this.#idle.resolve();
       },
     };
   }

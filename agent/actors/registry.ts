@@ -76,9 +76,15 @@ export class ActorRegistry {
     await Promise.all([...this.#disks.values()].map((disk) => disk.close(reason)));
   }
 
-  /** Commands that were not begun are refused; those that run go on. */
-  drain(): void {
-    this.#execDeps.slots.close(new AppError('unavailable', 'the host is shutting down; try again'));
+  /**
+   * Refuses commands that were not begun, and lets other hosts have the disks that nothing uses.
+   * Settles when the commands that run have ended.
+   */
+  async drain(): Promise<void> {
+    const reason = new AppError('unavailable', 'the host is shutting down; try again');
+    const idle = this.#execDeps.slots.close(reason);
+    await Promise.allSettled([...this.#disks.values()].map((disk) => disk.release()));
+    await idle;
   }
 
   /** Ends what still runs and gives every disk up. */

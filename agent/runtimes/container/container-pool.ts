@@ -8,6 +8,7 @@ import { Container, type ContainerHost } from './container.ts';
 const READY_MIN = 2;
 const DEMAND_WINDOW_MS = 60_000;
 const RETRY_AFTER_FAILURE_MS = 1_000;
+const TRIM_EVERY_MS = 10_000;
 /** Below this share of free memory no container is kept waiting. */
 const FREE_MEMORY_SHARE_MIN = 0.1;
 
@@ -37,16 +38,14 @@ export class ContainerPool {
   #demand = 0;
   #demandAt = 0;
   #retry: NodeJS.Timeout | undefined;
+  readonly #trimming: NodeJS.Timeout;
   #closed = false;
 
   constructor(host: ContainerHost, limits: PoolLimits, log: Logger) {
     this.#host = host;
     this.#limits = limits;
     this.#log = log;
-  }
-
-  get readyCount(): number {
-    return this.#ready.length;
+    this.#trimming = setInterval(() => this.#trim(), TRIM_EVERY_MS);
   }
 
   /** Starts containers up to the number that should be ready. */
@@ -83,6 +82,7 @@ export class ContainerPool {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
+    clearInterval(this.#trimming);
     for (const waiter of this.#waiters.splice(0)) waiter.reject(new Error('the pool is closed'));
     await Promise.allSettled([...this.#all].map((container) => container.kill()));
     await Promise.allSettled([...this.#all].map((container) => container.gone));
@@ -99,15 +99,29 @@ export class ContainerPool {
   #noteDemand(): void {
     const now = performance.now();
     const present = this.#inUse + this.#waiters.length + 1;
-    if (present >= this.#demand || now - this.#demandAt > DEMAND_WINDOW_MS) {
+    if (present >= this.#demand || this.#demandIsOld()) {
       this.#demand = present;
       this.#demandAt = now;
     }
   }
 
+  #demandIsOld(): boolean {
+    return performance.now() - this.#demandAt > DEMAND_WINDOW_MS;
+  }
+
   #readyTarget(): number {
     if (freemem() / totalmem() < FREE_MEMORY_SHARE_MIN) return 0;
-    return Math.min(Math.max(READY_MIN, this.#demand), this.#limits.readyMax);
+    const demand = this.#demandIsOld() ? this.#inUse : this.#demand;
+    return Math.min(Math.max(READY_MIN, demand), this.#limits.readyMax);
+  }
+
+  /** Ends those that wait for a load that is over, or hold memory that is short. */
+  #trim(): void {
+    for (const container of this.#ready.splice(this.#readyTarget())) {
+      container.kill().catch((error: unknown) => {
+        this.#log.error({ containerId: container.id, err: toError(error) }, 'container:killFailed');
+      });
+    }
   }
 
   async #startOne(): Promise<void> {
