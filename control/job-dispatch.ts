@@ -27,6 +27,12 @@ export interface JobReply<K extends JobKind> {
 /** Past the deadline the agent still has to kill the command, clear up and answer. */
 const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
 
+/** Only commands time out for their callers; all other work may simply be asked for again. */
+function explainOverdue(kind: JobKind, error: AppError): AppError {
+  if (error.code !== 'timeout' || kind === 'exec.run') return error;
+  return new AppError('unavailable', `${error.message}; try again`, { cause: error });
+}
+
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
 export class JobDispatch {
   readonly #hub: AgentHub;
@@ -45,7 +51,7 @@ export class JobDispatch {
   /**
    * Runs a job on a host, at most once.
    * @throws AppError what the agent says, or: `unavailable` when the job surely never began,
-   *   `outcome_unknown` when it may have, `timeout`, `cancelled`
+   *   `outcome_unknown` when it may have, `timeout` for a command, `cancelled`
    */
   async call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();
@@ -62,7 +68,7 @@ export class JobDispatch {
       if (call.signal?.aborted === true) hangUp();
       const settled = await settlement;
       if (settled.kind === 'answer') return settled.answer as JobReply<K>;
-      if (settled.kind === 'error') throw settled.error;
+      if (settled.kind === 'error') throw explainOverdue(call.kind, settled.error);
       throw await this.#explainLoss(queue, id, settled.accepted);
     } finally {
       clearTimeout(overdue);

@@ -15,6 +15,7 @@ import { freePorts } from './ports.ts';
 import { waitFor } from './wait.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
+const loopback = '127.0.0.1';
 const MiB = 1024 ** 2;
 
 const isReady = async (url: string): Promise<boolean> => {
@@ -25,6 +26,16 @@ const isReady = async (url: string): Promise<boolean> => {
   }
 };
 
+function firstOf(nodes: readonly StackNode[]): StackNode {
+  const [node] = nodes;
+  assert(node !== undefined);
+  return node;
+}
+
+/** @returns their exit codes */
+const stopAll = (nodes: readonly StackNode[]): Promise<(number | null)[]> =>
+  Promise.all(nodes.map(({ daemon }) => daemon.stop()));
+
 async function startDaemon(daemon: Daemon, ready: () => Promise<boolean>): Promise<void> {
   daemon.start();
   await waitFor(`${daemon.name} to be ready`, async () => {
@@ -33,34 +44,60 @@ async function startDaemon(daemon: Daemon, ready: () => Promise<boolean>): Promi
   });
 }
 
-/** A whole system of its own: Redis, one control node, one agent; real processes on free ports. */
+/** A control node or an agent of a stack. */
+export class StackNode {
+  readonly daemon: Daemon;
+  readonly environment: Environment;
+  readonly #readyUrl: string;
+
+  constructor(daemon: Daemon, environment: Environment, readyUrl: string) {
+    this.daemon = daemon;
+    this.environment = environment;
+    this.#readyUrl = readyUrl;
+  }
+
+  start(): Promise<void> {
+    return startDaemon(this.daemon, () => isReady(this.#readyUrl));
+  }
+}
+
+/**
+ * A whole system of its own: Redis, one control node, one agent; real processes on free ports. A
+ * test can add further nodes.
+ */
 export class Stack {
   readonly directory: string;
   readonly environment: Environment;
   readonly redis: Daemon;
-  readonly control: Daemon;
-  readonly agent: Daemon;
+  /** The first of each is started with the stack. */
+  readonly controls: StackNode[] = [];
+  readonly agents: StackNode[] = [];
   #client: Redis | undefined;
 
   private constructor(directory: string, environment: Environment) {
     this.directory = directory;
     this.environment = environment;
-    const daemon = (name: string, command: string[]): Daemon =>
-      new Daemon(name, command, environment, join(directory, `${name}.log`));
-    this.redis = daemon('redis', ['redis-server', join(directory, 'redis.conf')]);
-    this.control = daemon('control', [process.execPath, join(root, 'control/main.ts')]);
-    this.agent = daemon('agent', [process.execPath, join(root, 'agent/main.ts')]);
+    const command = ['redis-server', join(directory, 'redis.conf')];
+    this.redis = new Daemon('redis', command, environment, join(directory, 'redis.log'));
+    this.#addControl('control', environment);
+    this.#addAgent('agent', environment, []);
   }
 
-  /** @param settings environment of control and agent beside what every stack has */
-  static async start(settings: Environment = {}): Promise<Stack> {
+  /**
+   * @param settings environment of control and agent beside what every stack has
+   * @param redisHosts where Redis listens beside the loopback address
+   */
+  static async start(
+    settings: Environment = {},
+    redisHosts: readonly string[] = [],
+  ): Promise<Stack> {
     const image =
       process.env['DEFAULT_IMAGE_DIR'] ?? (await readEnvFile(paths.config))['DEFAULT_IMAGE_DIR'];
     assert(image !== undefined, 'there is no default image: run ./scripts/setup');
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {
-      REDIS_URL: `redis://127.0.0.1:${redis}`,
+      REDIS_URL: `redis://${loopback}:${redis}`,
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
       ENCRYPTION_KEY: randomBytes(32).toString('base64'),
@@ -68,10 +105,10 @@ export class Stack {
       LOG_LEVEL: 'info',
       CONTROL_PORT: String(control),
       CONTROL_INTERNAL_PORT: String(internal),
-      PUBLIC_BASE_URL: `http://127.0.0.1:${control}`,
+      PUBLIC_BASE_URL: `http://${settings['CONTROL_HOST'] ?? loopback}:${control}`,
       AGENT_PORT: String(agent),
       AGENT_ADMIN_PORT: String(admin),
-      AGENT_PUBLIC_URL: `http://127.0.0.1:${agent}`,
+      AGENT_PUBLIC_URL: `http://${loopback}:${agent}`,
       AGENT_DATA_DIR: join(directory, 'agent'),
       STORAGE_DIR: join(directory, 'storage'),
       AGENT_CGROUP: `/berth-test-${randomBytes(4).toString('hex')}`,
@@ -79,8 +116,16 @@ export class Stack {
       DISK_SIZE_BYTES: String(256 * MiB),
       ...settings,
     };
-    const config = `bind 127.0.0.1\nport ${redis}\ndir ${directory}\nappendonly yes\nappendfsync always\nsave ""\n`;
-    await writeFile(join(directory, 'redis.conf'), config);
+    const config = [
+      `bind ${[loopback, ...redisHosts].join(' ')}`,
+      'protected-mode no',
+      `port ${redis}`,
+      `dir ${directory}`,
+      'appendonly yes',
+      'appendfsync always',
+      'save ""',
+    ];
+    await writeFile(join(directory, 'redis.conf'), `${config.join('\n')}\n`);
     const stack = new Stack(directory, environment);
     try {
       await stack.startRedis();
@@ -91,6 +136,14 @@ export class Stack {
       throw error;
     }
     return stack;
+  }
+
+  get control(): Daemon {
+    return firstOf(this.controls).daemon;
+  }
+
+  get agent(): Daemon {
+    return firstOf(this.agents).daemon;
   }
 
   get baseUrl(): string {
@@ -112,12 +165,62 @@ export class Stack {
   }
 
   startControl(): Promise<void> {
-    return startDaemon(this.control, () => isReady(`${this.baseUrl}/readyz`));
+    return firstOf(this.controls).start();
   }
 
   startAgent(): Promise<void> {
-    const url = `http://127.0.0.1:${this.environment['AGENT_ADMIN_PORT']}/readyz`;
-    return startDaemon(this.agent, () => isReady(url));
+    return firstOf(this.agents).start();
+  }
+
+  /** Another control node, not started yet, with the stack's settings but for those given. */
+  async addControl(settings: Environment = {}): Promise<StackNode> {
+    const [port, internalPort] = await freePorts(2);
+    const host = settings['CONTROL_HOST'] ?? this.environment['CONTROL_HOST'] ?? loopback;
+    return this.#addControl(`control-${this.controls.length + 1}`, {
+      ...this.environment,
+      CONTROL_PORT: String(port),
+      CONTROL_INTERNAL_PORT: String(internalPort),
+      PUBLIC_BASE_URL: `http://${host}:${port}`,
+      ...settings,
+    });
+  }
+
+  /**
+   * Another agent, a host of its own, not started yet, with the stack's settings but for those given.
+   * @param within what starts it, with its arguments: the agent's command line follows them
+   */
+  async addAgent(settings: Environment = {}, within: readonly string[] = []): Promise<StackNode> {
+    const [port, adminPort] = await freePorts(2);
+    const name = `agent-${this.agents.length + 1}`;
+    const environment = {
+      ...this.environment,
+      AGENT_PORT: String(port),
+      AGENT_ADMIN_PORT: String(adminPort),
+      AGENT_PUBLIC_URL: `http://${settings['AGENT_HOST'] ?? loopback}:${port}`,
+      AGENT_DATA_DIR: join(this.directory, name),
+      ...settings,
+    };
+    return this.#addAgent(name, environment, within);
+  }
+
+  #addControl(name: string, environment: Environment): StackNode {
+    const command = [process.execPath, join(root, 'control/main.ts')];
+    const node = this.#node(name, command, environment, environment['PUBLIC_BASE_URL'] ?? '');
+    this.controls.push(node);
+    return node;
+  }
+
+  #addAgent(name: string, environment: Environment, within: readonly string[]): StackNode {
+    const command = [...within, process.execPath, join(root, 'agent/main.ts')];
+    const { AGENT_HOST: host = loopback, AGENT_ADMIN_PORT: port } = environment;
+    const node = this.#node(name, command, environment, `http://${host}:${port}`);
+    this.agents.push(node);
+    return node;
+  }
+
+  #node(name: string, command: string[], environment: Environment, url: string): StackNode {
+    const daemon = new Daemon(name, command, environment, join(this.directory, `${name}.log`));
+    return new StackNode(daemon, environment, `${url}/readyz`);
   }
 
   /** A connection to this stack's Redis, closed with the stack. */
@@ -144,11 +247,12 @@ export class Stack {
   /** Stops everything and checks that the host is as it was. */
   async stop(): Promise<void> {
     this.#client?.disconnect();
-    const codes = [await this.agent.stop(), await this.control.stop()];
+    const codes = [...(await stopAll(this.agents)), ...(await stopAll(this.controls))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
     if (codes.some((code) => code !== 0 && code !== null)) {
-      leaks.push(`exit codes ${codes.join(', ')}: ${await this.agent.readLog()}`);
+      const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
+      leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);
     }
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);

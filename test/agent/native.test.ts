@@ -1,0 +1,138 @@
+/* System calls as root, on mounts of the test's own. */
+import { closeSync, writeSync } from 'node:fs';
+import { mkdir, readdir, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { mountsBelow } from '../../agent/disks/mount-table.ts';
+import { MountFlag, native, UnmountFlag } from '../../agent/native/native.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
+
+const flags = MountFlag.nosuid | MountFlag.nodev;
+
+/** A directory on which a small file system in memory is mounted. */
+async function mounted(): Promise<AsyncDisposable & { path: string; disk: string }> {
+  const directory = await temporaryDirectory();
+  const disk = join(directory.path, 'disk');
+  await mkdir(disk);
+  await native.mount('tmpfs', disk, 'tmpfs', flags, 'size=1m');
+  return {
+    path: directory.path,
+    disk,
+    [Symbol.asyncDispose]: async () => {
+      for (const target of await mountsBelow(directory.path)) {
+        await native.unmount(target, UnmountFlag.detach);
+      }
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test('errors are those of the system, with their name', async (t) => {
+  await using place = await mounted();
+  const nowhere = join(place.path, 'nowhere');
+  await t.throwsAsync(native.mount('tmpfs', nowhere, 'tmpfs', flags, ''), { code: 'ENOENT' });
+  await t.throwsAsync(native.mount('x', place.disk, 'nosuchfs', flags, ''), { code: 'ENODEV' });
+  await t.throwsAsync(native.unmount(place.path, 0), { code: 'EINVAL' });
+});
+
+test('a text too long, or with a NUL, is refused instead of cut', async (t) => {
+  const long = 'x'.repeat(9000);
+  t.throws(() => native.mount(long, '/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
+  t.throws(() => native.mount('tmpfs', '/tmp\0/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
+  t.throws(() => native.unmount(long, 0), { code: 'EINVAL' });
+  t.throws(() => native.attach('/tmp', long, '/x', false), { code: 'EINVAL' });
+  const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
+  for (const name of ['mount', 'unmount', 'attach', 'unreadBytes']) {
+    t.throws(() => untyped[name]?.());
+    t.throws(() => untyped[name]?.({}, [], null, 7, 8));
+  }
+});
+
+test('a directory of a disk is attached elsewhere, writable or not', async (t) => {
+  await using place = await mounted();
+  await mkdir(join(place.disk, 'a/b'), { recursive: true });
+  await writeFile(join(place.disk, 'a/b/file'), 'x');
+  const [all, part] = [join(place.path, 'all'), join(place.path, 'part')];
+  await mkdir(all);
+  await mkdir(part);
+  await native.attach(place.disk, '', all, false);
+  await native.attach(place.disk, 'a/b', part, true);
+  await writeFile(join(all, 'new'), 'y');
+  t.deepEqual(new Set(await readdir(place.disk)), new Set(['a', 'new']));
+  t.deepEqual(await readdir(part), ['file']);
+  await t.throwsAsync(writeFile(join(part, 'file'), 'z'), { code: 'EROFS' });
+  await native.unmount(part, 0);
+  await native.unmount(all, 0);
+});
+
+test('no link and no .. leads out of the disk', async (t) => {
+  await using place = await mounted();
+  const target = join(place.path, 'target');
+  await mkdir(target);
+  await mkdir(join(place.path, 'secret'));
+  await mkdir(join(place.disk, 'inside/deep'), { recursive: true });
+  const links = {
+    absolute: '/',
+    outside: place.path,
+    up: '..',
+    chain: '../../../../../../etc',
+    proc: '/proc/self/root',
+    hop: 'inside/../../secret',
+    second: 'chain',
+    loop: 'loop',
+  };
+  for (const [name, to] of Object.entries(links)) await symlink(to, join(place.disk, name));
+  for (const path of [
+    ...Object.keys(links),
+    '..',
+    '/',
+    '/etc',
+    'inside/../..',
+    'up/secret',
+    '.././disk',
+  ]) {
+    const error = await t.throwsAsync(
+      native.attach(place.disk, path, target, false),
+      undefined,
+      path,
+    );
+    t.regex(String(Reflect.get(error, 'code')), /^(EXDEV|ELOOP)$/u, path);
+  }
+  await symlink('inside', join(place.disk, 'within'));
+  await symlink('../inside/./deep', join(place.disk, 'inside/back'));
+  for (const path of ['within/deep', 'inside/back', './inside']) {
+    await native.attach(place.disk, path, target, false);
+    await native.unmount(target, 0);
+  }
+  await writeFile(join(place.disk, 'file'), '');
+  await t.throwsAsync(native.attach(place.disk, 'file', target, false), { code: 'ENOTDIR' });
+  await t.throwsAsync(native.attach(place.disk, 'missing', target, false), { code: 'ENOENT' });
+});
+
+test('another file system on the disk is not entered', async (t) => {
+  await using place = await mounted();
+  const target = join(place.path, 'target');
+  await mkdir(target);
+  await mkdir(join(place.disk, 'other'));
+  await native.mount('tmpfs', join(place.disk, 'other'), 'tmpfs', flags, 'size=1m');
+  await t.throwsAsync(native.attach(place.disk, 'other', target, false), { code: 'EXDEV' });
+});
+
+test('a pipe tells how much is unread', (t) => {
+  const [readFd, writeFd] = native.pipe();
+  t.is(native.unreadBytes(readFd), 0);
+  writeSync(writeFd, 'twelve bytes');
+  t.is(native.unreadBytes(readFd), 12);
+  closeSync(writeFd);
+  closeSync(readFd);
+  t.throws(() => native.unreadBytes(readFd), { code: 'EBADF' });
+});
+
+test('mounts are listed with their true names, the deepest first', async (t) => {
+  await using place = await mounted();
+  const odd = join(place.disk, 'space tab\tline\nback\\slash 040 ü');
+  await mkdir(odd);
+  await native.mount('tmpfs', odd, 'tmpfs', flags, 'size=1m');
+  t.deepEqual(await mountsBelow(place.path), [odd, place.disk]);
+  t.deepEqual(await mountsBelow(`${place.disk}/space`), []);
+});

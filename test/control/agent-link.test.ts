@@ -1,0 +1,218 @@
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import { once } from 'node:events';
+import { WebSocket } from 'ws';
+import { newHostId } from '../../shared/ids.ts';
+import { signToken } from '../../shared/secrets.ts';
+import {
+  type AgentFrame,
+  decodeControlFrame,
+  encodeFrame,
+  type HostLoad,
+} from '../../shared/stream-protocol.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { Stack } from '../helpers/stack.ts';
+
+interface Context {
+  stack: Stack;
+  linkUrl: string;
+  nodeId: string;
+}
+
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  t.context.stack = stack;
+  const [node] = await (await stack.openDirectory()).controlNodes.live();
+  t.context.linkUrl = node?.linkUrl ?? '';
+  t.context.nodeId = node?.nodeId ?? '';
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+interface TokenParts {
+  secret: string;
+  purpose: string;
+  claims: Record<string, string>;
+  expiresAt: number;
+}
+
+/** A token as a real agent makes it, but for `changes`. */
+function tokenOf(
+  { stack, nodeId }: Context,
+  hostId: string,
+  changes: Partial<TokenParts> = {},
+): string {
+  const clusterId = stack.environment['CLUSTER_ID'] ?? '';
+  const { secret, purpose, claims, expiresAt } = {
+    secret: stack.environment['CLUSTER_SECRET'] ?? '',
+    purpose: 'agent-link',
+    expiresAt: Date.now() + 60_000,
+    ...changes,
+    claims: { clusterId, nodeId, hostId, ...changes.claims },
+  };
+  return signToken(secret, purpose, claims, expiresAt);
+}
+
+/** The status that an upgrade is refused with, or 101. */
+async function upgrade(url: string, token?: string): Promise<number> {
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const socket = new WebSocket(url, { headers });
+  return new Promise((resolve) => {
+    socket.once('open', () => {
+      socket.terminate();
+      resolve(101);
+    });
+    socket.once('unexpected-response', (request, response) => {
+      request.destroy();
+      resolve(response.statusCode ?? 0);
+    });
+    socket.on('error', () => undefined);
+  });
+}
+
+test('an agent with the secret of the cluster may link', async (t) => {
+  t.is(await upgrade(t.context.linkUrl, tokenOf(t.context, newHostId())), 101);
+});
+
+const refused = test.macro({
+  async exec(t, changes: Partial<TokenParts>) {
+    const token = tokenOf(t.context, newHostId(), changes);
+    t.is(await upgrade(t.context.linkUrl, token), 401);
+  },
+  title: (given) => `a link is refused: ${given}`,
+});
+
+test('another secret', refused, { secret: 'another-secret-of-another-cluster' });
+test('another purpose', refused, { purpose: 'share' });
+test('an expired token', refused, { expiresAt: 0 });
+test('another cluster', refused, { claims: { clusterId: 'cl-other' } });
+test('a token for another node', refused, { claims: { nodeId: 'node-000000000000' } });
+
+test('a link is refused: no token, garbage, another path', async (t) => {
+  const { linkUrl } = t.context;
+  t.is(await upgrade(linkUrl), 401);
+  for (const token of ['', '.', 'a.b', 'key-x', 'e30.', '=='.repeat(1000)]) {
+    t.is(await upgrade(linkUrl, token), 401, token);
+  }
+  const token = tokenOf(t.context, newHostId());
+  t.is(await upgrade(`${linkUrl}/x`, token), 401);
+  t.is(await upgrade(linkUrl.replace(/\/[^/]*$/u, '/'), token), 401);
+});
+
+/** Offers no room: no work may come here. */
+const load: HostLoad = {
+  execSlots: 0,
+  execsRunning: 0,
+  execsWaiting: 0,
+  storageLow: true,
+  draining: true,
+};
+
+const registration = ({ stack }: Context, hostId: string): AgentFrame => ({
+  type: 'register',
+  hostId,
+  clusterId: stack.environment['CLUSTER_ID'] ?? '',
+  region: 'local-test',
+  publicUrl: 'http://127.0.0.1:1',
+  load,
+});
+
+async function link(context: Context, hostId: string): Promise<WebSocket> {
+  const authorization = `Bearer ${tokenOf(context, hostId)}`;
+  const socket = new WebSocket(context.linkUrl, { headers: { authorization } });
+  await once(socket, 'open');
+  return socket;
+}
+
+/** Sends messages and gives the code with which the node ends the link. */
+async function closeCode(socket: WebSocket, messages: (Buffer | string)[]): Promise<number> {
+  const closed = once(socket, 'close') as Promise<[number]>;
+  for (const message of messages) socket.send(message);
+  const [code] = await closed;
+  return code;
+}
+
+test('a registration is answered with the name of the node', async (t) => {
+  const hostId = newHostId();
+  const socket = await link(t.context, hostId);
+  const answered = once(socket, 'message') as Promise<[Buffer]>;
+  socket.send(encodeFrame(registration(t.context, hostId)));
+  const [answer] = await answered;
+  t.deepEqual(decodeControlFrame(answer), { type: 'registered', nodeId: t.context.nodeId });
+  socket.close();
+  await once(socket, 'close');
+});
+
+const badStart = test.macro({
+  async exec(t, messages: (frame: AgentFrame) => (Buffer | string)[]) {
+    const hostId = newHostId();
+    const socket = await link(t.context, hostId);
+    const sent = messages(registration(t.context, hostId));
+    t.is(await closeCode(socket, sent), 1008);
+    await apiStillWorks(t);
+  },
+  title: (given) => `a link is ended: ${given}`,
+});
+
+async function apiStillWorks(t: ExecutionContext<Context>): Promise<void> {
+  const api = await t.context.stack.newClient();
+  const { id } = await createDisk(api);
+  t.is((await exec(api, id, 'echo works')).stdout, 'works\n');
+}
+
+const heartbeat = encodeFrame({ type: 'heartbeat', load });
+
+test('garbage instead of a registration', badStart, () => [Buffer.from([1, 2, 3])]);
+test('text instead of bytes', badStart, () => ['register']);
+test('a heartbeat before the registration', badStart, () => [heartbeat]);
+test('the registration of another host', badStart, (frame) => [
+  encodeFrame({ ...frame, hostId: newHostId() } as AgentFrame),
+]);
+test('a host of another cluster', badStart, (frame) => [
+  encodeFrame({ ...frame, clusterId: 'cl-other' } as AgentFrame),
+]);
+test('a host of another region', badStart, (frame) => [
+  encodeFrame({ ...frame, region: 'aws-us-east-1' } as AgentFrame),
+]);
+test('garbage after the registration', badStart, (frame) => [
+  encodeFrame(frame),
+  Buffer.from('garbage'),
+]);
+test('a second registration', badStart, (frame) => [encodeFrame(frame), encodeFrame(frame)]);
+test('a frame with a body that it does not tell of', badStart, (frame) => [
+  encodeFrame(frame),
+  Buffer.concat([heartbeat, Buffer.from('more')]),
+]);
+
+test('news of a job that nobody waits for is ignored', async (t) => {
+  const hostId = newHostId();
+  const socket = await link(t.context, hostId);
+  socket.send(encodeFrame(registration(t.context, hostId)));
+  await once(socket, 'message');
+  socket.send(encodeFrame({ type: 'accepted', jobId: 'unknown' }));
+  socket.send(encodeFrame({ type: 'result', jobId: 'unknown', result: {}, body: [] }));
+  socket.send(heartbeat);
+  await apiStillWorks(t);
+  t.is(socket.readyState, WebSocket.OPEN);
+  socket.close();
+  await once(socket, 'close');
+});
+
+test('a host that links again takes the place of its former link', async (t) => {
+  const hostId = newHostId();
+  const former = await link(t.context, hostId);
+  former.send(encodeFrame(registration(t.context, hostId)));
+  await once(former, 'message');
+  const ended = once(former, 'close');
+  const present = await link(t.context, hostId);
+  present.send(encodeFrame(registration(t.context, hostId)));
+  await ended;
+  present.send(heartbeat);
+  await apiStillWorks(t);
+  t.is(present.readyState, WebSocket.OPEN);
+  present.close();
+  await once(present, 'close');
+});

@@ -1,0 +1,171 @@
+import anyTest, { type TestFn } from 'ava';
+import { keys } from '../../shared/directory/keys.ts';
+import { orderedMember } from '../../shared/directory/page.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { ApiKey } from '../../shared/schemas/api-key.ts';
+import { sha256 } from '../../shared/secrets.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { dumpRedis } from '../helpers/redis-contents.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
+
+type CreatedKey = ApiKey & { token: string };
+
+interface ListBody {
+  data: { tokens: ApiKey[] };
+  nextCursor?: string;
+}
+
+test.before(async (t) => {
+  t.context.stack = await Stack.start();
+  t.context.api = await t.context.stack.newClient();
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+const createKey = (api: ApiClient, body: object = { name: 'n' }): Promise<CreatedKey> =>
+  api.data('POST', '/api/tokens', body);
+
+const list = async (api: ApiClient, query = ''): Promise<ListBody> =>
+  (await api.call<ListBody>('GET', `/api/tokens${query}`)).body;
+
+test('a new key is shown once, works, and is listed without itself', async (t) => {
+  const api = await t.context.stack.newClient();
+  const reply = await api.call<{ data: CreatedKey }>('POST', '/api/tokens', {
+    name: 'ci',
+    description: 'for the builds',
+  });
+  t.is(reply.status, 201);
+  const { token, ...key } = reply.body.data;
+  t.regex(token, /^key-[\w-]{32,}$/u);
+  t.like(key, { name: 'ci', description: 'for the builds', tokenSuffix: token.slice(-4) });
+  t.is(key.id, sha256(token));
+  t.is(key.lastUsedAt, undefined);
+  const { data } = await list(api);
+  t.deepEqual(data.tokens.at(-1), key);
+  t.is(data.tokens.length, 2);
+  t.false(JSON.stringify(data).includes(token));
+  t.is((await api.withKey(token).call('GET', '/api/disks')).status, 200);
+});
+
+test('a key made by another key sees what that one sees', async (t) => {
+  const api = await t.context.stack.newClient();
+  const { token } = await createKey(api);
+  await api.data('POST', '/api/disks', { name: 'shared' });
+  const disks = await api.withKey(token).data<{ name: string }[]>('GET', '/api/disks');
+  t.deepEqual(
+    disks.map(({ name }) => name),
+    ['shared'],
+  );
+});
+
+test('the use of a key is noted', async (t) => {
+  const api = await t.context.stack.newClient();
+  const { id, token, createdAt } = await createKey(api);
+  const find = async (): Promise<ApiKey | undefined> =>
+    (await list(api)).data.tokens.find((key) => key.id === id);
+  t.is((await find())?.lastUsedAt, undefined);
+  await api.withKey(token).call('GET', '/api/disks');
+  const lastUsedAt = await waitFor('the use', async () => (await find())?.lastUsedAt);
+  t.true(lastUsedAt >= createdAt);
+});
+
+test('keys are stored as hashes only', async (t) => {
+  const api = await t.context.stack.newClient();
+  const { id, token } = await createKey(api);
+  const stored = await dumpRedis(await t.context.stack.redisClient());
+  t.true(stored.includes(id));
+  for (const secret of [token, token.slice('key-'.length), api.key]) {
+    t.false(stored.includes(secret));
+    t.false(stored.includes(Buffer.from(secret).toString('base64').slice(0, -4)));
+  }
+});
+
+test('a deleted key stops at once, also for itself', async (t) => {
+  const api = await t.context.stack.newClient();
+  const { id, token } = await createKey(api);
+  const other = api.withKey(token);
+  t.is((await other.call('GET', '/api/disks')).status, 200);
+  const reply = await other.call<{ data: { message: string } }>('DELETE', `/api/tokens/${id}`);
+  t.is(reply.status, 200);
+  t.is(typeof reply.body.data.message, 'string');
+  t.is((await other.call('GET', '/api/disks')).status, 401);
+  t.is((await list(api)).data.tokens.length, 1);
+  t.is((await api.call('DELETE', `/api/tokens/${id}`)).status, 404);
+});
+
+test("another account's key cannot be deleted and looks missing", async (t) => {
+  const { api, stack } = t.context;
+  const theirs = await stack.newClient();
+  const id = sha256(theirs.key);
+  const missingId = sha256('no key');
+  const foreign = await api.call('DELETE', `/api/tokens/${id}`);
+  const missing = await api.call('DELETE', `/api/tokens/${missingId}`);
+  t.is(foreign.status, 404);
+  t.is(foreign.body.code, 'not_found');
+  t.is(JSON.stringify(foreign.body).replaceAll(id, missingId), JSON.stringify(missing.body));
+  t.is((await theirs.call('GET', '/api/disks')).status, 200);
+});
+
+test('an id that no key could have is not found', async (t) => {
+  for (const id of ['x', '..%2F..', 'a'.repeat(5000), '%00']) {
+    t.is((await t.context.api.call('DELETE', `/api/tokens/${id}`)).status, 404, id);
+  }
+});
+
+test('keys come in pages', async (t) => {
+  const api = await t.context.stack.newClient();
+  for (const name of ['a', 'b', 'c', 'd']) await createKey(api, { name });
+  const first = await list(api, '?limit=3');
+  t.is(first.data.tokens.length, 3);
+  const rest = await list(api, `?limit=3&cursor=${first.nextCursor}`);
+  t.is(rest.nextCursor, undefined);
+  t.deepEqual(
+    [...first.data.tokens, ...rest.data.tokens].map(({ name }) => name),
+    ['test', 'a', 'b', 'c', 'd'],
+  );
+  t.is((await api.call('GET', '/api/tokens?limit=0')).status, 400);
+  t.is((await api.call('GET', '/api/tokens?cursor=garbled')).status, 400);
+});
+
+const refused = test.macro({
+  async exec(t, body: unknown, message: RegExp) {
+    const reply = await t.context.api.call('POST', '/api/tokens', body);
+    t.is(reply.status, 400);
+    t.is(reply.body.code, 'bad_request');
+    t.regex(reply.body.error, message);
+  },
+  title: (given) => `a key is refused: ${given}`,
+});
+
+test('no name', refused, {}, /'name'/u);
+test('an empty name', refused, { name: '' }, /name/u);
+test('a long name', refused, { name: 'n'.repeat(101) }, /name/u);
+test('a long description', refused, { name: 'n', description: 'd'.repeat(501) }, /description/u);
+test('a name that is no text', refused, { name: ['n'] }, /name/u);
+
+test('the longest name and description are accepted', async (t) => {
+  const name = 'ü'.repeat(100);
+  const description = '\n'.repeat(500);
+  t.like(await createKey(t.context.api, { name, description }), { name, description });
+});
+
+test('an account at its limit is told to delete a key', async (t) => {
+  const { stack } = t.context;
+  const api = await stack.newClient();
+  const redis = await stack.redisClient();
+  const accountId = await redis.hget(keys.apiKey(sha256(api.key)), 'accountId');
+  const now = new Date().toISOString();
+  const members = Array.from({ length: LIMITS.apiKeysPerAccountMax - 1 }, (_, i) => [
+    0,
+    orderedMember(now, String(i)),
+  ]);
+  await redis.zadd(keys.apiKeys(accountId ?? ''), ...(members.flat() as [number, string]));
+  const reply = await api.call('POST', '/api/tokens', { name: 'n' });
+  t.is(reply.status, 400);
+  t.regex(reply.body.error, /delete one first/u);
+});

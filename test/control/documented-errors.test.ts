@@ -1,0 +1,213 @@
+import anyTest, { type TestFn } from 'ava';
+import { routes } from '../../control/routes.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { ApiClient, type ApiReply } from '../helpers/api.ts';
+import { createDisk, exec, missingDiskId, newName } from '../helpers/disks.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  /** A caller whose account was not let into the preview region. */
+  outsider: ApiClient;
+}
+
+const test = anyTest as TestFn<Context>;
+
+async function clientOf(stack: Stack, { allowed }: { allowed: boolean }): Promise<ApiClient> {
+  const { accounts, apiKeys } = await stack.openDirectory();
+  const account = await accounts.create(newName());
+  await accounts.setRegionAccess(account.id, 'local-test', allowed);
+  const { token } = await apiKeys.create(account, { name: 'test' });
+  return new ApiClient(stack.baseUrl, token);
+}
+
+test.before(async (t) => {
+  const stack = await Stack.start({ REGION_PREVIEW: 'true', EXEC_TIMEOUT_MS: '1500' });
+  t.context.stack = stack;
+  t.context.api = await clientOf(stack, { allowed: true });
+  t.context.outsider = await clientOf(stack, { allowed: false });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** A request that is right but for what a case changes in it. */
+interface Call {
+  readonly method: string;
+  readonly path: string;
+  readonly body?: object;
+}
+
+type Cause = (call: Call, context: Context) => Promise<ApiReply<{ code: string }>>;
+
+const calls: Readonly<Record<string, Call>> = {
+  listDisks: { method: 'GET', path: '/api/disks' },
+  createDisk: { method: 'POST', path: '/api/disks', body: { name: 'disk' } },
+  getDisk: { method: 'GET', path: '/api/disks/DISK' },
+  deleteDisk: { method: 'DELETE', path: '/api/disks/DISK' },
+  addDiskUser: {
+    method: 'POST',
+    path: '/api/disks/DISK/users',
+    body: { type: 'token', nickname: 'n' },
+  },
+  removeDiskUser: { method: 'DELETE', path: '/api/disks/DISK/users/token?identifier=x' },
+  getAllowedIps: { method: 'GET', path: '/api/disks/DISK/allowed-ips' },
+  setAllowedIps: { method: 'PUT', path: '/api/disks/DISK/allowed-ips', body: { allowedIps: [] } },
+  listDelegations: { method: 'GET', path: '/api/disks/DISK/delegations' },
+  revokeDelegation: {
+    method: 'POST',
+    path: '/api/disks/DISK/revoke-delegation',
+    body: { clientId: 'c', inodeId: 1 },
+  },
+  execOnDisk: { method: 'POST', path: '/api/disks/DISK/exec', body: { command: 'true' } },
+  execOnDisks: {
+    method: 'POST',
+    path: '/api/exec',
+    body: { command: 'true', disks: { a: 'DISK' } },
+  },
+  listApiKeys: { method: 'GET', path: '/api/tokens' },
+  createApiKey: { method: 'POST', path: '/api/tokens', body: { name: 'n' } },
+  deleteApiKey: { method: 'DELETE', path: `/api/tokens/${'0'.repeat(64)}` },
+};
+
+const send = (api: ApiClient, { method, path, body }: Call, diskId: string) => {
+  const text = body === undefined ? undefined : JSON.stringify(body).replaceAll('DISK', diskId);
+  return api.call<{ code: string }>(method, path.replace('DISK', diskId), text);
+};
+
+const unauthorized: Cause = (call, { api }) => send(api.withKey('key-wrong'), call, missingDiskId);
+const missing: Cause = (call, { api }) => send(api, call, missingDiskId);
+const malformedId: Cause = (call, { api }) => send(api, call, 'dsk-x');
+const tooLarge: Cause = (call, { api }) => {
+  const filler = 'x'.repeat(LIMITS.requestBodyBytesMax);
+  return send(api, { ...call, body: { ...call.body, filler } }, missingDiskId);
+};
+const withBody =
+  (body: object): Cause =>
+  async (call, { api }) =>
+    send(api, { ...call, body }, (await createDisk(api)).id);
+const withQuery =
+  (query: string): Cause =>
+  (call, { api }) =>
+    send(api, { ...call, path: `${call.path}?${query}` }, missingDiskId);
+
+/** A record that nobody but a broken program could have written. */
+const brokenRecord: Cause = async (call, { api, stack }) => {
+  const { id, name } = await createDisk(api);
+  const redis = await stack.redisClient();
+  const [key = ''] = await redis.keys(`*disk:${id}`);
+  await redis.hset(key, 'rootAttrs', '{broken');
+  try {
+    return await send(
+      api,
+      call.body === undefined ? call : { ...call, body: { ...call.body, name } },
+      id,
+    );
+  } finally {
+    await redis.hdel(key, 'rootAttrs');
+  }
+};
+
+const timeout: Cause = async (call, { api }) => {
+  const { id } = await createDisk(api);
+  return send(api, { ...call, body: { ...call.body, command: 'sleep 60' } }, id);
+};
+
+const delegationConflict: Cause = async (call, { api }) => {
+  const { id } = await createDisk(api);
+  await exec(api, id, 'mkdir held');
+  const body = { command: 'sleep 60', disks: { a: { disk: id, checkoutPaths: ['held'] } } };
+  const holder = send(api, { ...call, body }, id);
+  await waitFor('the delegation', async () => {
+    const path = `/api/disks/${id}/delegations`;
+    return (await api.data<{ delegations: object[] }>('GET', path)).delegations.length > 0;
+  });
+  const refused = await send(api, { ...call, body }, id);
+  await holder;
+  return refused;
+};
+
+/** The key comes with another body first. */
+const keyConflict: Cause = async ({ method, path, body }, { api }) => {
+  const { id } = await createDisk(api);
+  const headers = { 'idempotency-key': newName() };
+  await api.call(method, path.replace('DISK', id), { ...body, first: true }, headers);
+  return api.call(method, path.replace('DISK', id), body, headers);
+};
+
+const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
+
+const diskConflict: Cause = async (call, { api }) => {
+  const { name } = await createDisk(api);
+  return send(api, { ...call, body: { name, rootAttrs: { mode: 0o700 } } }, missingDiskId);
+};
+
+/** How to bring about each error that an endpoint documents; by `<operation> <status>`. */
+const causes: Readonly<Record<string, Cause>> = {
+  'listDisks 400': withQuery('limit=0'),
+  'createDisk 400': withBody({}),
+  'createDisk 403': forbidden,
+  'createDisk 409': diskConflict,
+  'addDiskUser 400': withBody({ type: 'token' }),
+  'removeDiskUser 400': async (call, { api }) => send(api, call, (await createDisk(api)).id),
+  'setAllowedIps 400': withBody({ allowedIps: ['x'] }),
+  'revokeDelegation 400': withBody({}),
+  'execOnDisk 400': withBody({ command: '' }),
+  'execOnDisk 504': timeout,
+  'execOnDisks 400': withBody({ command: 'true', disks: {} }),
+  'execOnDisks 409': delegationConflict,
+  'execOnDisks 504': timeout,
+  'listApiKeys 400': withQuery('cursor=garbled'),
+  'createApiKey 400': withBody({ name: '' }),
+};
+const general: Readonly<Record<number, Cause>> = {
+  400: malformedId,
+  401: unauthorized,
+  404: missing,
+  409: keyConflict,
+  413: tooLarge,
+  500: brokenRecord,
+};
+
+const codes: Readonly<Record<number, string>> = {
+  400: 'bad_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  409: 'idempotency_conflict',
+  413: 'body_too_large',
+  500: 'internal_server_error',
+  504: 'timeout',
+};
+const specialCodes: Readonly<Record<string, string>> = {
+  'createDisk 409': 'disk_conflict',
+  'execOnDisks 409': 'delegation_conflict',
+};
+
+/** Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500. */
+const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey']);
+
+for (const { operationId, errors } of routes) {
+  if (errors.includes(501)) continue;
+  for (const status of [...errors, 401, 500]) {
+    if (status === 503) continue; // See redis-away.test.ts.
+    if (status === 500 && withoutStoredText.has(operationId)) continue;
+    test(`${operationId} answers ${status}`, async (t) => {
+      const call = calls[operationId];
+      const cause = causes[`${operationId} ${status}`] ?? general[status];
+      if (call === undefined || cause === undefined) {
+        t.fail('no test brings this error about: add one to the table');
+        return;
+      }
+      const reply = await cause(call, t.context);
+      t.is(reply.status, status, JSON.stringify(reply.body));
+      t.is<string | undefined, string | undefined>(
+        reply.body.code,
+        specialCodes[`${operationId} ${status}`] ?? codes[status],
+      );
+    });
+  }
+}

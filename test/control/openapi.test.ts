@@ -1,0 +1,344 @@
+import { Ajv2020, type AnySchemaObject } from 'ajv/dist/2020.js';
+import formats from 'ajv-formats';
+import anyTest, { type TestFn } from 'ava';
+import { routes } from '../../control/routes.ts';
+import { ApiClient } from '../helpers/api.ts';
+import { missingDiskId } from '../helpers/disks.ts';
+import { Stack } from '../helpers/stack.ts';
+
+interface Parameter {
+  name: string;
+  in: string;
+  required: boolean;
+  deprecated?: boolean;
+  schema: AnySchemaObject;
+}
+
+interface Operation {
+  operationId: string;
+  parameters: Parameter[];
+  security?: object[];
+  requestBody?: { required: boolean; content: Record<string, { schema: AnySchemaObject }> };
+  responses: Record<string, { content: Record<string, { schema: AnySchemaObject }> }>;
+}
+
+interface OpenApiDocument {
+  openapi: string;
+  info: { version: string };
+  servers: { url: string }[];
+  paths: Record<string, Record<string, Operation>>;
+  components: { schemas: Record<string, object> };
+}
+
+const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; document: OpenApiDocument }>;
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  t.context.stack = stack;
+  t.context.api = await stack.newClient();
+  const response = await fetch(`${stack.baseUrl}/openapi.json`);
+  t.is(response.headers.get('content-type'), 'application/json; charset=utf-8');
+  t.context.document = (await response.json()) as OpenApiDocument;
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** SPEC "Endpoints", and what WIRE §2.3, 2.5, 2.7 to 2.9 add to it. */
+const built = `
+GET /api/disks
+POST /api/disks
+GET /api/disks/{id}
+DELETE /api/disks/{id}
+POST /api/disks/{id}/users
+DELETE /api/disks/{id}/users/{userType}
+GET /api/disks/{id}/allowed-ips
+PUT /api/disks/{id}/allowed-ips
+GET /api/disks/{id}/delegations
+POST /api/disks/{id}/revoke-delegation
+POST /api/disks/{id}/exec
+POST /api/exec
+GET /api/tokens
+POST /api/tokens
+DELETE /api/tokens/{id}
+`;
+const notBuilt = `
+POST /api/disks/{id}/share
+GET /api/shared/{token}
+POST /api/disks/{id}/grep
+POST /api/images
+GET /api/images/{image_id}
+GET /api/sandboxes
+POST /api/sandboxes
+GET /api/sandboxes/{sid}
+DELETE /api/sandboxes/{sid}
+POST /api/sandboxes/{sid}/start
+POST /api/sandboxes/{sid}/stop
+POST /api/sandboxes/{sid}/pause
+POST /api/sandboxes/{sid}/resume
+POST /api/sandboxes/{sid}/fork
+POST /api/sandboxes/{sid}/connections
+POST /api/sandboxes/{sid}/timeout
+GET /api/sandboxes/{sid}/network
+PUT /api/sandboxes/{sid}/network
+GET /api/sandboxes/{sid}/execs
+GET /api/sandboxes/{sid}/ports
+PUT /api/sandboxes/{sid}/ports/{port}
+DELETE /api/sandboxes/{sid}/ports/{port}
+GET /api/sandboxes/{sid}/port-tokens
+POST /api/sandboxes/{sid}/port-tokens
+`;
+const endpointsOf = (text: string): [method: string, path: string][] =>
+  text
+    .trim()
+    .split('\n')
+    .map((line) => line.split(' ') as [string, string]);
+
+const operations = (document: OpenApiDocument): [string, string, Operation][] =>
+  Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]): [string, string, Operation] => [
+      method.toUpperCase(),
+      path,
+      operation,
+    ]),
+  );
+
+test('the description is of version 1.0.0 and names this server', (t) => {
+  const { document, stack } = t.context;
+  t.is(document.openapi, '3.1.0');
+  t.is(document.info.version, '1.0.0');
+  t.deepEqual(document.servers, [{ url: stack.baseUrl }]);
+});
+
+test('every endpoint of the specification is described', (t) => {
+  const { document } = t.context;
+  for (const [method, path] of endpointsOf(built + notBuilt.slice(1))) {
+    t.truthy(document.paths[path]?.[method.toLowerCase()], `${method} ${path}`);
+  }
+});
+
+test('every route is described and nothing else', (t) => {
+  const described = operations(t.context.document).map(([method, path]) => `${method} ${path}`);
+  const served = routes.map(({ method, path }) => `${method.toUpperCase()} ${path}`);
+  t.deepEqual(described.toSorted(), served.toSorted());
+});
+
+// The parts of https://spec.openapis.org/oas/3.1/schema that a description like ours can have.
+const anyText = { type: 'string', minLength: 1 };
+const content = {
+  type: 'object',
+  minProperties: 1,
+  additionalProperties: {
+    type: 'object',
+    required: ['schema'],
+    additionalProperties: false,
+    properties: { schema: { $ref: 'https://json-schema.org/draft/2020-12/schema' } },
+  },
+};
+const operationSchema = {
+  type: 'object',
+  required: ['responses'],
+  additionalProperties: false,
+  properties: {
+    operationId: anyText,
+    summary: anyText,
+    tags: { type: 'array', items: anyText },
+    security: { type: 'array', items: { type: 'object' } },
+    parameters: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['name', 'in', 'schema'],
+        additionalProperties: false,
+        properties: {
+          name: anyText,
+          in: { enum: ['path', 'query', 'header', 'cookie'] },
+          required: { type: 'boolean' },
+          deprecated: { type: 'boolean' },
+          description: anyText,
+          schema: { $ref: 'https://json-schema.org/draft/2020-12/schema' },
+        },
+        if: { properties: { in: { const: 'path' } } },
+        // oxlint-disable-next-line unicorn/no-thenable -- a keyword of JSON Schema
+        then: { properties: { required: { const: true } }, required: ['required'] },
+      },
+    },
+    requestBody: {
+      type: 'object',
+      required: ['content'],
+      additionalProperties: false,
+      properties: { required: { type: 'boolean' }, content },
+    },
+    responses: {
+      type: 'object',
+      minProperties: 1,
+      additionalProperties: false,
+      patternProperties: {
+        '^[1-5][0-9]{2}$': {
+          type: 'object',
+          required: ['description'],
+          additionalProperties: false,
+          properties: { description: anyText, content },
+        },
+      },
+    },
+  },
+};
+const documentSchema = {
+  type: 'object',
+  required: ['openapi', 'info', 'paths'],
+  additionalProperties: false,
+  properties: {
+    openapi: { pattern: '^3\\.1\\.\\d+$' },
+    info: {
+      type: 'object',
+      required: ['title', 'version'],
+      properties: { title: anyText, version: anyText },
+    },
+    servers: { type: 'array', items: { type: 'object', required: ['url'] } },
+    security: { type: 'array', items: { type: 'object' } },
+    paths: {
+      type: 'object',
+      additionalProperties: false,
+      patternProperties: {
+        '^/': {
+          type: 'object',
+          additionalProperties: false,
+          patternProperties: { '^(get|put|post|delete)$': operationSchema },
+        },
+      },
+    },
+    components: {
+      type: 'object',
+      additionalProperties: false,
+      properties: {
+        securitySchemes: { type: 'object' },
+        schemas: {
+          type: 'object',
+          additionalProperties: { $ref: 'https://json-schema.org/draft/2020-12/schema' },
+        },
+      },
+    },
+  },
+};
+
+test('the description has the form of OpenAPI 3.1, its schemas that of JSON Schema', (t) => {
+  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  const validate = ajv.compile(documentSchema);
+  t.true(validate(t.context.document), ajv.errorsText(validate.errors));
+});
+
+test('references lead somewhere, operation ids are unique, path parameters are described', (t) => {
+  const { document } = t.context;
+  const references = JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]+)"/gu);
+  for (const [, pointer = ''] of references) {
+    let target: unknown = document;
+    for (const part of pointer.split('/')) target = Reflect.get(Object(target), part);
+    t.not(target, undefined, pointer);
+  }
+  const all = operations(document);
+  t.is(new Set(all.map(([, , { operationId }]) => operationId)).size, all.length);
+  for (const [method, path, { parameters }] of all) {
+    const inPath = parameters.filter((parameter) => parameter.in === 'path');
+    const names = path.matchAll(/\{(\w+)\}/gu);
+    t.deepEqual(
+      inPath.map(({ name }) => name).toSorted(),
+      Array.from(names, ([, name]) => name ?? '').toSorted(),
+      `${method} ${path}`,
+    );
+  }
+});
+
+test('every error is described as the failure envelope, the 401 of three as plain text', (t) => {
+  const plain: string[] = [];
+  for (const [method, path, { responses }] of operations(t.context.document)) {
+    for (const [status, { content: bodies }] of Object.entries(responses)) {
+      if (Number(status) < 400) continue;
+      if (bodies['text/plain'] === undefined) {
+        t.deepEqual(bodies['application/json']?.schema, { $ref: '#/components/schemas/Failure' });
+      } else plain.push(`${status} ${method} ${path}`);
+    }
+  }
+  t.deepEqual(plain.toSorted(), [
+    '401 GET /api/images/{image_id}',
+    '401 POST /api/images',
+    '401 POST /api/sandboxes',
+  ]);
+});
+
+test('everything but the share download asks for the key', (t) => {
+  const free = operations(t.context.document).filter(
+    ([, , { security }]) => security?.length === 0,
+  );
+  t.deepEqual(
+    free.map(([method, path]) => `${method} ${path}`),
+    ['GET /api/shared/{token}'],
+  );
+  for (const [method, path, { responses }] of operations(t.context.document)) {
+    t.is(responses['401'] === undefined, path === '/api/shared/{token}', `${method} ${path}`);
+  }
+});
+
+test('deprecated inputs are marked', (t) => {
+  const { paths } = t.context.document;
+  const bodyOf = (path: string): AnySchemaObject =>
+    paths[path]?.['post']?.requestBody?.content['application/json']?.schema ?? {};
+  const { authMethods, name } = bodyOf('/api/disks')['properties'] as Record<string, object>;
+  t.like(authMethods, { deprecated: true });
+  t.is(Reflect.get(name ?? {}, 'deprecated'), undefined);
+  const [tokenUser] = bodyOf('/api/disks/{id}/users')['oneOf'] as AnySchemaObject[];
+  t.like(tokenUser?.['properties'], {
+    principal: { deprecated: true },
+    tokenSuffix: { deprecated: true },
+  });
+  const removal = paths['/api/disks/{id}/users/{userType}']?.['delete'];
+  const query = removal?.parameters.filter((parameter) => parameter.in === 'query');
+  t.deepEqual(
+    query?.map((parameter) => [parameter.name, parameter.deprecated === true]),
+    [
+      ['identifier', false],
+      ['principal', true],
+    ],
+  );
+});
+
+test('lists describe their parameters', (t) => {
+  const names = (path: string): string[] | undefined =>
+    t.context.document.paths[path]?.['get']?.parameters.map(({ name }) => name).toSorted();
+  t.deepEqual(names('/api/disks'), ['cursor', 'limit', 'name']);
+  t.deepEqual(names('/api/tokens'), ['cursor', 'limit']);
+});
+
+test('bodies are described as they are checked', (t) => {
+  const ajv = new Ajv2020({ strict: false, discriminator: true });
+  formats.default(ajv);
+  const check = (path: string, body: unknown): boolean => {
+    const schema = t.context.document.paths[path]?.['post']?.requestBody?.content;
+    const validate = ajv.compile(schema?.['application/json']?.schema ?? {});
+    return validate(body) === true;
+  };
+  t.true(check('/api/disks', { name: 'ok', allowedIps: ['10.0.0.1'] }));
+  t.false(check('/api/disks', { name: 'not ok' }));
+  t.true(check('/api/disks/{id}/users', { type: 'awssts', principal: 'p' }));
+  t.false(check('/api/disks/{id}/users', { type: 'token' }));
+  t.false(check('/api/disks/{id}/exec', { command: '' }));
+});
+
+for (const [method, path] of endpointsOf(notBuilt)) {
+  test(`not built yet, but it knows its callers: ${method} ${path}`, async (t) => {
+    const { api, stack } = t.context;
+    const url = path
+      .replace('{id}', missingDiskId)
+      .replace('{sid}', '123e4567-e89b-42d3-a456-426614174000')
+      .replace('{port}', '8080')
+      .replaceAll(/\{\w+\}/gu, '0'.repeat(64));
+    const reply = await api.call(method, url);
+    t.is(reply.status, 501);
+    t.like(reply.body, { success: false, code: 'not_implemented' });
+    t.true(reply.body.error.includes(path));
+    if (path === '/api/shared/{token}') return;
+    t.is((await new ApiClient(stack.baseUrl, '').call(method, url)).status, 401);
+    t.is((await new ApiClient(stack.baseUrl, 'key-wrong').call(method, url)).status, 401);
+  });
+}

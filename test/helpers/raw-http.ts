@@ -1,0 +1,73 @@
+import { connect } from 'node:net';
+
+export interface RawReply {
+  readonly status: number;
+  readonly headers: ReadonlyMap<string, string>;
+  readonly text: string;
+}
+
+const HEAD_END = '\r\n\r\n';
+
+/** Splits what a server sent on one connection; every answer must say its length. */
+function splitReplies(bytes: Buffer, methods: readonly string[]): RawReply[] {
+  const replies: RawReply[] = [];
+  let rest = bytes;
+  while (rest.length > 0) {
+    const end = rest.indexOf(HEAD_END);
+    if (end < 0) throw new Error(`no answer: ${rest.toString('latin1')}`);
+    const [first = '', ...lines] = rest.toString('latin1', 0, end).split('\r\n');
+    const headers = new Map(
+      lines.map((line) => [
+        line.slice(0, line.indexOf(':')).toLowerCase(),
+        line.slice(line.indexOf(':') + 1).trim(),
+      ]),
+    );
+    const bodyless = methods[replies.length] === 'HEAD';
+    const length = bodyless ? 0 : Number(headers.get('content-length') ?? '0');
+    const from = end + HEAD_END.length;
+    const text = rest.toString('utf8', from, from + length);
+    replies.push({ status: Number(first.split(' ')[1]), headers, text });
+    rest = rest.subarray(from + length);
+  }
+  return replies;
+}
+
+/**
+ * Writes bytes to a server at once and reads answers until it closes: the last request should say
+ * `Connection: close`. For what fetch cannot or will not send.
+ * @param end closes our side after the bytes, for a server that might wait for more
+ */
+export async function sendRaw(
+  baseUrl: string,
+  bytes: string | Buffer,
+  { end = false } = {},
+): Promise<RawReply[]> {
+  const { hostname, port } = new URL(baseUrl);
+  const socket = connect(Number(port), hostname);
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+  socket.on('error', () => undefined); // The server may close before it has read everything.
+  if (end) socket.end(bytes);
+  else socket.write(bytes);
+  await new Promise((resolve) => {
+    socket.once('close', resolve);
+  });
+  const requests = bytes.toString('latin1').matchAll(/([A-Z]+) \S+ HTTP\/1\.1\r\n/gu);
+  const methods = Array.from(requests, ([, method = '']) => method);
+  return splitReplies(Buffer.concat(chunks), methods);
+}
+
+/** One request as bytes. */
+export function request(
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body = '',
+): string {
+  const lines = Object.entries({
+    host: 'test',
+    ...(body === '' ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
+    ...headers,
+  }).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
+}

@@ -1,0 +1,115 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { readControlConfig } from '../../control/config.ts';
+import { ConfigReader } from '../../shared/config.ts';
+
+/** What is wrong, or undefined. */
+function problemOf(
+  environment: Record<string, string | undefined>,
+  read: (reader: ConfigReader) => unknown,
+): string | undefined {
+  const reader = new ConfigReader(environment);
+  read(reader);
+  try {
+    reader.finish();
+    return undefined;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+test('an integer is taken between its bounds and refused beyond', (t) => {
+  fc.assert(
+    fc.property(fc.integer(), fc.integer(), fc.integer(), (value, a, b) => {
+      const bounds = { min: Math.min(a, b), max: Math.max(a, b) };
+      const inside = value >= bounds.min && value <= bounds.max;
+      const problem = problemOf({ X: String(value) }, (reader) => {
+        t.is(reader.integer('X', bounds), value);
+      });
+      t.is(problem === undefined, inside);
+    }),
+  );
+});
+
+test('whatever stands in the environment, reading throws nothing but the one Error', (t) => {
+  fc.assert(
+    fc.property(fc.option(fc.string({ unit: 'binary' }), { nil: undefined }), (X) => {
+      const problem = problemOf({ X }, (reader) => {
+        reader.string('X', { pattern: '^a+$' });
+        reader.integer('X', { min: 1, max: 9 });
+        reader.flag('X');
+        reader.list('X', 'a,b');
+        reader.key('X', 32);
+      });
+      t.true(problem === undefined || problem.startsWith('configuration: '));
+    }),
+  );
+});
+
+test('a list has no empty items and a key has its length', (t) => {
+  fc.assert(
+    fc.property(fc.string(), fc.uint8Array({ minLength: 32, maxLength: 32 }), (list, key) => {
+      const reader = new ConfigReader({ LIST: list, KEY: Buffer.from(key).toString('base64') });
+      t.false(reader.list('LIST', '').includes(''));
+      t.deepEqual(reader.key('KEY', 32), Buffer.from(key));
+      reader.finish();
+    }),
+  );
+});
+
+const reads: Readonly<Record<string, (reader: ConfigReader) => unknown>> = {
+  string: (reader) => reader.string('X'),
+  region: (reader) => reader.string('X', { pattern: '^[a-z]+-[a-z]+$' }),
+  integer: (reader) => reader.integer('X', { min: 1, max: 10 }),
+  flag: (reader) => reader.flag('X'),
+  key: (reader) => reader.key('X', 4),
+};
+
+const refused = test.macro({
+  exec(t, kind: string, value: string | undefined, message: string) {
+    t.is(
+      problemOf({ X: value }, (reader) => reads[kind]?.(reader)),
+      `configuration: X ${message}`,
+    );
+  },
+  title: (_given, kind: string, value?: string) => `${kind} refuses ${JSON.stringify(value)}`,
+});
+
+test(refused, 'string', undefined, 'is not set');
+test(refused, 'string', '', 'is not set');
+test(refused, 'region', 'somewhere', 'does not match ^[a-z]+-[a-z]+$');
+test(refused, 'integer', undefined, 'is not set');
+test(refused, 'integer', '', 'is not set');
+test(refused, 'integer', 'ten', 'must be an integer from 1 to 10');
+test(refused, 'integer', '1.5', 'must be an integer from 1 to 10');
+test(refused, 'integer', 'Infinity', 'must be an integer from 1 to 10');
+test(refused, 'integer', '11', 'must be an integer from 1 to 10');
+test(refused, 'flag', 'yes', 'must be true or false');
+test(refused, 'key', 'AAAA', 'must be 4 bytes in base64');
+test(refused, 'key', undefined, 'must be 4 bytes in base64');
+
+test('a control node without settings names all that it needs in one sentence', (t) => {
+  const error = t.throws(() => readControlConfig({}));
+  for (const name of [
+    'REDIS_URL',
+    'CLUSTER_ID',
+    'CLUSTER_SECRET',
+    'ENCRYPTION_KEY',
+    'REGION',
+    'CONTROL_PORT',
+    'CONTROL_INTERNAL_PORT',
+    'PUBLIC_BASE_URL',
+  ]) {
+    t.true(error.message.includes(name), name);
+  }
+  t.false(error.message.includes('\n'));
+});
+
+test('a problem never repeats the secret that is wrong', (t) => {
+  const CLUSTER_SECRET = 'too-short-a-secret';
+  const ENCRYPTION_KEY = Buffer.from('a short key').toString('base64');
+  const error = t.throws(() => readControlConfig({ CLUSTER_SECRET, ENCRYPTION_KEY }));
+  t.true(error.message.includes('CLUSTER_SECRET does not match'));
+  t.false(error.message.includes(CLUSTER_SECRET));
+  t.false(error.message.includes(ENCRYPTION_KEY));
+});

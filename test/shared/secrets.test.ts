@@ -1,0 +1,108 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { randomBytes } from 'node:crypto';
+import {
+  randomSecret,
+  seal,
+  sha256,
+  signToken,
+  unseal,
+  verifyToken,
+} from '../../shared/secrets.ts';
+
+const key = randomBytes(32);
+const secret = 'a-secret-of-the-cluster-of-32-letters';
+const text = fc.string({ unit: 'grapheme' });
+const now = Date.parse('2026-01-01T00:00:00.000Z');
+
+test('what was sealed is opened again, and differs every time', (t) => {
+  fc.assert(
+    fc.property(text, text, (plain, context) => {
+      const sealed = seal(key, plain, context);
+      t.is(unseal(key, sealed, context), plain);
+      t.not(seal(key, plain, context), sealed);
+    }),
+  );
+});
+
+test('a sealed text does not open with another key, another context or a changed bit', (t) => {
+  fc.assert(
+    fc.property(text, text, text, fc.nat(), (plain, context, other, at) => {
+      const sealed = seal(key, plain, context);
+      t.throws(() => unseal(randomBytes(32), sealed, context));
+      if (other !== context) t.throws(() => unseal(key, sealed, other));
+      const bytes = Buffer.from(sealed, 'base64');
+      const bit = at % (bytes.length * 8);
+      bytes[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+      t.throws(() => unseal(key, bytes.toString('base64'), context));
+    }),
+  );
+});
+
+test('what was never sealed does not open', (t) => {
+  fc.assert(
+    fc.property(fc.oneof(text, fc.base64String()), (sealed) => {
+      t.throws(() => unseal(key, sealed, ''), { instanceOf: Error });
+    }),
+  );
+});
+
+const claims = fc.dictionary(
+  fc.string().filter((name) => name !== 'exp' && name !== '__proto__'),
+  text,
+  { noNullPrototype: true },
+);
+
+test('a signed token says what it was given until it expires', (t) => {
+  fc.assert(
+    fc.property(text, claims, fc.nat(), (purpose, given, ms) => {
+      const token = signToken(secret, purpose, given, now + ms);
+      t.deepEqual<unknown, unknown>(verifyToken(secret, purpose, token, now), {
+        ...given,
+        exp: now + ms,
+      });
+      t.is(verifyToken(secret, purpose, token, now + ms + 1), 'expired');
+      t.regex(token, /^[\w-]+\.[\w-]+$/u);
+    }),
+  );
+});
+
+test('a token of another secret or purpose, or changed in any place, is invalid', (t) => {
+  fc.assert(
+    fc.property(
+      claims,
+      fc.nat(),
+      fc.constantFrom(...'aZ09-_.= é'.split('')),
+      (given, at, letter) => {
+        const token = signToken(secret, 'purpose', given, now + 1);
+        t.is(verifyToken(`${secret}x`, 'purpose', token, now), 'invalid');
+        t.is(verifyToken(secret, 'other', token, now), 'invalid');
+        const index = at % token.length;
+        const changed = token.slice(0, index) + letter + token.slice(index + 1);
+        if (changed !== token) t.is(verifyToken(secret, 'purpose', changed, now), 'invalid');
+      },
+    ),
+  );
+});
+
+test('what is no token is invalid and throws nothing', (t) => {
+  const dotted = fc.array(fc.base64String(), { maxLength: 4 }).map((parts) => parts.join('.'));
+  fc.assert(
+    fc.property(fc.oneof(fc.string({ unit: 'binary' }), dotted), (token) => {
+      t.is(verifyToken(secret, 'purpose', token, now), 'invalid');
+    }),
+  );
+});
+
+test('purpose and body cannot be told into each other', (t) => {
+  const token = signToken(secret, 'a', {}, now);
+  const [body = '', signature = ''] = token.split('.');
+  t.is(verifyToken(secret, 'a\n', `${body}.${signature}`, now), 'invalid');
+});
+
+test('secrets are long, differ and suit a URL; hashes are hex', (t) => {
+  const secrets = Array.from({ length: 100 }, randomSecret);
+  t.is(new Set(secrets).size, 100);
+  t.true(secrets.every((value) => /^[\w-]{43}$/u.test(value)));
+  t.regex(sha256(''), /^[0-9a-f]{64}$/u);
+});

@@ -1,0 +1,76 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import Type from 'typebox';
+import { AppError } from '../../shared/errors.ts';
+import { PageQuery } from '../../shared/schemas/common.ts';
+import { CreateDisk, DiskName } from '../../shared/schemas/disk.ts';
+import { DiskUserInput } from '../../shared/schemas/disk-user.ts';
+import { compile } from '../../shared/validate.ts';
+
+const check = compile(CreateDisk);
+
+test('a name is accepted exactly when it has the letters and the length', (t) => {
+  const checkName = compile(Type.Object({ name: DiskName }));
+  const name = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 110 }),
+    fc.string({ unit: fc.constantFrom(...'aZ09_-'.split('')), maxLength: 110 }),
+    fc.stringMatching(/^[a-zA-Z0-9_-]*\s?$/u),
+  );
+  fc.assert(
+    fc.property(name, (value) => {
+      const wanted = /^[a-zA-Z0-9_-]{1,100}$/u.test(value) && !value.endsWith('\n');
+      if (wanted) t.is(checkName({ name: value }, 'body').name, value);
+      else t.throws(() => checkName({ name: value }, 'body'), { code: 'bad_request' });
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test('whatever is checked, it comes back or is refused with a code', (t) => {
+  for (const schema of [CreateDisk, DiskUserInput]) {
+    const checkIt = compile(schema);
+    fc.assert(
+      fc.property(fc.anything(), (value) => {
+        try {
+          t.is<unknown, unknown>(checkIt(value, 'body'), value);
+        } catch (error) {
+          t.true(error instanceof AppError && error.code === 'bad_request');
+        }
+      }),
+    );
+  }
+});
+
+test('numbers in a query are read from text and nothing else is changed', (t) => {
+  const checkQuery = compile(PageQuery, { coerce: true });
+  fc.assert(
+    fc.property(fc.integer({ min: 1 }), fc.string({ minLength: 1 }), (limit, cursor) => {
+      t.deepEqual(checkQuery({ limit: String(limit), cursor, other: '1' }, 'query'), {
+        limit,
+        cursor,
+        other: '1',
+      } as object);
+    }),
+  );
+});
+
+const message = test.macro({
+  exec(t, input: unknown, expected: string) {
+    const error = t.throws(() => check(input, 'body'), { instanceOf: AppError });
+    t.is(error.message, expected);
+  },
+  title: (_given, input: unknown, expected: string) =>
+    `says what is wrong with ${JSON.stringify(input)}: ${expected}`,
+});
+
+test(message, [], 'body must be object');
+test(message, {}, "body must have required property 'name'");
+test(message, { name: 7 }, 'body: name must be string');
+test(message, { name: 'n', allowedIps: ['ok', 7] }, 'body: allowedIps.1 must be string');
+test(
+  message,
+  { name: 'n', authMethods: [{}] },
+  "body: authMethods.0 must have required property 'type'",
+);
+test(message, { name: 'n', rootAttrs: { uid: -1 } }, 'body: rootAttrs.uid must be >= 0');
+test(message, { name: 'n', authMethods: [{ type: 'x' }] }, 'body: authMethods.0 has no known type');

@@ -1,0 +1,191 @@
+/* Whatever stands in a host's queues, the agent goes on, and only jobs of ours are done. */
+import { randomUUID } from 'node:crypto';
+import { readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Queue } from 'bullmq';
+import * as fc from 'fast-check';
+import anyTest, { type TestFn } from 'ava';
+import { queues } from '../../shared/directory/keys.ts';
+import type { JobEnvelope } from '../../shared/jobs.ts';
+import { queueConnection } from '../../shared/directory/redis.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { diskMount } from '../helpers/host.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  diskId: string;
+  accountId: string;
+  agentPid: number;
+  exec: Queue;
+  host: Queue;
+}
+
+const test = anyTest as TestFn<Context>;
+
+const EXEC_SLOTS = 2;
+
+test.before(async (t) => {
+  const stack = await Stack.start({ EXEC_SLOTS: String(EXEC_SLOTS) });
+  const api = await stack.newClient();
+  const { id } = await createDisk(api);
+  await exec(api, id, 'echo kept > file');
+  const redis = await stack.redisClient();
+  const [lease = ''] = await redis.keys(`*:disk:${id}:lease`);
+  const hostId = (await redis.get(lease))?.split(' ')[0] ?? '';
+  const options = {
+    connection: queueConnection(stack.environment['REDIS_URL'] ?? '', { blocking: false }),
+    prefix: queues.prefix(hostId),
+  };
+  Object.assign(t.context, {
+    stack,
+    api,
+    diskId: id,
+    accountId: /\{(.*?)\}/u.exec(lease)?.[1] ?? '',
+    agentPid: stack.agent.pid,
+    exec: new Queue(queues.exec(hostId), options),
+    host: new Queue(queues.host(hostId), options),
+  });
+  await Promise.all([t.context.exec.waitUntilReady(), t.context.host.waitUntilReady()]);
+});
+
+test.afterEach(async (t) => {
+  const { api, diskId, stack, agentPid } = t.context;
+  t.is((await exec(api, diskId, 'ls; cat file')).stdout, 'file\nkept\n');
+  t.is(stack.agent.pid, agentPid);
+});
+
+test.after.always(async (t) => {
+  await t.context.exec.close();
+  await t.context.host.close();
+  await t.context.stack.stop();
+});
+
+async function untilEmpty(...all: Queue[]): Promise<void> {
+  for (const queue of all) {
+    await waitFor('the queue to be worked off', async () => {
+      const counts = await queue.getJobCounts('wait', 'active', 'delayed', 'prioritized');
+      return Object.values(counts).every((count) => count === 0);
+    });
+  }
+}
+
+const execJob = (accountId: string, diskId: string, command: string): JobEnvelope<'exec.run'> => ({
+  id: randomUUID(),
+  kind: 'exec.run',
+  payload: {
+    accountId,
+    mounts: [
+      { diskId, path: '', subdirectory: '', readOnly: false, checkouts: [], checkoutWaitMs: 0 },
+    ],
+    command,
+  },
+  replyTo: 'node-000000000000', // Nobody waits for an answer.
+  requestId: 'req-test',
+  deadlineAt: Date.now() + 60_000,
+});
+
+const options = { attempts: 1, removeOnComplete: true, removeOnFail: true };
+
+test.serial('entries that are no jobs of ours are dropped', async (t) => {
+  const { exec: execQueue, host } = t.context;
+  const garbage = fc.sample(fc.oneof(fc.jsonValue(), fc.object()), { numRuns: 150, seed: 7 });
+  for (const queue of [execQueue, host]) {
+    await queue.addBulk(
+      garbage.map((data, index) => ({ name: `junk-${index}`, data, opts: options })),
+    );
+  }
+  await untilEmpty(execQueue, host);
+  t.is(garbage.length, 150);
+});
+
+test.serial('jobs with one thing wrong are dropped', async (t) => {
+  const { exec: execQueue, host, accountId, diskId } = t.context;
+  const job = (): JobEnvelope<'exec.run'> => execJob(accountId, diskId, 'touch junk');
+  const { payload } = job();
+  const { mounts } = payload;
+  const wrong: object[] = [
+    { ...job(), id: '../../etc' },
+    { ...job(), id: 7 },
+    { ...job(), kind: 'exec.walk' },
+    { ...job(), kind: 'constructor' },
+    { ...job(), kind: '__proto__' },
+    { ...job(), replyTo: 'node-x' },
+    { ...job(), deadlineAt: Date.now() - 1 },
+    { ...job(), deadlineAt: 'soon' },
+    { ...job(), payload: { ...payload, command: '' } },
+    { ...job(), payload: { ...payload, command: ['x'] } },
+    { ...job(), payload: { ...payload, accountId: 'acct-0000000000000000/../x' } },
+    { ...job(), payload: { ...payload, mounts: [] } },
+    { ...job(), payload: { ...payload, mounts: [{ ...mounts[0], diskId: '../../x' }] } },
+    {
+      ...job(),
+      payload: { ...payload, mounts: [{ ...mounts[0], diskId: 'dsk-0123456789abcdef' }] },
+    },
+    { ...job(), payload: { ...payload, mounts: [{ ...mounts[0], subdirectory: '../..' }] } },
+    { ...job(), payload: { ...payload, mounts: [{ ...mounts[0], subdirectory: '/etc' }] } },
+    { ...job(), payload: null },
+  ];
+  await execQueue.addBulk(wrong.map((data) => ({ name: 'junk', data, opts: options })));
+  await host.addBulk(wrong.map((data) => ({ name: 'junk', data, opts: options })));
+  await untilEmpty(execQueue, host);
+  t.pass();
+});
+
+test.serial('a job that was begun before is not run again', async (t) => {
+  const { exec: execQueue, api, accountId, stack } = t.context;
+  const { id: diskId } = await createDisk(api);
+  const job = execJob(accountId, diskId, 'echo ran >> ran; sleep 0.3');
+  await Promise.all([
+    execQueue.add('exec.run', job, options),
+    execQueue.add('exec.run', job, options),
+    execQueue.add('exec.run', job, options),
+  ]);
+  await untilEmpty(execQueue);
+  t.is((await exec(api, diskId, 'cat ran')).stdout, 'ran\n');
+  await waitFor('the log', async () => {
+    const found = (await stack.agent.readLog()).match(/"outcome":"outcome_unknown"/gu) ?? [];
+    return found.length >= 2;
+  });
+});
+
+test.serial('a job that waited past its deadline is not begun', async (t) => {
+  const { exec: execQueue, api, accountId, stack } = t.context;
+  const { id: diskId } = await createDisk(api);
+  const ahead = Array.from({ length: EXEC_SLOTS }, (_, index) =>
+    exec(api, diskId, `touch begun-${index}; until [ -e go ]; do sleep 0.05; done`),
+  );
+  const mount = diskMount(stack, diskId);
+  await waitFor('the commands', async () => (await readdir(mount)).length === EXEC_SLOTS);
+  const job = execJob(accountId, diskId, 'touch late');
+  await execQueue.add('exec.run', { ...job, deadlineAt: Date.now() + 200 }, options);
+  await waitFor('the log', async () =>
+    (await stack.agent.readLog()).includes(`"jobId":"${job.id}"`),
+  );
+  await writeFile(join(mount, 'go'), '');
+  await Promise.all(ahead);
+  await untilEmpty(execQueue);
+  t.is((await exec(api, diskId, 'ls')).stdout, 'begun-0\nbegun-1\ngo\n');
+});
+
+test.serial('work on a disk that is not in the directory makes nothing', async (t) => {
+  const { host, accountId } = t.context;
+  const jobs = ['disk.create', 'disk.delete', 'disk.record', 'disk.create'].map((kind) => ({
+    id: randomUUID(),
+    kind,
+    payload: { accountId, diskId: 'dsk-0123456789abcdef' },
+    replyTo: 'node-000000000000',
+    requestId: 'req-test',
+    deadlineAt: Date.now() + 60_000,
+  }));
+  await host.addBulk(jobs.map((data) => ({ name: data.kind, data, opts: options })));
+  await untilEmpty(host);
+  const disks = await readdir(join(t.context.stack.environment['STORAGE_DIR'] ?? '', 'disks'));
+  t.true(
+    disks.every((name) => name.startsWith('dsk-') && name !== 'dsk-0123456789abcdef'),
+    disks.join(' '),
+  );
+});
