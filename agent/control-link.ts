@@ -39,6 +39,7 @@ export class ControlLinks {
   readonly #links = new Map<string, Link>();
   #timer: NodeJS.Timeout | undefined;
   #connectedAt = Date.now();
+  #directoryReadAt = Date.now();
 
   constructor(options: ControlLinkOptions) {
     this.#options = options;
@@ -62,7 +63,7 @@ export class ControlLinks {
 
   /** Tells every node the load now. */
   tellLoad(): void {
-    const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#options.load() });
+    const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#load });
     for (const { socket, registered } of this.#links.values()) {
       if (registered) socket.send(heartbeat);
     }
@@ -81,6 +82,16 @@ export class ControlLinks {
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');
   }
 
+  /** A host that Redis cannot be reached from gets no jobs: other hosts should be given the work. */
+  get #load(): HostLoad {
+    const load = this.#options.load();
+    return { ...load, draining: load.draining || !this.#isDirectoryNear };
+  }
+
+  get #isDirectoryNear(): boolean {
+    return Date.now() - this.#directoryReadAt <= LIMITS.linkSilenceMsMax;
+  }
+
   #noticeCutOff(): void {
     if (this.isConnected) this.#connectedAt = Date.now();
     if (Date.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
@@ -95,7 +106,11 @@ export class ControlLinks {
       if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
     }
     this.tellLoad();
-    for (const node of await this.#options.nodes.live()) {
+    const nodes = await this.#options.nodes.live();
+    const wasNear = this.#isDirectoryNear;
+    this.#directoryReadAt = Date.now();
+    if (!wasNear) this.tellLoad();
+    for (const node of nodes) {
       if (!this.#links.has(node.nodeId)) this.#connect(node);
     }
   }
@@ -134,10 +149,9 @@ export class ControlLinks {
   }
 
   #register(socket: WebSocket): void {
-    const { hostId, clusterId, region, publicUrl, load } = this.#options;
-    socket.send(
-      encodeFrame({ type: 'register', hostId, clusterId, region, publicUrl, load: load() }),
-    );
+    const { hostId, clusterId, region, publicUrl } = this.#options;
+    const load = this.#load;
+    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, publicUrl, load }));
   }
 
   #receive(node: ControlNode, link: Link, data: Buffer): void {

@@ -10,6 +10,7 @@ import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import type { ControlLinks } from './control-link.ts';
 import type { StorageWatch } from './disks/storage-watch.ts';
+import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations } from './metrics.ts';
 
 const HOST_JOBS_AT_ONCE = 16;
@@ -42,6 +43,7 @@ const NOTHING: Answer = { result: {}, body: [] };
 export class JobWorker {
   readonly #deps: JobWorkerDeps;
   readonly #workers: Worker[];
+  readonly #lostJobs: LostJobs[] = [];
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
@@ -54,12 +56,18 @@ export class JobWorker {
 
   /** Stops taking jobs; resolves when those at work are answered. */
   async close(): Promise<void> {
+    for (const lost of this.#lostJobs) lost.close();
     await Promise.all(this.#workers.map((worker) => worker.close()));
   }
 
   #work(queue: string, concurrency: number): Worker {
     const { hostId, redisUrl, log } = this.#deps;
-    const worker = new Worker(queue, (job) => this.#process(job), {
+    const process = async (job: Job): Promise<void> => {
+      const id = job.id ?? '';
+      if (!lost.begin(id)) return;
+      await this.#process(job).finally(() => lost.end(id));
+    };
+    const worker: Worker = new Worker(queue, process, {
       connection: queueConnection(redisUrl, { blocking: true }),
       prefix: queues.prefix(hostId),
       concurrency,
@@ -67,8 +75,18 @@ export class JobWorker {
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
     });
+    const lost = new LostJobs(worker, (job) => this.#refuseLost(job), log);
+    this.#lostJobs.push(lost);
     worker.on('error', (error) => log.warn({ queue, err: error.message }, 'worker:error'));
     return worker;
+  }
+
+  #refuseLost(queued: Job): void {
+    const { links, log } = this.#deps;
+    const { id: jobId, replyTo, requestId } = parseJob(queued.data);
+    log.warn({ jobId, requestId }, 'job:lost');
+    const message = 'the work was lost before it began; try again';
+    links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
   }
 
   async #process(queued: Job): Promise<void> {

@@ -61,6 +61,9 @@ export class JobDispatch {
       () => this.#hub.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
       call.deadlineAt - Date.now() + ANSWER_GRACE_MS,
     );
+    const untaken = setInterval(() => {
+      if (call.kind === 'exec.run') void this.#giveUpUntaken(queue, id);
+    }, LIMITS.execTakenMsMax);
     const hangUp = (): void => this.#cancel(queue, id, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
     try {
@@ -72,6 +75,7 @@ export class JobDispatch {
       throw await this.#explainLoss(queue, id, settled.accepted);
     } finally {
       clearTimeout(overdue);
+      clearInterval(untaken);
       call.signal?.removeEventListener('abort', hangUp);
     }
   }
@@ -122,6 +126,17 @@ export class JobDispatch {
     } catch {
       return false; // At work already, or Redis is away.
     }
+  }
+
+  /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */
+  async #giveUpUntaken(queue: Queue, id: string): Promise<void> {
+    try {
+      if ((await queue.getJobState(id)) !== 'waiting') return;
+    } catch {
+      return; // Redis is away.
+    }
+    if (!(await this.#takeBack(queue, id))) return;
+    this.#hub.giveUp(id, new AppError('unavailable', 'the host did not take the work; try again'));
   }
 
   #cancel(queue: Queue, id: string, hostId: string): void {

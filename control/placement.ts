@@ -22,7 +22,7 @@ export function chooseHost(
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
     }
     if (host.load.draining) {
-      throw new AppError('unavailable', 'the host that handles this disk is shutting down');
+      throw new AppError('unavailable', 'the host that handles this disk takes no work now');
     }
     counts.set(handler, (counts.get(handler) ?? 0) + 1);
   }

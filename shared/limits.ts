@@ -43,6 +43,8 @@ export const LIMITS = {
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
   hostJobTimeoutMs: 20_000,
+  // A command that its host has not taken from the queue by then is taken back.
+  execTakenMsMax: 5_000,
   diskCreationMsMax: 35_000,
   mailboxLengthMax: 256,
 

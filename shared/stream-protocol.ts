@@ -20,6 +20,7 @@ export const HostLoad = Type.Object({
   execsWaiting: Type.Integer({ minimum: 0 }),
   /** New work would be refused for want of storage. */
   storageLow: Type.Boolean(),
+  /** Takes no new work: it is shutting down, or Redis cannot be reached from there. */
   draining: Type.Boolean(),
 });
 export type HostLoad = Type.Static<typeof HostLoad>;

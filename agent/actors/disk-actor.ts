@@ -279,7 +279,7 @@ export class DiskActor {
       this.#deps.log.error({ diskId: this.#disk.diskId, err: error }, 'disk:unmountFailed');
       await detachImage(this.#target);
     }
-    // A container that starts just now has a copy of the host's mounts, this one too, for a moment.
+    // The kernel may let go a little later than it says: another host must not be faster.
     return untilFree(this.#deps.files.imagePath(this.#disk.diskId));
   }
 

@@ -71,14 +71,18 @@ export class ExecSlots {
     }
   }
 
-  /** Refuses those who wait and those who come; settles when those who run have ended. */
-  close(reason: AppError): Promise<void> {
+  /** Settles when the slots are closed and those who ran have ended. */
+  get idle(): Promise<void> {
+    return this.#idle.promise;
+  }
+
+  /** Refuses those who wait and those who come; those who run go on. */
+  close(reason: AppError): void {
     this.#closed = reason;
     const waiters = [...this.#waiting.values()].flat();
     this.#waiting.clear();
     for (const waiter of waiters) waiter.refuse(reason);
     if (this.#used === 0) this.#idle.resolve();
-    return this.#idle.promise;
   }
 
   #checkRoom(accountId: string): void {

@@ -81,10 +81,10 @@ export class ActorRegistry {
    * Settles when the commands that run have ended.
    */
   async drain(): Promise<void> {
-    const reason = new AppError('unavailable', 'the host is shutting down; try again');
-    const idle = this.#execDeps.slots.close(reason);
+    const { slots } = this.#execDeps;
+    slots.close(new AppError('unavailable', 'the host is shutting down; try again'));
     await Promise.allSettled([...this.#disks.values()].map((disk) => disk.release()));
-    await idle;
+    await slots.idle;
   }
 
   /** Ends what still runs and gives every disk up. */

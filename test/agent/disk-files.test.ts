@@ -71,7 +71,7 @@ test('the root belongs to whom the record says, and is empty', async (t) => {
   await t.throwsAsync(stat(target), { code: 'ENOENT' });
 });
 
-test('an image is free when no mount namespace of the host has it any more', async (t) => {
+test('unmounting takes the disk out of every mount namespace of the host', async (t) => {
   await using store = await storage();
   const record = newRecord();
   await store.files.create(record);
@@ -80,20 +80,29 @@ test('an image is free when no mount namespace of the host has it any more', asy
   await mountImage(image, target);
   // As a container that starts has a copy of all mounts for a moment.
   const options = ['--mount', '--propagation', 'slave', 'sh', '-c', 'echo copied; exec sleep 1000'];
-  const copy = spawn('unshare', options, { stdio: ['ignore', 'pipe', 'inherit'] });
-  const ended = once(copy, 'exit');
-  await once(copy.stdout, 'data');
-  await unmountImage(target);
-  let isFree = false;
-  const free = untilFree(image).then((result) => {
-    isFree = result;
-  });
-  await pause(100);
-  t.false(isFree);
-  copy.kill('SIGKILL');
-  await ended;
-  await free;
-  t.true(isFree);
+  const copy = spawn('unshare', options, { stdio: ['ignore', 'pipe', 'ignore'] });
+  try {
+    await once(copy.stdout, 'data');
+    await unmountImage(target);
+    t.true(await untilFree(image));
+    t.is(copy.exitCode, null);
+  } finally {
+    copy.kill('SIGKILL');
+  }
+});
+
+test('an image in use is not mounted a second time', async (t) => {
+  await using store = await storage();
+  const record = newRecord();
+  await store.files.create(record);
+  const image = store.files.imagePath(record.id);
+  const [target, other] = [join(store.path, 'mount'), join(store.path, 'other')];
+  await mountImage(image, target);
+  try {
+    await t.throwsAsync(mountImage(image, other), { code: 'unavailable' });
+  } finally {
+    await unmountImage(target);
+  }
 });
 
 test('making a disk that is there leaves it alone', async (t) => {

@@ -177,13 +177,18 @@ test.serial('the control node is killed: the agent finds the next one', async (t
   const { stack, api } = t.context;
   const { id } = await createDisk(api);
   const mark = newMark();
-  const call = post(api, id, `export ${mark}; sleep 0.5; echo done > done`).catch(() => 'cut off');
+  const command = `export ${mark}; until [ -e go ]; do sleep 0.05; done; touch done`;
+  const call = post(api, id, command).catch(() => 'cut off');
   await waitFor('the command', isRunning(mark));
   await stack.control.stop('SIGKILL');
   t.is(await call, 'cut off');
   await stack.startControl();
   const next = await waitFor('the agent', async () => {
-    const reply = await post(api, id, 'until [ -e done ]; do sleep 0.05; done; echo well');
+    const reply = await post(
+      api,
+      id,
+      'touch go; until [ -e done ]; do sleep 0.05; done; echo well',
+    );
     return reply.status === 200 && reply.body.data;
   });
   t.like(next, { stdout: 'well\n' });

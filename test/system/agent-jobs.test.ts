@@ -159,7 +159,10 @@ test.serial('a job that waited past its deadline is not begun', async (t) => {
     exec(api, diskId, `touch begun-${index}; until [ -e go ]; do sleep 0.05; done`),
   );
   const mount = diskMount(stack, diskId);
-  await waitFor('the commands', async () => (await readdir(mount)).length === EXEC_SLOTS);
+  await waitFor('the commands', async () => {
+    const names = await readdir(mount).catch(() => []); // Not mounted yet.
+    return names.length === EXEC_SLOTS;
+  });
   const job = execJob(accountId, diskId, 'touch late');
   await execQueue.add('exec.run', { ...job, deadlineAt: Date.now() + 200 }, options);
   await waitFor('the log', async () =>
