@@ -1,7 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
-import { queueConnection } from '../shared/directory/redis.ts';
+import { isRedisFailure, queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -201,5 +201,9 @@ const diskIdsOf = ({ payload }: JobEnvelope): string[] =>
 
 function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
+  if (isRedisFailure(error)) {
+    // Only what comes before the work itself asks Redis.
+    return new AppError('unavailable', 'the host cannot reach the directory now; try again');
+  }
   return new AppError('internal_server_error', 'the host could not do this', { cause: error });
 }

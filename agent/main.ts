@@ -98,7 +98,7 @@ async function main(): Promise<void> {
       await settledWithin(drained, LIMITS.drainMs);
       const idle = worker.close();
       await host.close();
-      await idle;
+      await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
     },
     () => links.close(),
     () => void publicServer.close(),

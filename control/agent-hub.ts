@@ -22,7 +22,7 @@ export interface Host {
   readonly jobsPending: number;
 }
 
-export interface JobAnswer {
+interface JobAnswer {
   readonly result: object;
   readonly body: readonly Buffer[];
 }

@@ -5,7 +5,7 @@ import type { Deps } from './deps.ts';
 export type Method = 'get' | 'post' | 'put' | 'delete';
 
 /** A request after its credentials and every part of it were checked. */
-export interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
+interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
   readonly deps: Deps;
   readonly caller: Caller;
   readonly params: Static<P>;

@@ -42,7 +42,7 @@ export function killGroup(id: ProcessId): void {
 }
 
 /** Whether the process ended in time. */
-export async function waitForEnd(id: ProcessId, withinMs: number): Promise<boolean> {
+async function waitForEnd(id: ProcessId, withinMs: number): Promise<boolean> {
   const deadline = performance.now() + withinMs;
   while (isAlive(id)) {
     if (performance.now() > deadline) return false;

@@ -56,6 +56,7 @@ export const LIMITS = {
 
   // On SIGTERM: what runs may go on for drainMs; the whole shutdown takes at most shutdownMs.
   drainMs: 10_000,
+  queueCloseMs: 2_000,
   shutdownMs: 20_000,
 } as const;
 

@@ -28,6 +28,7 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
     log.flush(() => process.exit(0));
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.once(signal, () => void shutdown(signal));
+    // Not `once`: a second signal would end the process half-way.
+    process.on(signal, () => void shutdown(signal));
   }
 }

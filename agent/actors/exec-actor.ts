@@ -79,7 +79,7 @@ export class ExecActor {
       return this.#report(await this.#runInContainer(mounts));
     } catch (error) {
       this.#throwIfEnded();
-      throw toCallerError(error);
+      throw error;
     } finally {
       clearTimeout(timer);
       for (const claim of this.#claims.values()) claim.release();
@@ -194,11 +194,6 @@ const checkoutsOf = ({ mount, claim }: { mount: ExecMount; claim: DiskClaim }): 
 /** One order for everybody, so that two execs do not each hold what the other waits for. */
 const byDiskAndPath = (a: Checkout, b: Checkout): number =>
   `${a.diskId}/${a.path}` < `${b.diskId}/${b.path}` ? -1 : 1;
-
-const toCallerError = (error: unknown): AppError =>
-  error instanceof AppError
-    ? error
-    : new AppError('internal_server_error', 'the command could not be started', { cause: error });
 
 const cutNote = (stream: string, bytes: number): string =>
   `${stream} was cut: its first ${bytes} bytes were dropped, the last 16 MiB are kept`;

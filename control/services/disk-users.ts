@@ -15,7 +15,7 @@ export interface NewDiskUser {
   readonly token?: string;
 }
 
-export const newDiskToken = (): string => `dt-${randomSecret()}`;
+const newDiskToken = (): string => `dt-${randomSecret()}`;
 
 function checkChosenToken(token: string, suffix: string | undefined): void {
   if (token.startsWith('key-')) {

@@ -4,9 +4,8 @@ import { Timestamp } from './common.ts';
 
 /** The spellings of the role kind: `cloudsts` is the specification's, `awssts` the client's. */
 export const stsTypes = ['cloudsts', 'awssts'] as const;
-export type StsType = (typeof stsTypes)[number];
 
-export const TokenUserInput = Type.Object({
+const TokenUserInput = Type.Object({
   type: Type.Literal('token'),
   nickname: Type.String({ minLength: 1, maxLength: 255 }),
   principal: Type.Optional(
@@ -20,7 +19,7 @@ export const TokenUserInput = Type.Object({
   tokenSuffix: Type.Optional(Type.String({ minLength: 4, maxLength: 4, deprecated: true })),
 });
 
-export const StsUserInput = Type.Object({
+const StsUserInput = Type.Object({
   type: Type.Enum([...stsTypes]),
   principal: Type.String({ minLength: 1, maxLength: 2048 }),
 });

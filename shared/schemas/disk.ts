@@ -20,7 +20,7 @@ export const RootAttrs = Type.Object(
 export type RootAttrs = Type.Static<typeof RootAttrs>;
 
 /** IP addresses or CIDR blocks; their form is checked by the service. Empty: no restriction. */
-export const AllowedIps = Type.Array(Type.String({ minLength: 2, maxLength: 64 }), {
+const AllowedIps = Type.Array(Type.String({ minLength: 2, maxLength: 64 }), {
   maxItems: LIMITS.allowedIpsPerDiskMax,
 });
 

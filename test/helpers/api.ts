@@ -6,7 +6,7 @@ interface Operation {
   responses: Record<string, { content: Record<string, { schema: object }> }>;
 }
 
-export interface OpenApi {
+interface OpenApi {
   paths: Record<string, Record<string, Operation>>;
   components: object;
 }

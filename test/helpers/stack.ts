@@ -16,6 +16,8 @@ import { waitFor } from './wait.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
+// As in the Procfile.
+const NODE_FLAGS = ['--max-semi-space-size=4'];
 const MiB = 1024 ** 2;
 
 const isReady = async (url: string): Promise<boolean> => {
@@ -97,6 +99,7 @@ export class Stack {
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {
+      NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
       REDIS_URL: `redis://${loopback}:${redis}`,
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
@@ -204,14 +207,14 @@ export class Stack {
   }
 
   #addControl(name: string, environment: Environment): StackNode {
-    const command = [process.execPath, join(root, 'control/main.ts')];
+    const command = [process.execPath, ...NODE_FLAGS, join(root, 'control/main.ts')];
     const node = this.#node(name, command, environment, environment['PUBLIC_BASE_URL'] ?? '');
     this.controls.push(node);
     return node;
   }
 
   #addAgent(name: string, environment: Environment, within: readonly string[]): StackNode {
-    const command = [...within, process.execPath, join(root, 'agent/main.ts')];
+    const command = [...within, process.execPath, ...NODE_FLAGS, join(root, 'agent/main.ts')];
     const { AGENT_HOST: host = loopback, AGENT_ADMIN_PORT: port } = environment;
     const node = this.#node(name, command, environment, `http://${host}:${port}`);
     this.agents.push(node);
