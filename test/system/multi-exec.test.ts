@@ -1,3 +1,4 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -186,21 +187,24 @@ test('a checkout is exclusive, visible and waited for', async (t) => {
   t.deepEqual(after.delegations, []);
 });
 
-test('revoking a delegation ends its command', async (t) => {
+test('revoking a delegation ends its command, at whatever moment it comes', async (t) => {
   const { api, b } = t.context;
-  const holding = api.call('POST', '/api/exec', {
-    disks: { d: { disk: b, queueMs: 1000 } },
-    command: 'sleep 60',
-  });
-  const held = await waitFor('the delegation', async () => {
-    const { delegations } = await api.data<DelegationData>('GET', `/api/disks/${b}/delegations`);
-    return delegations[0];
-  });
-  const { clientId, inodeId } = held;
-  await api.data('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
-  const reply = await holding;
-  t.is(reply.status, 409);
-  t.is(reply.body.code, 'delegation_revoked');
-  const gone = await api.call('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
-  t.is(gone.status, 404);
+  for (let round = 0; round < 10; round += 1) {
+    const holding = api.call('POST', '/api/exec', {
+      disks: { d: { disk: b, queueMs: 1000 } },
+      command: 'sleep 60',
+    });
+    const held = await waitFor('the delegation', async () => {
+      const { delegations } = await api.data<DelegationData>('GET', `/api/disks/${b}/delegations`);
+      return delegations[0];
+    });
+    await pause(Math.random() * 40);
+    const { clientId, inodeId } = held;
+    await api.data('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
+    const reply = await holding;
+    t.is(reply.status, 409, JSON.stringify(reply.body));
+    t.is(reply.body.code, 'delegation_revoked');
+    const gone = await api.call('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
+    t.is(gone.status, 404);
+  }
 });

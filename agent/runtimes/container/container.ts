@@ -72,7 +72,11 @@ export class Container {
   readonly #stderr = new OutputPipe(LIMITS.outputBytesPerStreamMax);
   readonly #gone = Promise.withResolvers<void>();
   #runc: ChildProcess | undefined;
+  /** Settles when runc has ended; kept from its start, since its event comes only once. */
+  #ended: Promise<void> = Promise.resolve();
   #init: InitChannel | undefined;
+  /** Settles when {@link run} needs the container's directory no more. */
+  #finished: Promise<void> = Promise.resolve();
   #killed = false;
   #mounted: string[] = [];
 
@@ -119,11 +123,13 @@ export class Container {
     const runc = this.#runc;
     const init = this.#init;
     if (runc === undefined || init === undefined || !this.isUsable) throw new Error('not running');
+    const finished = Promise.withResolvers<void>();
+    this.#finished = finished.promise;
     try {
       for (const mount of mounts) await this.#attach(mount);
-      return await this.#runCommand(command, runc, init);
+      return await this.#runCommand(command, init);
     } finally {
-      await this.#detachAll();
+      await this.#detachAll().finally(finished.resolve);
       // Answering need not wait for runc to clear up: the process tree is dead, the disks are out.
       init.close();
     }
@@ -134,9 +140,8 @@ export class Container {
     this.#killed = true;
     const runc = this.#runc;
     if (runc === undefined || runc.exitCode !== null || runc.signalCode !== null) return;
-    const gone = once(runc, 'exit');
     this.#init?.close();
-    if (await settledWithin(gone, LIMITS.killGraceMs / 2)) return;
+    if (await settledWithin(this.#ended, LIMITS.killGraceMs / 2)) return;
     await deleteContainer(this.#host.runcRoot, this.id);
   }
 
@@ -177,15 +182,16 @@ export class Container {
     this.#runc = runc;
     this.#init = new InitChannel(runc.stdio[3] as Duplex);
     const ready = once(this.#init, 'ready').then(() => true);
-    const ended = once(runc, 'exit').then(() => false);
+    this.#ended = once(runc, 'exit').then(() => undefined);
     ready.catch(() => undefined);
-    ended.catch(() => undefined);
-    const isReady = await Promise.race([ready, ended]);
+    this.#ended.catch(() => undefined);
+    const isReady = await Promise.race([ready, this.#ended.then(() => false)]);
     if (!isReady) throw new Error(`the container did not start: ${await this.#runcLog()}`);
-    void ended.then(() => this.#clearAway());
+    void this.#ended.then(() => this.#clearAway());
   }
 
   async #attach({ diskPath, subdirectory, path, readOnly }: ContainerMount): Promise<void> {
+    if (this.#killed) throw new Error('killed');
     const target = join(scratchPaths(this.#directory).mounts, path);
     if (path !== '') await mkdir(target, { recursive: true });
     try {
@@ -209,21 +215,15 @@ export class Container {
     this.#mounted = [];
   }
 
-  async #runCommand(
-    command: string,
-    runc: ChildProcess,
-    init: InitChannel,
-  ): Promise<ContainerExit> {
+  async #runCommand(command: string, init: InitChannel): Promise<ContainerExit> {
     let startedAt: number | undefined;
     init.once('started', () => {
       startedAt = performance.now();
     });
     const exited = once(init, 'exited') as Promise<[exitCode: number]>;
-    const ended = once(runc, 'exit').then(() => undefined);
     exited.catch(() => undefined);
-    ended.catch(() => undefined);
     init.run(command);
-    const exit = await Promise.race([exited, ended]);
+    const exit = await Promise.race([exited, this.#ended]);
     const endedAt = performance.now();
     if (this.#killed) throw new Error('killed');
     // Init may be what the kernel chose when memory ran out.
@@ -243,6 +243,7 @@ export class Container {
 
   async #clearAway(): Promise<void> {
     try {
+      await this.#finished;
       await removeScratch(this.#directory);
       this.#gone.resolve();
     } catch (error) {

@@ -1,4 +1,4 @@
-import { mkdir, rm, symlink } from 'node:fs/promises';
+import { mkdir, rmdir, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { MountFlag, native, UnmountFlag } from '../../native/native.ts';
@@ -54,7 +54,12 @@ async function detachIfMounted(target: string): Promise<void> {
 export async function removeScratch(directory: string): Promise<void> {
   await detachIfMounted(scratchPaths(directory).root);
   await detachIfMounted(directory);
-  await rm(directory, { recursive: true, force: true });
+  try {
+    // Never recursive: a disk that were still mounted below would lose its contents.
+    await rmdir(directory);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+  }
 }
 
 /** For leftovers: also what else may be mounted below the directory. */
