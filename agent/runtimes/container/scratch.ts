@@ -1,4 +1,4 @@
-import { mkdir, rmdir, symlink } from 'node:fs/promises';
+import { mkdir, rm, rmdir, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { MountFlag, native, UnmountFlag } from '../../native/native.ts';
@@ -62,8 +62,15 @@ export async function removeScratch(directory: string): Promise<void> {
   }
 }
 
-/** For leftovers: also what else may be mounted below the directory. */
+/**
+ * For leftovers: also what else may be mounted below the directory, and what a runc that outlived
+ * its agent wrote where the mount had been.
+ * @throws Error while something is mounted below: a disk's contents would go with the rest
+ */
 export async function reclaimScratch(directory: string): Promise<void> {
   for (const target of await mountsBelow(directory)) await detachIfMounted(target);
-  await removeScratch(directory);
+  await detachIfMounted(directory);
+  const [left] = await mountsBelow(directory);
+  if (left !== undefined) throw new Error(`${left} is still mounted`);
+  await rm(directory, { recursive: true, force: true });
 }
