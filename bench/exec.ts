@@ -132,8 +132,8 @@ export async function benchExec(): Promise<void> {
       await bare.dispose();
     }
     await benchDrained(stack, exec, id);
-    await benchRead(stack, api, id);
     await benchMemory(stack, exec);
+    await benchRead(stack, api, id);
   } finally {
     await stack.stop();
   }

@@ -17,7 +17,7 @@ import { waitFor } from './wait.ts';
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
 // As in the Procfile.
-const NODE_FLAGS = ['--max-semi-space-size=4'];
+const NODE_FLAGS = ['--max-semi-space-size=8'];
 const MiB = 1024 ** 2;
 
 const isReady = async (url: string): Promise<boolean> => {
