@@ -1,5 +1,6 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,8 +17,11 @@ import { waitFor } from './wait.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
-// As in the Procfile.
-const NODE_FLAGS = ['--max-semi-space-size=8'];
+// As the Procfile starts them.
+const NODE_FLAGS =
+  /^control: .*\bnode (-.*) control/mu
+    .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
+    ?.split(' ') ?? [];
 const MiB = 1024 ** 2;
 
 const isReady = async (url: string): Promise<boolean> => {
