@@ -1,14 +1,14 @@
 import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
-import { errnoOf } from '../shared/errors.ts';
+import { AppError, errnoOf } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import type { Logger } from '../shared/log.ts';
+import { StorageWatch } from '../shared/storage-watch.ts';
 import { ExecSlots } from './actors/exec-slots.ts';
 import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
-import { StorageWatch } from './disks/storage-watch.ts';
 import { holdLock, Journal } from './journal/journal.ts';
 import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
@@ -83,7 +83,13 @@ export async function openHost(
   const storage = new StorageWatch({
     directories: [dataDir, config.storageDir],
     reserveBytes: config.storageReserveBytes,
-    onCritical: (reason) => registry.endExecs(reason),
+    refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
+    // Disks are sparse files: when the storage is full, writes that a disk has already accepted
+    // fail, and its file system breaks.
+    onCritical: () => {
+      const reason = 'the storage of the host ran full; the command was ended';
+      registry.endExecs(new AppError('outcome_unknown', reason));
+    },
     log,
   });
   return {

@@ -6,10 +6,10 @@ import { AppError, toError } from '../shared/errors.ts';
 import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
+import type { StorageWatch } from '../shared/storage-watch.ts';
 import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import type { ControlLinks } from './control-link.ts';
-import type { StorageWatch } from './disks/storage-watch.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations } from './metrics.ts';
 

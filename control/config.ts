@@ -16,6 +16,10 @@ export interface ControlConfig {
   /** Only accounts that were let in may create disks here. */
   readonly regionIsPreview: boolean;
   readonly execTimeoutMs: number;
+  /** Where Redis keeps its files; set on a node that can see them. */
+  readonly redisDataDir: string | undefined;
+  /** Free bytes there below which new work is refused. */
+  readonly redisReserveBytes: number;
 }
 
 /** @throws Error naming every setting that is missing or wrong */
@@ -38,6 +42,12 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
       fallback: 120_000,
       min: 100,
       max: LIMITS.execTimeoutMsMax,
+    }),
+    redisDataDir: environment['REDIS_DATA_DIR'] || undefined,
+    redisReserveBytes: reader.integer('REDIS_RESERVE_BYTES', {
+      fallback: 256 * 1024 ** 2,
+      min: 0,
+      max: 1024 ** 4,
     }),
   };
   reader.finish();

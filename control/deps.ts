@@ -1,12 +1,14 @@
 import type { Directory } from '../shared/directory/directory.ts';
 import type { AgentHub } from './agent-hub.ts';
 import type { ControlConfig } from './config.ts';
+import type { DirectoryRoom } from './directory-room.ts';
 import type { JobDispatch } from './job-dispatch.ts';
 
 /** What handlers and services work with; made once in main.ts. */
 export interface Deps {
   readonly config: ControlConfig;
   readonly directory: Directory;
+  readonly room: DirectoryRoom;
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
 }

@@ -22,6 +22,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   not_implemented: 501,
   no_capacity: 503,
   unavailable: 503,
+  directory_full: 503,
   disk_moved: 503,
   host_full: 503,
   not_enabled: 503,

@@ -13,6 +13,7 @@ import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './agent-hub.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
+import { DirectoryRoom } from './directory-room.ts';
 import { JobDispatch } from './job-dispatch.ts';
 
 async function main(): Promise<void> {
@@ -28,6 +29,8 @@ async function main(): Promise<void> {
   const directory = openDirectory(redis, cluster.region);
   const { clusterId, clusterSecret, region } = cluster;
   const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
+  const { redisDataDir, redisReserveBytes: reserveBytes } = config;
+  const room = new DirectoryRoom({ room: directory.room, redisDataDir, reserveBytes, log });
   const jobs = new JobDispatch(hub, nodeId, cluster.redisUrl, log);
 
   const metrics = createMetrics('control');
@@ -49,7 +52,7 @@ async function main(): Promise<void> {
   const { host, port, internalPort, internalUrl } = config;
   const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
   hub.serve(internal);
-  const app = createApp({ deps: { config, directory, hub, jobs }, log, durations, ready });
+  const app = createApp({ deps: { config, directory, room, hub, jobs }, log, durations, ready });
   const handle = app.callback();
   const server = createServer((request, response) => void handle(request, response));
   server.listen(port, host);
@@ -67,6 +70,7 @@ async function main(): Promise<void> {
 
   onShutdown(log, LIMITS.shutdownMs, [
     () => clearInterval(announcing),
+    () => room.close(),
     () => directory.controlNodes.withdraw(nodeId),
     // Requests under way are answered first: their answers come over the agents' links.
     async () => {

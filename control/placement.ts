@@ -5,15 +5,16 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
   load.execSlots - Math.max(load.execsRunning + load.execsWaiting, jobsPending);
 
 /**
- * The host for work on disks: the one that handles most of them, or for disks without a handler the
- * one with the most room (DESIGN "Delivery"). Pure.
+ * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
+ * without a handler the one with the most room (DESIGN "Delivery"). Pure.
  * @param handlers of each disk, where it has one
+ * @returns at least one host id
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
-export function chooseHost(
+export function rankHosts(
   hosts: readonly Host[],
   handlers: readonly (string | undefined)[],
-): string {
+): string[] {
   const counts = new Map<string, number>();
   for (const handler of handlers) {
     if (handler === undefined) continue;
@@ -26,8 +27,9 @@ export function chooseHost(
     }
     counts.set(handler, (counts.get(handler) ?? 0) + 1);
   }
-  const [mostUsed] = [...counts].sort(([, a], [, b]) => b - a);
-  if (mostUsed !== undefined) return mostUsed[0];
+  if (counts.size > 0) {
+    return [...counts].sort(([, a], [, b]) => b - a).map(([hostId]) => hostId);
+  }
   const [best] = hosts
     .filter(({ load }) => !load.draining)
     .sort(
@@ -35,5 +37,5 @@ export function chooseHost(
         Number(a.load.storageLow) - Number(b.load.storageLow) || freeSlots(b) - freeSlots(a),
     );
   if (best === undefined) throw new AppError('no_capacity', 'no host is available now');
-  return best.hostId;
+  return [best.hostId];
 }

@@ -11,6 +11,7 @@ export const errorCodes = [
   'method_not_allowed',
   'disk_conflict',
   'disk_limit_reached',
+  'directory_full',
   'disk_moved',
   'host_full',
   'idempotency_conflict',

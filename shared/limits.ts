@@ -42,6 +42,8 @@ export const LIMITS = {
   // An agent that no control node reaches gives its disks up after this long.
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
+  directoryRoomCheckMs: 1_000,
+  directoryLowTtlMs: 3_000,
   hostJobTimeoutMs: 20_000,
   // A command that its host has not taken from the queue by then is taken back.
   execTakenMsMax: 5_000,
@@ -61,6 +63,7 @@ export const LIMITS = {
 } as const;
 
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
+assert(LIMITS.directoryRoomCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);

@@ -121,6 +121,8 @@ export function endpoint(
     }
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
+    // What adds to the directory; reading and deleting go on.
+    if (route.method === 'post' || route.method === 'put') deps.room.refuseIfLow();
     let body: unknown;
     if (checkBody !== undefined) {
       body = await readBody(ctx, route.bodyKeysUnique === true);

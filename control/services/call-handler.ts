@@ -4,7 +4,7 @@ import type { JobKind, JobPayload } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Deps } from '../deps.ts';
 import type { JobReply } from '../job-dispatch.ts';
-import { chooseHost } from '../placement.ts';
+import { rankHosts } from '../placement.ts';
 import { findDisk } from './find-disk.ts';
 
 const MOVES_MAX = 3;
@@ -42,30 +42,42 @@ export async function callHandler<K extends JobKind>(
   }
 }
 
-/** The host for all these disks; other hosts let go of those that they have and do not use. */
+/**
+ * The host for all these disks; other hosts let go of those that they have and do not use. When a
+ * host cannot let go, its own disk may be the one that stays.
+ * @throws AppError `disk_in_use` when disks are in use on several hosts
+ */
 async function gather(
   deps: Deps,
   disks: readonly DiskEntry[],
   { requestId }: RequestContext,
 ): Promise<string> {
-  const hostId = chooseHost(
-    deps.hub.hosts,
-    disks.map((disk) => disk.handler),
-  );
-  const elsewhere = disks.filter(({ handler }) => handler !== undefined && handler !== hostId);
+  const handlers = disks.map(({ handler }) => handler);
+  let inUse: AppError | undefined;
+  for (const hostId of rankHosts(deps.hub.hosts, handlers)) {
+    try {
+      await releaseElsewhere(deps, disks, hostId, requestId);
+      return hostId;
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== 'disk_in_use') throw error;
+      inUse = error;
+    }
+  }
+  throw inUse ?? new Error('no host was ranked');
+}
+
+async function releaseElsewhere(
+  { jobs }: Deps,
+  disks: readonly DiskEntry[],
+  hostId: string,
+  requestId: string,
+): Promise<void> {
+  const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;
   await Promise.all(
-    elsewhere.map(({ record, handler = '' }) => {
+    disks.map(async ({ record, handler }) => {
+      if (handler === undefined || handler === hostId) return;
       const payload = { accountId: record.accountId, diskId: record.id };
-      const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;
-      const call = {
-        kind: 'disk.release',
-        payload,
-        hostId: handler,
-        requestId,
-        deadlineAt,
-      } as const;
-      return deps.jobs.call(call);
+      await jobs.call({ kind: 'disk.release', payload, hostId: handler, requestId, deadlineAt });
     }),
   );
-  return hostId;
 }

@@ -5,6 +5,7 @@ import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
+import { Room } from './room.ts';
 
 /** Everything that Redis knows, seen from one region. */
 export interface Directory {
@@ -14,6 +15,7 @@ export interface Directory {
   readonly disks: Disks;
   readonly diskLeases: DiskLeases;
   readonly idempotencyKeys: IdempotencyKeys;
+  readonly room: Room;
 }
 
 export const openDirectory = (redis: Redis, region: string): Directory => ({
@@ -23,4 +25,5 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   disks: new Disks(redis, region),
   diskLeases: new DiskLeases(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
+  room: new Room(redis),
 });

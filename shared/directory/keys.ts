@@ -24,6 +24,7 @@ export const keys = {
   idempotencyKey: (accountId: string, keyHash: string) =>
     `berth:{${accountId}}:idempotency:${keyHash}`,
 
+  directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
 } as const;
 

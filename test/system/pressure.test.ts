@@ -3,12 +3,15 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest from 'ava';
-import { Stack } from '../helpers/stack.ts';
+import { ApiClient } from '../helpers/api.ts';
+import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 // One after the other: each brings a host near its limits.
 const test = anyTest.serial;
 const MiB = 1024 ** 2;
+
+const urlOf = ({ environment }: StackNode): string => environment['PUBLIC_BASE_URL'] ?? '';
 
 interface ExecData {
   exitCode: number;
@@ -105,6 +108,53 @@ test('when the storage runs full a running command is ended, and its disk stays 
     }
   } finally {
     storage.unmount();
+  }
+});
+
+test('when the disk of Redis is nearly full new work is refused on every node, the rest goes on', async (t) => {
+  const path = `/tmp/berth-test-storage-${process.pid}-d`;
+  const small = mountSmall(path, 100);
+  try {
+    const stack = await Stack.start({ DISK_SIZE_BYTES: String(32 * MiB) });
+    // Its Redis writes elsewhere: what is watched is what the setting names.
+    const watching = await stack.addControl({
+      REDIS_DATA_DIR: path,
+      REDIS_RESERVE_BYTES: String(40 * MiB),
+    });
+    await watching.start();
+    try {
+      const api = await stack.newClient();
+      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+      const other = await api.data<{ id: string }>('POST', '/api/disks', { name: 'other' });
+      const running = api.call('POST', `/api/disks/${id}/exec`, {
+        command: 'touch begun; while [ ! -e end ]; do sleep 0.1; done; echo whole',
+      });
+      const look = () => api.data<ExecData>('POST', `/api/disks/${id}/exec`, { command: 'ls' });
+      await waitFor('the command', async () => (await look()).stdout.includes('begun'));
+      const ballast = join(path, 'ballast');
+      await writeFile(ballast, Buffer.alloc(80 * MiB));
+      for (const node of [api, new ApiClient(urlOf(watching), api.key)]) {
+        const refused = await waitFor('refusal', async () => {
+          const reply = await node.call('POST', `/api/disks/${id}/exec`, { command: 'touch end' });
+          return reply.status === 503 && reply;
+        });
+        t.is(refused.body.code, 'directory_full');
+        t.truthy(refused.headers.get('retry-after'));
+        t.is((await node.call('POST', '/api/disks', { name: 'another' })).status, 503);
+        t.is((await node.call('GET', `/api/disks/${id}`)).status, 200);
+      }
+      t.is((await api.call('DELETE', `/api/disks/${other.id}`)).status, 200);
+      await rm(ballast);
+      await waitFor('room again', async () => {
+        const reply = await api.call('POST', `/api/disks/${id}/exec`, { command: 'touch end' });
+        return reply.status === 200;
+      });
+      t.is(((await running).body.data as ExecData).stdout, 'whole\n');
+    } finally {
+      await stack.stop();
+    }
+  } finally {
+    small.unmount();
   }
 });
 

@@ -171,20 +171,36 @@ test.serial('disks on two agents, idle: they come together for one command', asy
   t.is((await exec(api, b, 'cat copy')).stdout, 'from-a\n');
 });
 
-test.serial('disks on two agents, one in use there: 409, and nothing was begun', async (t) => {
+test.serial('disks on two agents, one in use: the idle one goes where it is', async (t) => {
   const { stack, api, otherApi, agent, otherAgent } = t.context;
   const a = await diskOn(t.context, agent);
   const b = await diskOn(t.context, otherAgent);
   const held = await startHeld(api, otherAgent, b);
   const request = { disks: { a, b }, command: 'touch a/ran b/ran' };
   for (const each of [api, otherApi]) {
-    const refused = await each.call('POST', '/api/exec', request);
-    t.deepEqual([refused.status, refused.body.code], [409, 'disk_in_use']);
-    t.true(refused.body.error.includes(b));
+    t.is((await each.call('POST', '/api/exec', request)).status, 200);
+    t.deepEqual(await holdersOf(stack, a), await holdersOf(stack, b));
   }
-  t.is((await exec(api, a, 'ls')).stdout, '');
   await held.end();
   t.like((await held.reply).body.data, { stdout: 'held\n' });
+});
+
+test.serial('disks on two agents, both in use: 409, and nothing was begun', async (t) => {
+  const { stack, api, otherApi, agent, otherAgent } = t.context;
+  const a = await diskOn(t.context, agent);
+  const b = await diskOn(t.context, otherAgent);
+  const held = [await startHeld(api, agent, a), await startHeld(api, otherAgent, b)];
+  const request = { disks: { a, b }, command: 'touch a/ran b/ran' };
+  for (const each of [api, otherApi]) {
+    const refused = await each.call('POST', '/api/exec', request);
+    t.deepEqual([refused.status, refused.body.code], [409, 'disk_in_use']);
+    t.true([a, b].some((id) => refused.body.error.includes(id)));
+  }
+  for (const { end, reply } of held) {
+    await end();
+    t.like((await reply).body.data, { stdout: 'held\n' });
+  }
+  t.is((await exec(api, a, 'ls ran || true')).stdout, '');
   t.is((await api.call('POST', '/api/exec', request)).status, 200);
   t.deepEqual(await holdersOf(stack, a), await holdersOf(stack, b));
 });

@@ -1,9 +1,9 @@
 import { statfs } from 'node:fs/promises';
-import { AppError, toError } from '../../shared/errors.ts';
-import type { Logger } from '../../shared/log.ts';
+import { type AppError, toError } from './errors.ts';
+import type { Logger } from './log.ts';
 
 const CHECK_EVERY_MS = 500;
-/** At this part of the reserve, what runs is ended: it could not write much longer anyway. */
+/** At this part of the reserve, what writes is ended: it could not write much longer anyway. */
 const CRITICAL_SHARE = 0.25;
 
 export interface StorageWatchOptions {
@@ -11,15 +11,14 @@ export interface StorageWatchOptions {
   readonly directories: readonly string[];
   /** Free bytes below which new work is refused. */
   readonly reserveBytes: number;
+  /** What is thrown at new work meanwhile. */
+  readonly refusal: AppError;
   /** The reserve is nearly used up: what writes must end, before writes fail beneath it. */
-  readonly onCritical: (reason: AppError) => void;
+  readonly onCritical?: () => void;
   readonly log: Logger;
 }
 
-/**
- * Watches the host's storage. Disks are sparse files: when the storage below them is full, writes
- * that a disk has already accepted fail, and its file system breaks. So work stops before that.
- */
+/** Watches the room on file systems that must not run full, so that work stops before they do. */
 export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #timer: NodeJS.Timeout;
@@ -35,10 +34,9 @@ export class StorageWatch {
     return this.#freeBytes < this.#options.reserveBytes;
   }
 
-  /** @throws AppError `host_full` */
+  /** @throws AppError the refusal */
   refuseIfLow(): void {
-    if (!this.isLow) return;
-    throw new AppError('host_full', 'the storage of the host is almost full; nothing was begun');
+    if (this.isLow) throw this.#options.refusal;
   }
 
   close(): void {
@@ -54,14 +52,7 @@ export class StorageWatch {
       if (this.isLow !== wasLow) {
         log.warn({ freeBytes: this.#freeBytes, low: this.isLow }, 'storage:roomChanged');
       }
-      if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) {
-        onCritical(
-          new AppError(
-            'outcome_unknown',
-            'the storage of the host ran full; the command was ended',
-          ),
-        );
-      }
+      if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) onCritical?.();
     } catch (error) {
       log.error({ err: toError(error) }, 'storage:notChecked');
     }

@@ -1,0 +1,59 @@
+import type { Room } from '../shared/directory/room.ts';
+import { AppError, toError } from '../shared/errors.ts';
+import { LIMITS } from '../shared/limits.ts';
+import type { Logger } from '../shared/log.ts';
+import { StorageWatch } from '../shared/storage-watch.ts';
+
+export interface DirectoryRoomOptions {
+  readonly room: Room;
+  /** Where Redis keeps its files, on the node that can see them. */
+  readonly redisDataDir: string | undefined;
+  readonly reserveBytes: number;
+  readonly log: Logger;
+}
+
+const refusal = new AppError(
+  'directory_full',
+  'the storage of the directory is almost full; nothing was begun; try again later',
+);
+
+/**
+ * Keeps new work away while the storage of Redis is nearly full: Redis ends itself when it cannot
+ * write its file. A node beside Redis watches the storage and tells the others through Redis.
+ */
+export class DirectoryRoom {
+  readonly #options: DirectoryRoomOptions;
+  readonly #watch: StorageWatch | undefined;
+  readonly #timer: NodeJS.Timeout;
+  #isLow = false;
+
+  constructor(options: DirectoryRoomOptions) {
+    const { redisDataDir, reserveBytes, log } = options;
+    this.#options = options;
+    if (redisDataDir !== undefined) {
+      this.#watch = new StorageWatch({ directories: [redisDataDir], reserveBytes, refusal, log });
+    }
+    this.#timer = setInterval(() => void this.#refresh(), LIMITS.directoryRoomCheckMs);
+  }
+
+  /** @throws AppError `directory_full` */
+  refuseIfLow(): void {
+    this.#watch?.refuseIfLow();
+    if (this.#isLow) throw refusal;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#watch?.close();
+  }
+
+  async #refresh(): Promise<void> {
+    const { room, log } = this.#options;
+    try {
+      if (this.#watch?.isLow === true) await room.sayLow();
+      this.#isLow = await room.isLow();
+    } catch (error) {
+      log.warn({ err: toError(error) }, 'directory:roomUnknown');
+    }
+  }
+}
