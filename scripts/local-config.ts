@@ -46,6 +46,7 @@ function defaults(ports: Env): Env {
     REGION: 'local-dev',
     LOG_LEVEL: 'info',
     CONTROL_HOST: '127.0.0.1',
+    REDIS_DATA_DIR: paths.redis,
     PUBLIC_BASE_URL: `http://127.0.0.1:${required(ports, 'CONTROL_PORT')}`,
     AGENT_HOST: '127.0.0.1',
     AGENT_PUBLIC_URL: `http://127.0.0.1:${required(ports, 'AGENT_PORT')}`,
