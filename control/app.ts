@@ -5,7 +5,7 @@ import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/ops-server.ts';
 import type { Deps } from './deps.ts';
-import { Authenticator } from './middleware/authenticate.ts';
+import { Authenticator } from '../shared/authenticator.ts';
 import { endpoint } from './middleware/endpoint.ts';
 import { renderErrors } from './middleware/errors.ts';
 import { requestLog } from './middleware/request-log.ts';

@@ -21,7 +21,7 @@ function presentMetrics({ requests, requestMsTotal }: DiskUsage): Disk['metrics'
 }
 
 /** A disk as the API shows it. Figures that were never measured are left out. */
-export function presentDisk({ record, usage, handler }: DiskEntry): Disk {
+export function presentDisk({ record, usage, clients, handler }: DiskEntry): Disk {
   const metrics = presentMetrics(usage);
   const { usedBytes } = usage;
   return {
@@ -39,7 +39,11 @@ export function presentDisk({ record, usage, handler }: DiskEntry): Disk {
       : { dataSize: usedBytes, activeDataBytes: usedBytes, totalDataBytes: usedBytes }),
     mounts: [],
     ...(metrics === undefined ? {} : { metrics }),
-    connectedClients: [],
+    connectedClients: clients.map(({ id, ipAddress, connectedAt }) => ({
+      id,
+      ipAddress,
+      connectedAt: new Date(connectedAt).toISOString(),
+    })),
     authorizedUsers: record.users.map((user) => presentUser(user)),
     allowedIps: [...record.allowedIps],
     ...(record.rootAttrs === undefined ? {} : { rootAttrs: record.rootAttrs }),

@@ -16,6 +16,10 @@ export const LIMITS = {
   disksPerAccountMax: 10_000,
   usersPerDiskMax: 100,
   allowedIpsPerDiskMax: 200,
+  clientsPerDiskMax: 100,
+  // A client that does not hold a connection counts as connected for this long after a request.
+  clientSeenMs: 120_000,
+  clientWrittenEveryMs: 30_000,
 
   // Exec, WIRE §5.1
   commandBytesMax: 1 * MiB,
@@ -42,6 +46,8 @@ export const LIMITS = {
   // An agent that no control node reaches gives its disks up after this long.
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
+  hostAnnounceMs: 2_500,
+  hostTtlMs: 15_000,
   directoryRoomCheckMs: 1_000,
   directoryLowTtlMs: 3_000,
   hostJobTimeoutMs: 20_000,
@@ -63,6 +69,8 @@ export const LIMITS = {
 } as const;
 
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
+assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
+assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
 assert(LIMITS.directoryRoomCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);

@@ -9,7 +9,7 @@ import { sha256 } from '../../shared/secrets.ts';
 import type { Deps } from '../deps.ts';
 import type { Reply, Route } from '../route.ts';
 import { answerOnce } from '../services/answer-once.ts';
-import type { Authenticator } from './authenticate.ts';
+import type { Authenticator } from '../../shared/authenticator.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 

@@ -146,7 +146,7 @@ async function makeData(
   // Without the caller's signal: a creation goes on when the caller hangs up.
   const job = { kind: 'disk.create' as const, payload };
   try {
-    await callHandler(deps, [{ record, usage: {} }], job, { requestId });
+    await callHandler(deps, [{ record, usage: {}, clients: [] }], job, { requestId });
     await deps.directory.disks.markAvailable(record);
   } catch (error) {
     // Where this fails too, the creation is up for others when its time is over.

@@ -4,6 +4,7 @@ import { ApiKeys } from './api-keys.ts';
 import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
+import { Hosts } from './hosts.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { Room } from './room.ts';
 
@@ -14,6 +15,7 @@ export interface Directory {
   readonly controlNodes: ControlNodes;
   readonly disks: Disks;
   readonly diskLeases: DiskLeases;
+  readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
   readonly room: Room;
 }
@@ -24,6 +26,7 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   controlNodes: new ControlNodes(redis, region),
   disks: new Disks(redis, region),
   diskLeases: new DiskLeases(redis, region),
+  hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
   room: new Room(redis),
 });

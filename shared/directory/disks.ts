@@ -2,7 +2,9 @@ import type { ChainableCommander, Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
 import type { AuthorizedUser } from '../schemas/disk-user.ts';
+import { clientsOf, type DiskClient, recordClient, toClients } from './disk-clients.ts';
 import { leaseHolder } from './disk-leases.ts';
+import { DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
 import { Script } from './script.ts';
@@ -39,6 +41,7 @@ export interface DiskUsage {
 export interface DiskEntry {
   readonly record: DiskRecord;
   readonly usage: DiskUsage;
+  readonly clients: readonly DiskClient[];
   /** The host that has the disk's lease. */
   readonly handler?: string;
 }
@@ -94,9 +97,13 @@ const addUser = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return ARGV[2]
 `);
+// KEYS disk, users; ARGV field, prefix of the fields of the user's clients
 const removeUser = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
   local removed = redis.call('HDEL', KEYS[2], ARGV[1])
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, #ARGV[2]) == ARGV[2] then redis.call('HDEL', KEYS[1], field) end
+  end
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return removed
 `);
@@ -170,16 +177,19 @@ function toUsage(fields: Record<string, string>): DiskUsage {
 /** The disks of one region. */
 export class Disks {
   readonly #redis: Redis;
+  readonly #userIndex: DiskUserIndex;
   readonly region: string;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
+    this.#userIndex = new DiskUserIndex(redis, region);
     this.region = region;
   }
 
   /** Claims the name and writes the record, or says which disk has the name. */
   async create(record: DiskRecord): Promise<'created' | 'limit' | { existingId: string }> {
     const { accountId, id, name } = record;
+    await this.#userIndex.add(record, record.users);
     const fields = Object.entries({
       id,
       name,
@@ -209,8 +219,9 @@ export class Disks {
         userPairs(record.users),
       ],
     );
-    if (result === 'limit') return 'limit';
-    return result === id ? 'created' : { existingId: String(result) };
+    if (result === id) return 'created';
+    await this.#userIndex.remove(record, record.users);
+    return result === 'limit' ? 'limit' : { existingId: String(result) };
   }
 
   /**
@@ -220,6 +231,7 @@ export class Disks {
    */
   async takeUpCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
     const now = Date.now();
+    await this.#userIndex.add(record, record.users);
     const result = await takeUpCreation.run(this.#redis, this.#diskAndUsers(record), [
       now,
       now + LIMITS.diskCreationMsMax,
@@ -261,12 +273,16 @@ export class Disks {
     disk: { accountId: string; id: string },
     user: DiskUserRecord,
   ): Promise<DiskUserRecord | 'missing' | 'limit'> {
+    await this.#userIndex.add(disk, [user]);
     const result = await addUser.run(this.#redis, this.#diskAndUsers(disk), [
       userField(user),
       JSON.stringify(user),
       LIMITS.usersPerDiskMax,
     ]);
-    if (result === 'missing' || result === 'limit') return result;
+    if (result === 'missing' || result === 'limit') {
+      await this.#userIndex.remove(disk, [user]);
+      return result;
+    }
     return parse<DiskUserRecord>(String(result));
   }
 
@@ -274,8 +290,12 @@ export class Disks {
     disk: { accountId: string; id: string },
     user: { type: string; identifier: string },
   ): Promise<'removed' | 'unknown' | 'missing'> {
-    const result = await removeUser.run(this.#redis, this.#diskAndUsers(disk), [userField(user)]);
+    const result = await removeUser.run(this.#redis, this.#diskAndUsers(disk), [
+      userField(user),
+      clientsOf(user.identifier),
+    ]);
     if (result === 'missing') return 'missing';
+    await this.#userIndex.remove(disk, [user]);
     return result === 1 ? 'removed' : 'unknown';
   }
 
@@ -305,7 +325,8 @@ export class Disks {
     return result === 1;
   }
 
-  async remove(disk: { accountId: string; id: string }): Promise<void> {
+  async remove(disk: DiskRecord): Promise<void> {
+    await this.#userIndex.remove(disk, disk.users);
     await this.#redis.del(
       ...this.#diskAndUsers(disk),
       keys.diskEpoch(this.region, disk.accountId, disk.id),
@@ -318,6 +339,20 @@ export class Disks {
       use.usedBytes,
       Math.round(use.durationMs),
     ]);
+  }
+
+  /** The disks that may have a user with this identifier; their records decide. */
+  async ofUser(identifier: string): Promise<{ accountId: string; id: string }[]> {
+    return this.#userIndex.find(identifier);
+  }
+
+  /** Notes that a user's client was there, for `connectedClients`. */
+  async recordClient(
+    disk: { accountId: string; id: string },
+    client: { identifier: string; ipAddress: string },
+  ): Promise<void> {
+    const key = keys.disk(this.region, disk.accountId, disk.id);
+    await recordClient(this.#redis, key, client);
   }
 
   #diskAndUsers(disk: { accountId: string; id: string }): string[] {
@@ -352,7 +387,12 @@ function readEntries(
     const record = toRecord(accountId, fields, users);
     const handler = leaseHolder(values[i + 2] as string | null);
     entries.push(
-      record && { record, usage: toUsage(fields), ...(handler === undefined ? {} : { handler }) },
+      record && {
+        record,
+        usage: toUsage(fields),
+        clients: toClients(fields),
+        ...(handler === undefined ? {} : { handler }),
+      },
     );
   }
   return entries;

@@ -16,6 +16,8 @@ export const keys = {
     `berth:{${accountId}}:${region}:disk:${diskId}`,
   diskUsers: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:users`,
+  disksOfUser: (region: string, identifierHash: string) =>
+    `berth:{${identifierHash}}:${region}:disks-of-user`,
   diskLease: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:lease`,
   diskEpoch: (region: string, accountId: string, diskId: string) =>
@@ -24,6 +26,7 @@ export const keys = {
   idempotencyKey: (accountId: string, keyHash: string) =>
     `berth:{${accountId}}:idempotency:${keyHash}`,
 
+  hosts: (region: string) => `berth:{${region}}:hosts`,
   directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
 } as const;

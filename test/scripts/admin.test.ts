@@ -148,7 +148,7 @@ test.serial('a rebuild says which disk it could not list, and lists the others',
     const entry = await directory.disks.get(accountId, id);
     if (entry === undefined) throw new Error('no disk');
     await directory.disks.beginDelete(entry.record);
-    await directory.disks.remove({ accountId, id });
+    await directory.disks.remove(entry.record);
   }
   const path = join(diskFolder(stack, broken.id), 'manifest.json');
   const text = await readFile(path, 'utf8');

@@ -1,0 +1,31 @@
+import type { Redis } from 'ioredis';
+import { LIMITS } from '../limits.ts';
+import { keys } from './keys.ts';
+
+/** Where the hosts of a region reach each other. */
+export class Hosts {
+  readonly #redis: Redis;
+  readonly #key: string;
+
+  constructor(redis: Redis, region: string) {
+    this.#redis = redis;
+    this.#key = keys.hosts(region);
+  }
+
+  /** @param internalUrl of the host's internal port */
+  async announce(hostId: string, internalUrl: string): Promise<void> {
+    await this.#redis.hset(this.#key, hostId, `${Date.now()} ${internalUrl}`);
+  }
+
+  async withdraw(hostId: string): Promise<void> {
+    await this.#redis.hdel(this.#key, hostId);
+  }
+
+  /** The URL of a host that was there lately. */
+  async find(hostId: string): Promise<string | undefined> {
+    const [seenAt = '', internalUrl] = ((await this.#redis.hget(this.#key, hostId)) ?? '').split(
+      ' ',
+    );
+    return Number(seenAt) + LIMITS.hostTtlMs > Date.now() ? internalUrl : undefined;
+  }
+}
