@@ -16,6 +16,8 @@ export interface ControlConfig {
   /** Only accounts that were let in may create disks here. */
   readonly regionIsPreview: boolean;
   readonly execTimeoutMs: number;
+  /** Sign what callers get to keep, such as share links: the first signs, all verify. */
+  readonly signingKeys: readonly string[];
 }
 
 /** @throws Error naming every setting that is missing or wrong */
@@ -39,6 +41,7 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
       min: 100,
       max: LIMITS.execTimeoutMsMax,
     }),
+    signingKeys: reader.secrets('SIGNING_KEYS', LIMITS.signingKeysMax),
   };
   reader.finish();
   return config;

@@ -1,6 +1,7 @@
 import type { Directory } from '../shared/directory/directory.ts';
 import type { AgentHub } from './agent-hub.ts';
 import type { ControlConfig } from './config.ts';
+import type { DataProxy } from './data-proxy.ts';
 import type { JobDispatch } from './job-dispatch.ts';
 
 /** What handlers and services work with; made once in main.ts. */
@@ -9,4 +10,5 @@ export interface Deps {
   readonly directory: Directory;
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
+  readonly data: DataProxy;
 }

@@ -13,6 +13,7 @@ import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './agent-hub.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
+import { DataProxy } from './data-proxy.ts';
 import { JobDispatch } from './job-dispatch.ts';
 
 async function main(): Promise<void> {
@@ -29,6 +30,8 @@ async function main(): Promise<void> {
   const { clusterId, clusterSecret, region } = cluster;
   const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
   const jobs = new JobDispatch(hub, nodeId, cluster.redisUrl, log);
+
+  const data = new DataProxy(hub, clusterSecret);
 
   const metrics = createMetrics('control');
   const durations = new Histogram({
@@ -49,7 +52,7 @@ async function main(): Promise<void> {
   const { host, port, internalPort, internalUrl } = config;
   const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
   hub.serve(internal);
-  const app = createApp({ deps: { config, directory, hub, jobs }, log, durations, ready });
+  const app = createApp({ deps: { config, directory, hub, jobs, data }, log, durations, ready });
   const handle = app.callback();
   const server = createServer((request, response) => void handle(request, response));
   server.listen(port, host);
@@ -75,6 +78,7 @@ async function main(): Promise<void> {
     },
     () => hub.close(),
     () => jobs.close(),
+    () => data.close(),
     () => void internal.close(),
     () => redis.disconnect(),
   ]);
