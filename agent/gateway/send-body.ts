@@ -33,6 +33,7 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
 /**
  * Writes the parts of a body, reading the file with two buffers in turn: one is filled while the
  * other is on its way. Does not end the stream.
+ * @param to must be done with the bytes of a write when it calls back, as a socket is
  * @throws Error when the file cannot be read, ends early, or the connection ends
  */
 export async function sendBody(
