@@ -1,5 +1,11 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { toError } from './errors.ts';
 import type { Registry } from './metrics.ts';
 
@@ -11,6 +17,8 @@ interface OpsOptions {
   readonly port: number;
   readonly metrics: Registry;
   readonly ready: ReadinessCheck;
+  /** Further paths of this process, each with its own way to authenticate. */
+  readonly handlers?: Readonly<Record<string, RequestListener>>;
 }
 
 /**
@@ -29,10 +37,14 @@ export async function startOpsServer(options: OpsOptions): Promise<Server> {
 }
 
 async function answer(
-  { metrics, ready }: OpsOptions,
+  { metrics, ready, handlers = {} }: OpsOptions,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
+  const handler = Object.hasOwn(handlers, request.url ?? '')
+    ? handlers[request.url ?? '']
+    : undefined;
+  if (handler !== undefined) return void handler(request, response);
   switch (request.url) {
     case '/healthz': {
       response.writeHead(200).end('ok\n');

@@ -1,6 +1,6 @@
 import type { Middleware } from 'koa';
 import type { Logger } from '../../shared/log.ts';
-import { retryAfter, statusOf, toCallerError } from '../error-status.ts';
+import { RefusedRequest, retryAfter, statusOf, toCallerError } from '../error-status.ts';
 import type { RequestState } from './request-state.ts';
 
 /** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
@@ -13,6 +13,7 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
       const { code, message } = error;
       ctx.status = statusOf[code];
       ctx.state.notes['code'] = code;
+      if (error instanceof RefusedRequest) ctx.set(error.headers);
       const seconds = retryAfter(code);
       if (seconds !== undefined) ctx.set('retry-after', String(seconds));
       if (code === 'unauthorized' && ctx.state.plainUnauthorized) {
