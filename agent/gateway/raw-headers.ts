@@ -1,0 +1,21 @@
+/** Names and values by turns, as in Node's `rawHeaders`: order and duplicates are kept. */
+export type RawHeaders = readonly string[];
+
+/** All values of a header in their order. @param name in lower case */
+export function headerValues(headers: RawHeaders, name: string): string[] {
+  const values: string[] = [];
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    if (headers[index]?.toLowerCase() === name) values.push(headers[index + 1] ?? '');
+  }
+  return values;
+}
+
+/** The values of a header joined as RFC 9110 §5.3 allows, or undefined. @param name lower case */
+export function headerValue(headers: RawHeaders, name: string): string | undefined {
+  const values = headerValues(headers, name);
+  return values.length === 0 ? undefined : values.join(',');
+}
+
+/** The names of all headers, in lower case. */
+export const headerNames = (headers: RawHeaders): string[] =>
+  headers.filter((_text, index) => index % 2 === 0).map((name) => name.toLowerCase());

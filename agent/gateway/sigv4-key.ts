@@ -1,0 +1,17 @@
+import { createHmac } from 'node:crypto';
+
+/** For what a signing key is good: one day, region and service. */
+export interface Scope {
+  /** As `20130524`. */
+  readonly date: string;
+  readonly region: string;
+  /** As it is signed: `20130524/us-east-1/s3/aws4_request`. */
+  readonly text: string;
+}
+
+export const hmac = (key: string | Buffer, text: string): Buffer =>
+  createHmac('sha256', key).update(text).digest();
+
+/** SigV4 "Calculate the signing key". */
+export const deriveSigningKey = (secret: string, scope: Scope): Buffer =>
+  scope.text.split('/').reduce<Buffer>(hmac, Buffer.from(`AWS4${secret}`));
