@@ -1,18 +1,22 @@
+import { Authenticator } from '../shared/authenticator.ts';
 import { DATA_PATH } from '../shared/data-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
+import { RequestForwarder } from '../shared/forward-request.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
+import { announceHost } from './announce-host.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
 import { DataEndpoint } from './gateway/data-endpoint.ts';
+import { ObjectGateway } from './gateway/object-gateway.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { JobWorker } from './job-worker.ts';
-import { createAgentMetrics } from './metrics.ts';
+import { createAgentMetrics, type ObjectDurations } from './metrics.ts';
 import { startPublicServer } from './public-server.ts';
 import { sweepDeletedDisks } from './sweep-deleted-disks.ts';
 
@@ -52,6 +56,19 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
   return links;
 }
 
+function openGateway(
+  { config, hostId, directory, host, log }: Parts,
+  forwarder: RequestForwarder,
+  durations: ObjectDurations,
+): ObjectGateway {
+  const { clusterSecret, encryptionKey } = config.cluster;
+  const authenticator = new Authenticator(directory.apiKeys);
+  const principals = { disks: directory.disks, authenticator, encryptionKey };
+  const { registry, storage } = host;
+  const parts = { hostId, clusterSecret, directory, principals, registry, storage };
+  return new ObjectGateway({ ...parts, forwarder, durations, log });
+}
+
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
   const { redisUrl, region } = config.cluster;
@@ -71,7 +88,8 @@ async function main(): Promise<void> {
 
   let draining = false;
   const isDraining = (): boolean => draining;
-  const links = linkToControl({ config, hostId, directory, host, isDraining, log });
+  const parts = { config, hostId, directory, host, isDraining, log };
+  const links = linkToControl(parts);
   const metrics = createAgentMetrics(() => registry.execsRunning);
   const { jobDurations } = metrics;
   const { execSlots } = config;
@@ -79,11 +97,17 @@ async function main(): Promise<void> {
   const worker = new JobWorker({ ...deps, log });
   const { clusterSecret } = config.cluster;
   const data = new DataEndpoint({ hostId, clusterSecret, registry, log });
+  const forwarder = new RequestForwarder(clusterSecret);
+  const objects = openGateway(parts, forwarder, metrics.objectDurations);
   const ops = await startOpsServer({
     host: config.host,
     port: config.adminPort,
     metrics: metrics.registry,
-    handlers: { [DATA_PATH]: (request, response) => data.handle(request, response) },
+    find: (path) => {
+      if (path === DATA_PATH) return (...exchange) => data.handle(...exchange);
+      if (path.startsWith('/dsk-')) return (...exchange) => objects.handleForwarded(...exchange);
+      return undefined;
+    },
     ready: async () => {
       if (draining) return 'draining';
       return links.isConnected ? undefined : 'not registered with any control node';
@@ -92,7 +116,10 @@ async function main(): Promise<void> {
   sweepDeletedDisks(host.files, directory, registry, log).catch((error: unknown) => {
     log.warn({ err: toError(error) }, 'sweep:failed');
   });
-  const publicServer = await startPublicServer(config.host, config.port);
+  const publicServer = await startPublicServer(config, (...exchange) =>
+    objects.handle(...exchange),
+  );
+  const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl }, log);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
   onShutdown(log, LIMITS.shutdownMs, [
@@ -100,14 +127,20 @@ async function main(): Promise<void> {
       draining = true;
       links.tellLoad();
       // Until they have ended new work is still taken from the queue, to be refused at once.
-      const drained = Promise.all([registry.drain().then(() => worker.close()), data.drain()]);
+      const drained = Promise.all([
+        registry.drain().then(() => worker.close()),
+        data.drain(),
+        objects.drain(),
+      ]);
       await settledWithin(drained, LIMITS.drainMs);
       const idle = worker.close();
       await host.close();
       await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
     },
+    () => withdraw(),
     () => links.close(),
     () => void publicServer.close(),
+    () => forwarder.close(),
     () => void ops.close(),
     () => identity.release(),
     () => redis.disconnect(),

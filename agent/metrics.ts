@@ -7,11 +7,13 @@ import {
 } from '../shared/metrics.ts';
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;
+export type ObjectDurations = Histogram<'operation' | 'status'>;
 
 /** The agent's own figures beside those of every process. */
 export function createAgentMetrics(execsRunning: () => number): {
   registry: Registry;
   jobDurations: JobDurations;
+  objectDurations: ObjectDurations;
 } {
   const registry = createMetrics('agent');
   const jobDurations = new Histogram({
@@ -21,11 +23,18 @@ export function createAgentMetrics(execsRunning: () => number): {
     buckets: DURATION_BUCKETS,
     registers: [registry],
   });
+  const objectDurations = new Histogram({
+    name: 'berth_object_request_duration_seconds',
+    help: 'Time from a request of the object API to the end of its answer',
+    labelNames: ['operation', 'status'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [registry],
+  });
   const running: Gauge = new Gauge({
     name: 'berth_execs_running',
     help: 'Commands that run now',
     registers: [registry],
     collect: () => running.set(execsRunning()),
   });
-  return { registry, jobDurations };
+  return { registry, jobDurations, objectDurations };
 }

@@ -1,20 +1,15 @@
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer, type RequestListener, type Server } from 'node:http';
 
-const NOT_BUILT = `<?xml version="1.0" encoding="UTF-8"?>
-<Error><Code>NotImplemented</Code><Message>The object API and sandbox ports are not built yet.</Message></Error>
-`;
-
-/**
- * The host's public address, where the object API and sandbox ports will answer. Until they are
- * built it says so in the form that clients of the object API read (WIRE §4.4).
- */
-export async function startPublicServer(host: string, port: number): Promise<Server> {
-  const server = createServer((request, response) => {
-    request.resume();
-    response.writeHead(501, { 'content-type': 'application/xml' });
-    response.end(request.method === 'HEAD' ? undefined : NOT_BUILT);
-  });
+/** The host's public address: the object API today, sandbox ports later. */
+export async function startPublicServer(
+  { host, port }: { readonly host: string; readonly port: number },
+  handle: RequestListener,
+): Promise<Server> {
+  // An upload may take any time; one that stands still is ended by the exchange.
+  const server = createServer({ requestTimeout: 0 }, handle);
+  // Whether a client that asks first may send its body is known once it was let in.
+  server.on('checkContinue', handle);
   server.listen(port, host);
   await once(server, 'listening');
   return server;

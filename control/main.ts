@@ -4,6 +4,7 @@ import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
 import { newNodeId } from '../shared/ids.ts';
+import { RequestForwarder } from '../shared/forward-request.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger } from '../shared/log.ts';
 import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
@@ -16,6 +17,7 @@ import { readControlConfig } from './config.ts';
 import { DirectoryRoom } from './directory-room.ts';
 import { DataProxy } from './data-proxy.ts';
 import { JobDispatch } from './job-dispatch.ts';
+import { isObjectPath, ObjectProxy } from './object-proxy.ts';
 
 async function main(): Promise<void> {
   const config = readControlConfig(process.env);
@@ -57,8 +59,15 @@ async function main(): Promise<void> {
   hub.serve(internal);
   const deps = { config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
-  const handle = app.callback();
-  const server = createServer((request, response) => void handle(request, response));
+  const rest = app.callback();
+  const forwarder = new RequestForwarder(clusterSecret);
+  const objects = new ObjectProxy({ hub, forwarder, durations, log });
+  // Uploads to the object API take their time.
+  const options = { requestTimeout: LIMITS.requestMsMax };
+  const server = createServer(options, (request, response) => {
+    const isObject = isObjectPath(request.url ?? '');
+    void (isObject ? objects.handle(request, response) : rest(request, response));
+  });
   server.listen(port, host);
   await once(server, 'listening');
 
@@ -84,6 +93,7 @@ async function main(): Promise<void> {
     () => hub.close(),
     () => jobs.close(),
     () => data.close(),
+    () => forwarder.close(),
     () => void internal.close(),
     () => redis.disconnect(),
   ]);

@@ -2,10 +2,13 @@ import assert from 'node:assert';
 
 const KiB = 1024;
 const MiB = 1024 * KiB;
+const GiB = 1024 * MiB;
 
 /** Every bound of the system in one place; those that WIRE.md or SPEC.md set name their section. */
 export const LIMITS = {
   // HTTP
+  // From a request's first byte to its last; the longest are uploads to the object API.
+  requestMsMax: 3_600_000,
   requestBodyBytesMax: 8 * MiB, // A command of 1 MiB whose every byte is escaped as \u00XX fits.
   pageSizeDefault: 50, // WIRE §1.4
   pageSizeMax: 100,
@@ -20,6 +23,7 @@ export const LIMITS = {
   // A client that does not hold a connection counts as connected for this long after a request.
   clientSeenMs: 120_000,
   clientWrittenEveryMs: 30_000,
+  clientsRememberedMax: 10_000,
 
   // Exec, WIRE §5.1
   commandBytesMax: 1 * MiB,
@@ -53,6 +57,18 @@ export const LIMITS = {
   // which knows whether its caller or the host is the one that stalls.
   downloadIdleMsMax: 120_000,
   hostDownloadIdleMsMax: 300_000,
+
+  // Object API, WIRE §4
+  objectPutBytesMax: 5 * GiB,
+  objectAppendBytesMax: 1 * MiB,
+  objectHeadersBytesMax: 2048,
+  xmlBodyBytesMax: 2 * MiB,
+  keysPerListingMax: 1000,
+  partsPerUploadMax: 10_000,
+  objectRequestsPerHostMax: 512,
+  // A transfer is broken off when nothing moved for so long.
+  objectIdleMsMax: 120_000,
+  objectForwardTokenTtlMs: 30_000,
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,

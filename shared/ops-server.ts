@@ -17,8 +17,8 @@ interface OpsOptions {
   readonly port: number;
   readonly metrics: Registry;
   readonly ready: ReadinessCheck;
-  /** Further paths of this process, each with its own way to authenticate. */
-  readonly handlers?: Readonly<Record<string, RequestListener>>;
+  /** What else is served below some paths, each with its own way to authenticate. */
+  readonly find?: (path: string) => RequestListener | undefined;
 }
 
 /**
@@ -26,7 +26,8 @@ interface OpsOptions {
  * (Prometheus text format). Never public.
  */
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
-  const server = createServer((request, response) => {
+  // An upload that is passed on may take any time.
+  const server = createServer({ requestTimeout: 0 }, (request, response) => {
     answer(options, request, response).catch((error: unknown) => {
       response.writeHead(500).end(toError(error).message);
     });
@@ -37,13 +38,11 @@ export async function startOpsServer(options: OpsOptions): Promise<Server> {
 }
 
 async function answer(
-  { metrics, ready, handlers = {} }: OpsOptions,
+  { metrics, ready, find }: OpsOptions,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const handler = Object.hasOwn(handlers, request.url ?? '')
-    ? handlers[request.url ?? '']
-    : undefined;
+  const handler = find?.(request.url ?? '');
   if (handler !== undefined) return void handler(request, response);
   switch (request.url) {
     case '/healthz': {

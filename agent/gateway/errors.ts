@@ -49,13 +49,20 @@ export type S3ErrorCode = keyof typeof codes;
 export class S3Error extends Error {
   readonly code: S3ErrorCode;
   readonly status: number;
+  /** Of the answer, beside the usual ones. */
+  readonly headers: Readonly<Record<string, string>>;
 
   /** @param message replaces the code's own text */
-  constructor(code: S3ErrorCode, message?: string, options?: ErrorOptions) {
+  constructor(
+    code: S3ErrorCode,
+    message?: string,
+    options: ErrorOptions & { headers?: Readonly<Record<string, string>> } = {},
+  ) {
     super(message ?? codes[code][1], options);
     this.name = 'S3Error';
     this.code = code;
     this.status = codes[code][0];
+    this.headers = options.headers ?? {};
   }
 }
 

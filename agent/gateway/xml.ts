@@ -45,5 +45,5 @@ export const renderDocument = (root: XmlElement): string =>
   `<?xml version="1.0" encoding="UTF-8"?>\n${root.markup}\n`;
 
 /** A successful answer (WIRE §4.4): its root has the namespace of S3's own answers. */
-export const renderAnswer = (name: string, children: readonly (XmlElement | undefined)[]): string =>
-  renderDocument(element(name, children, S3_NAMESPACE));
+export const renderAnswer = (name: string, content: XmlContent): string =>
+  renderDocument(element(name, content, S3_NAMESPACE));

@@ -1,0 +1,135 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isRedisFailure } from '../../shared/directory/redis.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Origin, RequestForwarder } from '../../shared/forward-request.ts';
+import { newRequestId, requestIdPattern } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { renderError, S3Error } from './errors.ts';
+import type { S3Reply } from './operation.ts';
+import { sendBody } from './send-body.ts';
+
+const acceptableId = new RegExp(requestIdPattern, 'u');
+
+/** How long a connection stays open after an answer to a body that nobody read to its end. */
+const LINGER_MS = 1_000;
+const RETRY_AFTER_SECONDS = 2;
+
+const ofAppError: Partial<Record<AppError['code'], 'NoSuchBucket' | 'SlowDown'>> = {
+  not_found: 'NoSuchBucket',
+  no_capacity: 'SlowDown',
+};
+
+function toS3Error(thrown: unknown): S3Error {
+  if (thrown instanceof S3Error) return thrown;
+  if (thrown instanceof AppError && thrown.code !== 'internal_server_error') {
+    return new S3Error(ofAppError[thrown.code] ?? 'ServiceUnavailable', undefined, {
+      cause: thrown,
+    });
+  }
+  if (isRedisFailure(thrown))
+    return new S3Error('ServiceUnavailable', undefined, { cause: thrown });
+  return new S3Error('InternalError', undefined, { cause: toError(thrown) });
+}
+
+/** One request and its answer, whichever way it ends. */
+export class Exchange {
+  readonly request: IncomingMessage;
+  /** What its log event says beside the usual. */
+  readonly notes: Record<string, unknown>;
+  operation = 'none';
+  readonly #response: ServerResponse;
+  readonly #requestId: string;
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    const given = request.headers['x-request-id']?.toString() ?? '';
+    this.request = request;
+    this.#response = response;
+    this.#requestId = acceptableId.test(given) ? given : newRequestId();
+    this.notes = { requestId: this.#requestId };
+    response.setHeader('x-amz-request-id', this.#requestId);
+    // A peer that stands still is given up; one that waits for our work is not.
+    request.socket.setTimeout(LIMITS.objectIdleMsMax, () => request.socket.destroy());
+    request.once('end', () => request.socket.setTimeout(0));
+  }
+
+  get status(): number {
+    return this.#response.statusCode;
+  }
+
+  /** Tells a client that waits for it (`Expect: 100-continue`) to send the body. */
+  continue(): void {
+    const isAwaited = this.request.headers.expect?.toLowerCase() === '100-continue';
+    if (isAwaited && !this.#response.headersSent) this.#response.writeContinue();
+  }
+
+  async send({ status, headers = {}, xml, object }: S3Reply): Promise<void> {
+    const response = this.#response;
+    try {
+      this.#begin(status, headers);
+      if (xml !== undefined) response.setHeader('content-type', 'application/xml');
+      if (object !== undefined) {
+        this.request.socket.setTimeout(LIMITS.objectIdleMsMax);
+        await sendBody(object.file.fd, object.parts, response, (bytes) => {
+          this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
+        });
+      }
+      response.end(xml);
+    } finally {
+      await object?.file.close();
+    }
+  }
+
+  async forward(
+    forwarder: RequestForwarder,
+    to: { baseUrl: string; origin: Origin },
+  ): Promise<void> {
+    this.continue();
+    this.#response.removeHeader('x-amz-request-id');
+    try {
+      await forwarder.forward(this.request, this.#response, to);
+    } catch (cause) {
+      throw new S3Error('ServiceUnavailable', undefined, { cause });
+    }
+  }
+
+  /** The disk is taken away: whatever is under way breaks off. */
+  abort(reason: AppError): void {
+    this.notes['aborted'] = reason.message;
+    if (this.#response.headersSent) this.#response.destroy();
+    else this.fail(reason);
+  }
+
+  /** Answers with an error, or breaks off an answer that was begun. Never throws. */
+  fail(thrown: unknown): void {
+    const response = this.#response;
+    const error = toS3Error(thrown);
+    this.notes['code'] = error.code;
+    if (error.status >= 500 && error.code !== 'NotImplemented') {
+      this.notes['err'] = toError(error.cause ?? error);
+    }
+    if (response.headersSent || response.destroyed) {
+      response.destroy();
+      return;
+    }
+    const [path = ''] = (this.request.url ?? '').split('?');
+    this.#begin(error.status, { ...error.headers, 'content-type': 'application/xml' });
+    if (error.status === 503) response.setHeader('retry-after', RETRY_AFTER_SECONDS);
+    const isHead = this.request.method === 'HEAD';
+    response.end(isHead ? undefined : renderError(error, path, this.#requestId));
+  }
+
+  #begin(status: number, headers: Readonly<Record<string, string>>): void {
+    this.#response.statusCode = status;
+    for (const [name, value] of Object.entries(headers)) this.#response.setHeader(name, value);
+    if (!this.request.complete) this.#endConnection();
+  }
+
+  /** The rest of the body will not be read; the client gets a moment to see the answer. */
+  #endConnection(): void {
+    const { socket } = this.request;
+    this.#response.setHeader('connection', 'close');
+    this.#response.once('finish', () => {
+      setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    });
+  }
+}

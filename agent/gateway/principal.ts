@@ -1,0 +1,124 @@
+import type { Authenticator } from '../../shared/authenticator.ts';
+import type { DiskEntry, Disks, DiskUserRecord } from '../../shared/directory/disks.ts';
+import { AppError } from '../../shared/errors.ts';
+import { diskIdPattern } from '../../shared/ids.ts';
+import { isAllowed } from '../../shared/ip-allowlist.ts';
+import { unseal } from '../../shared/secrets.ts';
+import type { RequestHead } from './canonical-request.ts';
+import { S3Error } from './errors.ts';
+import { headerValue } from './raw-headers.ts';
+import {
+  type Payload,
+  readSignature,
+  type SignatureClaim,
+  type VerifiedSignature,
+  verifySignature,
+} from './sigv4.ts';
+
+export interface PrincipalDeps {
+  readonly disks: Disks;
+  readonly authenticator: Authenticator;
+  /** Opens the sealed disk tokens. */
+  readonly encryptionKey: Buffer;
+}
+
+/** Who asks: an account with its API key, or a user of a disk with its token. */
+export type Principal =
+  | { readonly kind: 'account'; readonly accountId: string }
+  | { readonly kind: 'disk_user'; readonly identifier: string; readonly disks: DiskEntry[] };
+
+export interface Admission {
+  readonly principal: Principal;
+  readonly payload: Payload;
+  /** What the chunks of a signed body are checked against. */
+  readonly signature?: VerifiedSignature;
+}
+
+const diskId = new RegExp(diskIdPattern, 'u');
+
+const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
+  entry !== undefined && entry.record.status === 'available';
+
+async function disksOfUser({ disks }: PrincipalDeps, identifier: string): Promise<DiskEntry[]> {
+  const refs = await disks.ofUser(identifier);
+  const entries = await Promise.all(refs.map(({ accountId, id }) => disks.get(accountId, id)));
+  return entries.filter(isAvailable).filter(({ record }) => userOf(record.users, identifier));
+}
+
+const userOf = (users: readonly DiskUserRecord[], identifier: string): DiskUserRecord | undefined =>
+  users.find((user) => user.identifier === identifier);
+
+/** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
+async function admitDiskUser(deps: PrincipalDeps, claim: SignatureClaim): Promise<Admission> {
+  const { accessKeyId: identifier, payload } = claim;
+  const disks = await disksOfUser(deps, identifier);
+  const [first] = disks;
+  if (first === undefined) throw new S3Error('InvalidAccessKeyId');
+  // Whoever has the same identifier on several disks has the same token there.
+  const user = userOf(first.record.users, identifier);
+  if (user?.sealedToken === undefined) {
+    throw new S3Error(
+      'AccessDenied',
+      'Users of this type sign in through their cloud, which this server has not; use a disk token.',
+    );
+  }
+  const secret = unseal(deps.encryptionKey, user.sealedToken, first.record.id);
+  const signature = verifySignature(claim, secret);
+  return { principal: { kind: 'disk_user', identifier, disks }, payload, signature };
+}
+
+/**
+ * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
+ * a disk user (WIRE §4.1).
+ * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
+ */
+export async function authenticate(deps: PrincipalDeps, head: RequestHead): Promise<Admission> {
+  const claim = readSignature(head, Date.now());
+  if (claim !== undefined) return admitDiskUser(deps, claim);
+  try {
+    const header = headerValue(head.rawHeaders, 'authorization') ?? '';
+    const { accountId } = await deps.authenticator.authenticate(header);
+    return { principal: { kind: 'account', accountId }, payload: { kind: 'unsigned' } };
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
+    throw new S3Error('AccessDenied', `Access denied: ${error.message}.`, { cause: error });
+  }
+}
+
+/** The disks that a principal reaches, for an account its first thousand. */
+export async function reachableDisks(
+  { disks }: PrincipalDeps,
+  principal: Principal,
+  address: string,
+): Promise<DiskEntry[]> {
+  if (principal.kind === 'account') {
+    const page = await disks.list(principal.accountId, {});
+    return page.items.filter(isAvailable);
+  }
+  return principal.disks.filter(({ record }) => isAllowed(record.allowedIps, address));
+}
+
+/**
+ * The disk of a bucket, if the principal may use it from there. The allowed addresses bind the
+ * users of the disk, not API keys (WIRE §2.3).
+ * @throws S3Error NoSuchBucket, AccessDenied
+ */
+export async function authorize(
+  { disks }: PrincipalDeps,
+  principal: Principal,
+  bucket: string,
+  address: string,
+): Promise<DiskEntry> {
+  if (principal.kind === 'account') {
+    const isId = diskId.test(bucket);
+    const entry = isId ? await disks.get(principal.accountId, bucket) : undefined;
+    if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
+    return entry;
+  }
+  const entry = principal.disks.find(({ record }) => record.id === bucket);
+  if (entry === undefined) throw new S3Error('AccessDenied');
+  if (!isAllowed(entry.record.allowedIps, address)) {
+    throw new S3Error('AccessDenied', `Access denied: the disk is not open to ${address}.`);
+  }
+  return entry;
+}

@@ -1,0 +1,25 @@
+import { read as readCallback } from 'node:fs';
+import { promisify } from 'node:util';
+import { LIMITS } from '../../shared/limits.ts';
+import type { ByteRange } from './byte-ranges.ts';
+import { S3Error } from './errors.ts';
+
+const read = promisify(readCallback);
+
+/**
+ * The bytes of a range of an open file, in buffers of their own. Both ends are included; an end
+ * before the start is no bytes.
+ * @throws S3Error OperationAborted when the file became shorter meanwhile
+ */
+export async function* readObject(
+  { fd }: { readonly fd: number },
+  { start, end }: ByteRange,
+): AsyncGenerator<Buffer> {
+  for (let at = start; at <= end;) {
+    const length = Math.min(LIMITS.downloadBufferBytes, end - at + 1);
+    const { bytesRead, buffer } = await read(fd, Buffer.allocUnsafeSlow(length), 0, length, at);
+    if (bytesRead === 0) throw new S3Error('OperationAborted', 'The source was changed meanwhile.');
+    yield buffer.subarray(0, bytesRead);
+    at += bytesRead;
+  }
+}

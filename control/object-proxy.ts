@@ -1,0 +1,69 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { AppError, toError } from '../shared/errors.ts';
+import type { RequestForwarder } from '../shared/forward-request.ts';
+import { plainAddress } from '../shared/ip-allowlist.ts';
+import { LIMITS } from '../shared/limits.ts';
+import type { Logger } from '../shared/log.ts';
+import type { Histogram } from '../shared/metrics.ts';
+import type { AgentHub } from './agent-hub.ts';
+import { rankHosts } from './placement.ts';
+
+const UNAVAILABLE = `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>ServiceUnavailable</Code><Message>No host can be reached now. Try again.</Message></Error>
+`;
+const ROUTE = '/{diskId}/{key}';
+
+export interface ObjectProxyOptions {
+  readonly hub: AgentHub;
+  readonly forwarder: RequestForwarder;
+  readonly durations: Histogram<'method' | 'route' | 'status'>;
+  readonly log: Logger;
+}
+
+/** Whether a path belongs to the object API rather than to REST (WIRE §1.1). */
+export const isObjectPath = (url: string): boolean => /^\/dsk-[0-9a-f]{16}(?:[/?]|$)/u.test(url);
+
+/** Passes the object API on the REST origin to a host; which one does not matter to it. */
+export class ObjectProxy {
+  readonly #options: ObjectProxyOptions;
+
+  constructor(options: ObjectProxyOptions) {
+    this.#options = options;
+  }
+
+  /** Never throws. */
+  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { durations, log } = this.#options;
+    const begunAt = performance.now();
+    const notes: Record<string, unknown> = {};
+    const { method = '' } = request;
+    try {
+      await this.#forward(request, response);
+    } catch (thrown) {
+      notes['err'] = toError(thrown);
+      if (response.headersSent) response.destroy();
+      else response.writeHead(503, { 'content-type': 'application/xml', 'retry-after': '2' });
+      response.end(method === 'HEAD' ? undefined : UNAVAILABLE);
+    }
+    const durationMs = performance.now() - begunAt;
+    const status = response.statusCode;
+    durations.observe({ method, route: ROUTE, status: String(status) }, durationMs / 1000);
+    log.info(
+      { method, route: ROUTE, status, durationMs: Math.round(durationMs), ...notes },
+      'request',
+    );
+  }
+
+  async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { hub, forwarder } = this.#options;
+    const { socket } = request;
+    socket.setTimeout(LIMITS.objectIdleMsMax, () => socket.destroy());
+    request.once('end', () => socket.setTimeout(0));
+    const [hostId] = rankHosts(hub.hosts, []);
+    const host = hub.hosts.find((each) => each.hostId === hostId);
+    if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
+    const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
+    const origin = { address, hopsLeft: '1' } as const;
+    await forwarder.forward(request, response, { baseUrl: host.internalUrl, origin });
+  }
+}
