@@ -1,0 +1,316 @@
+import { createHash } from 'node:crypto';
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { escapeKey, ObjectClient, s3UrlOf, textsOf } from '../helpers/objects.ts';
+import { Stack } from '../helpers/stack.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  /** At the agent, and through control on the REST origin. */
+  s3: ObjectClient;
+  rest: ObjectClient;
+  disk: string;
+}
+
+const test = anyTest as TestFn<Context>;
+const MiB = 1024 ** 2;
+
+const md5 = (bytes: string | Buffer): string => createHash('md5').update(bytes).digest('hex');
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  const api = await stack.newClient();
+  const { id } = await createDisk(api);
+  Object.assign(t.context, {
+    stack,
+    api,
+    disk: id,
+    s3: new ObjectClient(s3UrlOf(stack), api.key),
+    rest: new ObjectClient(stack.baseUrl, api.key),
+  });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+for (const way of ['s3', 'rest'] as const) {
+  test(`an object is put, found, read, listed and deleted (${way})`, async (t) => {
+    const { disk } = t.context;
+    const client = t.context[way];
+    const key = `${way}/a b+c%(1)?ü.txt`;
+    const put = await client.put(disk, key, 'hello', { 'content-type': 'text/x-mine' });
+    t.is(put.status, 200);
+    t.is(put.headers.get('etag'), `"${md5('hello')}"`);
+
+    const target = `/${disk}/${escapeKey(key)}`;
+    const head = await client.call('HEAD', target);
+    t.is(head.status, 200);
+    t.is(head.headers.get('content-length'), '5');
+    t.is(head.headers.get('content-type'), 'text/x-mine');
+    t.is(head.headers.get('etag'), `"${md5('hello')}"`);
+    t.truthy(Date.parse(head.headers.get('last-modified') ?? ''));
+
+    const get = await client.get(disk, key);
+    t.is(get.text, 'hello');
+    t.is(get.headers.get('etag'), `"${md5('hello')}"`);
+
+    const list = await client.call('GET', `/${disk}?list-type=2&prefix=${way}/`);
+    t.deepEqual(textsOf(list.text, 'Key'), [key]);
+    t.deepEqual(textsOf(list.text, 'Size'), ['5']);
+    t.deepEqual(textsOf(list.text, 'KeyCount'), ['1']);
+
+    t.is((await client.call('DELETE', target)).status, 204);
+    t.is((await client.call('HEAD', target)).status, 404);
+    t.is((await client.call('DELETE', target)).status, 204);
+    const gone = await client.call('GET', target);
+    t.deepEqual([gone.status, gone.code], [404, 'NoSuchKey']);
+  });
+}
+
+test('what is put is at once seen by commands, and the other way round', async (t) => {
+  const { api, s3, disk } = t.context;
+  t.is((await s3.put(disk, 'both/ways.txt', 'from put\n')).status, 200);
+  const seen = await exec(api, disk, 'cat both/ways.txt; echo from exec > both/ways.txt');
+  t.is(seen.stdout, 'from put\n');
+  const get = await s3.get(disk, 'both/ways.txt');
+  t.is(get.text, 'from exec\n');
+  t.regex(get.headers.get('etag') ?? '', /^"[0-9a-f]{32}"$/u);
+  t.not(get.headers.get('etag'), `"${md5('from put\n')}"`);
+});
+
+test('owner and mode come with the request, and parents get its owner', async (t) => {
+  const { api, s3, disk } = t.context;
+  const headers = { 'x-archil-mode': '640', 'x-archil-uid': '1000', 'x-archil-gid': '1001' };
+  t.is((await s3.put(disk, 'posix/deep/file', 'x', headers)).status, 200);
+  t.is((await s3.put(disk, 'posix/plain', 'x')).status, 200);
+  const listed = await exec(
+    api,
+    disk,
+    'stat -c "%n %a %u %g" posix posix/deep posix/deep/file posix/plain',
+  );
+  t.is(
+    listed.stdout,
+    'posix 755 1000 1001\nposix/deep 755 1000 1001\nposix/deep/file 640 1000 1001\nposix/plain 644 0 0\n',
+  );
+  const bad = await s3.put(disk, 'posix/bad', 'x', { 'x-archil-mode': '8' });
+  t.deepEqual([bad.status, bad.code], [400, 'InvalidArgument']);
+});
+
+test('a directory marker makes a directory; with a body it is refused', async (t) => {
+  const { api, s3, disk } = t.context;
+  t.is((await s3.put(disk, 'marked/', '')).status, 200);
+  t.is((await exec(api, disk, 'stat -c %F marked')).stdout, 'directory\n');
+  t.is((await s3.call('HEAD', `/${disk}/marked/`)).status, 200);
+  t.is((await s3.call('HEAD', `/${disk}/marked`)).status, 404);
+  const filled = await s3.put(disk, 'marked/', 'body');
+  t.deepEqual([filled.status, filled.code], [400, 'InvalidArgument']);
+});
+
+test('appending makes the object, then makes it longer, at most 1 MiB at a time', async (t) => {
+  const { s3, disk } = t.context;
+  const append = (body: string | Buffer) => s3.call('PUT', `/${disk}/log?append=true`, { body });
+  t.is((await append('one\n')).headers.get('etag'), `"${md5('one\n')}"`);
+  t.is((await append('two\n')).headers.get('etag'), `"${md5('one\ntwo\n')}"`);
+  t.is((await s3.get(disk, 'log')).text, 'one\ntwo\n');
+  const large = await append(Buffer.alloc(MiB + 1));
+  t.deepEqual([large.status, large.code], [400, 'EntityTooLarge']);
+});
+
+test('parts of an object: one range, a suffix, and one that is not there', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'ranged', '0123456789');
+  const part = await s3.get(disk, 'ranged', { range: 'bytes=2-4' });
+  t.deepEqual([part.status, part.text], [206, '234']);
+  t.is(part.headers.get('content-range'), 'bytes 2-4/10');
+  t.is((await s3.get(disk, 'ranged', { range: 'bytes=-3' })).text, '789');
+  const beyond = await s3.get(disk, 'ranged', { range: 'bytes=20-30' });
+  t.deepEqual([beyond.status, beyond.code], [416, 'InvalidRange']);
+  t.is(beyond.headers.get('content-range'), 'bytes */10');
+});
+
+test('conditions on reading and on writing', async (t) => {
+  const { s3, disk } = t.context;
+  const { headers } = await s3.put(disk, 'conditional', 'one');
+  const etag = headers.get('etag') ?? '';
+  t.is((await s3.get(disk, 'conditional', { 'if-none-match': etag })).status, 304);
+  const other = await s3.get(disk, 'conditional', { 'if-match': '"other"' });
+  t.deepEqual([other.status, other.code], [412, 'PreconditionFailed']);
+  const again = await s3.put(disk, 'conditional', 'two', { 'if-none-match': '*' });
+  t.deepEqual([again.status, again.code], [412, 'PreconditionFailed']);
+  t.is((await s3.put(disk, 'conditional', 'three', { 'if-match': etag })).status, 200);
+  t.is((await s3.put(disk, 'fresh', 'x', { 'if-none-match': '*' })).status, 200);
+  t.is((await s3.get(disk, 'conditional')).text, 'three');
+});
+
+test('a body that is not what its checksum says is refused and not kept', async (t) => {
+  const { s3, disk } = t.context;
+  const wrong = createHash('md5').update('other').digest('base64');
+  const refused = await s3.put(disk, 'checked', 'body', { 'content-md5': wrong });
+  t.deepEqual([refused.status, refused.code], [400, 'BadDigest']);
+  t.is((await s3.get(disk, 'checked')).status, 404);
+  const right = createHash('md5').update('body').digest('base64');
+  t.is((await s3.put(disk, 'checked', 'body', { 'content-md5': right })).status, 200);
+});
+
+test('a large object in parts, its parts and uploads listed meanwhile', async (t) => {
+  const { s3, disk } = t.context;
+  const target = `/${disk}/parts/large.bin`;
+  const created = await s3.call('POST', `${target}?uploads=`, {
+    headers: { 'content-type': 'a/b' },
+  });
+  const [uploadId = ''] = textsOf(created.text, 'UploadId');
+  t.not(uploadId, '');
+  const parts = [Buffer.alloc(5 * MiB, 'a'), Buffer.alloc(5 * MiB, 'b'), Buffer.from('end')];
+  const etags: string[] = [];
+  for (const [index, body] of parts.entries()) {
+    const query = `?uploadId=${uploadId}&partNumber=${index + 1}`;
+    const { status, headers } = await s3.call('PUT', `${target}${query}`, { body });
+    t.is(status, 200);
+    etags.push(headers.get('etag') ?? '');
+  }
+  t.deepEqual(
+    etags,
+    parts.map((part) => `"${md5(part)}"`),
+  );
+  const listed = await s3.call('GET', `${target}?uploadId=${uploadId}`);
+  t.deepEqual(textsOf(listed.text, 'PartNumber'), ['1', '2', '3']);
+  const uploads = await s3.call('GET', `/${disk}?uploads=&prefix=parts/`);
+  t.deepEqual(textsOf(uploads.text, 'UploadId'), [uploadId]);
+  t.is((await s3.call('GET', target)).status, 404);
+
+  const document = (numbers: number[]): string =>
+    `<CompleteMultipartUpload>${numbers
+      .map((n) => `<Part><PartNumber>${n}</PartNumber><ETag>${etags[n - 1]}</ETag></Part>`)
+      .join('')}</CompleteMultipartUpload>`;
+  const complete = (body: string) => s3.call('POST', `${target}?uploadId=${uploadId}`, { body });
+  const order = await complete(document([2, 1]));
+  t.deepEqual([order.status, order.code], [400, 'InvalidPartOrder']);
+  const small = await complete(
+    document([3]).replace('</Comp', '<Part><PartNumber>4</PartNumber><ETag>x</ETag></Part></Comp'),
+  );
+  t.deepEqual([small.status, small.code], [400, 'InvalidPart']);
+  const malformed = await complete('<CompleteMultipartUpload>');
+  t.deepEqual([malformed.status, malformed.code], [400, 'MalformedXML']);
+
+  const done = await complete(document([1, 2, 3]));
+  t.is(done.status, 200);
+  const whole = createHash('md5');
+  for (const part of parts) whole.update(createHash('md5').update(part).digest());
+  t.deepEqual(textsOf(done.text, 'ETag'), [`"${whole.digest('hex')}-3"`]);
+  const get = await s3.call('GET', target);
+  t.true(get.body.equals(Buffer.concat(parts)));
+  t.is(get.headers.get('content-type'), 'a/b');
+  t.is(get.headers.get('etag'), textsOf(done.text, 'ETag')[0]);
+  const unknown = await s3.call('GET', `${target}?uploadId=unknown`);
+  t.deepEqual([unknown.status, unknown.code], [404, 'NoSuchUpload']);
+});
+
+test('a part that is too small is refused at the end, and an upload can be given up', async (t) => {
+  const { s3, disk } = t.context;
+  const target = `/${disk}/small-parts`;
+  const created = await s3.call('POST', `${target}?uploads`);
+  const [uploadId = ''] = textsOf(created.text, 'UploadId');
+  const put = (n: number) =>
+    s3.call('PUT', `${target}?uploadId=${uploadId}&partNumber=${n}`, { body: 'x' });
+  const [one, two] = [await put(1), await put(2)];
+  const body = `<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>${one.headers.get('etag')}</ETag></Part><Part><PartNumber>2</PartNumber><ETag>${two.headers.get('etag')}</ETag></Part></CompleteMultipartUpload>`;
+  const small = await s3.call('POST', `${target}?uploadId=${uploadId}`, { body });
+  t.deepEqual([small.status, small.code], [400, 'EntityTooSmall']);
+  t.is((await s3.call('DELETE', `${target}?uploadId=${uploadId}`)).status, 204);
+  const gone = await put(1);
+  t.deepEqual([gone.status, gone.code], [404, 'NoSuchUpload']);
+});
+
+test('listing by level, in pages whose tokens lead on', async (t) => {
+  const { s3, disk, api } = t.context;
+  const keys = ['list/a', 'list/b/1', 'list/b/2', 'list/c', 'list/d.txt', 'list/d/x'];
+  for (const key of keys) await s3.put(disk, key, 'x');
+  await exec(api, disk, 'mkdir list/empty');
+  const level = await s3.call('GET', `/${disk}?list-type=2&prefix=list/&delimiter=/`);
+  t.deepEqual(textsOf(level.text, 'Key'), ['list/a', 'list/c', 'list/d.txt']);
+  t.deepEqual(textsOf(level.text, 'Prefix'), ['list/', 'list/b/', 'list/d/', 'list/empty/']);
+  const found: string[] = [];
+  let token = '';
+  do {
+    const query = `list-type=2&prefix=list/&max-keys=2&start-after=list/a${token}`;
+    const page = await s3.call('GET', `/${disk}?${query}`);
+    found.push(...textsOf(page.text, 'Key'));
+    const [next] = textsOf(page.text, 'NextContinuationToken');
+    token = next === undefined ? '' : `&continuation-token=${next}`;
+  } while (token !== '');
+  t.deepEqual(found, keys.slice(1));
+  const v1 = await s3.call('GET', `/${disk}?prefix=list/&max-keys=3&marker=list/a`);
+  t.deepEqual(textsOf(v1.text, 'Key'), keys.slice(1, 4));
+  t.deepEqual(textsOf(v1.text, 'NextMarker'), ['list/c']);
+  const garbled = await s3.call('GET', `/${disk}?list-type=2&continuation-token=%00`);
+  t.deepEqual([garbled.status, garbled.code], [400, 'InvalidArgument']);
+});
+
+test('many objects are deleted with one request, and those that cannot be are named', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'bulk/a&b', 'x');
+  await s3.put(disk, 'bulk/c', 'x');
+  const body =
+    '<Delete><Object><Key>bulk/a&amp;b</Key></Object><Object><Key>bulk/c</Key></Object><Object><Key>bulk/../x</Key></Object></Delete>';
+  const deleted = await s3.call('POST', `/${disk}?delete=`, { body });
+  t.is(deleted.status, 200);
+  t.deepEqual(textsOf(deleted.text, 'Code'), ['InvalidArgument']);
+  t.is(textsOf(deleted.text, 'Key').length, 3);
+  t.deepEqual(textsOf((await s3.call('GET', `/${disk}?list-type=2&prefix=bulk/`)).text, 'Key'), []);
+});
+
+test('copies keep or replace what is said of the object', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'copied/from', 'bytes', { 'content-type': 'a/b', 'x-amz-meta-who': 'me' });
+  const source = { 'x-amz-copy-source': `/${disk}/copied/from` };
+  const copy = await s3.call('PUT', `/${disk}/copied/to`, { headers: source });
+  t.is(copy.status, 200);
+  const got = await s3.get(disk, 'copied/to');
+  t.is(got.text, 'bytes');
+  t.is(got.headers.get('content-type'), 'a/b');
+  t.is(got.headers.get('x-amz-meta-who'), 'me');
+  const itself = await s3.call('PUT', `/${disk}/copied/from`, { headers: source });
+  t.deepEqual([itself.status, itself.code], [400, 'InvalidRequest']);
+  const replaced = await s3.call('PUT', `/${disk}/copied/from`, {
+    headers: { ...source, 'x-amz-metadata-directive': 'REPLACE', 'x-amz-meta-who': 'you' },
+  });
+  t.is(replaced.status, 200);
+  t.is((await s3.get(disk, 'copied/from')).headers.get('x-amz-meta-who'), 'you');
+});
+
+test('who may not, and what is not there', async (t) => {
+  const { stack, s3, disk } = t.context;
+  const stranger = new ObjectClient(s3.baseUrl, (await stack.newClient()).key);
+  const nobody = new ObjectClient(s3.baseUrl, 'key-nothing');
+  const missing = '/dsk-0123456789abcdef';
+  for (const [client, target, expected] of [
+    [nobody, `/${disk}/x`, [403, 'AccessDenied']],
+    [stranger, `/${disk}/x`, [404, 'NoSuchBucket']],
+    [s3, `${missing}/x`, [404, 'NoSuchBucket']],
+    [s3, '/elsewhere/x', [404, 'NoSuchBucket']],
+    [s3, `/${disk}/x?acl`, [501, 'NotImplemented']],
+    [s3, `/${disk}/a%2F..%2Fb`, [400, 'InvalidArgument']],
+    [s3, `/${disk}/a%00b`, [400, 'InvalidArgument']],
+    [s3, `/${disk}/${'k'.repeat(1025)}`, [400, 'KeyTooLongError']],
+  ] as const) {
+    const { status, code } = await client.call('GET', target);
+    t.deepEqual([status, code], [...expected], target);
+  }
+  const patch = await s3.call('PATCH', `/${disk}/x`);
+  t.deepEqual([patch.status, patch.code], [405, 'MethodNotAllowed']);
+  const again = await s3.call('PUT', `/${disk}`);
+  t.deepEqual([again.status, again.code], [409, 'BucketAlreadyOwnedByYou']);
+});
+
+test('a file in the place of a directory, and a directory in the place of a file: 409', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'conflict/file', 'x');
+  for (const key of ['conflict/file/below', 'conflict']) {
+    const refused = await s3.put(disk, key, 'x');
+    t.deepEqual([refused.status, refused.code], [409, 'OperationAborted'], key);
+  }
+  t.is((await s3.get(disk, 'conflict/file')).text, 'x');
+});
