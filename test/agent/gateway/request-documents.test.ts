@@ -116,6 +116,27 @@ test('depth is bounded', (t) => {
   t.throws(() => parseDelete(deep), { instanceOf: S3Error });
 });
 
+for (const piece of [
+  '<a/>',
+  'Key>',
+  '<Key>',
+  '<Key ',
+  '\r',
+  '&',
+  '<a ',
+  'a="',
+  '<!--',
+  '<![CDATA[',
+  ' ',
+]) {
+  test(`2 MiB of ${JSON.stringify(piece)} are refused without long thought`, (t) => {
+    const filled = Buffer.alloc(2 * 1024 * 1024, piece);
+    for (const body of [filled, Buffer.concat([Buffer.from('<Delete><Object><Key>'), filled])]) {
+      t.throws(() => parseDelete(body), { instanceOf: S3Error });
+    }
+  });
+}
+
 test('what was rendered is read back, whatever the keys', (t) => {
   const key = fc
     .string({ unit: 'binary', minLength: 1 })
