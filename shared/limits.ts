@@ -35,6 +35,12 @@ export const LIMITS = {
   idempotencyTtlMs: 24 * 3_600_000,
   idempotentAnswerBytesMax: 1 * MiB,
 
+  // Object API, WIRE §4.5; the times are those of S3
+  keysPerDeleteMax: 1000,
+  partsPerUploadMax: 10_000,
+  signatureClockSkewMsMax: 15 * 60_000,
+  presignedSecondsMax: 7 * 24 * 3600,
+
   // Between the parts
   linkFrameBytesMax: 40 * MiB,
   linkHeartbeatMs: 1_000,

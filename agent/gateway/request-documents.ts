@@ -1,9 +1,8 @@
 import { XMLParser } from 'fast-xml-parser';
 import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { S3Error } from './errors.ts';
 
-const KEYS_MAX = 1000;
-const PARTS_MAX = 10_000;
 // A Delete document has three levels; more are refused before anything is built from them.
 const NESTING_MAX = 8;
 // Of 10,000 parts with seven fields each, and some room. A parser held up by more would hold up
@@ -158,7 +157,9 @@ function itemsOf(root: Node, name: string, countMax: number): Node[] {
  */
 export function parseDelete(body: Buffer): DeleteRequest {
   const root = parseRoot(body, 'Delete');
-  const keys = itemsOf(root, 'Object', KEYS_MAX).map((item) => requiredText(item, 'Key'));
+  const keys = itemsOf(root, 'Object', LIMITS.keysPerDeleteMax).map((item) =>
+    requiredText(item, 'Key'),
+  );
   const quiet = childText(root, 'Quiet')?.trim() ?? 'false';
   if (!/^(?:true|false)$/i.test(quiet)) throw malformed('Quiet must be true or false');
   return { keys, quiet: quiet.toLowerCase() === 'true' };
@@ -179,5 +180,7 @@ function readPart(item: Node): ListedPart {
  * @throws S3Error MalformedXML
  */
 export function parseCompleteMultipartUpload(body: Buffer): ListedPart[] {
-  return itemsOf(parseRoot(body, 'CompleteMultipartUpload'), 'Part', PARTS_MAX).map(readPart);
+  return itemsOf(parseRoot(body, 'CompleteMultipartUpload'), 'Part', LIMITS.partsPerUploadMax).map(
+    readPart,
+  );
 }
