@@ -58,7 +58,10 @@ export const LIMITS = {
   downloadIdleMsMax: 120_000,
   hostDownloadIdleMsMax: 300_000,
 
-  // Object API, WIRE §4
+  // Object API, WIRE §4; the times are those of S3
+  keysPerDeleteMax: 1000,
+  signatureClockSkewMsMax: 15 * 60_000,
+  presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
   objectAppendBytesMax: 1 * MiB,
   objectHeadersBytesMax: 2048,

@@ -174,7 +174,9 @@ export class AwsChunkedDecoder extends Transform {
   #readTrailer(line: string): void {
     if (line === '') {
       // AWS's own example has an empty line before the signature of the trailers too.
-      if (!this.#signsTrailer) this.#end();
+      if (this.#signsTrailer) return;
+      this.#assertTrailersComplete();
+      this.#state = 'done';
       return;
     }
     const [, name = '', value = ''] = /^([^:\s]+)\s*:(.*)$/.exec(line) ?? [];
@@ -187,16 +189,16 @@ export class AwsChunkedDecoder extends Transform {
 
   #verifyTrailers(given: string): void {
     if (!/^[0-9a-f]{64}$/.test(given)) throw new S3Error('MalformedTrailerError');
+    this.#assertTrailersComplete(); // So none can follow what signs them.
     const text = [...this.#trailers].map(([name, value]) => `${name}:${value}\n`).join('');
     const hash = createHash('sha256').update(text, 'latin1').digest('hex');
     this.#chain?.verify('AWS4-HMAC-SHA256-TRAILER', [hash], given);
     this.#signsTrailer = false;
   }
 
-  #end(): void {
+  #assertTrailersComplete(): void {
     if (this.#trailers.size < this.#options.trailerNames.length) {
       throw new S3Error('MalformedTrailerError', 'An announced trailer is missing.');
     }
-    this.#state = 'done';
   }
 }

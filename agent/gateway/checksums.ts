@@ -37,6 +37,8 @@ const algorithms: ReadonlyMap<string, Algorithm> = new Map([
   [`${PREFIX}sha256`, { bytes: 32, start: () => createHash('sha256') }],
 ]);
 
+const isChecksum = (name: string): boolean => name.startsWith(PREFIX) && !NOT_CHECKSUMS.has(name);
+
 /** One checksum that the body must have. */
 interface Check {
   readonly header: string;
@@ -88,8 +90,6 @@ export class BodyChecks {
    *   NotImplemented for an unknown one
    */
   static read(headers: RawHeaders, payload: Payload): BodyChecks {
-    const isChecksum = (name: string): boolean =>
-      name.startsWith(PREFIX) && !NOT_CHECKSUMS.has(name);
     const given = [...new Set(headerNames(headers).filter(isChecksum))];
     const trailers = readTrailerNames(headers);
     if (given.length + trailers.length > 1) {

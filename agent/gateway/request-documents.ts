@@ -1,11 +1,13 @@
 import { XMLParser } from 'fast-xml-parser';
 import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { S3Error } from './errors.ts';
 
-const KEYS_MAX = 1000;
-const PARTS_MAX = 10_000;
 // A Delete document has three levels; more are refused before anything is built from them.
 const NESTING_MAX = 8;
+// Of 10,000 parts with seven fields each, and some room. A parser held up by more would hold up
+// the whole agent.
+const TAGS_MAX = 200_000;
 
 /** The body of DeleteObjects. */
 export interface DeleteRequest {
@@ -18,6 +20,9 @@ export interface ListedPart {
   readonly partNumber: number;
   readonly etag: string;
 }
+
+// Begins at each `<` and ends before the next, so the time is linear in the length.
+const CR_IN_KEY = /<(?:[\w.-]+:)?Key(?:\s[^<>]*)?>[^<]*\r/;
 
 const malformed = (why: string, cause?: Error): S3Error =>
   new S3Error('MalformedXML', `The XML is not what the operation expects: ${why}.`, { cause });
@@ -90,8 +95,17 @@ function readChildren(list: unknown): { text: string; children: Node[] } {
   return { text, children };
 }
 
+function assertFewTags(body: Buffer): void {
+  let count = 0;
+  for (let at = body.indexOf('<'); at !== -1; at = body.indexOf('<', at + 1)) {
+    count += 1;
+    if (count > TAGS_MAX) throw malformed('it has too many tags');
+  }
+}
+
 /** @throws S3Error MalformedXML */
 function parseRoot(body: Buffer, rootName: string): Node {
+  assertFewTags(body);
   let text: string;
   let nodes: unknown;
   try {
@@ -99,7 +113,7 @@ function parseRoot(body: Buffer, rootName: string): Node {
     // Comments and CDATA are the only declarations that have a place in these documents.
     if (/<!(?!--|\[CDATA\[)/.test(text)) throw malformed('it has a document type or declaration');
     // XML reads CR as LF, which would make it another key: better to refuse than to delete that.
-    if (/Key>[^<]*\r/.test(text)) throw malformed('a key has a carriage return; write &#13;');
+    if (CR_IN_KEY.test(text)) throw malformed('a key has a carriage return; write &#13;');
     nodes = parser.parse(text, true);
   } catch (error) {
     throw error instanceof S3Error ? error : malformed('it cannot be parsed', toError(error));
@@ -143,7 +157,9 @@ function itemsOf(root: Node, name: string, countMax: number): Node[] {
  */
 export function parseDelete(body: Buffer): DeleteRequest {
   const root = parseRoot(body, 'Delete');
-  const keys = itemsOf(root, 'Object', KEYS_MAX).map((item) => requiredText(item, 'Key'));
+  const keys = itemsOf(root, 'Object', LIMITS.keysPerDeleteMax).map((item) =>
+    requiredText(item, 'Key'),
+  );
   const quiet = childText(root, 'Quiet')?.trim() ?? 'false';
   if (!/^(?:true|false)$/i.test(quiet)) throw malformed('Quiet must be true or false');
   return { keys, quiet: quiet.toLowerCase() === 'true' };
@@ -164,5 +180,7 @@ function readPart(item: Node): ListedPart {
  * @throws S3Error MalformedXML
  */
 export function parseCompleteMultipartUpload(body: Buffer): ListedPart[] {
-  return itemsOf(parseRoot(body, 'CompleteMultipartUpload'), 'Part', PARTS_MAX).map(readPart);
+  return itemsOf(parseRoot(body, 'CompleteMultipartUpload'), 'Part', LIMITS.partsPerUploadMax).map(
+    readPart,
+  );
 }

@@ -1,4 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
+import { LIMITS } from '../../shared/limits.ts';
 import {
   hashCanonicalRequest,
   SIGNATURE_PARAMETER,
@@ -21,8 +22,6 @@ import { deriveSigningKey, hmac, type Scope } from './sigv4-key.ts';
 
 const ALGORITHM = 'AWS4-HMAC-SHA256';
 const SIGNED_HEADERS_MAX = 128;
-const CLOCK_SKEW_MS_MAX = 15 * 60_000;
-const PRESIGNED_SECONDS_MAX = 604_800;
 // A header of these kinds changes what the request does, so whoever signed must have meant it.
 const MUST_BE_SIGNED = /^x-(?:amz|archil|service)-/;
 
@@ -162,7 +161,8 @@ function claimOfHeader(head: RequestHead, authorization: string, now: number): S
   if (time === undefined) {
     throw new S3Error('AccessDenied', 'A valid Date or x-amz-date header is required.');
   }
-  if (Math.abs(time.epochMs - now) > CLOCK_SKEW_MS_MAX) throw new S3Error('RequestTimeTooSkewed');
+  if (Math.abs(time.epochMs - now) > LIMITS.signatureClockSkewMsMax)
+    throw new S3Error('RequestTimeTooSkewed');
   const declaredPayload = headerValue(head.rawHeaders, 'x-amz-content-sha256');
   if (declaredPayload === undefined) {
     throw new S3Error('InvalidRequest', 'The header x-amz-content-sha256 is required.');
@@ -173,13 +173,13 @@ function claimOfHeader(head: RequestHead, authorization: string, now: number): S
 
 function checkPresignedTime(time: RequestTime, seconds: string, now: number): void {
   const isNumber = /^[0-9]{1,6}$/.test(seconds);
-  if (!isNumber || Number(seconds) < 1 || Number(seconds) > PRESIGNED_SECONDS_MAX) {
+  if (!isNumber || Number(seconds) < 1 || Number(seconds) > LIMITS.presignedSecondsMax) {
     throw new S3Error(
       'AuthorizationQueryParametersError',
-      `X-Amz-Expires must be a number from 1 to ${PRESIGNED_SECONDS_MAX}.`,
+      `X-Amz-Expires must be a number from 1 to ${LIMITS.presignedSecondsMax}.`,
     );
   }
-  if (time.epochMs - now > CLOCK_SKEW_MS_MAX) {
+  if (time.epochMs - now > LIMITS.signatureClockSkewMsMax) {
     throw new S3Error('AccessDenied', 'Request is not valid yet');
   }
   if (now > time.epochMs + Number(seconds) * 1000) {

@@ -208,7 +208,7 @@ const refuses = test.macro({
     const all = { decodedBytes: 3, trailerNames: [], hasTrailer: true, ...options };
     t.is((await decode([Buffer.from(body)], all)).code, code);
   },
-  title: (_given, what, code) => `${code}: ${what}`,
+  title: (_given, what: string, code: string) => `${code}: ${what}`,
 });
 
 test(refuses, 'unsigned chunks', 'ok', '3\r\nabc\r\n0\r\n\r\n');

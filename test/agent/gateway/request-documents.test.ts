@@ -62,9 +62,10 @@ test('a raw carriage return in a key is refused, not read as a line feed', (t) =
   t.throws(() => oneKey('a\rb'), { message: /carriage return/ });
 });
 
+const part = (number: string, etag: string) =>
+  `<Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><PartNumber>${number}</PartNumber><ETag>${etag}</ETag></Part>`;
+
 test('reads parts in the order of the document and leaves the checksums', (t) => {
-  const part = (number: string, etag: string) =>
-    `<Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><PartNumber>${number}</PartNumber><ETag>${etag}</ETag></Part>`;
   const body = `<CompleteMultipartUpload>${part('2', '"aa"')}${part(' 1 ', '&quot;bb-1&quot;')}${part('3', 'cc')}</CompleteMultipartUpload>`;
   t.deepEqual(parseCompleteMultipartUpload(Buffer.from(body)), [
     { partNumber: 2, etag: 'aa' },
@@ -97,14 +98,15 @@ test('refuses bytes that are not UTF-8', (t) => {
   t.throws(() => parseDelete(body), { instanceOf: S3Error });
 });
 
+const manyKeys = (count: number) =>
+  `<Delete>${'<Object><Key>&amp;</Key></Object>'.repeat(count)}</Delete>`;
+
 test('at most 1000 keys and 10,000 parts', (t) => {
-  const keys = (count: number) =>
-    `<Delete>${'<Object><Key>&amp;</Key></Object>'.repeat(count)}</Delete>`;
-  t.is(keysOf(keys(1000)).length, 1000);
-  t.throws(() => keysOf(keys(1001)), { instanceOf: S3Error });
-  const part = '<Part><PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag></Part>';
+  t.is(keysOf(manyKeys(1000)).length, 1000);
+  t.throws(() => keysOf(manyKeys(1001)), { instanceOf: S3Error });
+  const one = '<Part><PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag></Part>';
   const parts = (count: number) =>
-    Buffer.from(`<CompleteMultipartUpload>${part.repeat(count)}</CompleteMultipartUpload>`);
+    Buffer.from(`<CompleteMultipartUpload>${one.repeat(count)}</CompleteMultipartUpload>`);
   t.is(parseCompleteMultipartUpload(parts(10_000)).length, 10_000);
   t.throws(() => parseCompleteMultipartUpload(parts(10_001)), { instanceOf: S3Error });
 });
@@ -113,6 +115,27 @@ test('depth is bounded', (t) => {
   const deep = Buffer.from(`${'<a>'.repeat(100_000)}${'</a>'.repeat(100_000)}`);
   t.throws(() => parseDelete(deep), { instanceOf: S3Error });
 });
+
+for (const piece of [
+  '<a/>',
+  'Key>',
+  '<Key>',
+  '<Key ',
+  '\r',
+  '&',
+  '<a ',
+  'a="',
+  '<!--',
+  '<![CDATA[',
+  ' ',
+]) {
+  test(`2 MiB of ${JSON.stringify(piece)} are refused without long thought`, (t) => {
+    const filled = Buffer.alloc(2 * 1024 * 1024, piece);
+    for (const body of [filled, Buffer.concat([Buffer.from('<Delete><Object><Key>'), filled])]) {
+      t.throws(() => parseDelete(body), { instanceOf: S3Error });
+    }
+  });
+}
 
 test('what was rendered is read back, whatever the keys', (t) => {
   const key = fc

@@ -197,23 +197,25 @@ test('a signature in the header is good for a quarter of an hour to both sides',
   t.is(outcome(getObject, EXAMPLE_TIME - 15 * MINUTE_MS - 1), 'RequestTimeTooSkewed');
 });
 
+const presignedAt = (ms: number): string => outcome(presigned(PRESIGNED), EXAMPLE_TIME + ms);
+
 test('a presigned URL is good from a quarter of an hour before its date until it expires', (t) => {
-  const at = (ms: number): string => outcome(presigned(PRESIGNED), EXAMPLE_TIME + ms);
-  t.is(at(86_400_000), 'ok');
-  t.is(at(-15 * MINUTE_MS), 'ok');
-  t.is(at(86_400_001), 'AccessDenied');
-  t.is(at(-15 * MINUTE_MS - 1), 'AccessDenied');
+  t.is(presignedAt(86_400_000), 'ok');
+  t.is(presignedAt(-15 * MINUTE_MS), 'ok');
+  t.is(presignedAt(86_400_001), 'AccessDenied');
+  t.is(presignedAt(-15 * MINUTE_MS - 1), 'AccessDenied');
   t.throws(() => verify(presigned(PRESIGNED), EXAMPLE_TIME + 86_400_001), {
     message: 'Request has expired',
   });
 });
 
+const plain = (...rawHeaders: string[]): RequestHead => ({
+  method: 'GET',
+  target: '/b/k?X-Amz-Meta=1',
+  rawHeaders,
+});
+
 test('requests that are not signed with SigV4 are left to others', (t) => {
-  const plain = (...rawHeaders: string[]): RequestHead => ({
-    method: 'GET',
-    target: '/b/k?X-Amz-Meta=1',
-    rawHeaders,
-  });
   t.is(readSignature(plain(...HOST), EXAMPLE_TIME), undefined);
   t.is(readSignature(plain(...HOST, 'authorization', 'Bearer key-1'), EXAMPLE_TIME), undefined);
   t.is(readSignature(plain(...HOST, 'authorization', 'key-1'), EXAMPLE_TIME), undefined);
@@ -223,7 +225,7 @@ const refuses = test.macro({
   exec(t, _what: string, code: string, head: RequestHead) {
     t.is(outcome(head), code);
   },
-  title: (_given, what, code) => `${code}: ${what}`,
+  title: (_given, what: string, code: string) => `${code}: ${what}`,
 });
 
 /** The GET example with another Authorization header. */
