@@ -83,7 +83,7 @@ async function main(): Promise<void> {
     host: config.host,
     port: config.adminPort,
     metrics: metrics.registry,
-    handlers: { [DATA_PATH]: (request, response) => data.handle(request, response) },
+    handlers: new Map([[DATA_PATH, (request, response) => data.handle(request, response)]]),
     ready: async () => {
       if (draining) return 'draining';
       return links.isConnected ? undefined : 'not registered with any control node';

@@ -18,15 +18,19 @@ interface OpsOptions {
   readonly metrics: Registry;
   readonly ready: ReadinessCheck;
   /** Further paths of this process, each with its own way to authenticate. */
-  readonly handlers?: Readonly<Record<string, RequestListener>>;
+  readonly handlers?: ReadonlyMap<string, RequestListener>;
 }
+
+// What a public server takes (Node's default, 16 KiB) must fit when it is passed on in a request of
+// our own.
+const HEADER_BYTES_MAX = 32 * 1024;
 
 /**
  * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
  * (Prometheus text format). Never public.
  */
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
-  const server = createServer((request, response) => {
+  const server = createServer({ maxHeaderSize: HEADER_BYTES_MAX }, (request, response) => {
     answer(options, request, response).catch((error: unknown) => {
       response.writeHead(500).end(toError(error).message);
     });
@@ -37,14 +41,15 @@ export async function startOpsServer(options: OpsOptions): Promise<Server> {
 }
 
 async function answer(
-  { metrics, ready, handlers = {} }: OpsOptions,
+  { metrics, ready, handlers = new Map() }: OpsOptions,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const handler = Object.hasOwn(handlers, request.url ?? '')
-    ? handlers[request.url ?? '']
-    : undefined;
-  if (handler !== undefined) return void handler(request, response);
+  const handler = handlers.get(request.url ?? '');
+  if (handler !== undefined) {
+    handler(request, response);
+    return;
+  }
   switch (request.url) {
     case '/healthz': {
       response.writeHead(200).end('ok\n');

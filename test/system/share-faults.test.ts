@@ -189,6 +189,21 @@ test.serial('an agent killed in mid-download breaks the connection, and comes ba
   });
 });
 
+test.serial('a link leads to whichever host has the disk', async (t) => {
+  const { stack, api } = t.context;
+  const { id } = await createDisk(api);
+  await exec(api, id, 'echo content > file');
+  const url = await share(api, id, 'file');
+  const other = await stack.addAgent();
+  await other.start();
+  t.is(await stack.agent.stop(), 0);
+  await waitFor('the other host to serve it', async () => (await download(url)).status === 200);
+  t.is((await download(url)).body.toString(), 'content\n');
+  await stack.startAgent();
+  t.is(await other.daemon.stop(), 0);
+  await waitFor('the first one to serve it', async () => (await download(url)).status === 200);
+});
+
 test.serial('an agent that stops lets a download end that can', async (t) => {
   const { stack } = t.context;
   const { answer } = await begun(t.context);
