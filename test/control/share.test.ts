@@ -158,6 +158,7 @@ test('a link past its time answers 410, even when the file is gone', async (t) =
   const reply = await download(forgeLink(t.context.stack, claims, { expiresAt: Date.now() - 1 }));
   t.is(reply.status, 410);
   t.is(codeOf(reply), 'expired');
+  t.is(reply.headers['cache-control'], 'no-store');
   t.is((await download(forgeLink(t.context.stack, claims))).status, 404);
 });
 
