@@ -107,11 +107,11 @@ test.serial('when the caller hangs up, nothing uses the disk any more', async (t
   t.not((await usersOfDisk(mount)).length, 0);
   answer.destroy();
   await waitFor('the file to be closed', async () => (await usersOfDisk(mount)).length === 0);
-  await waitFor('the log to tell of it', async () => {
-    const log = await stack.control.readLog();
-    return log
-      .split('\n')
-      .some((line) => line.includes(diskId) && line.includes('"completed":false'));
+  await waitFor('the logs to tell of it', async () => {
+    const logs = [await stack.control.readLog(), await stack.agent.readLog()];
+    return logs.every((log) =>
+      log.split('\n').some((line) => line.includes(diskId) && line.includes('"completed":false')),
+    );
   });
 });
 
