@@ -21,6 +21,8 @@ export interface AgentConfig {
   readonly port: number;
   readonly adminPort: number;
   readonly publicUrl: string;
+  /** How control nodes reach this host's data endpoint, on the admin port. */
+  readonly internalUrl: string;
   /** Journal, mounts and run state of this host. */
   readonly dataDir: string;
   /** The region's storage: disk images and their manifests. */
@@ -45,12 +47,18 @@ const absolutePath = '^/[^\\0]*$';
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const reader = new ConfigReader(environment);
   const cores = availableParallelism();
+  const host = reader.string('AGENT_HOST', { fallback: '127.0.0.1' });
+  const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const config: AgentConfig = {
     cluster: readClusterConfig(reader, regionPattern),
-    host: reader.string('AGENT_HOST', { fallback: '127.0.0.1' }),
+    host,
     port: reader.integer('AGENT_PORT', { min: 1, max: 65_535 }),
-    adminPort: reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 }),
+    adminPort,
     publicUrl: reader.string('AGENT_PUBLIC_URL', { pattern: '^https?://' }),
+    internalUrl: reader.string('AGENT_INTERNAL_URL', {
+      fallback: `http://${host}:${adminPort}`,
+      pattern: '^http://',
+    }),
     dataDir: reader.string('AGENT_DATA_DIR', { pattern: absolutePath }),
     storageDir: reader.string('STORAGE_DIR', { pattern: absolutePath }),
     defaultImageDir: reader.string('DEFAULT_IMAGE_DIR', { pattern: absolutePath }),

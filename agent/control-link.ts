@@ -19,6 +19,7 @@ export interface ControlLinkOptions {
   readonly clusterSecret: string;
   readonly region: string;
   readonly publicUrl: string;
+  readonly internalUrl: string;
   readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
@@ -149,9 +150,10 @@ export class ControlLinks {
   }
 
   #register(socket: WebSocket): void {
-    const { hostId, clusterId, region, publicUrl } = this.#options;
+    const { hostId, clusterId, region, publicUrl, internalUrl } = this.#options;
+    const urls = { publicUrl, internalUrl };
     const load = this.#load;
-    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, publicUrl, load }));
+    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...urls, load }));
   }
 
   #receive(node: ControlNode, link: Link, data: Buffer): void {

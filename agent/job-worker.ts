@@ -1,7 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
-import { isRedisFailure, queueConnection } from '../shared/directory/redis.ts';
+import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -9,6 +9,7 @@ import type { Logger } from '../shared/log.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
 import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
+import { toAppError } from './app-error.ts';
 import type { ControlLinks } from './control-link.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations } from './metrics.ts';
@@ -145,6 +146,10 @@ export class JobWorker {
         await registry.disk(diskRef(job)).release();
         return NOTHING;
       }
+      case 'disk.stat': {
+        const { accountId, diskId, key } = (job as JobEnvelope<'disk.stat'>).payload;
+        return { result: await registry.statFile({ accountId, diskId }, key, job.id), body: [] };
+      }
       case 'disk.delegations': {
         const { delegations } = registry.disk(diskRef(job));
         return { result: { delegations }, body: [] };
@@ -198,12 +203,3 @@ const diskRef = (job: JobEnvelope): DiskRef => (job as JobEnvelope<'disk.record'
 
 const diskIdsOf = ({ payload }: JobEnvelope): string[] =>
   'mounts' in payload ? payload.mounts.map(({ diskId }) => diskId) : [payload.diskId];
-
-function toAppError(error: unknown): AppError {
-  if (error instanceof AppError) return error;
-  if (isRedisFailure(error)) {
-    // Only what comes before the work itself asks Redis.
-    return new AppError('unavailable', 'the host cannot reach the directory now; try again');
-  }
-  return new AppError('internal_server_error', 'the host could not do this', { cause: error });
-}

@@ -1,3 +1,4 @@
+import { DATA_PATH } from '../shared/data-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
@@ -8,6 +9,7 @@ import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
+import { DataEndpoint } from './gateway/data-endpoint.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { JobWorker } from './job-worker.ts';
 import { createAgentMetrics } from './metrics.ts';
@@ -33,6 +35,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
     clusterSecret,
     region,
     publicUrl: config.publicUrl,
+    internalUrl: config.internalUrl,
     nodes: directory.controlNodes,
     log,
     load: () => ({
@@ -74,10 +77,13 @@ async function main(): Promise<void> {
   const { execSlots } = config;
   const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, jobDurations };
   const worker = new JobWorker({ ...deps, log });
+  const { clusterSecret } = config.cluster;
+  const data = new DataEndpoint({ hostId, clusterSecret, registry, log });
   const ops = await startOpsServer({
     host: config.host,
     port: config.adminPort,
     metrics: metrics.registry,
+    handlers: new Map([[DATA_PATH, (request, response) => data.handle(request, response)]]),
     ready: async () => {
       if (draining) return 'draining';
       return links.isConnected ? undefined : 'not registered with any control node';
@@ -94,7 +100,7 @@ async function main(): Promise<void> {
       draining = true;
       links.tellLoad();
       // Until they have ended new work is still taken from the queue, to be refused at once.
-      const drained = registry.drain().then(() => worker.close());
+      const drained = Promise.all([registry.drain().then(() => worker.close()), data.drain()]);
       await settledWithin(drained, LIMITS.drainMs);
       const idle = worker.close();
       await host.close();

@@ -17,6 +17,8 @@ import {
 export interface Host {
   readonly hostId: string;
   readonly publicUrl: string;
+  /** Where this node reaches the host's data endpoint. */
+  readonly internalUrl: string;
   readonly load: HostLoad;
   /** Jobs sent from here and not answered yet; fresher than the host's own word. */
   readonly jobsPending: number;
@@ -42,6 +44,7 @@ interface Waiter {
 interface AgentLink {
   readonly socket: WebSocket;
   readonly publicUrl: string;
+  readonly internalUrl: string;
   load: HostLoad;
   heardAt: number;
 }
@@ -92,9 +95,10 @@ export class AgentHub {
     for (const { hostId } of this.#waiters.values()) {
       pending.set(hostId, (pending.get(hostId) ?? 0) + 1);
     }
-    return [...this.#links].map(([hostId, { publicUrl, load }]) => ({
+    return [...this.#links].map(([hostId, { publicUrl, internalUrl, load }]) => ({
       hostId,
       publicUrl,
+      internalUrl,
       load,
       jobsPending: pending.get(hostId) ?? 0,
     }));
@@ -163,6 +167,7 @@ export class AgentHub {
     const link: AgentLink = {
       socket,
       publicUrl: frame.publicUrl,
+      internalUrl: frame.internalUrl,
       load: frame.load,
       heardAt: Date.now(),
     };

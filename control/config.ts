@@ -20,6 +20,8 @@ export interface ControlConfig {
   readonly redisDataDir: string | undefined;
   /** Free bytes there below which new work is refused. */
   readonly redisReserveBytes: number;
+  /** Sign what callers get to keep, such as share links: the first signs, all verify. */
+  readonly signingKeys: readonly string[];
 }
 
 /** @throws Error naming every setting that is missing or wrong */
@@ -49,6 +51,7 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
       min: 0,
       max: 1024 ** 4,
     }),
+    signingKeys: reader.secrets('SIGNING_KEYS', LIMITS.signingKeysMax),
   };
   reader.finish();
   return config;

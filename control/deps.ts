@@ -2,6 +2,7 @@ import type { Directory } from '../shared/directory/directory.ts';
 import type { AgentHub } from './agent-hub.ts';
 import type { ControlConfig } from './config.ts';
 import type { DirectoryRoom } from './directory-room.ts';
+import type { DataProxy } from './data-proxy.ts';
 import type { JobDispatch } from './job-dispatch.ts';
 
 /** What handlers and services work with; made once in main.ts. */
@@ -11,4 +12,5 @@ export interface Deps {
   readonly room: DirectoryRoom;
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
+  readonly data: DataProxy;
 }

@@ -8,6 +8,9 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   forbidden: 403,
   not_found: 404,
   method_not_allowed: 405,
+  expired: 410,
+  precondition_failed: 412,
+  range_not_satisfiable: 416,
   disk_conflict: 409,
   disk_in_use: 409,
   idempotency_conflict: 409,
@@ -28,6 +31,16 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   not_enabled: 503,
   timeout: 504,
 };
+
+/** A failure whose answer carries headers that say more, such as the size that a range missed. */
+export class RefusedRequest extends AppError {
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(code: ErrorCode, message: string, headers: Readonly<Record<string, string>>) {
+    super(code, message);
+    this.headers = headers;
+  }
+}
 
 const RETRY_AFTER_SECONDS = 2;
 

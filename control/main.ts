@@ -14,6 +14,7 @@ import { AgentHub, LINK_PATH } from './agent-hub.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
 import { DirectoryRoom } from './directory-room.ts';
+import { DataProxy } from './data-proxy.ts';
 import { JobDispatch } from './job-dispatch.ts';
 
 async function main(): Promise<void> {
@@ -32,6 +33,8 @@ async function main(): Promise<void> {
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const room = new DirectoryRoom({ room: directory.room, redisDataDir, reserveBytes, log });
   const jobs = new JobDispatch(hub, nodeId, cluster.redisUrl, log);
+
+  const data = new DataProxy(hub, clusterSecret);
 
   const metrics = createMetrics('control');
   const durations = new Histogram({
@@ -52,7 +55,8 @@ async function main(): Promise<void> {
   const { host, port, internalPort, internalUrl } = config;
   const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
   hub.serve(internal);
-  const app = createApp({ deps: { config, directory, room, hub, jobs }, log, durations, ready });
+  const deps = { config, directory, room, hub, jobs, data };
+  const app = createApp({ deps, log, durations, ready });
   const handle = app.callback();
   const server = createServer((request, response) => void handle(request, response));
   server.listen(port, host);
@@ -79,6 +83,7 @@ async function main(): Promise<void> {
     },
     () => hub.close(),
     () => jobs.close(),
+    () => data.close(),
     () => void internal.close(),
     () => redis.disconnect(),
   ]);

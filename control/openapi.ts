@@ -9,12 +9,17 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
   200: 'Success',
   201: 'Created',
   202: 'Accepted',
+  206: 'A part of the file, or several',
+  304: 'Not modified',
   400: 'Invalid request body, parameters or identifiers',
   401: 'Missing or invalid API key',
   403: 'Access denied',
   404: 'Not found, or not owned by the account',
   409: 'Conflict',
+  410: 'The link has expired',
+  412: 'A precondition of the request failed',
   413: 'Request body too large',
+  416: 'The file has no such part; Content-Range says its size',
   500: 'Internal error',
   501: 'Not built yet',
   503: 'No capacity, or a part is unavailable; try again',
@@ -51,6 +56,27 @@ function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): obj
   });
 }
 
+const FILE_HEADERS = [
+  'Range',
+  'If-Range',
+  'If-Match',
+  'If-None-Match',
+  'If-Modified-Since',
+  'If-Unmodified-Since',
+].map((name) => ({ name, in: 'header', required: false, schema: { type: 'string' } }));
+
+// As generators of clients know it.
+const FILE_SCHEMA = { type: 'string', format: 'binary' };
+
+/** Any type of content; 304 has none. */
+const fileResponse = (status: number): [string, object] => [
+  String(status),
+  {
+    description: STATUS_TEXT[status] ?? 'Success',
+    ...(status === 304 ? {} : { content: { '*/*': { schema: FILE_SCHEMA } } }),
+  },
+];
+
 /** Path parameters that a route does not describe are plain text. */
 function pathParameters(route: Route): object[] {
   const described = parametersOf(route.params, 'path');
@@ -70,6 +96,7 @@ function responsesOf(route: Route): Record<string, object> {
       status,
       { description: STATUS_TEXT[Number(status)] ?? 'Success', content: json(schema) },
     ]),
+    ...(route.files ?? []).map(fileResponse),
     ...failures.map((status) => [
       String(status),
       {
@@ -92,6 +119,7 @@ function operationOf(route: Route): object {
     parameters: [
       ...pathParameters(route),
       ...parametersOf(route.query, 'query'),
+      ...(route.files === undefined ? [] : FILE_HEADERS),
       ...(route.idempotent === true ? [IDEMPOTENCY_KEY] : []),
     ],
     ...(route.body === undefined

@@ -1,3 +1,5 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { Static, TSchema } from 'typebox';
 import type { Caller } from '../shared/directory/api-keys.ts';
 import type { Deps } from './deps.ts';
@@ -14,6 +16,10 @@ interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
   readonly requestId: string;
   /** When the request arrived, on the clock of `performance.now()`. */
   readonly arrivedAt: number;
+  /** GET also serves HEAD. */
+  readonly method: string;
+  /** Request headers; names in lower case. */
+  readonly headers: IncomingHttpHeaders;
   /** A signal that is aborted when the caller hangs up. */
   readonly callerGone: () => AbortSignal;
   /** Adds fields to the request's one log event. */
@@ -21,12 +27,22 @@ interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
 }
 
 /** What a handler answers with; the envelope is put around it in one place. */
-export interface Reply {
+export interface EnvelopeReply {
   readonly status: number;
   /** Absent for a bare success. */
   readonly data?: unknown;
   readonly nextCursor?: string | undefined;
 }
+
+/** Bytes that pass through as they are, without the envelope. */
+export interface StreamReply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Ended or broken off by whoever renders it. */
+  readonly stream: Readable;
+}
+
+export type Reply = EnvelopeReply | StreamReply;
 
 /** One endpoint: the router, the validation and the OpenAPI document all read this. */
 export interface Route<
@@ -55,6 +71,8 @@ export interface Route<
   readonly bodyKeysUnique?: boolean;
   /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */
   readonly plainUnauthorized?: boolean;
+  /** Statuses that are answered with a file, or a part of it, instead of the envelope. */
+  readonly files?: readonly number[];
   /** No API key is asked for. */
   readonly public?: boolean;
   handle(input: Input<P, Q, B>): Promise<Reply>;

@@ -3,12 +3,14 @@ import { diskUserRoutes } from './handlers/disk-users.ts';
 import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
 import { notBuiltRoutes } from './handlers/not-built.ts';
+import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './route.ts';
 
 /** Every endpoint of the API. Router, validation and the OpenAPI document are made from this. */
 export const routes: readonly Route[] = [
   ...diskRoutes,
   ...diskUserRoutes,
+  ...shareRoutes,
   ...execRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,

@@ -21,6 +21,7 @@ function secrets(): Env {
     CLUSTER_ID: `cl-${randomBytes(8).toString('hex')}`,
     CLUSTER_SECRET: randomBytes(32).toString('base64url'),
     ENCRYPTION_KEY: randomBytes(32).toString('base64'),
+    SIGNING_KEYS: randomBytes(32).toString('base64url'),
   };
 }
 

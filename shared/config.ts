@@ -1,3 +1,5 @@
+const SECRET_LENGTH_MIN = 32;
+
 /** Reads settings from the environment and reports everything that is wrong with them at once. */
 export class ConfigReader {
   readonly #environment: Readonly<Record<string, string | undefined>>;
@@ -42,6 +44,18 @@ export class ConfigReader {
   list(name: string, fallback: string): string[] {
     const value = this.#environment[name] ?? fallback;
     return value.split(',').filter((item) => item !== '');
+  }
+
+  /** One to `max` secrets of at least 32 characters each, separated by commas. */
+  secrets(name: string, max: number): string[] {
+    const values = this.list(name, '');
+    const isFit = values.length >= 1 && values.length <= max;
+    if (!isFit || values.some((value) => value.length < SECRET_LENGTH_MIN)) {
+      this.#problems.push(
+        `${name} must be 1 to ${max} secrets of at least ${SECRET_LENGTH_MIN} characters`,
+      );
+    }
+    return values;
   }
 
   /** A secret of exactly `bytes` bytes in base64. */

@@ -38,6 +38,10 @@ const payloads = {
   'disk.record': DiskRef,
   /** Unmounts the disk if nothing uses it, so that another host can take it. Idempotent. */
   'disk.release': DiskRef,
+  /** Finds out whether a file can be downloaded. Idempotent. */
+  'disk.stat': Type.Interface([DiskRef], {
+    key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+  }),
   /** Lists who holds or awaits what on the disk. */
   'disk.delegations': DiskRef,
   /** Ends the holder's exec. Idempotent. */
@@ -57,6 +61,7 @@ export interface JobResults {
   'disk.delete': Record<string, never>;
   'disk.record': Record<string, never>;
   'disk.release': Record<string, never>;
+  'disk.stat': { readonly sizeBytes: number };
   'disk.delegations': { readonly delegations: readonly Delegation[] };
   'disk.revoke': { readonly revoked: boolean };
 }

@@ -30,6 +30,26 @@ export const LIMITS = {
   execsWaitingMax: 1000,
   execsWaitingPerAccountMax: 500,
 
+  // Share links, WIRE §2.1
+  shareKeyBytesMax: 1024,
+  shareTtlSecondsDefault: 24 * 3600,
+  shareTtlSecondsMax: 7 * 24 * 3600,
+  signingKeysMax: 4,
+
+  // Downloads
+  rangesMax: 16,
+  // Two of these for each download, whatever the size of the file.
+  downloadBufferBytes: 256 * KiB,
+  downloadsPerHostMax: 256,
+  // A control node's request to a host's data endpoint, clocks of both allowed for.
+  dataTokenTtlMs: 30_000,
+  // Until the host's first byte: the disk may have to be attached first.
+  dataHeadersMsMax: 30_000,
+  // A download is broken off when nothing moved for so long; the host waits longer than control,
+  // which knows whether its caller or the host is the one that stalls.
+  downloadIdleMsMax: 120_000,
+  hostDownloadIdleMsMax: 300_000,
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
@@ -67,5 +87,6 @@ assert(LIMITS.directoryRoomCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
+assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);

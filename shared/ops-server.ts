@@ -1,5 +1,11 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { toError } from './errors.ts';
 import type { Registry } from './metrics.ts';
 
@@ -11,14 +17,20 @@ interface OpsOptions {
   readonly port: number;
   readonly metrics: Registry;
   readonly ready: ReadinessCheck;
+  /** Further paths of this process, each with its own way to authenticate. */
+  readonly handlers?: ReadonlyMap<string, RequestListener>;
 }
+
+// What a public server takes (Node's default, 16 KiB) must fit when it is passed on in a request of
+// our own.
+const HEADER_BYTES_MAX = 32 * 1024;
 
 /**
  * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
  * (Prometheus text format). Never public.
  */
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
-  const server = createServer((request, response) => {
+  const server = createServer({ maxHeaderSize: HEADER_BYTES_MAX }, (request, response) => {
     answer(options, request, response).catch((error: unknown) => {
       response.writeHead(500).end(toError(error).message);
     });
@@ -29,10 +41,15 @@ export async function startOpsServer(options: OpsOptions): Promise<Server> {
 }
 
 async function answer(
-  { metrics, ready }: OpsOptions,
+  { metrics, ready, handlers = new Map() }: OpsOptions,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
+  const handler = handlers.get(request.url ?? '');
+  if (handler !== undefined) {
+    handler(request, response);
+    return;
+  }
   switch (request.url) {
     case '/healthz': {
       response.writeHead(200).end('ok\n');

@@ -56,6 +56,23 @@ export function signToken(
   return `${body}.${signature(secret, purpose, body)}`;
 }
 
+/**
+ * Verifies with each key of a ring: a token that a former key signed is good for as long as that key
+ * is kept.
+ */
+export function verifyTokenOfRing(
+  secrets: readonly string[],
+  purpose: string,
+  token: string,
+  now = Date.now(),
+): ReturnType<typeof verifyToken> {
+  for (const secret of secrets) {
+    const verdict = verifyToken(secret, purpose, token, now);
+    if (verdict !== 'invalid') return verdict;
+  }
+  return 'invalid';
+}
+
 /** What a token says, `expired`, or `invalid`; compared in constant time. */
 export function verifyToken(
   secret: string,

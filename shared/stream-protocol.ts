@@ -32,6 +32,8 @@ const AgentFrame = taggedUnion('type', [
     clusterId: Type.String(),
     region: Type.String(),
     publicUrl: Type.String({ maxLength: 2048 }),
+    /** Where control reaches the host's data endpoint. */
+    internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),

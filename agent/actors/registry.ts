@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { openDiskFile } from '../disks/disk-file.ts';
 import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
 import { ExecActor, type ExecActorDeps, type ExecReport, type ExecSpec } from './exec-actor.ts';
 
@@ -59,6 +60,17 @@ export class ActorRegistry {
     if (exec !== undefined) return exec.end(new AppError('cancelled', 'the caller hung up'));
     this.#cancelledEarly.add(id);
     setTimeout(() => this.#cancelledEarly.delete(id), LIMITS.hostJobTimeoutMs).unref();
+  }
+
+  /** @throws AppError `not_found`, or `bad_request` when this is no regular file */
+  async statFile(ref: DiskRef, key: string, clientId: string): Promise<{ sizeBytes: number }> {
+    const claim = await this.disk(ref).claim(clientId, () => undefined);
+    try {
+      await using file = await openDiskFile(claim.path, key);
+      return { sizeBytes: Number(file.stats.size) };
+    } finally {
+      claim.release();
+    }
   }
 
   async deleteDisk(ref: DiskRef): Promise<void> {

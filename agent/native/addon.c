@@ -8,6 +8,9 @@
  *     asked. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link
  *     and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
+ *   openFile(disk, path)                     -> Promise<number>    its descriptor, to read
+ *     Resolved as above; only a regular file is ever opened: EISDIR for a directory, ENXIO for
+ *     everything else, without opening it: that would let a pipe's writer go on, or move a device.
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
@@ -29,7 +32,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 8192 };
+enum { TEXT_MAX = 8192, OPEN_TRIES_MAX = 8 };
 
 struct work {
   napi_async_work handle;
@@ -39,7 +42,7 @@ struct work {
   uint32_t flags;
   bool read_only;
   uint64_t *result; /* what the promise resolves to; nothing when null */
-  uint64_t inode;
+  uint64_t number;
   int error;
   char source[TEXT_MAX];
   char target[TEXT_MAX];
@@ -72,7 +75,12 @@ static int open_beneath(const char *directory, const char *path, int flags) {
       .flags = (uint64_t)(O_PATH | O_CLOEXEC | flags),
       .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
   };
-  int found = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+  int found = -1;
+  /* The kernel gives up where a rename elsewhere made it unsure that `..` stayed beneath. */
+  for (int tries = 0; tries < OPEN_TRIES_MAX; tries++) {
+    found = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    if (found >= 0 || errno != EAGAIN) break;
+  }
   int error = errno;
   close(root);
   errno = error;
@@ -100,9 +108,26 @@ static int run_inode(struct work *work) {
   int error = 0, fd = open_beneath(work->source, work->data, 0);
   if (fd < 0) return errno;
   if (fstat(fd, &found) != 0) error = errno;
-  else work->inode = found.st_ino;
-  work->result = &work->inode;
+  else work->number = found.st_ino;
+  work->result = &work->number;
   close(fd);
+  return error;
+}
+
+/* O_NONBLOCK: where a process holds a lease on the file, EAGAIN instead of waiting for its end. */
+static int run_open_file(struct work *work) {
+  struct stat found;
+  char link[64];
+  int fd = -1, error = 0, path = open_beneath(work->source, work->data, 0);
+  if (path < 0) return errno;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", path);
+  if (fstat(path, &found) != 0) error = errno;
+  else if (S_ISDIR(found.st_mode)) error = EISDIR;
+  else if (!S_ISREG(found.st_mode)) error = ENXIO;
+  else if ((fd = open(link, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)) < 0) error = errno;
+  else work->number = (uint64_t)fd;
+  work->result = &work->number;
+  close(path);
   return error;
 }
 
@@ -219,6 +244,17 @@ static napi_value js_inode(napi_env env, napi_callback_info info) {
   return start(env, work, "openat2", run_inode);
 }
 
+static napi_value js_open_file(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  size_t count = 2;
+  struct work *work = calloc(1, sizeof *work);
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (work == NULL || count != 2 || read_text(env, args[0], work->source) != 0 ||
+      read_text(env, args[1], work->data) != 0)
+    return refuse(env, work);
+  return start(env, work, "open", run_open_file);
+}
+
 static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
   napi_value args[1], result;
   size_t count = 1;
@@ -240,6 +276,7 @@ NAPI_MODULE_INIT() {
       {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
       {"inode", NULL, js_inode, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"openFile", NULL, js_open_file, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };

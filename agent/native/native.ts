@@ -5,6 +5,7 @@ interface NativeModule {
   unmount(target: string, flags: number): Promise<void>;
   attach(disk: string, subdirectory: string, target: string, readOnly: boolean): Promise<void>;
   inode(disk: string, path: string): Promise<number>;
+  openFile(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
 }

@@ -10,7 +10,7 @@ const notBuilt = (
   path: string,
   operationId: string,
   tag: string,
-  options: Partial<Pick<Route, 'plainUnauthorized' | 'public'>> = {},
+  options: Partial<Pick<Route, 'plainUnauthorized'>> = {},
 ): Route =>
   route({
     method,
@@ -35,8 +35,6 @@ const plain = { plainUnauthorized: true } as const;
 const sandbox = '/api/sandboxes/{sid}';
 
 export const notBuiltRoutes: readonly Route[] = [
-  notBuilt('post', '/api/disks/{id}/share', 'createShareUrl', 'Disks'),
-  notBuilt('get', '/api/shared/{token}', 'downloadShared', 'Disks', { public: true }),
   notBuilt('post', '/api/disks/{id}/grep', 'grepDisk', execution),
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),

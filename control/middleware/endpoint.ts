@@ -7,10 +7,11 @@ import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import type { Deps } from '../deps.ts';
-import type { Reply, Route } from '../route.ts';
+import type { EnvelopeReply, Reply, Route } from '../route.ts';
 import { answerOnce } from '../services/answer-once.ts';
 import type { Authenticator } from './authenticate.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
+import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 const Anything = Type.Object({});
@@ -80,7 +81,7 @@ function hangUpSignal(ctx: RequestContext): AbortSignal {
   return controller.signal;
 }
 
-function render(ctx: RequestContext, { status, data, nextCursor }: Reply): void {
+function render(ctx: RequestContext, { status, data, nextCursor }: EnvelopeReply): void {
   ctx.status = status;
   if (status === 204) return;
   ctx.body = {
@@ -136,12 +137,17 @@ export function endpoint(
         query,
         body,
         requestId: state.requestId,
+        method: ctx.method,
+        headers: ctx.headers,
         arrivedAt: state.arrivedAt,
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),
       });
     const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
-    if (key === '') return render(ctx, await run(() => hangUpSignal(ctx)));
+    if (key === '') {
+      const reply = await run(() => hangUpSignal(ctx));
+      return 'stream' in reply ? renderStream(ctx, reply) : render(ctx, reply);
+    }
     const { requestId } = state;
     const fingerprint = fingerprintOf(ctx);
     const call = {

@@ -1,6 +1,6 @@
 import type { Middleware } from 'koa';
 import type { Logger } from '../../shared/log.ts';
-import { retryAfter, statusOf, toCallerError } from '../error-status.ts';
+import { RefusedRequest, retryAfter, statusOf, toCallerError } from '../error-status.ts';
 import type { RequestState } from './request-state.ts';
 
 /** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
@@ -13,6 +13,8 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
       const { code, message } = error;
       ctx.status = statusOf[code];
       ctx.state.notes['code'] = code;
+      ctx.set('cache-control', 'no-store'); // A file that is missing now may be there later.
+      if (error instanceof RefusedRequest) ctx.set(error.headers);
       const seconds = retryAfter(code);
       if (seconds !== undefined) ctx.set('retry-after', String(seconds));
       if (code === 'unauthorized' && ctx.state.plainUnauthorized) {

@@ -27,11 +27,26 @@ export async function callHandler<K extends JobKind>(
   context: RequestContext,
 ): Promise<JobReply<K>> {
   const deadlineAt = job.deadlineAt ?? Date.now() + LIMITS.hostJobTimeoutMs;
+  return withHandler(deps, disks, context, (hostId) =>
+    deps.jobs.call({ ...job, ...context, hostId, deadlineAt }),
+  );
+}
+
+/**
+ * Does something on the handler of the disks, as {@link callHandler} does; for what is no job.
+ * @param attempt is called again, with another host, after `disk_moved`
+ */
+export async function withHandler<T>(
+  deps: Deps,
+  disks: readonly DiskEntry[],
+  context: RequestContext,
+  attempt: (hostId: string) => Promise<T>,
+): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
     const hostId = await gather(deps, present, context);
     try {
-      return await deps.jobs.call({ ...job, ...context, hostId, deadlineAt });
+      return await attempt(hostId);
     } catch (error) {
       const moved = error instanceof AppError && error.code === 'disk_moved';
       if (!moved || moves === MOVES_MAX) throw error;

@@ -117,6 +117,7 @@ const registration = ({ stack }: Context, hostId: string): AgentFrame => ({
   clusterId: stack.environment['CLUSTER_ID'] ?? '',
   region: 'local-test',
   publicUrl: 'http://127.0.0.1:1',
+  internalUrl: 'http://127.0.0.1:2',
   load,
 });
 

@@ -108,6 +108,7 @@ export class Stack {
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
       ENCRYPTION_KEY: randomBytes(32).toString('base64'),
+      SIGNING_KEYS: randomBytes(32).toString('base64url'),
       REGION: 'local-test',
       LOG_LEVEL: 'info',
       CONTROL_PORT: String(control),

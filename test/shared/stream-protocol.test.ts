@@ -24,6 +24,7 @@ const type = <T extends string>(value: T) => fc.constant(value);
 const bodylessFrame: fc.Arbitrary<AgentFrame> = fc.oneof(
   fc.record({
     type: type('register'),
+    internalUrl: fc.webUrl({ validSchemes: ['http'] }),
     hostId,
     clusterId: text,
     region: text,

@@ -1,0 +1,12 @@
+import { isRedisFailure } from '../shared/directory/redis.ts';
+import { AppError } from '../shared/errors.ts';
+
+/** What the caller is told of whatever a host failed at; the text of the unexpected stays here. */
+export function toAppError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  if (isRedisFailure(error)) {
+    // Only what comes before the work itself asks Redis.
+    return new AppError('unavailable', 'the host cannot reach the directory now; try again');
+  }
+  return new AppError('internal_server_error', 'the host could not do this', { cause: error });
+}

@@ -1,0 +1,57 @@
+import { type BigIntStats, close as closeCallback, fstat as fstatCallback } from 'node:fs';
+import { promisify } from 'node:util';
+import { AppError, errnoOf } from '../../shared/errors.ts';
+import { native } from '../native/native.ts';
+
+const close = promisify(closeCallback);
+const fstat = promisify(fstatCallback);
+
+/** A regular file of a disk, open to read. */
+export interface DiskFile extends AsyncDisposable {
+  readonly fd: number;
+  readonly stats: BigIntStats;
+}
+
+function toAppError(error: unknown): unknown {
+  switch (errnoOf(error)) {
+    case 'ENOENT':
+    case 'ENOTDIR':
+    case 'ENAMETOOLONG':
+    // Leads out of the disk: there is no such file on it.
+    case 'EXDEV':
+    case 'ELOOP': {
+      return new AppError('not_found', 'there is no such file on the disk');
+    }
+    case 'EISDIR': {
+      return new AppError('bad_request', 'this is a directory, not a file');
+    }
+    case 'ENXIO': {
+      return new AppError('bad_request', 'this is not a regular file');
+    }
+    case 'EAGAIN': {
+      return new AppError('unavailable', 'the file is locked or moved now; try again');
+    }
+    default: {
+      return error;
+    }
+  }
+}
+
+/**
+ * Opens a file beneath a mounted disk's root. Links are followed as long as they stay on the disk.
+ * @param root where the disk is mounted
+ * @param key from the disk's root, without a slash at its beginning
+ * @throws AppError `not_found`, `bad_request` when it is no regular file, `unavailable`
+ */
+export async function openDiskFile(root: string, key: string): Promise<DiskFile> {
+  const fd = await native.openFile(root, key).catch((error: unknown) => {
+    throw toAppError(error);
+  });
+  try {
+    const stats = await fstat(fd, { bigint: true });
+    return { fd, stats, [Symbol.asyncDispose]: () => close(fd) };
+  } catch (error) {
+    await close(fd);
+    throw error;
+  }
+}

@@ -1,0 +1,132 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { extname } from 'node:path';
+import mime from 'mime-types';
+import {
+  type DataRequest,
+  dataErrorHeaders,
+  FILE_REQUEST_HEADERS,
+  readDataRequest,
+} from '../../shared/data-protocol.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { ActorRegistry } from '../actors/registry.ts';
+import { toAppError } from '../app-error.ts';
+import { openDiskFile } from '../disks/disk-file.ts';
+import { factsOf, respondWithFile } from './file-response.ts';
+import type { RequestHeaders } from './preconditions.ts';
+import { sendBody } from './send-body.ts';
+
+export interface DataEndpointOptions {
+  readonly hostId: string;
+  readonly clusterSecret: string;
+  readonly registry: ActorRegistry;
+  readonly log: Logger;
+}
+
+const typeOf = (key: string): string =>
+  mime.contentType(extname(key)) || 'application/octet-stream';
+
+function fileHeaders(request: IncomingMessage): RequestHeaders {
+  return Object.fromEntries(
+    FILE_REQUEST_HEADERS.map((name) => [name, request.headers[name]?.toString()]),
+  );
+}
+
+/** Reads files of this host's disks for control nodes; see shared/data-protocol.ts. */
+export class DataEndpoint {
+  readonly #options: DataEndpointOptions;
+  readonly #underWay = new Set<Promise<void>>();
+  #isClosed = false;
+
+  constructor(options: DataEndpointOptions) {
+    this.#options = options;
+  }
+
+  /** Never throws: what fails is told, or the connection is broken. */
+  handle(request: IncomingMessage, response: ServerResponse): void {
+    const work = this.#answer(request, response);
+    this.#underWay.add(work);
+    void work.finally(() => this.#underWay.delete(work));
+  }
+
+  /** Refuses new downloads; settles when those under way have ended. */
+  async drain(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all(this.#underWay);
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { log } = this.#options;
+    const requestId = request.headers['x-request-id']?.toString() ?? newRequestId();
+    const notes: Record<string, unknown> = { requestId, bytesSent: 0 };
+    response.setTimeout(LIMITS.hostDownloadIdleMsMax, () => response.destroy());
+    try {
+      const wanted = this.#admit(request);
+      notes['diskId'] = wanted.diskId;
+      await this.#send(wanted, request, response, notes);
+      notes['completed'] = true;
+    } catch (thrown) {
+      notes['completed'] = false;
+      this.#fail(response, thrown, notes);
+    }
+    log.info({ ...notes, status: response.statusCode }, 'data:answered');
+  }
+
+  #fail(response: ServerResponse, thrown: unknown, notes: Record<string, unknown>): void {
+    if (response.headersSent) {
+      // A body that was begun and cannot be finished must not look like a whole one.
+      notes['reason'] = toError(thrown).message;
+      response.destroy();
+      return;
+    }
+    const error = toAppError(thrown);
+    notes['code'] = error.code;
+    if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
+    response.writeHead(409, dataErrorHeaders(error)).end(); // Any status: the header says it.
+  }
+
+  /** @throws AppError `forbidden`, `unavailable`, `no_capacity` */
+  #admit({ method, headers }: IncomingMessage): DataRequest {
+    const { clusterSecret, hostId } = this.#options;
+    const wanted = readDataRequest(clusterSecret, headers.authorization ?? '', hostId);
+    if (wanted === undefined || (method !== 'GET' && method !== 'HEAD')) {
+      throw new AppError('forbidden', 'not a signed request of a control node to this host');
+    }
+    if (this.#isClosed) throw new AppError('unavailable', 'the host is shutting down; try again');
+    if (this.#underWay.size >= LIMITS.downloadsPerHostMax) {
+      throw new AppError('no_capacity', 'too many downloads run on the host');
+    }
+    return wanted;
+  }
+
+  async #send(
+    { accountId, diskId, key }: DataRequest,
+    request: IncomingMessage,
+    response: ServerResponse,
+    notes: Record<string, unknown>,
+  ): Promise<void> {
+    const disk = this.#options.registry.disk({ accountId, diskId });
+    let revoked: AppError | undefined;
+    const claim = await disk.claim(newClientId(), (reason) => {
+      revoked = reason;
+      response.destroy();
+    });
+    try {
+      // Closed before the claim is released: an open file keeps the disk from being unmounted.
+      await using file = await openDiskFile(claim.path, key);
+      if (revoked !== undefined) throw revoked;
+      const facts = factsOf(file.stats, typeOf(key));
+      const method = request.method === 'HEAD' ? 'HEAD' : 'GET';
+      const { status, headers, body } = respondWithFile(facts, method, fileHeaders(request));
+      response.writeHead(status, headers);
+      await sendBody(file.fd, body, response, (bytes) => {
+        notes['bytesSent'] = Number(notes['bytesSent']) + bytes;
+      });
+    } finally {
+      claim.release();
+    }
+    response.end();
+  }
+}

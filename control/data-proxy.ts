@@ -1,0 +1,111 @@
+import { once } from 'node:events';
+import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+import {
+  DATA_PATH,
+  dataRequestHeaders,
+  FILE_REQUEST_HEADERS,
+  readDataError,
+} from '../shared/data-protocol.ts';
+import { AppError, errnoOf, toError } from '../shared/errors.ts';
+import { LIMITS } from '../shared/limits.ts';
+import type { AgentHub } from './agent-hub.ts';
+
+const FREE_SOCKETS_PER_HOST = 16;
+
+/** A file of a disk, asked for at one host. */
+export interface FileCall {
+  readonly hostId: string;
+  readonly accountId: string;
+  readonly diskId: string;
+  readonly key: string;
+  readonly method: 'GET' | 'HEAD';
+  /** The caller's; only those that concern ranges and preconditions are passed on. */
+  readonly headers: IncomingHttpHeaders;
+  readonly requestId: string;
+  /** Aborted when the caller hangs up. */
+  readonly signal: AbortSignal;
+}
+
+function passedOn(headers: IncomingHttpHeaders): Record<string, string> {
+  return Object.fromEntries(
+    FILE_REQUEST_HEADERS.flatMap((name): [string, string][] => {
+      const value = headers[name];
+      return typeof value === 'string' ? [[name, value]] : [];
+    }),
+  );
+}
+
+/** This node's way to the hosts' data endpoints. */
+export class DataProxy {
+  readonly #hub: AgentHub;
+  readonly #clusterSecret: string;
+  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: FREE_SOCKETS_PER_HOST });
+
+  constructor(hub: AgentHub, clusterSecret: string) {
+    this.#hub = hub;
+    this.#clusterSecret = clusterSecret;
+  }
+
+  /**
+   * The host's answer, its body not read yet: whoever gets it reads or destroys it.
+   * @throws AppError what the host says; `unavailable` when it cannot be reached, `cancelled`
+   */
+  async open(call: FileCall): Promise<IncomingMessage> {
+    let answer: IncomingMessage;
+    try {
+      answer = await this.#send(call).catch((error: unknown) => {
+        // The host may close an idle connection at the moment at which we take it. Reading twice
+        // does no harm.
+        const isStale = errnoOf(error) === 'ECONNRESET' && !call.signal.aborted;
+        if (isStale) return this.#send(call);
+        throw error;
+      });
+    } catch (thrown) {
+      if (thrown instanceof AppError) throw thrown;
+      if (call.signal.aborted) throw new AppError('cancelled', 'the caller hung up');
+      throw new AppError('unavailable', 'the host that handles this disk cannot be reached now', {
+        cause: toError(thrown),
+      });
+    }
+    const error = readDataError(answer.headers);
+    if (error === undefined) return answer;
+    answer.resume();
+    throw error;
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  async #send(call: FileCall): Promise<IncomingMessage> {
+    const { hostId, accountId, diskId, key, method, headers, requestId, signal } = call;
+    const host = this.#hub.hosts.find((candidate) => candidate.hostId === hostId);
+    if (host === undefined) {
+      throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
+    }
+    const wanted = { accountId, diskId, hostId, key, operation: 'read' as const };
+    const upstream = request(new URL(DATA_PATH, host.internalUrl), {
+      agent: this.#agent,
+      method,
+      headers: {
+        ...passedOn(headers),
+        ...dataRequestHeaders(this.#clusterSecret, wanted),
+        'x-request-id': requestId,
+      },
+      signal,
+    });
+    const overdue = setTimeout(
+      () => upstream.destroy(new Error('the host did not answer in time')),
+      LIMITS.dataHeadersMsMax,
+    );
+    try {
+      upstream.end();
+      const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
+      return answer;
+    } finally {
+      clearTimeout(overdue);
+      // Later errors are told by the answer's own stream as well.
+      upstream.on('error', () => undefined);
+    }
+  }
+}

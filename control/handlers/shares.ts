@@ -1,0 +1,50 @@
+import { DiskPath, success } from '../../shared/schemas/common.ts';
+import { CreateShareUrl, SharePath, ShareUrl } from '../../shared/schemas/share.ts';
+import { route } from '../route.ts';
+import { createShareUrl, openShared, readShareToken } from '../services/share-links.ts';
+
+const tag = 'Disks';
+
+const createShareUrlRoute = route({
+  method: 'post',
+  path: '/api/disks/{id}/share',
+  operationId: 'createShareUrl',
+  summary: 'Make a link with which anybody can download one file, for a time',
+  tag,
+  params: DiskPath,
+  body: CreateShareUrl,
+  idempotent: true,
+  replies: { 200: success(ShareUrl) },
+  errors: [400, 404, 409, 413],
+  async handle({ deps, caller, params, body, requestId, note }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    note({ diskId: params.id });
+    return { status: 200, data: await createShareUrl(deps, disk, body, { requestId }) };
+  },
+});
+
+const downloadShared = route({
+  method: 'get',
+  path: '/api/shared/{token}',
+  operationId: 'downloadShared',
+  summary: 'Download a shared file, or parts of it; the link is the credential',
+  tag,
+  params: SharePath,
+  public: true,
+  replies: {},
+  files: [200, 206, 304],
+  errors: [403, 404, 410, 412, 416],
+  async handle({ deps, params, method, headers, requestId, callerGone, note }) {
+    const file = readShareToken(deps, params.token);
+    note({ diskId: file.diskId });
+    const download = {
+      method: method === 'HEAD' ? ('HEAD' as const) : ('GET' as const),
+      headers,
+      requestId,
+      signal: callerGone(),
+    };
+    return openShared(deps, file, download);
+  },
+});
+
+export const shareRoutes = [createShareUrlRoute, downloadShared];

@@ -1,0 +1,145 @@
+import { create as contentDisposition } from 'content-disposition';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import Type from 'typebox';
+import { FILE_RESPONSE_HEADERS } from '../../shared/data-protocol.ts';
+import { AppError } from '../../shared/errors.ts';
+import { accountIdPattern, diskIdPattern } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { CreateShareUrl, ShareUrl } from '../../shared/schemas/share.ts';
+import { signToken, verifyTokenOfRing } from '../../shared/secrets.ts';
+import { compile } from '../../shared/validate.ts';
+import type { Deps } from '../deps.ts';
+import { RefusedRequest } from '../error-status.ts';
+import type { StreamReply } from '../route.ts';
+import { callHandler, type RequestContext, withHandler } from './call-handler.ts';
+import { findDisk } from './find-disk.ts';
+
+const PURPOSE = 'share';
+
+/** Shared content is foreign: it neither runs nor counts as ours, wherever it is shown. */
+const SAFETY_HEADERS = {
+  'content-security-policy': "default-src 'none'; sandbox",
+  'x-content-type-options': 'nosniff',
+  'cross-origin-resource-policy': 'cross-origin', // A media element of another page may play it.
+  'referrer-policy': 'no-referrer', // The link itself is the credential.
+  'cache-control': 'private, no-cache', // Nobody keeps it for others, nor past its expiry.
+} as const;
+
+const ShareClaims = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  diskId: Type.String({ pattern: diskIdPattern }),
+  key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+});
+/** What a link says: one file of one disk. */
+export type SharedFile = Type.Static<typeof ShareClaims>;
+
+const checkClaims = compile(ShareClaims);
+
+const badKey = (reason: string): AppError => new AppError('bad_request', `key ${reason}`);
+
+/** @throws AppError `bad_request` unless the key is a plain path; slashes at its beginning go */
+function toFileKey(given: string): string {
+  const key = given.replace(/^\/+/u, '');
+  if (Buffer.byteLength(given) > LIMITS.shareKeyBytesMax) {
+    throw badKey(`is longer than ${LIMITS.shareKeyBytesMax} bytes`);
+  }
+  if (key.includes('\0')) throw badKey('contains a NUL character');
+  if (!key.isWellFormed()) throw badKey('is not valid Unicode');
+  for (const segment of key.split('/')) {
+    if (segment === '') throw badKey('has an empty segment');
+    if (segment === '.' || segment === '..') throw badKey(`has a "${segment}" segment`);
+  }
+  return key;
+}
+
+/**
+ * Makes a link to one file (SPEC "Share URL", WIRE §2.1).
+ * @throws AppError `not_found` for disk or file, `bad_request`, `unavailable`
+ */
+export async function createShareUrl(
+  deps: Deps,
+  { accountId, diskId }: { accountId: string; diskId: string },
+  { key: given, expiresIn = LIMITS.shareTtlSecondsDefault }: CreateShareUrl,
+  context: RequestContext,
+): Promise<ShareUrl> {
+  const key = toFileKey(given);
+  const disk = await findDisk(deps, accountId, diskId);
+  const file = { accountId, diskId, key };
+  await callHandler(deps, [disk], { kind: 'disk.stat', payload: file }, context);
+  const { signingKeys, publicBaseUrl } = deps.config;
+  const [signingKey = ''] = signingKeys;
+  const token = signToken(signingKey, PURPOSE, file, Date.now() + expiresIn * 1000);
+  return { url: `${publicBaseUrl.replace(/\/+$/u, '')}/api/shared/${token}`, expiresIn };
+}
+
+/** @throws AppError `forbidden` when the token was not made here, `expired` */
+export function readShareToken(deps: Deps, token: string): SharedFile {
+  const claims = verifyTokenOfRing(deps.config.signingKeys, PURPOSE, token);
+  if (claims === 'expired') throw new AppError('expired', 'this link has expired');
+  if (claims === 'invalid') throw new AppError('forbidden', 'this link is not valid');
+  return checkClaims(claims, 'link');
+}
+
+interface Download {
+  readonly method: 'GET' | 'HEAD';
+  readonly headers: IncomingHttpHeaders;
+  readonly requestId: string;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * The shared file, or the parts of it that are asked for, from the disk's handler.
+ * @throws AppError `not_found`, `precondition_failed`, `range_not_satisfiable`, `unavailable`,
+ *   `no_capacity`, `cancelled`
+ */
+export async function openShared(
+  deps: Deps,
+  file: SharedFile,
+  download: Download,
+): Promise<StreamReply> {
+  try {
+    const disk = await findDisk(deps, file.accountId, file.diskId);
+    const answer = await withHandler(deps, [disk], download, (hostId) =>
+      deps.data.open({ ...file, ...download, hostId }),
+    );
+    return toReply(answer, file.key);
+  } catch (error) {
+    // Gone, or no file any more: to whoever has the link it is all the same.
+    const isGone =
+      error instanceof AppError && (error.code === 'not_found' || error.code === 'bad_request');
+    throw isGone ? new AppError('not_found', 'the shared file is not there any more') : error;
+  }
+}
+
+function toReply(answer: IncomingMessage, key: string): StreamReply {
+  const said = Object.fromEntries(
+    FILE_RESPONSE_HEADERS.flatMap((name): [string, string][] => {
+      const value = answer.headers[name];
+      return typeof value === 'string' ? [[name, value]] : [];
+    }),
+  );
+  const headers = { ...said, ...SAFETY_HEADERS };
+  switch (answer.statusCode) {
+    case 200:
+    case 206: {
+      const name = key.split('/').at(-1);
+      const disposition = { 'content-disposition': contentDisposition(name) };
+      return { status: answer.statusCode, headers: { ...headers, ...disposition }, stream: answer };
+    }
+    case 304: {
+      return { status: 304, headers, stream: answer };
+    }
+    case 412: {
+      answer.resume();
+      throw new RefusedRequest('precondition_failed', 'the file has changed', headers);
+    }
+    case 416: {
+      answer.resume();
+      throw new RefusedRequest('range_not_satisfiable', 'the file has no such part', headers);
+    }
+    default: {
+      answer.destroy();
+      throw new Error(`the host answered ${answer.statusCode}`);
+    }
+  }
+}

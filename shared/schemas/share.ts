@@ -1,0 +1,28 @@
+import Type from 'typebox';
+import { LIMITS } from '../limits.ts';
+
+/** Body of a share request (WIRE §2.1). */
+export const CreateShareUrl = Type.Object({
+  key: Type.String({
+    minLength: 1,
+    maxLength: LIMITS.shareKeyBytesMax,
+    description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
+  }),
+  expiresIn: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: LIMITS.shareTtlSecondsMax,
+      default: LIMITS.shareTtlSecondsDefault,
+      description: 'Seconds for which the link works.',
+    }),
+  ),
+});
+export type CreateShareUrl = Type.Static<typeof CreateShareUrl>;
+
+export const ShareUrl = Type.Object({
+  url: Type.String({ format: 'uri' }),
+  expiresIn: Type.Integer({ minimum: 1, description: 'Seconds for which the link works.' }),
+});
+export type ShareUrl = Type.Static<typeof ShareUrl>;
+
+export const SharePath = Type.Object({ token: Type.String() });
