@@ -10,8 +10,7 @@
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   openFile(disk, path)                     -> Promise<number>    its descriptor, to read
  *     Resolved as above; only a regular file is ever opened: EISDIR for a directory, ENXIO for
- *     everything else, without touching it. A pipe's writer would see a reader, and a device do
- *     who knows what.
+ *     everything else, without opening it: that would let a pipe's writer go on, or move a device.
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
