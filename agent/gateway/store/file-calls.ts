@@ -1,4 +1,4 @@
-import { close, fchmod, fchown, fdatasync, fstat, fsync, ftruncate } from 'node:fs';
+import { close, fchmod, fchown, fdatasync, fstat, fsync, ftruncate, read } from 'node:fs';
 import { promisify } from 'node:util';
 import type { FileIdentity } from '../../native/native.ts';
 
@@ -10,6 +10,7 @@ export const truncateFile = promisify(ftruncate);
 const changeMode = promisify(fchmod);
 const changeOwner = promisify(fchown);
 const readStatus = promisify(fstat);
+const readBytes = promisify(read);
 
 export interface Owner {
   readonly uid: number;
@@ -42,4 +43,9 @@ export async function statusOf(fd: number): Promise<FileStatus> {
 export async function changeAttributes(fd: number, attributes: Attributes): Promise<void> {
   await changeOwner(fd, attributes.uid, attributes.gid);
   await changeMode(fd, attributes.mode); // Second: a new owner takes the set-user-id bits away.
+}
+
+/** @returns how many bytes were read; 0 at the end of the file */
+export async function readAt(fd: number, into: Buffer, offset: number): Promise<number> {
+  return (await readBytes(fd, into, 0, into.length, offset)).bytesRead;
 }

@@ -1,4 +1,5 @@
 import { native } from '../../native/native.ts';
+import { syncData } from './file-calls.ts';
 
 /** So much is written and hashed at a time, while as much again is read from the caller. */
 const BATCH_BYTES = 1024 ** 2;
@@ -9,13 +10,15 @@ const WINDOW_BYTES = 16 * 1024 ** 2;
 /**
  * Writes a body from the start of an empty file. Hashing, writing and reading go on side by side:
  * in a row they would take twice as long.
+ * A long body is durable when it returns, so that publishing it takes no time.
  * @returns the state of the body's MD5; see files.c
  */
 export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promise<Buffer> {
   const md5 = native.newMd5();
   let chunks: Buffer[] = [];
   let [batchBytes, writtenBytes, beganBytes] = [0, 0, 0];
-  let [batch, window]: Promise<unknown>[] = [];
+  let batch: Promise<unknown> = Promise.resolve();
+  let window: Promise<unknown> = Promise.resolve();
   const flush = async (): Promise<void> => {
     await batch;
     const work = [native.write(fd, writtenBytes, chunks), native.addToMd5(md5, chunks)];
@@ -40,6 +43,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
     await flush();
     await batch;
     await window;
+    if (writtenBytes > WINDOW_BYTES) await syncData(fd);
     return md5;
   } finally {
     // The file may be closed and its number be another's as soon as this returns.
