@@ -74,16 +74,18 @@ export async function openHost(
   };
   const startingMax = 2 * availableParallelism();
   const pool = new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
-  const { memoryBytes } = config.execLimits;
+  const { memoryBytes, cpus } = config.execLimits;
+  const searchWorkers = Math.min(cpus, availableParallelism());
+  const slots = new ExecSlots(config.execSlots);
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
-    { journal, pool, slots: new ExecSlots(config.execSlots), memoryBytes, log },
+    { journal, pool, slots, memoryBytes, searchWorkers, log },
   );
   pool.fill();
   const storage = new StorageWatch({
     directories: [dataDir, config.storageDir],
     reserveBytes: config.storageReserveBytes,
-    onCritical: (reason) => registry.endExecs(reason),
+    onCritical: (reason) => registry.endWriters(reason),
     log,
   });
   return {

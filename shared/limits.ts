@@ -30,6 +30,18 @@ export const LIMITS = {
   execsWaitingMax: 1000,
   execsWaitingPerAccountMax: 500,
 
+  // Grep, WIRE §5.3
+  grepPatternBytesMax: 64 * KiB,
+  grepResultsDefault: 1000,
+  grepResultsMax: 10_000,
+  grepConcurrencyDefault: 50,
+  grepConcurrencyMax: 100,
+  grepSecondsMax: 30,
+  // Clients that wait 30 s get their answer.
+  grepDurationMsMax: 28_000,
+  grepTextBytesMax: 64 * KiB, // As in search.h.
+  grepMatchesBytesMax: 16 * MiB, // All matches of an answer, as JSON.
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
@@ -66,3 +78,5 @@ assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
+assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);
+assert(LIMITS.grepMatchesBytesMax < LIMITS.linkFrameBytesMax);

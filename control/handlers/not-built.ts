@@ -28,7 +28,6 @@ const notBuilt = (
       ),
   });
 
-const execution = 'Serverless execution';
 const images = 'Sandbox images';
 const sandboxes = 'Sandboxes';
 const plain = { plainUnauthorized: true } as const;
@@ -37,7 +36,6 @@ const sandbox = '/api/sandboxes/{sid}';
 export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/disks/{id}/share', 'createShareUrl', 'Disks'),
   notBuilt('get', '/api/shared/{token}', 'downloadShared', 'Disks', { public: true }),
-  notBuilt('post', '/api/disks/{id}/grep', 'grepDisk', execution),
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
   notBuilt('get', '/api/sandboxes', 'listSandboxes', sandboxes),

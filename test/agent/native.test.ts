@@ -4,7 +4,7 @@ import { mkdir, readdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { mountsBelow } from '../../agent/disks/mount-table.ts';
-import { MountFlag, native, UnmountFlag } from '../../agent/native/native.ts';
+import { MountAttribute, MountFlag, native, UnmountFlag } from '../../agent/native/native.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const flags = MountFlag.nosuid | MountFlag.nodev;
@@ -40,7 +40,7 @@ test('a text too long, or with a NUL, is refused instead of cut', async (t) => {
   t.throws(() => native.mount(long, '/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
   t.throws(() => native.mount('tmpfs', '/tmp\0/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
   t.throws(() => native.unmount(long, 0), { code: 'EINVAL' });
-  t.throws(() => native.attach('/tmp', long, '/x', false), { code: 'EINVAL' });
+  t.throws(() => native.attach('/tmp', long, '/x', 0), { code: 'EINVAL' });
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
   for (const name of ['mount', 'unmount', 'attach', 'unreadBytes']) {
     t.throws(() => untyped[name]?.());
@@ -55,8 +55,8 @@ test('a directory of a disk is attached elsewhere, writable or not', async (t) =
   const [all, part] = [join(place.path, 'all'), join(place.path, 'part')];
   await mkdir(all);
   await mkdir(part);
-  await native.attach(place.disk, '', all, false);
-  await native.attach(place.disk, 'a/b', part, true);
+  await native.attach(place.disk, '', all, 0);
+  await native.attach(place.disk, 'a/b', part, MountAttribute.readOnly);
   await writeFile(join(all, 'new'), 'y');
   t.deepEqual(new Set(await readdir(place.disk)), new Set(['a', 'new']));
   t.deepEqual(await readdir(part), ['file']);
@@ -91,22 +91,18 @@ test('no link and no .. leads out of the disk', async (t) => {
     'up/secret',
     '.././disk',
   ]) {
-    const error = await t.throwsAsync(
-      native.attach(place.disk, path, target, false),
-      undefined,
-      path,
-    );
+    const error = await t.throwsAsync(native.attach(place.disk, path, target, 0), undefined, path);
     t.regex(String(Reflect.get(error, 'code')), /^(EXDEV|ELOOP)$/u, path);
   }
   await symlink('inside', join(place.disk, 'within'));
   await symlink('../inside/./deep', join(place.disk, 'inside/back'));
   for (const path of ['within/deep', 'inside/back', './inside']) {
-    await native.attach(place.disk, path, target, false);
+    await native.attach(place.disk, path, target, 0);
     await native.unmount(target, 0);
   }
   await writeFile(join(place.disk, 'file'), '');
-  await t.throwsAsync(native.attach(place.disk, 'file', target, false), { code: 'ENOTDIR' });
-  await t.throwsAsync(native.attach(place.disk, 'missing', target, false), { code: 'ENOENT' });
+  await t.throwsAsync(native.attach(place.disk, 'file', target, 0), { code: 'ENOTDIR' });
+  await t.throwsAsync(native.attach(place.disk, 'missing', target, 0), { code: 'ENOENT' });
 });
 
 test('another file system on the disk is not entered', async (t) => {
@@ -115,7 +111,7 @@ test('another file system on the disk is not entered', async (t) => {
   await mkdir(target);
   await mkdir(join(place.disk, 'other'));
   await native.mount('tmpfs', join(place.disk, 'other'), 'tmpfs', flags, 'size=1m');
-  await t.throwsAsync(native.attach(place.disk, 'other', target, false), { code: 'EXDEV' });
+  await t.throwsAsync(native.attach(place.disk, 'other', target, 0), { code: 'EXDEV' });
 });
 
 test('a pipe tells how much is unread', (t) => {
