@@ -71,6 +71,7 @@ bool worker_start(struct worker *worker, const struct tools *tools, struct batch
   }
   if (worker->input == NULL) worker->input = allocate(NULL, INPUT_BYTES);
   worker->output = ends[0];
+  worker->begun_at = now_us();
   worker->batch = batch;
   return true;
 }

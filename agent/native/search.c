@@ -6,8 +6,8 @@
  *   tools: a directory with rg, the dynamic loader ld.so, and rg's libraries in lib/
  *
  * The tree is listed breadth-first while workers search what was found; regular files only, and no
- * link is followed. Each worker is one rg with a batch of files: small batches at first, so that
- * results come soon, then larger ones, and small ones at the end, so that all end together.
+ * link is followed. Each worker is one rg with a batch of files: few at first, so that results come
+ * soon, then as many as keep it busy a while, and fewer at the end, so that all end together.
  *
  * stdout: frames of u8 kind, u32 length, payload; all numbers little-endian.
  *   1 match       u64 line, u32 length of the path, u8 whether the text was cut, path, text
@@ -31,8 +31,10 @@
 
 enum {
   WORKERS_MAX = 100,
-  BATCH_FILES_MIN = 16,
-  BATCH_FILES_MAX = 2048,
+  BATCH_FILES_FIRST = 16,
+  BATCH_FILES_MAX = 4096,
+  BATCH_US = 100000,     /* how long a worker should be busy with its batch, */
+  BATCH_US_LAST = 15000, /* and at least: to start one takes some milliseconds */
   BATCH_BYTES_MAX = 1 << 20, /* Linux takes 2 MiB of arguments with the usual stack (execve(2)). */
   FILES_AHEAD = 65536,
   STATISTICS_EVERY_US = 100000,
@@ -45,7 +47,7 @@ static struct {
   int worker_count, running;
   struct batch *retries; /* parts of batches whose worker died */
   size_t retry_count;
-  size_t batch_files;
+  double busy_us, busy_files; /* of the batches that ended last: what a file costs */
   bool probed; /* rg takes the pattern */
   struct results results;
   int errors; /* our end of the pipe that rg complains into */
@@ -118,6 +120,19 @@ static void divide(struct batch rest, int signal_number) {
   }
 }
 
+/* Files that take about so long, as far as one can know. */
+static size_t files_in(double us, size_t unknown) {
+  if (search.busy_files < 1) return unknown;
+  double files = us * search.busy_files / (search.busy_us + 1);
+  return files < 1 ? 1 : files > BATCH_FILES_MAX ? BATCH_FILES_MAX : (size_t)files;
+}
+
+/* The mean follows the latest batches: the parts of a tree differ. */
+static void learn(size_t files, uint64_t us) {
+  search.busy_files = search.busy_files / 2 + (double)files;
+  search.busy_us = search.busy_us / 2 + (double)us;
+}
+
 static void end_worker(struct worker *worker) {
   int status = worker_end(worker, false);
   size_t searched = worker->batch.count;
@@ -139,6 +154,7 @@ static void end_worker(struct worker *worker) {
     divide(rest, WTERMSIG(status));
   } else {
     worker_keep(worker, &search.results);
+    learn(searched, now_us() - worker->begun_at);
     if (worker->length > 0) note_problem("rg ended in the middle of a line");
     if (WEXITSTATUS(status) > 1) read_errors();
     if (WEXITSTATUS(status) > 1 && !has_problem()) note_problem("rg failed");
@@ -150,12 +166,12 @@ static void end_worker(struct worker *worker) {
 }
 
 static size_t batch_size(void) {
-  size_t waiting = search.listing.files.count;
-  if (!listing_done(&search.listing)) return waiting < search.batch_files ? 0 : search.batch_files;
-  size_t share = waiting / (2 * (size_t)search.worker_count);
-  if (share < BATCH_FILES_MIN) share = BATCH_FILES_MIN;
-  if (share > search.batch_files) share = search.batch_files;
-  return share < waiting ? share : waiting;
+  size_t waiting = search.listing.files.count, size = files_in(BATCH_US, BATCH_FILES_FIRST);
+  if (!listing_done(&search.listing)) return waiting < size ? 0 : size;
+  size_t share = waiting / (2 * (size_t)search.worker_count), least = files_in(BATCH_US_LAST, 1);
+  if (share < least) share = least;
+  if (share < size) size = share;
+  return size < waiting ? size : waiting;
 }
 
 /* The next files to search; none when there are none, or too few yet. */
@@ -170,7 +186,6 @@ static struct batch next_batch(void) {
     bytes += strlen(path) + 1 + sizeof path;
     batch.paths[batch.count++] = path;
   }
-  if (search.batch_files < BATCH_FILES_MAX) search.batch_files *= 2;
   return batch;
 }
 
@@ -256,7 +271,6 @@ int main(int argc, char **argv) {
   search.tools = (struct tools){argv[1], argv[6], errors[1]};
   search.worker_count = (int)workers;
   search.results.max = results;
-  search.batch_files = BATCH_FILES_MIN;
   search.statistics_at = now_us() + STATISTICS_EVERY_US;
   search.deadline_at = now_us() + time_ms * 1000;
   if (!listing_start(&search.listing, recursive == 1)) {

@@ -58,6 +58,7 @@ struct batch {
 struct worker {
   pid_t pid;  /* 0 when it has nothing to do */
   int output; /* what rg prints */
+  uint64_t begun_at;
   struct batch batch;
   size_t current; /* the file that the last match was in */
   bool seen;      /* it had a match */
