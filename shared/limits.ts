@@ -40,7 +40,8 @@ export const LIMITS = {
   // Clients that wait 30 s get their answer.
   grepDurationMsMax: 28_000,
   grepTextBytesMax: 64 * KiB, // As in search.h.
-  grepMatchesBytesMax: 16 * MiB, // All matches of an answer, as JSON.
+  // All matches of an answer, as JSON; the agent has them in memory several times.
+  grepMatchesBytesMax: 8 * MiB,
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,

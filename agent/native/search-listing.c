@@ -93,7 +93,8 @@ void listing_step(struct listing *listing) {
   if (listing->fd < 0) open_next(listing);
   if (listing->fd >= 0) {
     ssize_t length = getdents64(listing->fd, entries, sizeof entries);
-    if (length < 0) note_problem("%s: cannot be listed: %s", listing->directory, strerror(errno));
+    if (length < 0 && errno != ENOENT) /* removed meanwhile */
+      note_problem("%s: cannot be listed: %s", listing->directory, strerror(errno));
     for (ssize_t at = 0; at < length;) {
       const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);
       add_entry(listing, entry);
