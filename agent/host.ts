@@ -74,8 +74,9 @@ export async function openHost(
   };
   const startingMax = 2 * availableParallelism();
   const pool = new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
-  const { memoryBytes, cpus } = config.execLimits;
-  const searchWorkers = Math.min(cpus, availableParallelism());
+  const { memoryBytes, cpus, processes } = config.execLimits;
+  // Beside the workers run init and the search program.
+  const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
   const slots = new ExecSlots(config.execSlots);
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },

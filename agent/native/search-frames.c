@@ -61,6 +61,7 @@ void note_problem(const char *format, ...) {
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   note_problem_bytes(text, strlen(text));
+  note_problem_bytes("\n", 1); /* What rg complains of later follows. */
 }
 
 bool has_problem(void) {

@@ -59,6 +59,7 @@ GET /api/disks/{id}/delegations
 POST /api/disks/{id}/revoke-delegation
 POST /api/disks/{id}/exec
 POST /api/exec
+POST /api/disks/{id}/grep
 GET /api/tokens
 POST /api/tokens
 DELETE /api/tokens/{id}
@@ -66,7 +67,6 @@ DELETE /api/tokens/{id}
 const notBuilt = `
 POST /api/disks/{id}/share
 GET /api/shared/{token}
-POST /api/disks/{id}/grep
 POST /api/images
 GET /api/images/{image_id}
 GET /api/sandboxes
