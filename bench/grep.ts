@@ -43,6 +43,8 @@ for copy in range(${copies}):
             with open(f'{path}/f{f}.txt', 'w') as file:
                 file.write(body[:middle] + '\\n' + '\\n'.join(lines) + '\\n' + body[middle:] + '\\n')
             count += 1
+os.makedirs('long')
+with open('long/lines', 'w') as file: file.write(('x' * 60000 + '\\n') * 400)
 END`;
 
 type Search = (input: Record<string, unknown>) => Promise<GrepResult>;
@@ -140,7 +142,7 @@ async function benchMemory(search: Search, pid: number): Promise<void> {
   for (const [what, input] of [
     ['few matches', { pattern: rare }],
     ['10000 lines', { pattern: 'a', maxResults: 10_000 }],
-    ['10000 lines', { pattern: 'a', maxResults: 10_000 }],
+    ['the largest answer', { directory: 'long', pattern: 'x', maxResults: 10_000 }],
   ] as const) {
     const growth = await growthMiB(pid, search({ directory: '', ...input }));
     process.stdout.write(

@@ -229,6 +229,29 @@ for (const { name, path } of builds) {
     t.is(found.problem, 'killer: cannot be searched: the process was ended (Killed)');
   });
 
+  test(`${name} takes whatever its workers print`, async (t) => {
+    await using root = await temporaryDirectory();
+    await using other = await temporaryDirectory();
+    for (const file of ['a', 'ab', 'b']) await writeFile(join(root.path, file), '');
+    const printed = join(other.path, 'printed');
+    const script = `case "$*" in */dev/null) ;; *) cat '${printed}' ;; esac`;
+    await writeFile(join(other.path, 'ld.so'), `#!/bin/bash\n${script}\n`, { mode: 0o755 });
+    const piece = fc.oneof(
+      fc.constantFrom('./a', './ab', './b', '\0', '1:', '99999999999999999999999:', '\n', 'text'),
+      fc.constantFrom('./a\x001:x\n', './ab\x002:y\n', './b: binary file matches (found "', 'x\n'),
+      fc.integer({ min: 1, max: 300_000 }).map((length) => 'x'.repeat(length)),
+      fc.string({ maxLength: 5 }),
+    );
+    const property = fc.asyncProperty(fc.array(piece, { maxLength: 20 }), async (pieces) => {
+      await writeFile(printed, pieces.join(''));
+      const found = await search(path, root.path, 'x', { tools: other.path, workers: 1 });
+      t.is(found.code, 0);
+      t.true(['completed', 'incomplete'].includes(found.reason ?? ''), found.problem);
+      t.true(found.matches.every(({ file }) => ['a', 'ab', 'b'].includes(file)));
+    });
+    await fc.assert(property, { numRuns: isFull ? 300 : 50 });
+  });
+
   test(`${name} takes a directory that was removed for an empty one`, async (t) => {
     await using root = await temporaryDirectory();
     const gone = join(root.path, 'gone');

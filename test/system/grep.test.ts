@@ -385,6 +385,19 @@ test.serial(
   },
 );
 
+(isFull ? test.serial : test.serial.skip)('an agent that shuts down in mid-search', async (t) => {
+  const { api, stack } = t.context;
+  const id = await endlessDisk(api);
+  const mark = newMark();
+  const call = postGrep(api, id, { pattern: mark });
+  await waitFor('rg', isSearching(mark));
+  t.is(await stack.agent.stop(), 0);
+  const { status, body } = await call;
+  t.deepEqual([status, body.code], [503, 'unavailable']);
+  t.deepEqual(await processesMarked(mark), []);
+  await stack.startAgent();
+});
+
 test.serial('the agent is killed while it searches: 503, and nothing is left', async (t) => {
   const { api, stack } = t.context;
   const id = await endlessDisk(api);
