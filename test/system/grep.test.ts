@@ -385,6 +385,22 @@ test.serial(
   },
 );
 
+test.serial('a host that does not answer in time is a deadline too', async (t) => {
+  const { api, stack, tree } = t.context;
+  await grep(api, tree, { pattern: 'needle' });
+  process.kill(stack.agent.pid, 'SIGSTOP');
+  try {
+    const result = await grep(api, tree, { pattern: 'needle', maxDurationSeconds: 1 });
+    t.deepEqual([result.stoppedReason, result.containersDispatched], ['deadline', 0]);
+  } finally {
+    process.kill(stack.agent.pid, 'SIGCONT');
+  }
+  await waitFor('the host', async () => {
+    const { status } = await postGrep(api, tree, { pattern: 'needle' });
+    return status === 200;
+  });
+});
+
 (isFull ? test.serial : test.serial.skip)('an agent that shuts down in mid-search', async (t) => {
   const { api, stack } = t.context;
   const id = await endlessDisk(api);
