@@ -1,10 +1,11 @@
 /* System calls as root, on mounts of the test's own. */
 import { closeSync, writeSync } from 'node:fs';
-import { mkdir, readdir, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { mountsBelow } from '../../agent/disks/mount-table.ts';
 import { MountAttribute, MountFlag, native, UnmountFlag } from '../../agent/native/native.ts';
+import { run } from '../../agent/spawn.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const flags = MountFlag.nosuid | MountFlag.nodev;
@@ -63,6 +64,20 @@ test('a directory of a disk is attached elsewhere, writable or not', async (t) =
   await t.throwsAsync(writeFile(join(part, 'file'), 'z'), { code: 'EROFS' });
   await native.unmount(part, 0);
   await native.unmount(all, 0);
+});
+
+test('a directory is attached as data: no program of it runs, no link of it is followed', async (t) => {
+  await using place = await mounted();
+  await writeFile(join(place.disk, 'program'), '#!/bin/sh\n', { mode: 0o755 });
+  await symlink('program', join(place.disk, 'link'));
+  const target = join(place.path, 'target');
+  await mkdir(target);
+  const { noExec, noSymlinkFollow } = MountAttribute;
+  await native.attach(place.disk, '', target, noExec | noSymlinkFollow);
+  t.is(await readFile(join(target, 'program'), 'utf8'), '#!/bin/sh\n');
+  await t.throwsAsync(readFile(join(target, 'link')), { code: 'ELOOP' });
+  await t.throwsAsync(run(join(target, 'program'), []), { message: /EACCES/u });
+  await native.unmount(target, 0);
 });
 
 test('no link and no .. leads out of the disk', async (t) => {
