@@ -31,10 +31,10 @@
 
 enum {
   WORKERS_MAX = 100,
-  BATCH_FILES_FIRST = 16,
-  BATCH_FILES_MAX = 4096,
-  BATCH_US = 100000,     /* how long a worker should be busy with its batch, */
-  BATCH_US_LAST = 15000, /* and at least: to start one takes some milliseconds */
+  BATCH_FILES_FIRST = 64,
+  BATCH_FILES_MAX = 8192,
+  BATCH_US = 150000,     /* how long a worker should be busy with its batch, */
+  BATCH_US_LAST = 20000, /* and at least: to start one takes some milliseconds */
   BATCH_BYTES_MAX = 1 << 20, /* Linux takes 2 MiB of arguments with the usual stack (execve(2)). */
   FILES_AHEAD = 65536,
   STATISTICS_EVERY_US = 100000,
