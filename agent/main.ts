@@ -51,7 +51,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       draining: isDraining(),
     }),
     onCutOff: () => void registry.giveUpDisks(cutOff),
-    onCancel: (jobId) => registry.cancelExec(jobId),
+    onCancel: (jobId) => registry.cancel(jobId),
   });
   links.start();
   return links;

@@ -73,6 +73,19 @@ export const LIMITS = {
   objectIdleMsMax: 120_000,
   objectForwardTokenTtlMs: 30_000,
 
+  // Grep, WIRE §5.3
+  grepPatternBytesMax: 64 * KiB,
+  grepResultsDefault: 1000,
+  grepResultsMax: 10_000,
+  grepConcurrencyDefault: 50,
+  grepConcurrencyMax: 100,
+  grepSecondsMax: 30,
+  // Clients that wait 30 s get their answer.
+  grepDurationMsMax: 28_000,
+  grepTextBytesMax: 64 * KiB, // As in search.h.
+  // All matches of an answer, as JSON; the agent has them in memory several times.
+  grepMatchesBytesMax: 8 * MiB,
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
@@ -117,3 +130,5 @@ assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
+assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);
+assert(LIMITS.grepMatchesBytesMax < LIMITS.linkFrameBytesMax);
