@@ -29,7 +29,6 @@ export const LIMITS = {
   objectKeyBytesMax: 1024,
   objectNameBytesMax: 255, // NAME_MAX of ext4.
   objectBytesMax: 5 * 1024 ** 2 * MiB,
-  partNumberMax: 10_000,
   partBytesMin: 5 * MiB, // All but the last one.
   uploadsPerDiskMax: 10_000,
   uploadAgeMsMax: 7 * 24 * 3_600_000,
