@@ -105,7 +105,8 @@ export class ObjectGateway {
     if (this.#underWay.size >= LIMITS.objectRequestsPerHostMax) throw new S3Error('SlowDown');
     const { method = '', url = '', rawHeaders } = exchange.request;
     const target = readTarget(url);
-    const admission = await authenticate(principals, { method, target: url, rawHeaders });
+    const head = { method, target: url, rawHeaders };
+    const admission = await authenticate(principals, head, target.bucket);
     if (target.bucket === '') {
       exchange.operation = 'ListBuckets';
       if (method !== 'GET' || target.key !== '') throw new S3Error('MethodNotAllowed');

@@ -3,6 +3,7 @@ import type { DiskEntry, Disks, DiskUserRecord } from '../../shared/directory/di
 import { AppError } from '../../shared/errors.ts';
 import { diskIdPattern } from '../../shared/ids.ts';
 import { isAllowed } from '../../shared/ip-allowlist.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { unseal } from '../../shared/secrets.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from './errors.ts';
@@ -39,8 +40,19 @@ const diskId = new RegExp(diskIdPattern, 'u');
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
 
-async function disksOfUser({ disks }: PrincipalDeps, identifier: string): Promise<DiskEntry[]> {
-  const refs = await disks.ofUser(identifier);
+/** Those that the request may be about: the bucket's, or for want of it any, to check the signature. */
+function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
+  if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
+  const named = refs.filter(({ id }) => id === bucket);
+  return named.length > 0 ? named : refs.slice(0, 1);
+}
+
+async function disksOfUser(
+  { disks }: PrincipalDeps,
+  identifier: string,
+  bucket: string,
+): Promise<DiskEntry[]> {
+  const refs = wantedOf(await disks.ofUser(identifier), bucket);
   const entries = await Promise.all(refs.map(({ accountId, id }) => disks.get(accountId, id)));
   return entries.filter(isAvailable).filter(({ record }) => userOf(record.users, identifier));
 }
@@ -49,9 +61,13 @@ const userOf = (users: readonly DiskUserRecord[], identifier: string): DiskUserR
   users.find((user) => user.identifier === identifier);
 
 /** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
-async function admitDiskUser(deps: PrincipalDeps, claim: SignatureClaim): Promise<Admission> {
+async function admitDiskUser(
+  deps: PrincipalDeps,
+  claim: SignatureClaim,
+  bucket: string,
+): Promise<Admission> {
   const { accessKeyId: identifier, payload } = claim;
-  const disks = await disksOfUser(deps, identifier);
+  const disks = await disksOfUser(deps, identifier, bucket);
   const [first] = disks;
   if (first === undefined) throw new S3Error('InvalidAccessKeyId');
   // Whoever has the same identifier on several disks has the same token there.
@@ -70,11 +86,16 @@ async function admitDiskUser(deps: PrincipalDeps, claim: SignatureClaim): Promis
 /**
  * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
  * a disk user (WIRE §4.1).
+ * @param bucket of the request; empty for the list of buckets
  * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
  */
-export async function authenticate(deps: PrincipalDeps, head: RequestHead): Promise<Admission> {
+export async function authenticate(
+  deps: PrincipalDeps,
+  head: RequestHead,
+  bucket: string,
+): Promise<Admission> {
   const claim = readSignature(head, Date.now());
-  if (claim !== undefined) return admitDiskUser(deps, claim);
+  if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
     const { accountId } = await deps.authenticator.authenticate(header);
