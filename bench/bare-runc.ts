@@ -37,7 +37,7 @@ export async function prepareBareRunc(
   const bundle = execBundle({
     rootPath: root,
     initPath: '/bin/true',
-    mountPath: paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId),
+    mountPath: join(paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents'),
     cgroupPath: `${stack.environment['AGENT_CGROUP']}/${name}`,
     controllers,
     limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },

@@ -21,13 +21,18 @@ interface OpsOptions {
   readonly find?: (path: string) => RequestListener | undefined;
 }
 
+// What a public server takes (Node's default, 16 KiB) must fit when it is passed on in a request of
+// our own.
+const HEADER_BYTES_MAX = 32 * 1024;
+
 /**
  * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
  * (Prometheus text format). Never public.
  */
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
   // An upload that is passed on may take any time.
-  const server = createServer({ requestTimeout: 0 }, (request, response) => {
+  const limits = { maxHeaderSize: HEADER_BYTES_MAX, requestTimeout: 0 };
+  const server = createServer(limits, (request, response) => {
     answer(options, request, response).catch((error: unknown) => {
       response.writeHead(500).end(toError(error).message);
     });

@@ -5,6 +5,7 @@ import type { Delegation } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../config.ts';
+import { type DiskLayout, layoutOf, prepareLayout } from '../disks/disk-layout.ts';
 import type { DiskFiles } from '../disks/disk-files.ts';
 import {
   detachImage,
@@ -14,6 +15,7 @@ import {
   usedBytes,
 } from '../disks/disk-mount.ts';
 import { refusedPath } from '../disks/refused-path.ts';
+import { clearUploads } from '../gateway/store/clear-uploads.ts';
 import { native } from '../native/native.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from './mailbox.ts';
@@ -33,8 +35,10 @@ export interface DiskRef {
 
 /** A claim on the mounted disk; it stays mounted until every claim is released. */
 export interface DiskClaim {
-  /** Where the disk is mounted on this host. */
+  /** What callers see of the disk, where it is mounted on this host. */
   readonly path: string;
+  /** Where objects are made before they appear below `path`; the same file system. */
+  readonly uploads: string;
   /**
    * Claims a file or directory exclusively until the claim on the disk is released.
    * @param path from the disk's root, resolved beneath it; empty: the root
@@ -63,6 +67,7 @@ export class DiskActor {
   readonly #disk: DiskRef;
   readonly #mailbox = new Mailbox();
   readonly #target: string;
+  readonly #layout: DiskLayout;
   readonly #delegations = new Delegations();
   #attachment: Attachment | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
@@ -71,6 +76,7 @@ export class DiskActor {
     this.#deps = deps;
     this.#disk = disk;
     this.#target = paths.mount(deps.dataDir, disk.diskId);
+    this.#layout = layoutOf(this.#target);
   }
 
   get isAttached(): boolean {
@@ -88,11 +94,14 @@ export class DiskActor {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       const claim: DiskClaim = {
-        path: this.#target,
+        path: this.#layout.contents,
+        uploads: this.#layout.uploads,
         checkOut: async (path, waitMs, signal) => {
-          const inodeId = await native.inode(this.#target, path).catch((error: unknown) => {
-            throw refusedPath(error, path);
-          });
+          const inodeId = await native
+            .inode(this.#layout.contents, path)
+            .catch((error: unknown) => {
+              throw refusedPath(error, path);
+            });
           await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
         },
         release: () => {
@@ -196,7 +205,7 @@ export class DiskActor {
       if (!(await files.exists(this.#disk.diskId))) {
         throw new AppError('not_found', 'the disk has no data on this storage');
       }
-      await mountImage(files.imagePath(this.#disk.diskId), this.#target);
+      await this.#mount();
     } catch (error) {
       await directory.diskLeases.release(lease);
       throw error;
@@ -210,6 +219,16 @@ export class DiskActor {
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
+  }
+
+  async #mount(): Promise<void> {
+    await mountImage(this.#deps.files.imagePath(this.#disk.diskId), this.#target);
+    try {
+      await clearUploads(await prepareLayout(this.#target));
+    } catch (error) {
+      await this.#unmount();
+      throw error;
+    }
   }
 
   #expireAfter(renewedAt: number): NodeJS.Timeout {

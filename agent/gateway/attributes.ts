@@ -1,7 +1,7 @@
 import { LIMITS } from '../../shared/limits.ts';
 import { S3Error } from './errors.ts';
 import { header, type ObjectCall } from './operation.ts';
-import type { WriteAttributes } from './store/object-store.ts';
+import type { WriteAttributes } from './store/object-info.ts';
 
 /** Headers that are kept with an object and come back with it, beside `x-amz-meta-*`. */
 const KEPT_HEADERS = ['cache-control', 'content-disposition', 'content-language', 'expires'];

@@ -68,15 +68,23 @@ export class DataEndpoint {
       await this.#send(wanted, request, response, notes);
       notes['completed'] = true;
     } catch (thrown) {
-      const error = toAppError(thrown);
       notes['completed'] = false;
-      notes['code'] = error.code;
-      if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
-      // A body that was begun and cannot be finished must not look like a whole one.
-      if (response.headersSent) response.destroy();
-      else response.writeHead(409, dataErrorHeaders(error)).end();
+      this.#fail(response, thrown, notes);
     }
     log.info({ ...notes, status: response.statusCode }, 'data:answered');
+  }
+
+  #fail(response: ServerResponse, thrown: unknown, notes: Record<string, unknown>): void {
+    if (response.headersSent) {
+      // A body that was begun and cannot be finished must not look like a whole one.
+      notes['reason'] = toError(thrown).message;
+      response.destroy();
+      return;
+    }
+    const error = toAppError(thrown);
+    notes['code'] = error.code;
+    if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
+    response.writeHead(409, dataErrorHeaders(error)).end(); // Any status: the header says it.
   }
 
   /** @throws AppError `forbidden`, `unavailable`, `no_capacity` */

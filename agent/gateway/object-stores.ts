@@ -1,4 +1,5 @@
 import type { AppError } from '../../shared/errors.ts';
+import type { DiskClaim } from '../actors/disk-actor.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
 import { ObjectStore } from './store/object-store.ts';
 
@@ -31,7 +32,7 @@ export class ObjectStores {
     onRevoked: (reason: AppError) => void,
   ): Promise<OpenStore> {
     const claim = await this.#registry.disk({ accountId, diskId }).claim(clientId, onRevoked);
-    const shared = this.#shared.get(diskId) ?? { store: new ObjectStore(claim), users: 0 };
+    const shared = this.#shared.get(diskId) ?? newShared(claim);
     this.#shared.set(diskId, shared);
     shared.users += 1;
     return {
@@ -44,3 +45,8 @@ export class ObjectStores {
     };
   }
 }
+
+const newShared = ({ path: contents, uploads }: DiskClaim): Shared => ({
+  store: new ObjectStore({ contents, uploads }),
+  users: 0,
+});

@@ -2,7 +2,8 @@ import type { IncomingMessage } from 'node:http';
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import type { BodyPart } from './file-response.ts';
 import type { RequestBody } from './request-body.ts';
-import type { ObjectStore, OpenObject } from './store/object-store.ts';
+import type { OpenObject } from './store/object-info.ts';
+import type { ObjectStore } from './store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
 /** A request that was let in, with what an operation on the bucket's disk works with. */

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { S3Error } from './errors.ts';
 import { quoted } from './operation.ts';
 import { checkPreconditions } from './preconditions.ts';
-import type { ObjectInfo } from './store/object-store.ts';
+import type { ObjectInfo } from './store/object-info.ts';
 
 /** Copies name the conditions on their source with this before the usual names. */
 export const COPY_SOURCE = 'x-amz-copy-source-';

@@ -10,15 +10,17 @@
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   openFile(disk, path)                     -> Promise<number>    its descriptor, to read
  *     Resolved as above; only a regular file is ever opened: EISDIR for a directory, ENXIO for
- *     everything else, without touching it. A pipe's writer would see a reader, and a device do
- *     who knows what.
+ *     everything else, without opening it: that would let a pipe's writer go on, or move a device.
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
+ *
+ * Files on a disk are read and written in files.c, directories listed in listing.c.
  *
  * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an
  * Error whose `code` is the errno name, as Node's own file functions do.
  */
 #define _GNU_SOURCE
+#include "addon.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -51,7 +53,7 @@ struct work {
   char data[TEXT_MAX];
 };
 
-static napi_value make_error(napi_env env, int error, const char *call) {
+napi_value make_error(napi_env env, int error, const char *call) {
   char message[256];
   napi_value code, text, result;
   snprintf(message, sizeof message, "%s: %s", call, strerror(error));
@@ -69,7 +71,7 @@ static int run_unmount(struct work *work) {
   return umount2(work->target, (int)work->flags) == 0 ? 0 : errno;
 }
 
-static int open_beneath(const char *directory, const char *path, int flags) {
+int open_beneath(const char *directory, const char *path, int flags) {
   int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (root < 0 || path[0] == '\0') return root;
   struct open_how how = {
@@ -282,5 +284,7 @@ NAPI_MODULE_INIT() {
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+  define_file_functions(env, exports);
+  define_listing_functions(env, exports);
   return exports;
 }

@@ -1,5 +1,20 @@
 import { createRequire } from 'node:module';
 
+/** One name of a directory, and of a file what its object is made of. */
+export type DirectoryEntry =
+  | { readonly name: string; readonly isDirectory: true }
+  | ({ readonly name: string; readonly isDirectory: false } & FileIdentity & {
+        readonly record?: Buffer;
+      });
+
+/** What changes whenever the contents of a file do. */
+export interface FileIdentity {
+  readonly sizeBytes: number;
+  readonly inode: bigint;
+  readonly mtimeNs: bigint;
+  readonly ctimeNs: bigint;
+}
+
 interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
@@ -8,11 +23,34 @@ interface NativeModule {
   openFile(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
+  openBeneath(root: string, path: string, flags: number): Promise<number>;
+  write(fd: number, offset: number, chunks: readonly Buffer[]): Promise<void>;
+  writeBack(fd: number, offset: number, length: number): Promise<void>;
+  copyRange(
+    from: number,
+    to: number,
+    fromOffset: number,
+    toOffset: number,
+    length: number,
+  ): Promise<number>;
+  getAttribute(fd: number, name: string): Promise<Buffer | undefined>;
+  setAttribute(fd: number, name: string, value: Buffer): Promise<void>;
+  newMd5(): Buffer;
+  addToMd5(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
+  digestMd5(state: Buffer): Buffer;
+  listDirectory(
+    root: string,
+    path: string,
+    prefix: Buffer,
+    after: Buffer,
+    limit: number,
+    attribute: string,
+  ): Promise<{ entries: DirectoryEntry[]; after?: Buffer }>;
 }
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c. */
+/** System calls that Node lacks; see addon.c, files.c, and listing.c. */
 export const native = loaded as NativeModule;
 
 /** PID 1 of an exec container; see init.c. */

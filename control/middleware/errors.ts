@@ -13,6 +13,7 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
       const { code, message } = error;
       ctx.status = statusOf[code];
       ctx.state.notes['code'] = code;
+      ctx.set('cache-control', 'no-store'); // A file that is missing now may be there later.
       if (error instanceof RefusedRequest) ctx.set(error.headers);
       const seconds = retryAfter(code);
       if (seconds !== undefined) ctx.set('retry-after', String(seconds));

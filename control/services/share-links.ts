@@ -35,18 +35,19 @@ export type SharedFile = Type.Static<typeof ShareClaims>;
 
 const checkClaims = compile(ShareClaims);
 
+const badKey = (reason: string): AppError => new AppError('bad_request', `key ${reason}`);
+
 /** @throws AppError `bad_request` unless the key is a plain path; slashes at its beginning go */
-export function toFileKey(given: string): string {
-  const bad = (reason: string): AppError => new AppError('bad_request', `key ${reason}`);
+function toFileKey(given: string): string {
   const key = given.replace(/^\/+/u, '');
   if (Buffer.byteLength(given) > LIMITS.shareKeyBytesMax) {
-    throw bad(`is longer than ${LIMITS.shareKeyBytesMax} bytes`);
+    throw badKey(`is longer than ${LIMITS.shareKeyBytesMax} bytes`);
   }
-  if (key.includes('\0')) throw bad('contains a NUL character');
-  if (!key.isWellFormed()) throw bad('is not valid Unicode');
+  if (key.includes('\0')) throw badKey('contains a NUL character');
+  if (!key.isWellFormed()) throw badKey('is not valid Unicode');
   for (const segment of key.split('/')) {
-    if (segment === '') throw bad('has an empty segment');
-    if (segment === '.' || segment === '..') throw bad(`has a "${segment}" segment`);
+    if (segment === '') throw badKey('has an empty segment');
+    if (segment === '.' || segment === '..') throw badKey(`has a "${segment}" segment`);
   }
   return key;
 }

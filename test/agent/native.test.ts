@@ -1,10 +1,11 @@
 /* System calls as root, on mounts of the test's own. */
-import { closeSync, writeSync } from 'node:fs';
+import { closeSync, readFileSync, writeSync } from 'node:fs';
 import { mkdir, readdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { mountsBelow } from '../../agent/disks/mount-table.ts';
 import { MountFlag, native, UnmountFlag } from '../../agent/native/native.ts';
+import { run } from '../../agent/spawn.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const flags = MountFlag.nosuid | MountFlag.nodev;
@@ -42,7 +43,7 @@ test('a text too long, or with a NUL, is refused instead of cut', async (t) => {
   t.throws(() => native.unmount(long, 0), { code: 'EINVAL' });
   t.throws(() => native.attach('/tmp', long, '/x', false), { code: 'EINVAL' });
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
-  for (const name of ['mount', 'unmount', 'attach', 'unreadBytes']) {
+  for (const name of ['mount', 'unmount', 'attach', 'openFile', 'unreadBytes']) {
     t.throws(() => untyped[name]?.());
     t.throws(() => untyped[name]?.({}, [], null, 7, 8));
   }
@@ -107,6 +108,28 @@ test('no link and no .. leads out of the disk', async (t) => {
   await writeFile(join(place.disk, 'file'), '');
   await t.throwsAsync(native.attach(place.disk, 'file', target, false), { code: 'ENOTDIR' });
   await t.throwsAsync(native.attach(place.disk, 'missing', target, false), { code: 'ENOENT' });
+});
+
+test('only a regular file beneath the disk is opened, nothing else is touched', async (t) => {
+  await using place = await mounted();
+  await writeFile(join(place.path, 'secret'), 'secret');
+  await mkdir(join(place.disk, 'directory'));
+  await writeFile(join(place.disk, 'directory/file'), 'content');
+  await symlink('directory/../directory/file', join(place.disk, 'within'));
+  await symlink('../secret', join(place.disk, 'outside'));
+  await symlink('/proc/self/fd/0', join(place.disk, 'magic'));
+  await run('mkfifo', [join(place.disk, 'pipe')]);
+  await run('mknod', [join(place.disk, 'device'), 'c', '1', '5']);
+  for (const path of ['directory/file', 'within']) {
+    const fd = await native.openFile(place.disk, path);
+    t.is(readFileSync(fd, 'utf8'), 'content');
+    closeSync(fd);
+  }
+  const refused = { directory: 'EISDIR', pipe: 'ENXIO', device: 'ENXIO', missing: 'ENOENT' };
+  const leading = { outside: 'EXDEV', magic: 'EXDEV', '..': 'EXDEV', '/etc/passwd': 'EXDEV' };
+  for (const [path, code] of Object.entries({ ...refused, ...leading, 'within/x': 'ENOTDIR' })) {
+    await t.throwsAsync(native.openFile(place.disk, path), { code }, path);
+  }
 });
 
 test('another file system on the disk is not entered', async (t) => {

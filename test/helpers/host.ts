@@ -1,6 +1,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../../agent/config.ts';
+import { layoutOf } from '../../agent/disks/disk-layout.ts';
 import type { Stack } from './stack.ts';
 
 const read = (path: string): Promise<string> => readFile(path, 'latin1').catch(() => '');
@@ -24,6 +25,10 @@ export async function processesMarked(mark: string): Promise<string[]> {
 /** Where a stack's agent mounts a disk. */
 export const diskMount = (stack: Stack, diskId: string): string =>
   paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
+
+/** What callers see of a disk that a stack's agent has mounted. */
+export const diskContents = (stack: Stack, diskId: string): string =>
+  layoutOf(diskMount(stack, diskId)).contents;
 
 /** What uses a mounted disk: files open on it, working directories, mounts in other namespaces. */
 export async function usersOfDisk(mount: string): Promise<string[]> {

@@ -63,6 +63,7 @@ const reads: Readonly<Record<string, (reader: ConfigReader) => unknown>> = {
   integer: (reader) => reader.integer('X', { min: 1, max: 10 }),
   flag: (reader) => reader.flag('X'),
   key: (reader) => reader.key('X', 4),
+  secrets: (reader) => reader.secrets('X', 2),
 };
 
 const refused = test.macro({
@@ -86,6 +87,9 @@ test(refused, 'integer', 'Infinity', 'must be an integer from 1 to 10');
 test(refused, 'integer', '11', 'must be an integer from 1 to 10');
 test(refused, 'flag', 'yes', 'must be true or false');
 test(refused, 'key', 'AAAA', 'must be 4 bytes in base64');
+for (const value of [undefined, '', 'short', `${'x'.repeat(32)},short`, 'x'.repeat(31)]) {
+  test(refused, 'secrets', value, 'must be 1 to 2 secrets of at least 32 characters');
+}
 test(refused, 'key', undefined, 'must be 4 bytes in base64');
 
 test('a control node without settings names all that it needs in one sentence', (t) => {
@@ -99,10 +103,18 @@ test('a control node without settings names all that it needs in one sentence', 
     'CONTROL_PORT',
     'CONTROL_INTERNAL_PORT',
     'PUBLIC_BASE_URL',
+    'SIGNING_KEYS',
   ]) {
     t.true(error.message.includes(name), name);
   }
   t.false(error.message.includes('\n'));
+});
+
+test('secrets are told apart by commas, as many as are allowed', (t) => {
+  const [a, b] = ['a'.repeat(32), 'b'.repeat(40)];
+  t.deepEqual(new ConfigReader({ X: `${a},${b}` }).secrets('X', 2), [a, b]);
+  const three = { X: [a, b, a].join(',') };
+  t.regex(problemOf(three, (reader) => reader.secrets('X', 2)) ?? '', /1 to 2 secrets/u);
 });
 
 test('a problem never repeats the secret that is wrong', (t) => {

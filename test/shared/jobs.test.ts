@@ -17,6 +17,7 @@ const payloads: Readonly<Record<string, object>> = {
   'disk.create': disk,
   'disk.delete': disk,
   'disk.record': disk,
+  'disk.stat': { ...disk, key: 'file' },
 };
 const job = (kind: string): Record<string, unknown> => ({
   id: '123e4567-e89b-42d3-a456-426614174000',

@@ -8,6 +8,7 @@ import {
   signToken,
   unseal,
   verifyToken,
+  verifyTokenOfRing,
 } from '../../shared/secrets.ts';
 
 const key = randomBytes(32);
@@ -83,6 +84,15 @@ test('a token of another secret or purpose, or changed in any place, is invalid'
       },
     ),
   );
+});
+
+test('any key of a ring verifies, expired or not; a key that is gone does not', (t) => {
+  const other = `${secret}-other`;
+  const token = signToken(secret, 'p', {}, now);
+  t.like(verifyTokenOfRing([other, secret], 'p', token, now), { exp: now });
+  t.is(verifyTokenOfRing([other, secret], 'p', token, now + 1), 'expired');
+  t.is(verifyTokenOfRing([other], 'p', token, now), 'invalid');
+  t.is(verifyTokenOfRing([], 'p', token, now), 'invalid');
 });
 
 test('what is no token is invalid and throws nothing', (t) => {

@@ -5,7 +5,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiBody, ApiClient, ApiReply } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
-import { diskMount, hostTraces, processesMarked } from '../helpers/host.ts';
+import { diskContents, hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -147,7 +147,7 @@ test.serial('SIGTERM: commands under way are answered, new ones refused', async 
   await waitFor('draining', async () => (await stack.agent.readLog()).includes('process:stopping'));
   const late = post(api, id, 'touch late');
   await pause(100); // So that it arrives while the first command still runs.
-  await writeFile(join(diskMount(stack, id), 'go'), '');
+  await writeFile(join(diskContents(stack, id), 'go'), '');
   t.like((await call).body.data, { stdout: 'end\n', exitCode: 0 });
   t.is((await late).status, 503);
   t.true(Number((await late).headers.get('retry-after')) > 0);

@@ -10,7 +10,7 @@ import type { JobEnvelope } from '../../shared/jobs.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
-import { diskMount } from '../helpers/host.ts';
+import { diskContents } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -158,7 +158,7 @@ test.serial('a job that waited past its deadline is not begun', async (t) => {
   const ahead = Array.from({ length: EXEC_SLOTS }, (_, index) =>
     exec(api, diskId, `touch begun-${index}; until [ -e go ]; do sleep 0.05; done`),
   );
-  const mount = diskMount(stack, diskId);
+  const mount = diskContents(stack, diskId);
   await waitFor('the commands', async () => {
     const names = await readdir(mount).catch(() => []); // Not mounted yet.
     return names.length === EXEC_SLOTS;

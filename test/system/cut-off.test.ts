@@ -101,7 +101,7 @@ async function setScene(stack: Stack, network: Network | undefined): Promise<Sce
     }),
   };
   assert.deepStrictEqual((await scene.readLease()).holder, hostId);
-  const log = join(paths.mount(dataDirOf(agent), id), 'log');
+  const log = join(paths.mount(dataDirOf(agent), id), 'contents/log');
   await waitFor('the first lines', async () => (await readFile(log, 'utf8')).length > 100);
   return scene;
 }

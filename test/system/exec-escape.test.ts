@@ -13,7 +13,7 @@ import anyTest, { type TestFn } from 'ava';
 import { run } from '../../agent/spawn.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
-import { diskMount } from '../helpers/host.ts';
+import { diskContents, diskMount } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 
 interface Context {
@@ -63,7 +63,7 @@ async function attempt(context: Context): Promise<Record<string, string>> {
     unixSockets: ['/run/docker.sock', '/run/containerd/containerd.sock', '/run/systemd/private'],
     paths: [
       hostFile,
-      join(diskMount(stack, otherId), 'secret'),
+      join(diskContents(stack, otherId), 'secret'),
       join(diskFolder(stack, otherId), 'image.ext4'),
       join(stack.environment['AGENT_DATA_DIR'] ?? '', 'journal.sqlite'),
       join(stack.directory, 'redis.conf'),
@@ -262,7 +262,7 @@ test('other disks do not show: neither ids, nor names, nor activity', async (t) 
 test('a disk’s contents cannot name another disk to the service', async (t) => {
   const { api, diskId, otherId, stack } = t.context;
   const links = [
-    `rm -rf /mnt/service/lost+found; ln -sfn ${diskMount(stack, otherId)} /mnt/service/mounts`,
+    `rm -rf /mnt/service/lost+found; ln -sfn ${diskContents(stack, otherId)} /mnt/service/mounts`,
     'ln -sfn / /mnt/service/..data; ln -sfn ../../../../../../ /mnt/service/up',
     'rm -f /mnt/archil; ln -s /proc/1/root /mnt/archil',
   ];
@@ -279,6 +279,6 @@ test('a disk’s contents cannot name another disk to the service', async (t) =>
 test('what the host holds is as it was', async (t) => {
   const { hostFile, otherId, stack, api } = t.context;
   t.is(await readFile(hostFile, 'utf8'), secret);
-  t.is(await readFile(join(diskMount(stack, otherId), 'secret'), 'utf8'), `${secret}\n`);
+  t.is(await readFile(join(diskContents(stack, otherId), 'secret'), 'utf8'), `${secret}\n`);
   t.is((await exec(api, t.context.diskId, 'echo well')).stdout, 'well\n');
 });

@@ -3,7 +3,7 @@ import { readAttributes } from '../attributes.ts';
 import { S3Error } from '../errors.ts';
 import { readObject } from '../read-object.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../operation.ts';
-import type { ObjectInfo, OpenObject, WriteAttributes } from '../store/object-store.ts';
+import type { ObjectInfo, OpenObject, WriteAttributes } from '../store/object-info.ts';
 import { readTarget } from '../target.ts';
 import { element, renderAnswer } from '../xml.ts';
 import { checkCopySource, checkWritePreconditions } from '../write-preconditions.ts';

@@ -6,7 +6,7 @@ import { type ObjectCall, type Operation, quoted, type S3Reply } from '../operat
 import { checkWritePreconditions } from '../write-preconditions.ts';
 import { xmlBody } from '../request-body.ts';
 import { parseDelete } from '../request-documents.ts';
-import type { ObjectInfo } from '../store/object-store.ts';
+import type { ObjectInfo } from '../store/object-info.ts';
 import { element, renderAnswer } from '../xml.ts';
 
 const DELETES_AT_ONCE = 8;

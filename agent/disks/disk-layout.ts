@@ -1,0 +1,109 @@
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { chmod, chown, lstat, mkdir, open, opendir, rename, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+import { native } from '../native/native.ts';
+
+/** Containers can neither see nor set `trusted.*` (xattr(7)): the marker is the agent's alone. */
+const MARKER = 'trusted.berth.layout';
+const DONE = 'contents-1';
+
+/** The two directories of a mounted disk (decision 0013). */
+export interface DiskLayout {
+  /** What callers see: commands, searches, share links, objects. */
+  readonly contents: string;
+  /** Half-made objects; no caller ever sees them. */
+  readonly uploads: string;
+}
+
+export const layoutOf = (mount: string): DiskLayout => ({
+  contents: join(mount, 'contents'),
+  uploads: join(mount, 'uploads'),
+});
+
+/**
+ * Gives a mounted disk its two directories. A new file system, and a disk of the time when callers
+ * saw the root itself, becomes one whose `contents` is what the root was, owner and mode included.
+ *
+ * The marker on the root says what comes next, so being cut off anywhere does no harm: first
+ * everything moves into a directory whose unused name was written down before, then the root
+ * changes. No entry of a caller can be taken for ours: by then none is left in the root.
+ */
+export async function prepareLayout(mount: string): Promise<DiskLayout> {
+  const root = await open(mount, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    const mark = (text: string): Promise<void> =>
+      native.setAttribute(root.fd, MARKER, Buffer.from(text));
+    const marker = (await native.getAttribute(root.fd, MARKER))?.toString() ?? '';
+    if (marker === DONE) return layoutOf(mount);
+    let [, step = '', name = ''] = /^(moving|moved) (\.[0-9a-f]{32})$/u.exec(marker) ?? [];
+    if (step === '' && marker !== '') throw new Error(`unknown layout of a disk: ${marker}`);
+    if (step === '') {
+      name = await unusedName(mount);
+      await mark(`moving ${name}`);
+      step = 'moving';
+    }
+    if (step === 'moving') {
+      await moveContents(mount, name);
+      await mark(`moved ${name}`);
+    }
+    await finishRoot(mount, name);
+    await root.sync();
+    await mark(DONE);
+    await root.sync();
+    return layoutOf(mount);
+  } finally {
+    await root.close();
+  }
+}
+
+async function unusedName(mount: string): Promise<string> {
+  const name = `.${randomBytes(16).toString('hex')}`;
+  return (await exists(join(mount, name))) ? unusedName(mount) : name;
+}
+
+async function moveContents(mount: string, name: string): Promise<void> {
+  const target = join(mount, name);
+  await mkdir(target, { mode: 0o700 }).catch(unless('EEXIST'));
+  // Entries that are renamed while the directory is read may be missed: read it until none is left.
+  for (let moved = -1; moved !== 0;) {
+    moved = 0;
+    for await (const entry of await opendir(mount, { encoding: 'buffer' as BufferEncoding })) {
+      const found = entry.name as unknown as Buffer; // Names need not be UTF-8.
+      if (found.equals(Buffer.from(name))) continue;
+      await rename(
+        Buffer.concat([Buffer.from(`${mount}/`), found]),
+        Buffer.concat([Buffer.from(`${target}/`), found]),
+      );
+      moved += 1;
+    }
+  }
+  const { uid, gid, mode } = await stat(mount);
+  await chown(target, uid, gid);
+  await chmod(target, mode & 0o7777);
+}
+
+async function finishRoot(mount: string, name: string): Promise<void> {
+  const { contents, uploads } = layoutOf(mount);
+  await rename(join(mount, name), contents).catch(unless('ENOENT'));
+  await chown(mount, 0, 0);
+  await chmod(mount, 0o700);
+  await mkdir(uploads, { mode: 0o700 }).catch(unless('EEXIST'));
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await lstat(path);
+    return true;
+  } catch (error) {
+    unless('ENOENT')(error);
+    return false;
+  }
+}
+
+const unless =
+  (code: string) =>
+  (error: unknown): void => {
+    if (errnoOf(error) !== code) throw error;
+  };

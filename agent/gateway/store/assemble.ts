@@ -1,0 +1,74 @@
+import { type FileHandle, lstat, open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { native } from '../../native/native.ts';
+import { syncData } from './file-calls.ts';
+import { unless } from './store-errors.ts';
+import type { StoredPart } from './upload-files.ts';
+
+/** One piece of work for a thread of the pool, so that others have their turn. */
+const COPY_BYTES = 16 * 1024 ** 2;
+
+export interface Assembly extends AsyncDisposable {
+  readonly fd: number;
+  readonly path: string;
+}
+
+/**
+ * Joins parts in the file of the first one, which saves copying it. Unless that file is renamed the
+ * part is again what it was when the assembly is disposed of; after a crash, when it is assembled
+ * the next time, since the names of parts say how long they are.
+ */
+export async function assemble(
+  directory: string,
+  first: StoredPart,
+  others: readonly StoredPart[],
+): Promise<Assembly> {
+  const path = join(directory, first.name);
+  const file = await open(path, 'r+');
+  const restore = async (): Promise<void> => {
+    try {
+      if (await isAt(path, file)) await file.truncate(first.sizeBytes);
+    } finally {
+      await file.close();
+    }
+  };
+  try {
+    await file.truncate(first.sizeBytes);
+    let offset = first.sizeBytes;
+    for (const part of others) {
+      await copyPart(file.fd, offset, directory, part);
+      offset += part.sizeBytes;
+    }
+    await syncData(file.fd);
+  } catch (error) {
+    await restore();
+    throw error;
+  }
+  return { fd: file.fd, path, [Symbol.asyncDispose]: restore };
+}
+
+/** Whether the open file still has its name: if not it has become the object. */
+async function isAt(path: string, file: FileHandle): Promise<boolean> {
+  const found = await lstat(path, { bigint: true }).catch(unless('ENOENT', 'ENOTDIR'));
+  return found?.ino === (await file.stat({ bigint: true })).ino;
+}
+
+async function copyPart(
+  to: number,
+  offset: number,
+  directory: string,
+  { name, sizeBytes }: StoredPart,
+): Promise<void> {
+  const from = await open(join(directory, name), 'r');
+  try {
+    for (let done = 0; done < sizeBytes;) {
+      const wanted = Math.min(COPY_BYTES, sizeBytes - done);
+      const copied = await native.copyRange(from.fd, to, done, offset + done, wanted);
+      if (copied === 0) throw new Error(`part ${name} is shorter than it was`);
+      done += copied;
+    }
+    await native.writeBack(to, offset, sizeBytes);
+  } finally {
+    await from.close();
+  }
+}

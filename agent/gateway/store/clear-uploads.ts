@@ -1,0 +1,47 @@
+import { opendir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { DiskLayout } from '../../disks/disk-layout.ts';
+import { unless } from './store-errors.ts';
+import { finishUpload, removeUpload } from './upload-files.ts';
+import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
+
+const HOUR_MS = 3_600_000;
+const UPLOAD_AGE_MS_MAX = 7 * 24 * HOUR_MS; // WIRE §4.5
+const DONE_AGE_MS_MAX = HOUR_MS;
+/** What is left after this long is removed another time. */
+const EXPIRE_FOR_MS = 1_000;
+
+/**
+ * On attaching a disk: removes what a crash left half written, ends the uploads whose object
+ * appeared right before it, and removes what has expired.
+ */
+export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
+  for await (const { name } of await opendir(uploads)) {
+    if (isStagedName(name)) await rm(join(uploads, name), { recursive: true, force: true });
+    else if (isUploadId(name)) await finishUpload(uploads, name);
+  }
+  await expireUploads(uploads);
+}
+
+/**
+ * Removes multipart uploads older than 7 days, and the answers of completed ones after an hour.
+ * @returns how many uploads are left
+ */
+export async function expireUploads(uploads: string): Promise<number> {
+  const until = performance.now() + EXPIRE_FOR_MS;
+  let left = 0;
+  for await (const { name } of await opendir(uploads)) {
+    if (isUploadId(name)) left += 1;
+    if (performance.now() > until || !(await isExpired(uploads, name))) continue;
+    if (isUploadId(name)) left -= 1;
+    await removeUpload(uploads, name);
+  }
+  return left;
+}
+
+async function isExpired(uploads: string, name: string): Promise<boolean> {
+  if (isUploadId(name)) return Date.now() - initiatedAtOf(name).getTime() > UPLOAD_AGE_MS_MAX;
+  if (!isDoneName(name)) return false;
+  const found = await stat(join(uploads, name)).catch(unless('ENOENT'));
+  return found !== undefined && Date.now() - found.mtimeMs > DONE_AGE_MS_MAX;
+}

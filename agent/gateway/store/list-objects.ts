@@ -1,0 +1,134 @@
+import { type DirectoryEntry, native } from '../../native/native.ts';
+import { isName } from './keys.ts';
+import { decodeRecord, etagOf, RECORD_ATTRIBUTE } from './object-record.ts';
+import { isAbsent } from './store-errors.ts';
+
+export interface ListRequest {
+  readonly prefix: string;
+  /** With it, what lies in child directories counts as one common prefix each. */
+  readonly delimiter?: '/' | undefined;
+  /** Only keys and common prefixes after this one. */
+  readonly after: string;
+  readonly limit: number;
+  /** Ends a long walk through directories without files. */
+  readonly signal?: AbortSignal;
+}
+
+export interface ListedObject {
+  readonly key: string;
+  readonly sizeBytes: number;
+  readonly etag: string;
+  readonly modifiedAt: Date;
+}
+
+export interface ObjectPage {
+  readonly entries: readonly (ListedObject | { readonly prefix: string })[];
+  readonly isTruncated: boolean;
+}
+
+/** Smallest page of names that is worth a scan of their directory. */
+const NAMES_MIN = 16;
+
+/** One directory on the way through the tree. */
+interface Scope {
+  /** From the contents; empty, or with a slash at the end. */
+  readonly path: string;
+  /** How the names begin. */
+  readonly prefix: Buffer;
+  readonly after: Buffer;
+}
+
+/**
+ * One page of the keys with the prefix, in the order of their UTF-8 bytes, depth first. Nothing is
+ * kept between pages, so a page costs a scan of each directory that it touches.
+ */
+export async function listObjects(contents: string, request: ListRequest): Promise<ObjectPage> {
+  const scope = firstScope(request);
+  if (scope === undefined || request.limit === 0) return { entries: [], isTruncated: false };
+  const entries: ObjectPage['entries'][number][] = [];
+  const wanted = { ...request, limit: request.limit + 1 };
+  for await (const entry of new Walk(contents, wanted).entriesOf(scope)) {
+    if (entries.length === request.limit) return { entries, isTruncated: true };
+    entries.push(entry);
+  }
+  return { entries, isTruncated: false };
+}
+
+/** The directory that the prefix selects, or undefined when no key can have this prefix. */
+function firstScope({ prefix, after, delimiter }: ListRequest): Scope | undefined {
+  const path = prefix.slice(0, prefix.lastIndexOf('/') + 1);
+  if (path !== '' && !path.slice(0, -1).split('/').every(isName)) return undefined;
+  const [pathBytes, afterBytes] = [Buffer.from(path), Buffer.from(after)];
+  const names = { path, prefix: Buffer.from(prefix.slice(path.length)) };
+  if (afterBytes.subarray(0, pathBytes.length).equals(pathBytes)) {
+    const rest = afterBytes.subarray(pathBytes.length);
+    // The bound is a directory: a common prefix that was listed, or else all that lies below it
+    // comes after it.
+    const isBefore = delimiter === undefined && rest.at(-1) === SLASH;
+    return { ...names, after: isBefore ? Buffer.concat([rest, Buffer.alloc(1)]) : rest };
+  }
+  if (Buffer.compare(afterBytes, pathBytes) > 0) return undefined;
+  return { ...names, after: Buffer.alloc(0) };
+}
+
+const SLASH = 0x2f;
+
+class Walk {
+  readonly #contents: string;
+  readonly #request: ListRequest;
+  /** Names held on all levels: a deep tree must not hold a page on each of them. */
+  #held = 0;
+
+  constructor(contents: string, request: ListRequest) {
+    this.#contents = contents;
+    this.#request = request;
+  }
+
+  async *entriesOf(scope: Scope): AsyncGenerator<ObjectPage['entries'][number]> {
+    for (let after: Buffer | undefined = scope.after; after !== undefined;) {
+      const page = await this.#names({ ...scope, after });
+      this.#held += page.entries.length;
+      for (const entry of page.entries) {
+        const key = scope.path + entry.name;
+        if (!entry.isDirectory) yield { key, ...present(entry) };
+        else if (this.#request.delimiter !== undefined) yield { prefix: `${key}/` };
+        else yield* this.entriesOf(childScope(scope, entry.name));
+      }
+      this.#held -= page.entries.length;
+      after = page.after;
+    }
+  }
+
+  async #names({ path, prefix, after }: Scope): ReturnType<typeof native.listDirectory> {
+    const { limit, signal } = this.#request;
+    signal?.throwIfAborted();
+    const count = Math.max(NAMES_MIN, Math.min(limit, 4 * limit - this.#held));
+    const args = [prefix, after, count, RECORD_ATTRIBUTE] as const;
+    try {
+      return await native.listDirectory(this.#contents, path, ...args);
+    } catch (error) {
+      // Not there, or removed just now, or too deep to be reached.
+      if (isAbsent(error)) return { entries: [] };
+      throw error;
+    }
+  }
+}
+
+/** The child directory, and where to begin in it: the bound may lead into it. */
+function childScope({ path, after }: Scope, name: string): Scope {
+  const start = Buffer.from(`${name}/`);
+  const leadsInto = after.length > start.length && after.subarray(0, start.length).equals(start);
+  return {
+    path: `${path}${name}/`,
+    prefix: Buffer.alloc(0),
+    after: leadsInto ? after.subarray(start.length) : Buffer.alloc(0),
+  };
+}
+
+function present(entry: DirectoryEntry & { isDirectory: false }): Omit<ListedObject, 'key'> {
+  return {
+    sizeBytes: entry.sizeBytes,
+    etag: etagOf(decodeRecord(entry.record, entry), entry),
+    modifiedAt: new Date(Number(entry.mtimeNs / 1_000_000n)),
+  };
+}

@@ -1,0 +1,78 @@
+import { readdir } from 'node:fs/promises';
+import { compareKeys } from './keys.ts';
+import { findUpload } from './upload-files.ts';
+import { initiatedAtOf, isUploadId } from './upload-names.ts';
+
+export interface UploadListRequest {
+  readonly prefix: string;
+  readonly delimiter?: '/' | undefined;
+  /** Only uploads of keys after this one … */
+  readonly keyMarker: string;
+  /** … and those of this very key with a later id than this one. */
+  readonly uploadIdMarker: string;
+  readonly limit: number;
+}
+
+export interface ListedUpload {
+  readonly key: string;
+  readonly uploadId: string;
+  readonly initiatedAt: Date;
+}
+
+export interface UploadPage {
+  readonly uploads: readonly ListedUpload[];
+  readonly commonPrefixes: readonly string[];
+  readonly isTruncated: boolean;
+}
+
+const READS_AT_ONCE = 32;
+
+/** Reads the keys of all uploads of the disk, of which there are a bounded number. */
+export async function listUploads(
+  directory: string,
+  request: UploadListRequest,
+): Promise<UploadPage> {
+  const uploads: ListedUpload[] = [];
+  const commonPrefixes: string[] = [];
+  for (const upload of await readUploads(directory)) {
+    if (!upload.key.startsWith(request.prefix)) continue;
+    const group = groupOf(upload.key, request);
+    if (!isAfterMarkers(upload, group, request)) continue;
+    if (group !== undefined && commonPrefixes.at(-1) === group) continue;
+    if (uploads.length + commonPrefixes.length === request.limit) {
+      return { uploads, commonPrefixes, isTruncated: request.limit > 0 };
+    }
+    if (group === undefined) uploads.push(upload);
+    else commonPrefixes.push(group);
+  }
+  return { uploads, commonPrefixes, isTruncated: false };
+}
+
+function groupOf(key: string, { prefix, delimiter }: UploadListRequest): string | undefined {
+  const end = delimiter === undefined ? -1 : key.indexOf(delimiter, prefix.length);
+  return end === -1 ? undefined : key.slice(0, end + 1);
+}
+
+function isAfterMarkers(
+  { key, uploadId }: ListedUpload,
+  group: string | undefined,
+  { keyMarker, uploadIdMarker }: UploadListRequest,
+): boolean {
+  if (group !== undefined && keyMarker === group) return false; // It was the last one listed.
+  const order = compareKeys(key, keyMarker);
+  return order === 0 ? uploadIdMarker !== '' && uploadId > uploadIdMarker : order > 0;
+}
+
+async function readUploads(directory: string): Promise<ListedUpload[]> {
+  const ids = (await readdir(directory)).filter(isUploadId);
+  const found: ListedUpload[] = [];
+  for (let start = 0; start < ids.length; start += READS_AT_ONCE) {
+    const batch = ids.slice(start, start + READS_AT_ONCE).map(async (uploadId) => {
+      const upload = await findUpload(directory, uploadId);
+      if (upload === undefined) return; // Completed or aborted just now.
+      found.push({ key: upload.key, uploadId, initiatedAt: initiatedAtOf(uploadId) });
+    });
+    await Promise.all(batch);
+  }
+  return found.toSorted((a, b) => compareKeys(a.key, b.key) || (a.uploadId < b.uploadId ? -1 : 1));
+}

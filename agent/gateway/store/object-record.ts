@@ -1,0 +1,81 @@
+import { hash } from 'node:crypto';
+import { extname } from 'node:path';
+import { lookup } from 'mime-types';
+import type { FileIdentity } from '../../native/native.ts';
+
+/**
+ * What an object is beyond its file, in an extended attribute that containers neither see nor set
+ * (xattr(7)). It counts only while size and modification time are those that it names: a command
+ * that changes the file leaves it behind.
+ */
+export const RECORD_ATTRIBUTE = 'trusted.berth.object';
+
+/** The ETag of no bytes. */
+export const EMPTY_ETAG = 'd41d8cd98f00b204e9800998ecf8427e';
+
+export interface ObjectRecord {
+  readonly md5: Buffer;
+  /** Of a multipart object; 0 for others. */
+  readonly partCount: number;
+  /** Undefined when the name says it. */
+  readonly contentType: string | undefined;
+  /** Headers that come back with the object; names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/*
+ * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5, content
+ * type; then, if there are headers, a line feed and the headers as JSON. Little-endian and, without
+ * headers, short: ext4 keeps it in the inode, beside the file's other properties.
+ */
+const VERSION = 1;
+const HEAD_BYTES = 35;
+const SEPARATOR = '\n'; // No content type has one.
+
+export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
+  const head = Buffer.alloc(HEAD_BYTES);
+  head.writeUInt8(VERSION, 0);
+  head.writeUInt16LE(record.partCount, 1);
+  head.writeBigUInt64LE(BigInt(file.sizeBytes), 3);
+  head.writeBigInt64LE(file.mtimeNs, 11);
+  record.md5.copy(head, 19);
+  const type = Buffer.from(record.contentType ?? '', 'latin1');
+  const hasHeaders = Object.keys(record.headers).length > 0;
+  const headers = hasHeaders ? `${SEPARATOR}${JSON.stringify(record.headers)}` : '';
+  return Buffer.concat([head, type, Buffer.from(headers)]);
+}
+
+/** @returns undefined when there is none or it is not about these contents */
+export function decodeRecord(
+  bytes: Buffer | undefined,
+  file: FileIdentity,
+): ObjectRecord | undefined {
+  if (bytes === undefined || bytes.length < HEAD_BYTES || bytes[0] !== VERSION) return undefined;
+  if (bytes.readBigUInt64LE(3) !== BigInt(file.sizeBytes)) return undefined;
+  if (bytes.readBigInt64LE(11) !== file.mtimeNs) return undefined;
+  const end = bytes.indexOf(SEPARATOR, HEAD_BYTES);
+  const contentType = bytes.toString('latin1', HEAD_BYTES, end === -1 ? bytes.length : end);
+  return {
+    partCount: bytes.readUInt16LE(1),
+    md5: Buffer.from(bytes.subarray(19, HEAD_BYTES)),
+    contentType: contentType === '' ? undefined : contentType,
+    headers: end === -1 ? {} : (JSON.parse(bytes.toString('utf8', end)) as Record<string, string>),
+  };
+}
+
+/** The ETag without quotes: an MD5 as S3 has it, or 32 digits that change with the contents. */
+export function etagOf(record: ObjectRecord | undefined, file: FileIdentity): string {
+  if (record === undefined) {
+    const { inode, sizeBytes, mtimeNs, ctimeNs } = file;
+    return hash('md5', [inode, sizeBytes, mtimeNs, ctimeNs].join(' '));
+  }
+  const digits = record.md5.toString('hex');
+  return record.partCount === 0 ? digits : `${digits}-${record.partCount}`;
+}
+
+/** The type that the name of a file tells. */
+export function guessContentType(name: string): string {
+  const type = lookup(extname(name));
+  if (type === false) return 'application/octet-stream';
+  return type.startsWith('text/') ? `${type}; charset=utf-8` : type;
+}

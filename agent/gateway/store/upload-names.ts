@@ -1,0 +1,28 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+
+/*
+ * What lies in a disk's `uploads`:
+ *   put-<uuid>     an object or a part that is being written, or an upload being made or removed;
+ *                  whatever has this name when the disk is attached is a leftover
+ *   <upload id>/   a multipart upload: `upload.json` and `part-<number>-<md5>-<bytes>`
+ *   done-<upload id>   the answer of an upload that was completed
+ * An upload id is the time of its creation in ms, eleven hexadecimal digits, and 128 random bits.
+ */
+const uploadIdPattern = /^([0-9a-f]{11})-[0-9a-f]{32}$/u;
+const DONE_PREFIX = 'done-';
+
+export const newStagedName = (): string => `put-${randomUUID()}`;
+
+export const isStagedName = (name: string): boolean => name.startsWith('put-');
+
+export const newUploadId = (): string =>
+  `${Date.now().toString(16).padStart(11, '0')}-${randomBytes(16).toString('hex')}`;
+
+export const isUploadId = (name: string): boolean => uploadIdPattern.test(name);
+
+export const initiatedAtOf = (uploadId: string): Date =>
+  new Date(Number.parseInt(uploadIdPattern.exec(uploadId)?.[1] ?? '', 16));
+
+export const doneName = (uploadId: string): string => `${DONE_PREFIX}${uploadId}`;
+
+export const isDoneName = (name: string): boolean => name.startsWith(DONE_PREFIX);

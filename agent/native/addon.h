@@ -1,0 +1,39 @@
+/* What the parts of the addon share. */
+#pragma once
+#include <node_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* An Error whose `code` is the errno name, as those of Node's own file functions. */
+napi_value make_error(napi_env env, int error, const char *call);
+
+/* Opens with O_PATH what lies beneath the directory; -1 and errno. Empty path: the directory. */
+int open_beneath(const char *directory, const char *path, int flags);
+
+/*
+ * Work on libuv's threads that ends in a promise. A structure of one call begins with it and is
+ * freed with it.
+ */
+struct task {
+  napi_async_work handle;
+  napi_deferred deferred;
+  napi_ref kept; /* keeps the buffers that the work uses from being collected */
+  const char *call;
+  int (*run)(struct task *); /* 0, or an errno */
+  napi_value (*result)(napi_env, struct task *);
+  void (*release)(struct task *); /* frees what the structure owns; may be null */
+  int error;
+};
+
+/* Starts the work and answers its promise. `kept` may be null. */
+napi_value start_task(napi_env env, struct task *task, const char *call, napi_value kept);
+
+/* Throws EINVAL, frees the task if there is one, and answers null. */
+napi_value refuse_task(napi_env env, struct task *task);
+
+/* A copy of a text argument, to be freed; null when it is no text or holds a NUL. */
+char *copy_text(napi_env env, napi_value value);
+
+/* Defines the functions of files.c and of listing.c. */
+void define_file_functions(napi_env env, napi_value exports);
+void define_listing_functions(napi_env env, napi_value exports);

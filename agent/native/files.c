@@ -1,0 +1,328 @@
+/*
+ * Files beneath a directory that callers own, as part of the addon.
+ *
+ *   openBeneath(root, path, flags)      -> Promise<number>  a descriptor, close-on-exec
+ *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_DIRECTORY a directory,
+ *     otherwise a regular file: EISDIR for a directory, ENXIO for everything else, which is not
+ *     opened at all: a FIFO could block and a device do anything. EIO when there is no root.
+ *   write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from the offset on
+ *   writeBack(fd, offset, length)       -> Promise<void>    begins it (sync_file_range(2))
+ *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>  copy_file_range(2);
+ *     fewer bytes than the length only at the end of the file
+ *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 512 bytes
+ *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
+ *   newMd5()                            -> Buffer           the state of an MD5 of nothing
+ *   addToMd5(state, chunks)             -> Promise<void>    one call at a time per state
+ *   digestMd5(state)                    -> Buffer           16 bytes; the state stays
+ */
+#define _GNU_SOURCE
+#include "addon.h"
+#include "md5.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+enum { CHUNKS_MAX = IOV_MAX, ATTRIBUTE_BYTES_MAX = 512 };
+
+struct file_task {
+  struct task task;
+  char *root, *path; /* or the name of an attribute */
+  int fd, to, flags;
+  int64_t offset, to_offset, length;
+  struct md5 *md5;
+  uint32_t chunk_count;
+  struct iovec *chunks;
+  bool is_found;
+  uint8_t value[ATTRIBUTE_BYTES_MAX];
+};
+
+static void release(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  free(file->root);
+  free(file->path);
+  free(file->chunks);
+}
+
+static napi_value result_nothing(napi_env env, struct task *task) {
+  napi_value value;
+  (void)task;
+  napi_get_undefined(env, &value);
+  return value;
+}
+
+static napi_value result_fd(napi_env env, struct task *task) {
+  napi_value value;
+  napi_create_int32(env, ((struct file_task *)task)->fd, &value);
+  return value;
+}
+
+static napi_value result_length(napi_env env, struct task *task) {
+  napi_value value;
+  napi_create_int64(env, ((struct file_task *)task)->length, &value);
+  return value;
+}
+
+static napi_value result_attribute(napi_env env, struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  napi_value value;
+  if (!file->is_found) return result_nothing(env, task);
+  napi_create_buffer_copy(env, (size_t)file->length, file->value, NULL, &value);
+  return value;
+}
+
+static struct file_task *new_file_task(int (*run)(struct task *),
+                                       napi_value (*result)(napi_env, struct task *)) {
+  struct file_task *file = calloc(1, sizeof *file);
+  if (file != NULL) file->task = (struct task){.run = run, .result = result, .release = release};
+  return file;
+}
+
+/* Opens by the descriptor what was found, so that it cannot be another file by now. */
+static int run_open(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  struct stat found;
+  char link[64];
+  int error = 0, path;
+  int root = open(file->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) return EIO;
+  close(root);
+  path = open_beneath(file->root, file->path, file->flags & (O_DIRECTORY | O_NOFOLLOW));
+  if (path < 0) return errno;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", path);
+  if (fstat(path, &found) != 0) error = errno;
+  else if (S_ISDIR(found.st_mode) && (file->flags & O_DIRECTORY) == 0) error = EISDIR;
+  else if (!S_ISDIR(found.st_mode) && !S_ISREG(found.st_mode)) error = ENXIO;
+  else {
+    int flags = (file->flags & ~O_NOFOLLOW) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+    if ((file->fd = open(link, flags)) < 0) error = errno;
+  }
+  close(path);
+  return error;
+}
+
+static int run_write(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  struct iovec *next = file->chunks;
+  uint32_t left = file->chunk_count;
+  while (left > 0) {
+    ssize_t written = pwritev(file->fd, next, (int)left, file->offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    file->offset += written;
+    while (left > 0 && (size_t)written >= next->iov_len) {
+      written -= (ssize_t)next->iov_len;
+      next++;
+      left--;
+    }
+    if (left > 0) {
+      next->iov_base = (uint8_t *)next->iov_base + written;
+      next->iov_len -= (size_t)written;
+    }
+  }
+  return 0;
+}
+
+static int run_write_back(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  unsigned flags = SYNC_FILE_RANGE_WRITE;
+  return sync_file_range(file->fd, file->offset, file->length, flags) == 0 ? 0 : errno;
+}
+
+static int run_copy_range(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  int64_t left = file->length;
+  while (left > 0) {
+    ssize_t copied =
+        copy_file_range(file->fd, &file->offset, file->to, &file->to_offset, (size_t)left, 0);
+    if (copied < 0 && errno == EINTR) continue;
+    if (copied < 0) return errno;
+    if (copied == 0) break;
+    left -= copied;
+  }
+  file->length -= left;
+  return 0;
+}
+
+static int run_get_attribute(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  ssize_t length = fgetxattr(file->fd, file->path, file->value, sizeof file->value);
+  file->is_found = length >= 0;
+  file->length = length;
+  /* What is too long for us was not written by us. */
+  return length >= 0 || errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
+}
+
+static int run_set_attribute(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  return fsetxattr(file->fd, file->path, file->value, (size_t)file->length, 0) == 0 ? 0 : errno;
+}
+
+static int run_add_to_md5(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  for (uint32_t i = 0; i < file->chunk_count; i++)
+    md5_update(file->md5, file->chunks[i].iov_base, file->chunks[i].iov_len);
+  return 0;
+}
+
+static bool read_arguments(napi_env env, napi_callback_info info, size_t count, napi_value *into) {
+  size_t given = count;
+  return napi_get_cb_info(env, info, &given, into, NULL, NULL) == napi_ok && given == count;
+}
+
+static bool read_int32(napi_env env, napi_value value, int32_t *into) {
+  return napi_get_value_int32(env, value, into) == napi_ok;
+}
+
+static bool read_size(napi_env env, napi_value value, int64_t *into) {
+  return napi_get_value_int64(env, value, into) == napi_ok && *into >= 0;
+}
+
+static bool read_chunks(napi_env env, napi_value array, struct file_task *file) {
+  bool is_array = false;
+  if (napi_is_array(env, array, &is_array) != napi_ok || !is_array) return false;
+  napi_get_array_length(env, array, &file->chunk_count);
+  if (file->chunk_count > CHUNKS_MAX) return false;
+  file->chunks = calloc(file->chunk_count + 1u, sizeof *file->chunks);
+  if (file->chunks == NULL) return false;
+  for (uint32_t i = 0; i < file->chunk_count; i++) {
+    struct iovec *chunk = &file->chunks[i];
+    napi_value value;
+    bool is_buffer = false;
+    if (napi_get_element(env, array, i, &value) != napi_ok ||
+        napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer ||
+        napi_get_buffer_info(env, value, &chunk->iov_base, &chunk->iov_len) != napi_ok)
+      return false;
+  }
+  return true;
+}
+
+static struct md5 *read_md5(napi_env env, napi_value value) {
+  bool is_buffer = false;
+  void *bytes;
+  size_t length;
+  if (napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer) return NULL;
+  if (napi_get_buffer_info(env, value, &bytes, &length) != napi_ok) return NULL;
+  return length == sizeof(struct md5) && (uintptr_t)bytes % _Alignof(struct md5) == 0 ? bytes
+                                                                                      : NULL;
+}
+
+static napi_value js_open_beneath(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  struct file_task *file = new_file_task(run_open, result_fd);
+  if (file == NULL || !read_arguments(env, info, 3, args) ||
+      (file->root = copy_text(env, args[0])) == NULL ||
+      (file->path = copy_text(env, args[1])) == NULL || !read_int32(env, args[2], &file->flags))
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "openat2", NULL);
+}
+
+static napi_value js_write(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  struct file_task *file = new_file_task(run_write, result_nothing);
+  if (file == NULL || !read_arguments(env, info, 3, args) ||
+      !read_int32(env, args[0], &file->fd) || !read_size(env, args[1], &file->offset) ||
+      !read_chunks(env, args[2], file))
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "pwritev", args[2]);
+}
+
+static napi_value js_write_back(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  struct file_task *file = new_file_task(run_write_back, result_nothing);
+  if (file == NULL || !read_arguments(env, info, 3, args) ||
+      !read_int32(env, args[0], &file->fd) || !read_size(env, args[1], &file->offset) ||
+      !read_size(env, args[2], &file->length))
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "sync_file_range", NULL);
+}
+
+static napi_value js_copy_range(napi_env env, napi_callback_info info) {
+  napi_value args[5];
+  struct file_task *file = new_file_task(run_copy_range, result_length);
+  if (file == NULL || !read_arguments(env, info, 5, args) ||
+      !read_int32(env, args[0], &file->fd) || !read_int32(env, args[1], &file->to) ||
+      !read_size(env, args[2], &file->offset) || !read_size(env, args[3], &file->to_offset) ||
+      !read_size(env, args[4], &file->length))
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "copy_file_range", NULL);
+}
+
+static napi_value js_get_attribute(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct file_task *file = new_file_task(run_get_attribute, result_attribute);
+  if (file == NULL || !read_arguments(env, info, 2, args) ||
+      !read_int32(env, args[0], &file->fd) || (file->path = copy_text(env, args[1])) == NULL)
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "fgetxattr", NULL);
+}
+
+static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  bool is_buffer = false;
+  void *value;
+  size_t length;
+  struct file_task *file = new_file_task(run_set_attribute, result_nothing);
+  if (file == NULL || !read_arguments(env, info, 3, args) ||
+      !read_int32(env, args[0], &file->fd) || (file->path = copy_text(env, args[1])) == NULL ||
+      napi_is_buffer(env, args[2], &is_buffer) != napi_ok || !is_buffer ||
+      napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
+      length > sizeof file->value)
+    return refuse_task(env, &file->task);
+  memcpy(file->value, value, length);
+  file->length = (int64_t)length;
+  return start_task(env, &file->task, "fsetxattr", NULL);
+}
+
+static napi_value js_new_md5(napi_env env, napi_callback_info info) {
+  struct md5 md5;
+  napi_value state;
+  (void)info;
+  md5_init(&md5);
+  napi_create_buffer_copy(env, sizeof md5, &md5, NULL, &state);
+  return state;
+}
+
+static napi_value js_add_to_md5(napi_env env, napi_callback_info info) {
+  napi_value args[2], kept;
+  struct file_task *file = new_file_task(run_add_to_md5, result_nothing);
+  if (file == NULL || !read_arguments(env, info, 2, args) ||
+      (file->md5 = read_md5(env, args[0])) == NULL || !read_chunks(env, args[1], file))
+    return refuse_task(env, &file->task);
+  napi_create_array_with_length(env, 2, &kept);
+  napi_set_element(env, kept, 0, args[0]);
+  napi_set_element(env, kept, 1, args[1]);
+  return start_task(env, &file->task, "md5", kept);
+}
+
+static napi_value js_digest_md5(napi_env env, napi_callback_info info) {
+  napi_value args[1], digest;
+  uint8_t bytes[16];
+  const struct md5 *md5;
+  if (!read_arguments(env, info, 1, args) || (md5 = read_md5(env, args[0])) == NULL)
+    return refuse_task(env, NULL);
+  md5_digest(md5, bytes);
+  napi_create_buffer_copy(env, sizeof bytes, bytes, NULL, &digest);
+  return digest;
+}
+
+void define_file_functions(napi_env env, napi_value exports) {
+  const napi_property_descriptor functions[] = {
+      {"openBeneath", NULL, js_open_beneath, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"write", NULL, js_write, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"writeBack", NULL, js_write_back, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"copyRange", NULL, js_copy_range, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"getAttribute", NULL, js_get_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"setAttribute", NULL, js_set_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"newMd5", NULL, js_new_md5, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"addToMd5", NULL, js_add_to_md5, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"digestMd5", NULL, js_digest_md5, NULL, NULL, NULL, napi_enumerable, NULL},
+  };
+  napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+}

@@ -1,0 +1,41 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { settledWithin } from '../../shared/settled-within.ts';
+
+const KILL_AFTER_MS = 5_000;
+
+/**
+ * Opens a page in a headless browser with a profile of its own below `directory`. The page tells its
+ * findings by itself, to a server of the test.
+ */
+export function openPage(url: string, directory: string): AsyncDisposable {
+  const args = [
+    '--headless=new',
+    '--no-sandbox', // Its sandbox refuses to work as root.
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--mute-audio',
+    '--autoplay-policy=no-user-gesture-required',
+    `--user-data-dir=${join(directory, 'browser')}`,
+    `--disk-cache-dir=${join(directory, 'browser-cache')}`,
+    url,
+  ];
+  const child = spawn('chromium', args, {
+    stdio: 'ignore',
+    detached: true, // A group of its own: its helpers end with it.
+    env: { PATH: process.env['PATH'] ?? '', HOME: directory },
+  });
+  const exited = once(child, 'exit');
+  return {
+    async [Symbol.asyncDispose]() {
+      if (child.pid === undefined) throw new Error('chromium was not started');
+      process.kill(-child.pid, 'SIGTERM');
+      if (!(await settledWithin(exited, KILL_AFTER_MS))) process.kill(-child.pid, 'SIGKILL');
+      await exited;
+    },
+  };
+}

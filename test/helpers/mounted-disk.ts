@@ -1,0 +1,88 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DiskFiles } from '../../agent/disks/disk-files.ts';
+import { type DiskLayout, prepareLayout } from '../../agent/disks/disk-layout.ts';
+import { mountImage, unmountImage } from '../../agent/disks/disk-mount.ts';
+import { mountsBelow } from '../../agent/disks/mount-table.ts';
+import { clearUploads } from '../../agent/gateway/store/clear-uploads.ts';
+import { ObjectStore } from '../../agent/gateway/store/object-store.ts';
+import { native, UnmountFlag } from '../../agent/native/native.ts';
+import { newAccountId, newDiskId } from '../../shared/ids.ts';
+import { temporaryDirectory } from './temporary.ts';
+
+const MiB = 1024 ** 2;
+
+export interface MountedDisk extends AsyncDisposable {
+  readonly image: string;
+  readonly mount: string;
+  readonly layout: DiskLayout;
+  readonly store: ObjectStore;
+  /** Unmounts the disk and attaches it again, as an agent does. */
+  reattach(): Promise<void>;
+}
+
+/** A disk of the test's own on an image of its own, attached without an agent. */
+export async function mountDisk(sizeBytes = 512 * MiB): Promise<MountedDisk> {
+  const directory = await temporaryDirectory();
+  const files = new DiskFiles(directory.path, sizeBytes, 'host-aaaaaaaaaaaa');
+  await files.prepare();
+  const id = newDiskId();
+  await files.create({
+    id,
+    accountId: newAccountId(),
+    organization: 'organization',
+    region: 'local-test',
+    name: 'disk',
+    status: 'available',
+    createdAt: new Date().toISOString(),
+    allowedIps: [],
+    users: [],
+    revision: 1,
+  });
+  const image = files.imagePath(id);
+  const mount = join(directory.path, 'mount');
+  const attach = async (): Promise<DiskLayout> => {
+    await mountImage(image, mount);
+    const layout = await prepareLayout(mount);
+    await clearUploads(layout);
+    return layout;
+  };
+  const layout = await attach();
+  return {
+    image,
+    mount,
+    layout,
+    store: new ObjectStore(layout),
+    reattach: async () => {
+      await unmountImage(mount);
+      await attach();
+    },
+    [Symbol.asyncDispose]: async () => {
+      for (const target of await mountsBelow(directory.path)) {
+        await native.unmount(target, UnmountFlag.detach);
+      }
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** A body in pieces of this size. */
+export async function* bodyOf(
+  content: string | Buffer,
+  chunkBytes = 64 * 1024,
+): AsyncGenerator<Buffer> {
+  const bytes = Buffer.from(content);
+  for (let start = 0; start < bytes.length; start += chunkBytes) {
+    yield bytes.subarray(start, start + chunkBytes);
+  }
+}
+
+/** The bytes of an object. */
+export async function contentOf(store: ObjectStore, key: string): Promise<Buffer> {
+  const opened = await store.open(key);
+  try {
+    return await readFile(`/proc/self/fd/${opened.fd}`);
+  } finally {
+    await opened.close();
+  }
+}
