@@ -61,8 +61,11 @@ async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
   // A command that added to the file at the same time: what the MD5 is of is not the file.
   if (after.sizeBytes !== before.sizeBytes + body.length) return;
   const etag = { md5: native.digestMd5(md5), partCount: 0 };
-  const bytes = encodeRecord({ ...etag, contentType: record?.contentType }, after);
-  const kept = encodeRecord({ ...etag, contentType: undefined }, after);
+  const bytes = encodeRecord(
+    { ...etag, contentType: record?.contentType, headers: record?.headers ?? {} },
+    after,
+  );
+  const kept = encodeRecord({ ...etag, contentType: undefined, headers: {} }, after);
   await native.setAttribute(fd, STATE_ATTRIBUTE, Buffer.concat([kept, md5]));
   await native.setAttribute(fd, RECORD_ATTRIBUTE, bytes);
 }

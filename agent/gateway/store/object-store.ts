@@ -77,7 +77,7 @@ export class ObjectStore {
       await options.verify?.(md5);
       const { attributes, precondition } = options;
       const publication = { staged, etag: { md5, partCount: 0 }, attributes, precondition };
-      return this.#locks.run(target.path, () => publish(this.#disk.contents, target, publication));
+      return await this.#locks.run(target.path, () => publish(this.#disk.contents, target, publication));
     });
   }
 
@@ -98,7 +98,7 @@ export class ObjectStore {
         const md5 = native.newMd5();
         await native.addToMd5(md5, [body]);
         const etag = { md5: native.digestMd5(md5), partCount: 0 };
-        return publish(this.#disk.contents, target, { staged, etag, attributes });
+        return await publish(this.#disk.contents, target, { staged, etag, attributes });
       }),
     );
   }
