@@ -77,7 +77,9 @@ export class ObjectStore {
       await options.verify?.(md5);
       const { attributes, precondition } = options;
       const publication = { staged, etag: { md5, partCount: 0 }, attributes, precondition };
-      return await this.#locks.run(target.path, () => publish(this.#disk.contents, target, publication));
+      return await this.#locks.run(target.path, () =>
+        publish(this.#disk.contents, target, publication),
+      );
     });
   }
 
