@@ -5,7 +5,13 @@ import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { textsOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
-import { type DiskUser, newDiskUser, Tools } from '../helpers/tools.ts';
+import {
+  type Credentials,
+  curlSigned,
+  type DiskUser,
+  newDiskUser,
+  Tools,
+} from '../helpers/tools.ts';
 
 interface Context {
   stack: Stack;
@@ -25,17 +31,14 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-type Credentials = Pick<DiskUser, 'identifier' | 'token'>;
-
 /** Lists the disk's objects. @returns `ok` or the code of the refusal */
 async function listing(
   { tools }: Context,
   { s3Url, disk, identifier, token }: DiskUser,
   other: Partial<Credentials> = {},
 ): Promise<string> {
-  const user = { identifier, token, ...other };
-  const signed = ['--aws-sigv4', 'aws:amz:us-east-1:s3', '-u', `${user.identifier}:${user.token}`];
-  const printed = await tools.output('curl', '-sS', ...signed, `${s3Url}/${disk}?list-type=2`);
+  const signed = curlSigned({ identifier, token, ...other });
+  const printed = await tools.output('curl', ...signed, `${s3Url}/${disk}?list-type=2`);
   return printed.includes('<ListBucketResult') ? 'ok' : (textsOf(printed, 'Code')[0] ?? printed);
 }
 

@@ -198,8 +198,9 @@ async function presign({ s3, user }: Context, method: string, key: string, expir
     },
     { expiresIn, unhoistableHeaders: new Set() },
   );
-  const text = Object.entries(query).map(([name, value]) => [name, String(value)]);
-  return `${user.s3Url}${path}?${new URLSearchParams(text).toString()}`;
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) parameters.set(name, String(value));
+  return `${user.s3Url}${path}?${parameters.toString()}`;
 }
 
 test('presigned URLs put and get, and serve for nothing else', async (t) => {

@@ -5,7 +5,7 @@ import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
-import { type DiskUser, newDiskUser, Tools } from '../helpers/tools.ts';
+import { curlSigned, type DiskUser, newDiskUser, Tools } from '../helpers/tools.ts';
 
 interface Context {
   stack: Stack;
@@ -30,8 +30,7 @@ test.before(async (t) => {
   const access = [`--access_key=${identifier}`, `--secret_key=${token}`];
   const where = ['--no-ssl', `--host=${host}`, `--host-bucket=${host}`];
   const s3cmd = (...args: string[]) => tools.output('s3cmd', ...access, ...where, ...args);
-  const signed = ['-sS', '--aws-sigv4', 'aws:amz:us-east-1:s3', '-u', `${identifier}:${token}`];
-  const curl = (...args: string[]) => tools.output('curl', ...signed, ...args);
+  const curl = (...args: string[]) => tools.output('curl', ...curlSigned(user), ...args);
   await mkdir(tools.path('directory'));
   await writeFile(tools.path('directory/a b+ü.txt'), 'small\n');
   await writeFile(tools.path('large.bin'), randomBytes(17 * MiB));
@@ -60,13 +59,15 @@ test('s3cmd: put, list, get, info and delete', async (t) => {
 });
 
 test('s3cmd: sync there and back', async (t) => {
-  const { s3cmd, tools, user } = t.context;
+  const { s3cmd, tools, user, api } = t.context;
   const bucket = `s3://${user.disk}/sync/`;
   await s3cmd('sync', 'directory/', bucket);
   t.is(await s3cmd('sync', 'directory/', bucket), '');
   await mkdir(tools.path('synced'));
+  await exec(api, user.disk, 'echo from exec > sync/given');
   await s3cmd('sync', bucket, 'synced/');
-  await tools.output('diff', '-r', 'directory', 'synced');
+  t.is((await tools.run('diff', ['-r', 'directory', 'synced'])).stdout, 'Only in synced: given\n');
+  t.is(await tools.output('cat', 'synced/given'), 'from exec\n');
 });
 
 test('curl: put, get, part of an object, head, list and delete', async (t) => {
@@ -90,5 +91,5 @@ test('curl: an API key reaches the disk at the address of control too', async (t
   const signed = ['-fsS', '-H', `Authorization: ${api.key}`];
   await tools.output('curl', ...signed, '-T', 'large.bin', url);
   await tools.output('curl', ...signed, '-o', 'by-key.bin', url);
-  await tools.output('cmp', 'large.bin', 'by-key.bin');
+  t.is(await tools.output('cmp', 'large.bin', 'by-key.bin'), '');
 });

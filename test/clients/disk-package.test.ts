@@ -121,17 +121,24 @@ test('command line: a disk from its creation to its deletion', async (t) => {
   const created = await cli('create', name);
   t.regex(created, /Disk token[^]*dt-/u);
   t.true((await cli('list')).includes(name));
-  const [found] = await client.disks.list({ name });
-  t.is((JSON.parse(await cli('get', name, '-o', 'json')) as { id: string }).id, found?.id);
-  t.regex(await cli('get', found?.id ?? ''), /Authorized users/u);
+  const { id = '' } = (await client.disks.list({ name }))[0] ?? {};
+  t.is((JSON.parse(await cli('get', name, '-o', 'json')) as { id: string }).id, id);
+  t.regex(await cli('get', id), /Authorized users/u);
   t.is(await cli('exec', name, 'echo', 'hi', '>', 'greeting;', 'cat', 'greeting'), 'hi\n');
-  t.is(await cli(name, 'exec', 'cat greeting'), 'hi\n');
-  const args = [program, '--base-url', stack.baseUrl, 'exec', name, 'exit 7'];
-  t.is((await tools.run(process.execPath, args)).code, 7);
-  t.is(await cli('grep', '^h', `${name}/`), 'greeting:1:hi\n');
+  const sugar = [program, name, 'exec', '--base-url', stack.baseUrl, 'cat greeting'];
+  t.is(await tools.output(process.execPath, ...sugar), 'hi\n');
+  const flags = [program, '--base-url', stack.baseUrl];
+  t.is((await tools.run(process.execPath, [...flags, 'exec', name, 'exit 7'])).code, 7);
   t.regex(await cli('delete', name), /^Deleted /u);
-  const missing = await tools.run(process.execPath, [...args.slice(0, 3), 'get', name]);
-  t.deepEqual([missing.code, /^Error \(404\)/u.test(missing.stderr)], [1, true], missing.stderr);
+  const missing = await tools.run(process.execPath, [...flags, 'get', name]);
+  t.deepEqual([missing.code, missing.stderr.startsWith('Error (404)')], [1, true], missing.stderr);
+});
+
+test('command line: grep', async (t) => {
+  const { cli, client } = t.context;
+  const { disk } = await client.disks.create({ name: newName() });
+  await disk.putObject('logs/deep/two.txt', 'one\nerror 2\n');
+  t.is(await cli('grep', '^error', `${disk.id}/logs`), 'logs/deep/two.txt:2:error 2\n');
 });
 
 test('command line: API keys', async (t) => {

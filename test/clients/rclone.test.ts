@@ -57,7 +57,9 @@ test('copy, check, list, and copy back', async (t) => {
     'small.txt',
   ]);
   t.is((await exec(api, disk, 'cat copy/deep/a*')).stdout, 'odd\n');
+  await exec(api, disk, 'echo from exec > copy/given');
   await rclone('copy', `${remote}/copy`, 'back');
+  t.is(await tools.output('cat', 'back/given'), 'from exec\n');
   const [sent, received] = await Promise.all(
     ['source', 'back'].map((each) => readFile(tools.path(each, 'deep/large.bin'))),
   );

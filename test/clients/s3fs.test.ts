@@ -50,8 +50,5 @@ test('a mount is read and written like a directory', async (t) => {
     disk,
     'cat made/second; stat -c %s made/large.bin; find . -type f | sort',
   );
-  t.is(
-    seen.stdout,
-    `${identifier}:${token}more\n${25 * MiB}\n./made/large.bin\n./made/second\n`,
-  );
+  t.is(seen.stdout, `${identifier}:${token}more\n${25 * MiB}\n./made/large.bin\n./made/second\n`);
 });

@@ -15,11 +15,14 @@ import { waitFor } from './wait.ts';
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 
 /** What a tool that speaks S3 signs in with (docs/object-api.md). */
-export interface DiskUser {
-  readonly s3Url: string;
-  readonly disk: string;
+export interface Credentials {
   readonly identifier: string;
   readonly token: string;
+}
+
+export interface DiskUser extends Credentials {
+  readonly s3Url: string;
+  readonly disk: string;
 }
 
 /** A new disk with its first user. */
@@ -33,6 +36,12 @@ export async function newDiskUser(
   assert(user?.token !== undefined);
   return { s3Url: s3UrlOf(stack), disk, identifier: user.identifier, token: user.token };
 }
+
+/** Arguments that have curl sign its requests. */
+export const curlSigned = ({ identifier, token }: Credentials): string[] => [
+  ...['-sS', '--aws-sigv4', 'aws:amz:us-east-1:s3', '-u', `${identifier}:${token}`],
+  ...['-H', 'x-amz-content-sha256: UNSIGNED-PAYLOAD'],
+];
 
 export interface Finished {
   readonly code: number | null;

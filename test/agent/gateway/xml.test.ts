@@ -64,7 +64,7 @@ test('an error is rendered with its code, message, resource and request id', (t)
   t.is(
     renderError(error, '/b/a&b', 'req-1'),
     '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>NoSuchKey</Code>' +
-      '<Message>No &quot;key&quot;</Message><Resource>/b/a&amp;b</Resource>' +
+      '<Message>No "key"</Message><Resource>/b/a&amp;b</Resource>' +
       '<RequestId>req-1</RequestId></Error>\n',
   );
 });
