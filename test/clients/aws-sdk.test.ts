@@ -18,11 +18,11 @@ import {
   S3ServiceException,
 } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
-import { SignatureV4 } from '@smithy/signature-v4';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { escapeKey } from '../helpers/objects.ts';
+import { presign } from '../helpers/presign.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
 
@@ -180,35 +180,13 @@ test('a body that is not what its checksum says is refused and not kept', async 
   t.deepEqual((await refusal(s3.send(new HeadObjectCommand(target))))[1], 404);
 });
 
-async function presign({ s3, user }: Context, method: string, key: string, expiresIn = 60) {
-  const signer = new SignatureV4({
-    service: 's3',
-    region: REGION,
-    credentials: { accessKeyId: user.identifier, secretAccessKey: user.token },
-    sha256: s3.config.sha256,
-    uriEscapePath: false,
-    applyChecksum: false,
-  });
-  const { protocol, hostname, port } = new URL(user.s3Url);
-  const path = `/${user.disk}/${escapeKey(key)}`;
-  const { query = {} } = await signer.presign(
-    {
-      ...{ method, protocol, hostname, port: Number(port), path, query: {} },
-      headers: { host: `${hostname}:${port}`, 'x-amz-content-sha256': 'UNSIGNED-PAYLOAD' },
-    },
-    { expiresIn, unhoistableHeaders: new Set() },
-  );
-  const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) parameters.set(name, String(value));
-  return `${user.s3Url}${path}?${parameters.toString()}`;
-}
-
 test('presigned URLs put and get, and serve for nothing else', async (t) => {
+  const { user } = t.context;
   const key = 'presigned/a b.txt';
-  const putUrl = await presign(t.context, 'PUT', key);
+  const putUrl = await presign(user, 'PUT', key);
   const put = await fetch(putUrl, { method: 'PUT', body: 'by link' });
   t.is(put.status, 200, await put.text());
-  const getUrl = await presign(t.context, 'GET', key);
+  const getUrl = await presign(user, 'GET', key);
   const get = await fetch(getUrl);
   t.deepEqual([get.status, await get.text()], [200, 'by link']);
   t.is((await fetch(getUrl, { method: 'DELETE' })).status, 403);
