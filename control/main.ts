@@ -68,6 +68,11 @@ async function main(): Promise<void> {
     const isObject = isObjectPath(request.url ?? '');
     void (isObject ? objects.handle(request, response) : rest(request, response));
   });
+  server.on('checkContinue', (request, response) => {
+    if (isObjectPath(request.url ?? '')) return void objects.handle(request, response);
+    response.writeContinue();
+    void rest(request, response);
+  });
   server.listen(port, host);
   await once(server, 'listening');
 

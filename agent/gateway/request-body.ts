@@ -89,7 +89,8 @@ export class RequestBody {
     const cutOff = (): Error => new S3Error('IncompleteBody', 'The connection ended too early.');
     if (decoder === undefined) {
       try {
-        yield* request as AsyncIterable<Buffer>;
+        // Whoever stops reading still has to answer on the same connection.
+        yield* request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
       } catch (cause) {
         throw Object.assign(cutOff(), { cause });
       }
