@@ -74,10 +74,13 @@ export async function openHost(
   };
   const startingMax = 2 * availableParallelism();
   const pool = new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
-  const { memoryBytes } = config.execLimits;
+  const { memoryBytes, cpus, processes } = config.execLimits;
+  // Beside the workers run init and the search program.
+  const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
+  const slots = new ExecSlots(config.execSlots);
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
-    { journal, pool, slots: new ExecSlots(config.execSlots), memoryBytes, log },
+    { journal, pool, slots, memoryBytes, searchWorkers, log },
   );
   pool.fill();
   const storage = new StorageWatch({
@@ -88,7 +91,7 @@ export async function openHost(
     // fail, and its file system breaks.
     onCritical: () => {
       const reason = 'the storage of the host ran full; the command was ended';
-      registry.endExecs(new AppError('outcome_unknown', reason));
+      registry.endWriters(new AppError('outcome_unknown', reason));
     },
     log,
   });

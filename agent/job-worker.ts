@@ -3,7 +3,7 @@ import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
-import { type JobEnvelope, parseJob } from '../shared/jobs.ts';
+import { isCommand, type JobEnvelope, parseJob } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
@@ -128,10 +128,13 @@ export class JobWorker {
     if (job.deadlineAt <= Date.now()) {
       throw new AppError('timeout', 'the request waited past its deadline and was not begun');
     }
-    if (job.kind !== 'exec.run') links.send(job.replyTo, { type: 'accepted', jobId: job.id });
+    if (!isCommand(job.kind)) links.send(job.replyTo, { type: 'accepted', jobId: job.id });
     switch (job.kind) {
       case 'exec.run': {
         return this.#runExec(job as JobEnvelope<'exec.run'>);
+      }
+      case 'grep.run': {
+        return this.#runGrep(job as JobEnvelope<'grep.run'>);
       }
       case 'disk.create': {
         this.#deps.storage.refuseIfLow();
@@ -182,6 +185,19 @@ export class JobWorker {
       void this.#recordUse({ accountId: payload.accountId, diskId }, durationMs);
     }
     return { result: report.outcome, body: [report.stdout, report.stderr] };
+  }
+
+  /** Needs no storage: a host that is full still searches. */
+  async #runGrep(job: JobEnvelope<'grep.run'>): Promise<Answer> {
+    const { registry, links } = this.#deps;
+    const { id, requestId, deadlineAt, payload } = job;
+    let begunAt = performance.now();
+    const report = await registry.runGrep({ id, requestId, deadlineAt, ...payload }, () => {
+      begunAt = performance.now();
+      links.send(job.replyTo, { type: 'accepted', jobId: id });
+    });
+    void this.#recordUse(payload, performance.now() - begunAt);
+    return { result: report.outcome, body: [report.matches] };
   }
 
   /** Figures only: the answer does not wait for them. */

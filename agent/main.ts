@@ -1,3 +1,4 @@
+import type { RequestListener } from 'node:http';
 import { Authenticator } from '../shared/authenticator.ts';
 import { DATA_PATH } from '../shared/data-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
@@ -50,7 +51,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       draining: isDraining(),
     }),
     onCutOff: () => void registry.giveUpDisks(cutOff),
-    onCancel: (jobId) => registry.cancelExec(jobId),
+    onCancel: (jobId) => registry.cancel(jobId),
   });
   links.start();
   return links;
@@ -68,6 +69,15 @@ function openGateway(
   const parts = { hostId, clusterSecret, directory, principals, registry, storage };
   return new ObjectGateway({ ...parts, forwarder, durations, log });
 }
+
+/** What the internal port serves beside the operator's paths: requests of control and other hosts. */
+const internalRoutes =
+  (data: DataEndpoint, objects: ObjectGateway) =>
+  (path: string): RequestListener | undefined => {
+    if (path === DATA_PATH) return (...exchange) => data.handle(...exchange);
+    if (path.startsWith('/dsk-')) return (...exchange) => objects.handleForwarded(...exchange);
+    return undefined;
+  };
 
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
@@ -103,11 +113,7 @@ async function main(): Promise<void> {
     host: config.host,
     port: config.adminPort,
     metrics: metrics.registry,
-    find: (path) => {
-      if (path === DATA_PATH) return (...exchange) => data.handle(...exchange);
-      if (path.startsWith('/dsk-')) return (...exchange) => objects.handleForwarded(...exchange);
-      return undefined;
-    },
+    find: internalRoutes(data, objects),
     ready: async () => {
       if (draining) return 'draining';
       return links.isConnected ? undefined : 'not registered with any control node';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../agent/config.ts';
-import { MountFlag, native } from '../agent/native/native.ts';
+import { MountFlag, native, toolsPath } from '../agent/native/native.ts';
 import { CAPABILITIES, execBundle } from '../agent/runtimes/container/bundle.ts';
 import { detectCgroups } from '../agent/runtimes/container/cgroup.ts';
 import { readSeccomp } from '../agent/runtimes/container/seccomp.ts';
@@ -36,7 +36,7 @@ export async function prepareBareRunc(
   const { controllers } = await detectCgroups();
   const bundle = execBundle({
     rootPath: root,
-    initPath: '/bin/true',
+    toolsPath,
     mountPath: join(paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents'),
     cgroupPath: `${stack.environment['AGENT_CGROUP']}/${name}`,
     controllers,

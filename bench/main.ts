@@ -1,7 +1,11 @@
 import { benchExec } from './exec.ts';
+import { benchGrep } from './grep.ts';
 
 /** Each benchmark prints its figures beside those of the baseline that ran in turn with it. */
-const benches: Readonly<Record<string, () => Promise<void>>> = { exec: benchExec };
+const benches: Readonly<Record<string, () => Promise<void>>> = {
+  exec: benchExec,
+  grep: benchGrep,
+};
 
 const [name = ''] = process.argv.slice(2);
 const bench = benches[name];

@@ -3,7 +3,13 @@ import { queues } from '../shared/directory/keys.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
-import type { JobEnvelope, JobKind, JobPayload, JobResults } from '../shared/jobs.ts';
+import {
+  isCommand,
+  type JobEnvelope,
+  type JobKind,
+  type JobPayload,
+  type JobResults,
+} from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { AgentHub } from './agent-hub.ts';
@@ -26,10 +32,12 @@ export interface JobReply<K extends JobKind> {
 
 /** Past the deadline the agent still has to kill the command, clear up and answer. */
 const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
+/** A search may go on without a caller: nothing is lost when its answer is not awaited. */
+const GREP_ANSWER_GRACE_MS = 1_000;
 
-/** Only commands time out for their callers; all other work may simply be asked for again. */
+/** Only commands and searches time out for their callers; all other work may simply be asked for again. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {
-  if (error.code !== 'timeout' || kind === 'exec.run') return error;
+  if (error.code !== 'timeout' || isCommand(kind)) return error;
   return new AppError('unavailable', `${error.message}; try again`, { cause: error });
 }
 
@@ -59,10 +67,12 @@ export class JobDispatch {
     const settlement = this.#hub.waitFor(id, call.hostId);
     const overdue = setTimeout(
       () => this.#hub.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
-      call.deadlineAt - Date.now() + ANSWER_GRACE_MS,
+      call.deadlineAt -
+        Date.now() +
+        (call.kind === 'grep.run' ? GREP_ANSWER_GRACE_MS : ANSWER_GRACE_MS),
     );
     const untaken = setInterval(() => {
-      if (call.kind === 'exec.run') void this.#giveUpUntaken(queue, id);
+      if (isCommand(call.kind)) void this.#giveUpUntaken(queue, id);
     }, LIMITS.execTakenMsMax);
     const hangUp = (): void => this.#cancel(queue, id, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
@@ -72,7 +82,7 @@ export class JobDispatch {
       const settled = await settlement;
       if (settled.kind === 'answer') return settled.answer as JobReply<K>;
       if (settled.kind === 'error') throw explainOverdue(call.kind, settled.error);
-      throw await this.#explainLoss(queue, id, settled.accepted);
+      throw await this.#explainLoss(queue, id, call.kind, settled.accepted);
     } finally {
       clearTimeout(overdue);
       clearInterval(untaken);
@@ -105,12 +115,21 @@ export class JobDispatch {
       // Redis may have taken the job although its answer did not arrive.
       if (this.#hub.wasAccepted(id)) return;
       this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:notQueued');
-      this.#hub.giveUp(id, await this.#explainLoss(queue, id, false));
+      this.#hub.giveUp(id, await this.#explainLoss(queue, id, kind, false));
     }
   }
 
   /** A job taken back from the queue surely never began; else nobody can know. */
-  async #explainLoss(queue: Queue, id: string, accepted: boolean): Promise<AppError> {
+  async #explainLoss(
+    queue: Queue,
+    id: string,
+    kind: JobKind,
+    accepted: boolean,
+  ): Promise<AppError> {
+    if (kind === 'grep.run') {
+      await this.#takeBack(queue, id);
+      return new AppError('unavailable', 'the host was lost while it searched; try again');
+    }
     if (!accepted && (await this.#takeBack(queue, id))) {
       return new AppError('unavailable', 'the host was lost before the work began; try again');
     }
@@ -147,7 +166,7 @@ export class JobDispatch {
   }
 
   #queue(kind: JobKind, hostId: string): Queue {
-    const name = kind === 'exec.run' ? queues.exec(hostId) : queues.host(hostId);
+    const name = isCommand(kind) ? queues.exec(hostId) : queues.host(hostId);
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = new Queue(name, {

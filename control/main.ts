@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
@@ -17,7 +15,8 @@ import { readControlConfig } from './config.ts';
 import { DirectoryRoom } from './directory-room.ts';
 import { DataProxy } from './data-proxy.ts';
 import { JobDispatch } from './job-dispatch.ts';
-import { isObjectPath, ObjectProxy } from './object-proxy.ts';
+import { ObjectProxy } from './object-proxy.ts';
+import { startPublicServer } from './public-server.ts';
 
 async function main(): Promise<void> {
   const config = readControlConfig(process.env);
@@ -59,22 +58,9 @@ async function main(): Promise<void> {
   hub.serve(internal);
   const deps = { config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
-  const rest = app.callback();
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = new ObjectProxy({ hub, forwarder, durations, log });
-  // Uploads to the object API take their time.
-  const options = { requestTimeout: LIMITS.requestMsMax };
-  const server = createServer(options, (request, response) => {
-    const isObject = isObjectPath(request.url ?? '');
-    void (isObject ? objects.handle(request, response) : rest(request, response));
-  });
-  server.on('checkContinue', (request, response) => {
-    if (isObjectPath(request.url ?? '')) return void objects.handle(request, response);
-    response.writeContinue();
-    void rest(request, response);
-  });
-  server.listen(port, host);
-  await once(server, 'listening');
+  const server = await startPublicServer({ host, port }, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
   const announce = (): void => {

@@ -2,6 +2,7 @@ import { apiKeyRoutes } from './handlers/api-keys.ts';
 import { diskUserRoutes } from './handlers/disk-users.ts';
 import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
+import { grepRoutes } from './handlers/greps.ts';
 import { notBuiltRoutes } from './handlers/not-built.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './route.ts';
@@ -12,6 +13,7 @@ export const routes: readonly Route[] = [
   ...diskUserRoutes,
   ...shareRoutes,
   ...execRoutes,
+  ...grepRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,
 ];

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, nodeIdPattern } from './ids.ts';
 import { LIMITS } from './limits.ts';
+import type { GrepResult } from './schemas/grep.ts';
 import { compile } from './validate.ts';
 
 const DiskRef = Type.Object({
@@ -30,6 +31,14 @@ const payloads = {
     mounts: Type.Array(ExecMount, { minItems: 1, maxItems: LIMITS.disksPerExecMax }),
     command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
   }),
+  /** Searches a directory of a disk; writes nothing, so it may be repeated. */
+  'grep.run': Type.Interface([DiskRef], {
+    directory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+    pattern: Type.String({ minLength: 1, maxLength: LIMITS.grepPatternBytesMax }),
+    recursive: Type.Boolean(),
+    concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
+    maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
+  }),
   /** Makes the file system of a disk that the directory lists as `creating`. Idempotent. */
   'disk.create': DiskRef,
   /** Ends what runs on the disk and deletes its data. Idempotent. */
@@ -52,11 +61,15 @@ const payloads = {
 } as const;
 
 export type JobKind = keyof typeof payloads;
+/** Runs in a container, when its turn has come. */
+export const isCommand = (kind: JobKind): boolean => kind === 'exec.run' || kind === 'grep.run';
+
 export type JobPayload<K extends JobKind> = Type.Static<(typeof payloads)[K]>;
 
 /** What each kind of job answers with, over the agent link. */
 export interface JobResults {
   'exec.run': ExecOutcome;
+  'grep.run': GrepOutcome;
   'disk.create': Record<string, never>;
   'disk.delete': Record<string, never>;
   'disk.record': Record<string, never>;
@@ -84,6 +97,9 @@ export interface ExecOutcome {
   /** From the command's end until its last trace was gone and the answer was sent. */
   readonly endMs: number;
 }
+
+/** How a search ended; its matches travel beside as one JSON array. */
+export type GrepOutcome = Omit<GrepResult, 'matches' | 'durationMs'>;
 
 /** A job in a host's queue. Times are milliseconds since the epoch. */
 export interface JobEnvelope<K extends JobKind = JobKind> {

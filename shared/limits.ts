@@ -25,6 +25,17 @@ export const LIMITS = {
   clientWrittenEveryMs: 30_000,
   clientsRememberedMax: 10_000,
 
+  // Objects as files, WIRE §4.5
+  objectKeyBytesMax: 1024,
+  objectNameBytesMax: 255, // NAME_MAX of ext4.
+  objectBytesMax: 5 * 1024 ** 2 * MiB,
+  partNumberMax: 10_000,
+  partBytesMin: 5 * MiB, // All but the last one.
+  uploadsPerDiskMax: 10_000,
+  uploadAgeMsMax: 7 * 24 * 3_600_000,
+  // How long the completion of an upload can be repeated.
+  uploadAnswerAgeMsMax: 3_600_000,
+
   // Exec, WIRE §5.1
   commandBytesMax: 1 * MiB,
   disksPerExecMax: 32,
@@ -73,6 +84,19 @@ export const LIMITS = {
   objectIdleMsMax: 120_000,
   objectForwardTokenTtlMs: 30_000,
 
+  // Grep, WIRE §5.3
+  grepPatternBytesMax: 64 * KiB,
+  grepResultsDefault: 1000,
+  grepResultsMax: 10_000,
+  grepConcurrencyDefault: 50,
+  grepConcurrencyMax: 100,
+  grepSecondsMax: 30,
+  // Clients that wait 30 s get their answer.
+  grepDurationMsMax: 28_000,
+  grepTextBytesMax: 64 * KiB, // As in search.h.
+  // All matches of an answer, as JSON; the agent has them in memory several times.
+  grepMatchesBytesMax: 8 * MiB,
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
@@ -117,3 +141,5 @@ assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
+assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);
+assert(LIMITS.grepMatchesBytesMax < LIMITS.linkFrameBytesMax);

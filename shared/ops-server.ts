@@ -51,7 +51,10 @@ async function answer(
   response: ServerResponse,
 ): Promise<void> {
   const handler = find?.(request.url ?? '');
-  if (handler !== undefined) return void handler(request, response);
+  if (handler !== undefined) {
+    handler(request, response);
+    return;
+  }
   switch (request.url) {
     case '/healthz': {
       response.writeHead(200).end('ok\n');

@@ -1,12 +1,7 @@
-import { posix } from 'node:path';
-import { AppError, toError } from '../../shared/errors.ts';
 import type { ExecMount, ExecOutcome } from '../../shared/jobs.ts';
-import type { Logger } from '../../shared/log.ts';
-import type { Journal } from '../journal/journal.ts';
-import type { Container, ContainerExit, ContainerMount } from '../runtimes/container/container.ts';
-import type { ContainerPool } from '../runtimes/container/container-pool.ts';
-import type { DiskActor, DiskClaim } from './disk-actor.ts';
-import type { ExecSlot, ExecSlots } from './exec-slots.ts';
+import type { ContainerExit } from '../runtimes/container/container.ts';
+import { CommandActor, type CommandActorDeps } from './command-actor.ts';
+import type { DiskActor } from './disk-actor.ts';
 
 export interface ExecSpec {
   readonly id: string;
@@ -24,119 +19,24 @@ export interface ExecReport {
   readonly stderr: Buffer;
 }
 
-export interface ExecActorDeps {
-  readonly journal: Journal;
-  readonly pool: ContainerPool;
-  readonly slots: ExecSlots;
-  /** What one command may use; named in what the caller is told when it is used up. */
-  readonly memoryBytes: number;
-  readonly log: Logger;
-}
-
-/**
- * One command, from the journal's intent to its last trace on the host. Its messages are
- * {@link run} (once) and {@link end} (any number, at any time; the first cause is kept).
- */
+/** A caller's command on its disks, with what the caller is told of its end. */
 export class ExecActor {
-  readonly #deps: ExecActorDeps;
-  readonly #spec: ExecSpec;
-  /** The disks of the spec's mounts, by id. */
-  readonly #disks: ReadonlyMap<string, DiskActor>;
-  readonly #claims = new Map<string, DiskClaim>();
-  #container: Container | undefined;
-  #ending: AppError | undefined;
-  readonly #ended = new AbortController();
-  /** Settles when nothing of the exec is left on the host. */
-  cleared: Promise<void> = Promise.resolve();
+  readonly command: CommandActor;
+  /** What one command may use; named when it is used up. */
+  readonly #memoryBytes: number;
 
-  constructor(deps: ExecActorDeps, spec: ExecSpec, disks: ReadonlyMap<string, DiskActor>) {
-    this.#deps = deps;
-    this.#spec = spec;
-    this.#disks = disks;
+  constructor(
+    deps: CommandActorDeps & { readonly memoryBytes: number },
+    spec: ExecSpec,
+    disks: ReadonlyMap<string, DiskActor>,
+  ) {
+    this.command = new CommandActor(deps, { ...spec, command: () => spec.command }, disks);
+    this.#memoryBytes = deps.memoryBytes;
   }
 
-  /**
-   * Runs the command. When it settles, no process of the command is left and the disks are free.
-   * @param onBegun the command's turn has come; from here on its outcome may be unknown
-   * @throws AppError with the cause when the command was ended (`timeout`, `cancelled`, …)
-   */
+  /** See {@link CommandActor.run}. */
   async run(onBegun: () => void): Promise<ExecReport> {
-    const { id, accountId, requestId, deadlineAt } = this.#spec;
-    const remainingMs = deadlineAt - Date.now();
-    if (remainingMs <= 0) throw new AppError('timeout', 'the command waited past its deadline');
-    const timer = setTimeout(() => {
-      this.end(new AppError('timeout', 'the command timed out and was ended'));
-    }, remainingMs);
-    let slot: ExecSlot | undefined;
-    try {
-      slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
-      onBegun();
-      // Journal before host: a crash in between leaves a row that reclaim can find.
-      const begunAt = new Date().toISOString();
-      const diskIds = [...this.#disks.keys()];
-      await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
-      const mounts = await this.#claimDisks();
-      return this.#report(await this.#runInContainer(mounts));
-    } catch (error) {
-      this.#throwIfEnded();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-      for (const claim of this.#claims.values()) claim.release();
-      slot?.release();
-      this.#clearAway();
-    }
-  }
-
-  /** Ends the command; {@link run} then throws the first cause given. */
-  end(cause: AppError): void {
-    if (this.#ending !== undefined) return;
-    this.#ending = cause;
-    this.#ended.abort(cause);
-    this.#container
-      ?.kill()
-      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'exec:killFailed'));
-  }
-
-  /** Every disk or none: a claim that fails fails the exec, which releases the others. */
-  async #claimDisks(): Promise<ContainerMount[]> {
-    // In the order of their ids, so that two execs with the same disks cannot wait for each other.
-    for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
-      this.#throwIfEnded();
-      const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));
-      this.#claims.set(diskId, claim);
-    }
-    const mounts = this.#spec.mounts.map((mount) => ({ mount, claim: this.#claimOn(mount) }));
-    for (const { claim, path, waitMs } of mounts.flatMap(checkoutsOf).sort(byDiskAndPath)) {
-      await claim.checkOut(path, waitMs, this.#ended.signal);
-    }
-    return mounts.map(({ mount: { path, subdirectory, readOnly }, claim }) => ({
-      path,
-      subdirectory,
-      readOnly,
-      diskPath: claim.path,
-    }));
-  }
-
-  #claimOn({ diskId }: ExecMount): DiskClaim {
-    const claim = this.#claims.get(diskId);
-    if (claim === undefined) throw new Error(`disk ${diskId} was not claimed`);
-    return claim;
-  }
-
-  async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
-    this.#throwIfEnded();
-    this.#container = await this.#deps.pool.take();
-    // Ended while it waited for a container.
-    if (this.#ending !== undefined) void this.#container.kill();
-    const exit = await this.#container.run(this.#spec.command, mounts);
-    // Killed at the very end: the caller was promised the cause, not a result.
-    this.#throwIfEnded();
-    return exit;
-  }
-
-  #throwIfEnded(): void {
-    if (this.#ending !== undefined) throw this.#ending;
+    return this.#report(await this.command.run(onBegun));
   }
 
   #report(exit: ContainerExit): ExecReport {
@@ -146,7 +46,7 @@ export class ExecActor {
     if (stdout.droppedBytes > 0) notes.push(cutNote('stdout', stdout.droppedBytes));
     if (stderr.droppedBytes > 0) notes.push(cutNote('stderr', stderr.droppedBytes));
     if (outOfMemory) {
-      const mebibytes = Math.round(this.#deps.memoryBytes / 1024 ** 2);
+      const mebibytes = Math.round(this.#memoryBytes / 1024 ** 2);
       notes.push(`out of memory: the command may use ${mebibytes} MiB; processes were killed`);
     }
     const noteText = notes.map((note) => `\nberth: ${note}\n`).join('');
@@ -160,40 +60,7 @@ export class ExecActor {
       stderr: noteText === '' ? err : Buffer.concat([err, Buffer.from(noteText)]),
     };
   }
-
-  /** After the answer: what is left of the container, then the journal's row. */
-  #clearAway(): void {
-    this.cleared = (async () => {
-      try {
-        await this.#container?.gone;
-        await this.#deps.journal.endExec(this.#spec.id);
-      } catch (error) {
-        // The row stays, and the next start reclaims what is left.
-        this.#deps.log.error({ err: toError(error), execId: this.#spec.id }, 'exec:notCleared');
-      }
-    })();
-  }
 }
-
-interface Checkout {
-  readonly claim: DiskClaim;
-  readonly diskId: string;
-  /** From the disk's root. */
-  readonly path: string;
-  readonly waitMs: number;
-}
-
-const checkoutsOf = ({ mount, claim }: { mount: ExecMount; claim: DiskClaim }): Checkout[] =>
-  mount.checkouts.map((path) => ({
-    claim,
-    diskId: mount.diskId,
-    path: posix.join(mount.subdirectory, path).replace(/^\.$/u, ''),
-    waitMs: mount.checkoutWaitMs,
-  }));
-
-/** One order for everybody, so that two execs do not each hold what the other waits for. */
-const byDiskAndPath = (a: Checkout, b: Checkout): number =>
-  `${a.diskId}/${a.path}` < `${b.diskId}/${b.path}` ? -1 : 1;
 
 const cutNote = (stream: string, bytes: number): string =>
   `${stream} was cut: its first ${bytes} bytes were dropped, the last 16 MiB are kept`;

@@ -2,28 +2,31 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
 import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
-import { ExecActor, type ExecActorDeps, type ExecReport, type ExecSpec } from './exec-actor.ts';
+import type { CommandActor } from './command-actor.ts';
+import { ExecActor, type ExecReport, type ExecSpec } from './exec-actor.ts';
+import { GrepActor, type GrepActorDeps, type GrepReport, type GrepSpec } from './grep-actor.ts';
 
 /** All actors of this host by id. The only place where actors are made and forgotten. */
 export class ActorRegistry {
   readonly #diskDeps: DiskActorDeps;
-  readonly #execDeps: ExecActorDeps;
+  readonly #commandDeps: GrepActorDeps;
   readonly #disks = new Map<string, DiskActor>();
-  readonly #execs = new Map<string, ExecActor>();
+  /** What runs in a container or waits for its turn, for execs and searches alike. */
+  readonly #commands = new Map<string, CommandActor>();
   /** Cancelled before they were here: the word may overtake the job. */
   readonly #cancelledEarly = new Set<string>();
 
-  constructor(diskDeps: DiskActorDeps, execDeps: ExecActorDeps) {
+  constructor(diskDeps: DiskActorDeps, commandDeps: GrepActorDeps) {
     this.#diskDeps = diskDeps;
-    this.#execDeps = execDeps;
+    this.#commandDeps = commandDeps;
   }
 
   get execsRunning(): number {
-    return this.#execDeps.slots.used;
+    return this.#commandDeps.slots.used;
   }
 
   get execsWaiting(): number {
-    return this.#execDeps.slots.waiting;
+    return this.#commandDeps.slots.waiting;
   }
 
   disk(ref: DiskRef): DiskActor {
@@ -36,28 +39,44 @@ export class ActorRegistry {
 
   /** Runs a command to its end; see {@link ExecActor.run}. */
   async runExec(spec: ExecSpec, onBegun: () => void): Promise<ExecReport> {
-    const { accountId, mounts } = spec;
-    if (this.#execs.has(spec.id)) {
+    const disks = this.#disksOf(spec.accountId, spec.mounts);
+    return this.#run(spec.id, new ExecActor(this.#commandDeps, spec, disks), onBegun);
+  }
+
+  /** Searches a disk; see {@link GrepActor.run}. */
+  async runGrep(spec: GrepSpec, onBegun: () => void): Promise<GrepReport> {
+    const disks = this.#disksOf(spec.accountId, [spec]);
+    return this.#run(spec.id, new GrepActor(this.#commandDeps, spec, disks), onBegun);
+  }
+
+  #disksOf(accountId: string, of: readonly { diskId: string }[]): ReadonlyMap<string, DiskActor> {
+    const diskIds = new Set(of.map(({ diskId }) => diskId));
+    return new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
+  }
+
+  async #run<T>(
+    id: string,
+    actor: { readonly command: CommandActor; run(onBegun: () => void): Promise<T> },
+    onBegun: () => void,
+  ): Promise<T> {
+    if (this.#commands.has(id)) {
       throw new AppError('outcome_unknown', 'the command was begun before');
     }
-    const diskIds = new Set(mounts.map(({ diskId }) => diskId));
-    const disks = new Map([...diskIds].map((diskId) => [diskId, this.disk({ accountId, diskId })]));
-    const actor = new ExecActor(this.#execDeps, spec, disks);
-    this.#execs.set(spec.id, actor);
-    if (this.#cancelledEarly.delete(spec.id)) this.cancelExec(spec.id);
+    this.#commands.set(id, actor.command);
+    if (this.#cancelledEarly.delete(id)) this.cancel(id);
     try {
       return await actor.run(onBegun);
     } finally {
-      void actor.cleared.finally(() => {
-        this.#execs.delete(spec.id);
+      void actor.command.cleared.finally(() => {
+        this.#commands.delete(id);
       });
     }
   }
 
-  /** Ends an exec, or keeps it from starting when it comes; it may have ended by itself. */
-  cancelExec(id: string): void {
-    const exec = this.#execs.get(id);
-    if (exec !== undefined) return exec.end(new AppError('cancelled', 'the caller hung up'));
+  /** Ends a command, or keeps it from starting when it comes; it may have ended by itself. */
+  cancel(id: string): void {
+    const command = this.#commands.get(id);
+    if (command !== undefined) return command.end(new AppError('cancelled', 'the caller hung up'));
     this.#cancelledEarly.add(id);
     setTimeout(() => this.#cancelledEarly.delete(id), LIMITS.hostJobTimeoutMs).unref();
   }
@@ -79,8 +98,13 @@ export class ActorRegistry {
   }
 
   /** Ends every command, begun or not, with the same reason. */
-  endExecs(reason: AppError): void {
-    for (const exec of this.#execs.values()) exec.end(reason);
+  endAll(reason: AppError): void {
+    for (const command of this.#commands.values()) command.end(reason);
+  }
+
+  /** Ends every command that can fill the storage. */
+  endWriters(reason: AppError): void {
+    for (const command of this.#commands.values()) if (command.writesToDisks) command.end(reason);
   }
 
   /** Gives every disk up; whatever uses one is ended. */
@@ -93,7 +117,7 @@ export class ActorRegistry {
    * Settles when the commands that run have ended.
    */
   async drain(): Promise<void> {
-    const { slots } = this.#execDeps;
+    const { slots } = this.#commandDeps;
     slots.close(new AppError('unavailable', 'the host is shutting down; try again'));
     await Promise.allSettled([...this.#disks.values()].map((disk) => disk.release()));
     await slots.idle;
@@ -102,8 +126,8 @@ export class ActorRegistry {
   /** Ends what still runs and gives every disk up. */
   async close(): Promise<void> {
     const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
-    this.endExecs(reason);
+    this.endAll(reason);
     await this.giveUpDisks(reason);
-    await Promise.all([...this.#execs.values()].map((exec) => exec.cleared));
+    await Promise.all([...this.#commands.values()].map((command) => command.cleared));
   }
 }

@@ -4,7 +4,9 @@ import { header, type ObjectCall } from './operation.ts';
 import type { WriteAttributes } from './store/object-info.ts';
 
 /** Headers that are kept with an object and come back with it, beside `x-amz-meta-*`. */
-const KEPT_HEADERS = ['cache-control', 'content-disposition', 'content-language', 'expires'];
+const KEPT_HEADERS: ReadonlySet<string> = new Set([
+  ...['cache-control', 'content-disposition', 'content-language', 'expires'],
+]);
 const META = 'x-amz-meta-';
 const ID_MAX = 4_294_967_294;
 
@@ -43,7 +45,7 @@ function keptHeaders(call: ObjectCall): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, value] of Object.entries(call.request.headers)) {
     if (typeof value !== 'string') continue;
-    if (KEPT_HEADERS.includes(name) || name.startsWith(META)) kept[name] = value;
+    if (KEPT_HEADERS.has(name) || name.startsWith(META)) kept[name] = value;
   }
   const encoding = contentEncoding(call);
   if (encoding !== undefined) kept['content-encoding'] = encoding;

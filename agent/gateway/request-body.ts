@@ -86,13 +86,12 @@ export class RequestBody {
 
   async *#bytes(decoder: AwsChunkedDecoder | undefined): AsyncGenerator<Buffer> {
     const request = this.#request;
-    const cutOff = (): Error => new S3Error('IncompleteBody', 'The connection ended too early.');
     if (decoder === undefined) {
       try {
         // Whoever stops reading still has to answer on the same connection.
         yield* request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
       } catch (cause) {
-        throw Object.assign(cutOff(), { cause });
+        throw cutOff(cause);
       }
       if (!request.complete) throw cutOff();
       return;
@@ -104,6 +103,9 @@ export class RequestBody {
     yield* request.pipe(decoder) as AsyncIterable<Buffer>;
   }
 }
+
+const cutOff = (cause?: unknown): S3Error =>
+  new S3Error('IncompleteBody', 'The connection ended too early.', { cause });
 
 /** The largest body of an XML document that a client sends. */
 export const xmlBody: BodyOptions = { bytesMax: LIMITS.xmlBodyBytesMax };

@@ -5,7 +5,7 @@ import { checkPreconditions } from './preconditions.ts';
 import type { ObjectInfo } from './store/object-info.ts';
 
 /** Copies name the conditions on their source with this before the usual names. */
-export const COPY_SOURCE = 'x-amz-copy-source-';
+const COPY_SOURCE = 'x-amz-copy-source-';
 
 function conditions(headers: IncomingHttpHeaders, prefix: string): Record<string, string> {
   const names = ['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since'];

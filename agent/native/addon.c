@@ -3,10 +3,10 @@
  *
  *   mount(source, target, type, flags, data) -> Promise<void>      mount(2)
  *   unmount(target, flags)                   -> Promise<void>      umount2(2)
- *   attach(disk, subdirectory, target, readOnly) -> Promise<void>
- *     Mounts a directory of a mounted disk somewhere else: nosuid, nodev, and read-only if so
- *     asked. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link
- *     and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
+ *   attach(disk, subdirectory, target, attributes) -> Promise<void>
+ *     Mounts a directory of a mounted disk somewhere else with these MOUNT_ATTR_* and always
+ *     nosuid and nodev. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH):
+ *     no link and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   openFile(disk, path)                     -> Promise<number>    its descriptor, to read
  *     Resolved as above; only a regular file is ever opened: EISDIR for a directory, ENXIO for
@@ -25,7 +25,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <node_api.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,6 @@ struct work {
   const char *call;
   int (*run)(struct work *); /* 0, or an errno */
   uint32_t flags;
-  bool read_only;
   uint64_t *result; /* what the promise resolves to; nothing when null */
   uint64_t number;
   int error;
@@ -95,7 +93,7 @@ static int run_attach(struct work *work) {
   int found = open_beneath(work->source, work->data, O_DIRECTORY);
   if (found < 0) return errno;
   struct mount_attr attributes = {
-      .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (work->read_only ? MOUNT_ATTR_RDONLY : 0),
+      .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | work->flags,
   };
   tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
   if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
@@ -214,7 +212,7 @@ static napi_value js_attach(napi_env env, napi_callback_info info) {
   napi_get_cb_info(env, info, &count, args, NULL, NULL);
   if (work == NULL || count != 4 || read_text(env, args[0], work->source) != 0 ||
       read_text(env, args[1], work->data) != 0 || read_text(env, args[2], work->target) != 0 ||
-      napi_get_value_bool(env, args[3], &work->read_only) != napi_ok)
+      napi_get_value_uint32(env, args[3], &work->flags) != napi_ok)
     return refuse(env, work);
   return start(env, work, "attach", run_attach);
 }

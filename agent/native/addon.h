@@ -4,6 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Room for what ext4 keeps beside a file: one block. */
+enum { ATTRIBUTE_BYTES_MAX = 4096 };
+
 /* An Error whose `code` is the errno name, as those of Node's own file functions. */
 napi_value make_error(napi_env env, int error, const char *call);
 

@@ -9,7 +9,7 @@
  *   writeBack(fd, offset, length)       -> Promise<void>    begins it (sync_file_range(2))
  *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>  copy_file_range(2);
  *     fewer bytes than the length only at the end of the file
- *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 512 bytes
+ *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 4096 bytes
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
  *   newMd5()                            -> Buffer           the state of an MD5 of nothing
  *   addToMd5(state, chunks)             -> Promise<void>    one call at a time per state
@@ -29,7 +29,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { CHUNKS_MAX = IOV_MAX, ATTRIBUTE_BYTES_MAX = 512 };
+enum { CHUNKS_MAX = IOV_MAX };
 
 struct file_task {
   struct task task;
@@ -40,7 +40,7 @@ struct file_task {
   uint32_t chunk_count;
   struct iovec *chunks;
   bool is_found;
-  uint8_t value[ATTRIBUTE_BYTES_MAX];
+  uint8_t *value; /* of an attribute */
 };
 
 static void release(struct task *task) {
@@ -48,6 +48,7 @@ static void release(struct task *task) {
   free(file->root);
   free(file->path);
   free(file->chunks);
+  free(file->value);
 }
 
 static napi_value result_nothing(napi_env env, struct task *task) {
@@ -152,11 +153,15 @@ static int run_copy_range(struct task *task) {
 
 static int run_get_attribute(struct task *task) {
   struct file_task *file = (struct file_task *)task;
-  ssize_t length = fgetxattr(file->fd, file->path, file->value, sizeof file->value);
-  file->is_found = length >= 0;
-  file->length = length;
+  uint8_t value[ATTRIBUTE_BYTES_MAX];
+  ssize_t length = fgetxattr(file->fd, file->path, value, sizeof value);
   /* What is too long for us was not written by us. */
-  return length >= 0 || errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
+  if (length < 0) return errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
+  if ((file->value = malloc((size_t)length + 1)) == NULL) return ENOMEM;
+  memcpy(file->value, value, (size_t)length);
+  file->is_found = true;
+  file->length = length;
+  return 0;
 }
 
 static int run_set_attribute(struct task *task) {
@@ -273,7 +278,7 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
       !read_int32(env, args[0], &file->fd) || (file->path = copy_text(env, args[1])) == NULL ||
       napi_is_buffer(env, args[2], &is_buffer) != napi_ok || !is_buffer ||
       napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
-      length > sizeof file->value)
+      length > ATTRIBUTE_BYTES_MAX || (file->value = malloc(length + 1)) == NULL)
     return refuse_task(env, &file->task);
   memcpy(file->value, value, length);
   file->length = (int64_t)length;

@@ -25,15 +25,15 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { NAME_BYTES_MAX = 255, RECORD_BYTES_MAX = 512, LIMIT_MAX = 10001, PATH_BYTES_MAX = 4096 };
+enum { NAME_BYTES_MAX = 255, LIMIT_MAX = 10001, PATH_BYTES_MAX = 4096 };
 
 struct entry {
   char key[NAME_BYTES_MAX + 2]; /* a directory's with a slash, and a NUL that does not count */
   size_t length;
   bool is_directory, is_link, is_found;
   struct stat status;
-  ssize_t record_bytes; /* negative: it has none */
-  uint8_t record[RECORD_BYTES_MAX];
+  size_t record_bytes;
+  uint8_t *record; /* null: it has none */
 };
 
 struct listing {
@@ -52,6 +52,7 @@ static void release(struct task *task) {
   free(listing->root);
   free(listing->path);
   free(listing->attribute);
+  for (uint32_t i = 0; i < listing->count; i++) free(listing->heap[i]->record);
   free(listing->entries);
   free(listing->heap);
 }
@@ -161,6 +162,7 @@ static void consider(struct listing *listing, int directory, const struct dirent
   entry.is_directory = type == DT_DIR;
   entry.is_link = type == DT_LNK;
   entry.is_found = false;
+  entry.record = NULL;
   entry.length = length + (entry.is_directory ? 1 : 0);
   if (entry.is_directory) memcpy(entry.key + length, "/", 2);
   if (!is_wanted(listing, &entry)) return;
@@ -174,8 +176,15 @@ static void consider(struct listing *listing, int directory, const struct dirent
   else keep(listing, &entry);
 }
 
+static void keep_record(struct entry *entry, ssize_t length, const uint8_t *record) {
+  if (length < 0 || (entry->record = malloc((size_t)length + 1)) == NULL) return;
+  memcpy(entry->record, record, (size_t)length);
+  entry->record_bytes = (size_t)length;
+}
+
 static void inspect(const struct listing *listing, int directory, struct entry *entry) {
   char path[PATH_BYTES_MAX];
+  uint8_t record[ATTRIBUTE_BYTES_MAX];
   if (entry->is_directory) {
     entry->is_found = true;
     return;
@@ -189,10 +198,9 @@ static void inspect(const struct listing *listing, int directory, struct entry *
     entry->is_found = true;
     if (entry->is_link) snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     else snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, entry->key);
-    entry->record_bytes =
-        entry->is_link
-            ? getxattr(path, listing->attribute, entry->record, sizeof entry->record)
-            : lgetxattr(path, listing->attribute, entry->record, sizeof entry->record);
+    keep_record(entry, entry->is_link ? getxattr(path, listing->attribute, record, sizeof record)
+                                      : lgetxattr(path, listing->attribute, record, sizeof record),
+                record);
   }
   if (fd >= 0) close(fd);
 }
@@ -249,8 +257,8 @@ static napi_value make_entry(napi_env env, const struct entry *entry) {
   set(env, object, "mtimeNs", value);
   napi_create_bigint_int64(env, nanoseconds(entry->status.st_ctim), &value);
   set(env, object, "ctimeNs", value);
-  if (entry->record_bytes < 0) return object;
-  napi_create_buffer_copy(env, (size_t)entry->record_bytes, entry->record, NULL, &value);
+  if (entry->record == NULL) return object;
+  napi_create_buffer_copy(env, entry->record_bytes, entry->record, NULL, &value);
   set(env, object, "record", value);
   return object;
 }

@@ -28,14 +28,12 @@ const notBuilt = (
       ),
   });
 
-const execution = 'Serverless execution';
 const images = 'Sandbox images';
 const sandboxes = 'Sandboxes';
 const plain = { plainUnauthorized: true } as const;
 const sandbox = '/api/sandboxes/{sid}';
 
 export const notBuiltRoutes: readonly Route[] = [
-  notBuilt('post', '/api/disks/{id}/grep', 'grepDisk', execution),
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
   notBuilt('get', '/api/sandboxes', 'listSandboxes', sandboxes),

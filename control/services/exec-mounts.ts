@@ -1,9 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import type { DiskMountInput, RunMultiExec } from '../../shared/schemas/exec.ts';
-
-const SEGMENT_BYTES_MAX = 255;
+import { checkRelative } from './relative-path.ts';
 
 /** The whole disk at the mount root: what a single-disk exec sees. */
 export const wholeDisk = (diskId: string): ExecMount => ({
@@ -14,21 +12,6 @@ export const wholeDisk = (diskId: string): ExecMount => ({
   checkouts: [],
   checkoutWaitMs: 0,
 });
-
-/** @throws AppError `bad_request` unless the path is relative and each segment a plain name */
-function checkRelative(path: string, what: string): void {
-  const bad = (reason: string): AppError =>
-    new AppError('bad_request', `${what} ${JSON.stringify(path)} ${reason}`);
-  if (path === '') throw bad('is empty');
-  if (path.startsWith('/')) throw bad('is absolute; it must be relative');
-  if (Buffer.byteLength(path) > LIMITS.mountPathBytesMax) throw bad('is too long');
-  if (path.includes('\0')) throw bad('contains a NUL character');
-  for (const segment of path.split('/')) {
-    if (segment === '') throw bad('has an empty segment');
-    if (segment === '.' || segment === '..') throw bad(`has a "${segment}" segment`);
-    if (Buffer.byteLength(segment) > SEGMENT_BYTES_MAX) throw bad('has a segment that is too long');
-  }
-}
 
 function toMount(path: string, input: DiskMountInput): ExecMount {
   const { subdirectory = '', readOnly = false, queueMs, checkoutPaths } = input;

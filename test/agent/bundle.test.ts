@@ -5,7 +5,7 @@ const MiB = 1024 ** 2;
 
 const spec: BundleSpec = {
   rootPath: '/scratch/root',
-  initPath: '/init',
+  toolsPath: '/tools',
   mountPath: '/scratch/mounts',
   cgroupPath: '/berth/host/container',
   controllers: new Set(['memory', 'pids', 'cpu']),
@@ -97,13 +97,13 @@ test('nothing mounted allows set-user-id or, but for /dev, devices', (t) => {
   }
 });
 
-test('only init and the place of the disks come from the host', (t) => {
+test('only our tools and the place of the disks come from the host', (t) => {
   const { mounts } = bundleOf();
   const bound = mounts.filter(({ type }) => type === 'bind');
   t.deepEqual(
     bound.map(({ source, destination }) => [source, destination]),
     [
-      ['/init', '/.berth-init'],
+      ['/tools', '/.berth'],
       ['/scratch/mounts', '/mnt/service'],
     ],
   );

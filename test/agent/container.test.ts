@@ -46,6 +46,7 @@ const mountsOf = (diskPath: string, count: number): ContainerMount[] =>
     subdirectory: '',
     path: `disk-${i}`,
     readOnly: false,
+    dataOnly: false,
   }));
 
 test('a container that is killed at any moment of its run ends, and leaves nothing', async (t) => {

@@ -71,6 +71,11 @@ const calls: Readonly<Record<string, Call>> = {
     path: '/api/exec',
     body: { command: 'true', disks: { a: 'DISK' } },
   },
+  grepDisk: {
+    method: 'POST',
+    path: '/api/disks/DISK/grep',
+    body: { directory: '', pattern: 'x' },
+  },
   listApiKeys: { method: 'GET', path: '/api/tokens' },
   createApiKey: { method: 'POST', path: '/api/tokens', body: { name: 'n' } },
   deleteApiKey: { method: 'DELETE', path: `/api/tokens/${'0'.repeat(64)}` },
@@ -203,6 +208,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'execOnDisks 400': withBody({ command: 'true', disks: {} }),
   'execOnDisks 409': delegationConflict,
   'execOnDisks 504': timeout,
+  'grepDisk 400': withBody({ directory: '..', pattern: 'x' }),
   'listApiKeys 400': withQuery('cursor=garbled'),
   'createApiKey 400': withBody({ name: '' }),
 };

@@ -61,12 +61,12 @@ POST /api/disks/{id}/share
 GET /api/shared/{token}
 POST /api/disks/{id}/exec
 POST /api/exec
+POST /api/disks/{id}/grep
 GET /api/tokens
 POST /api/tokens
 DELETE /api/tokens/{id}
 `;
 const notBuilt = `
-POST /api/disks/{id}/grep
 POST /api/images
 GET /api/images/{image_id}
 GET /api/sandboxes

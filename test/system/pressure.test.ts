@@ -3,6 +3,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest from 'ava';
+import type { GrepResult } from '../../shared/schemas/grep.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -97,6 +98,10 @@ test('when the storage runs full a running command is ended, and its disk stays 
       t.is(ended.status, 500);
       t.is(ended.body.code, 'outcome_unknown');
       t.regex(ended.body.error, /full/u);
+      const search = { directory: '', pattern: 'kept' };
+      const found = await api.call('POST', `/api/disks/${id}/grep`, search);
+      t.is(found.status, 200); // It needs no room.
+      t.is((found.body.data as GrepResult).matches.length, 1);
       await rm(ballast);
       const kept = await waitFor('room again', async () => {
         const reply = await exec('cat file; touch written && ls written');

@@ -2,7 +2,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { readAttributes } from '../attributes.ts';
 import { S3Error } from '../errors.ts';
 import { respondWithFile } from '../file-response.ts';
-import { type ObjectCall, type Operation, quoted, type S3Reply } from '../operation.ts';
+import { type ObjectCall, type Operation, quoted } from '../operation.ts';
 import { checkWritePreconditions } from '../write-preconditions.ts';
 import { xmlBody } from '../request-body.ts';
 import { parseDelete } from '../request-documents.ts';
@@ -10,7 +10,8 @@ import type { ObjectInfo } from '../store/object-info.ts';
 import { element, renderAnswer } from '../xml.ts';
 
 const DELETES_AT_ONCE = 8;
-const CONTROL_CHARACTER = /[\u0000-\u001f\u007f]/u;
+/** What can stand in a header (RFC 9110, section 5.5). */
+const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
 /** Query parameters that replace headers of the answer, as presigned URLs use them. */
 const OVERRIDES = [
@@ -27,7 +28,7 @@ function overrides({ target }: ObjectCall): Record<string, string> {
   for (const name of OVERRIDES) {
     const value = target.query.get(`response-${name}`);
     if (value === undefined) continue;
-    if (CONTROL_CHARACTER.test(value)) throw new S3Error('InvalidArgument');
+    if (!HEADER_VALUE.test(value)) throw new S3Error('InvalidArgument');
     headers[name] = value;
   }
   return headers;

@@ -1,13 +1,11 @@
 import { opendir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { LIMITS } from '../../../shared/limits.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { unless } from './store-errors.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
 import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
 
-const HOUR_MS = 3_600_000;
-const UPLOAD_AGE_MS_MAX = 7 * 24 * HOUR_MS; // WIRE §4.5
-const DONE_AGE_MS_MAX = HOUR_MS;
 /** What is left after this long is removed another time. */
 const EXPIRE_FOR_MS = 1_000;
 
@@ -40,8 +38,8 @@ export async function expireUploads(uploads: string): Promise<number> {
 }
 
 async function isExpired(uploads: string, name: string): Promise<boolean> {
-  if (isUploadId(name)) return Date.now() - initiatedAtOf(name).getTime() > UPLOAD_AGE_MS_MAX;
+  if (isUploadId(name)) return Date.now() - initiatedAtOf(name).getTime() > LIMITS.uploadAgeMsMax;
   if (!isDoneName(name)) return false;
   const found = await stat(join(uploads, name)).catch(unless('ENOENT'));
-  return found !== undefined && Date.now() - found.mtimeMs > DONE_AGE_MS_MAX;
+  return found !== undefined && Date.now() - found.mtimeMs > LIMITS.uploadAnswerAgeMsMax;
 }

@@ -1,7 +1,5 @@
+import { LIMITS } from '../../../shared/limits.ts';
 import { S3Error } from '../errors.ts';
-
-export const KEY_BYTES_MAX = 1024;
-const SEGMENT_BYTES_MAX = 255; // NAME_MAX of ext4.
 
 /** Where an object lies below a disk's contents. */
 export interface ObjectPath {
@@ -16,7 +14,7 @@ export interface ObjectPath {
 
 /** @throws S3Error `InvalidArgument`, `KeyTooLongError` (WIRE §4.5) */
 export function parseKey(key: string): ObjectPath {
-  if (Buffer.byteLength(key) > KEY_BYTES_MAX) throw new S3Error('KeyTooLongError');
+  if (Buffer.byteLength(key) > LIMITS.objectKeyBytesMax) throw new S3Error('KeyTooLongError');
   const isDirectory = key.endsWith('/');
   const path = isDirectory ? key.slice(0, -1) : key;
   const segments = path.split('/');
@@ -24,8 +22,8 @@ export function parseKey(key: string): ObjectPath {
     if (!isName(segment)) {
       throw new S3Error('InvalidArgument', 'A segment of the key cannot be the name of a file.');
     }
-    if (Buffer.byteLength(segment) > SEGMENT_BYTES_MAX) {
-      throw new S3Error('KeyTooLongError', `A segment exceeds ${SEGMENT_BYTES_MAX} bytes.`);
+    if (Buffer.byteLength(segment) > LIMITS.objectNameBytesMax) {
+      throw new S3Error('KeyTooLongError', `A segment exceeds ${LIMITS.objectNameBytesMax} bytes.`);
     }
   }
   const name = segments.pop() ?? '';

@@ -14,7 +14,7 @@ export interface ListRequest {
   readonly signal?: AbortSignal;
 }
 
-export interface ListedObject {
+interface ListedObject {
   readonly key: string;
   readonly sizeBytes: number;
   readonly etag: string;

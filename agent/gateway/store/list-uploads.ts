@@ -13,7 +13,7 @@ export interface UploadListRequest {
   readonly limit: number;
 }
 
-export interface ListedUpload {
+interface ListedUpload {
   readonly key: string;
   readonly uploadId: string;
   readonly initiatedAt: Date;

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { LIMITS } from '../../../shared/limits.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { native } from '../../native/native.ts';
 import { S3Error } from '../errors.ts';
@@ -35,11 +36,6 @@ import {
 import { isUploadId } from './upload-names.ts';
 import { writeBody } from './write-body.ts';
 
-const MiB = 1024 ** 2;
-const PART_NUMBER_MAX = 10_000; // WIRE §4.5, and the following.
-const PART_BYTES_MIN = 5 * MiB;
-const OBJECT_BYTES_MAX = 5 * 1024 ** 2 * MiB;
-const UPLOADS_MAX = 10_000;
 const EXPIRE_EVERY_MS = 600_000;
 
 /** A part as the caller names it. */
@@ -49,7 +45,7 @@ export interface PartRef {
   readonly etag: string;
 }
 
-export interface PartInfo extends PartRef {
+interface PartInfo extends PartRef {
   readonly sizeBytes: number;
 }
 
@@ -78,8 +74,11 @@ export class MultipartUploads {
     }
     checkAttributes(attributes);
     return asS3(async () => {
-      if ((await this.#count()) >= UPLOADS_MAX) {
-        throw new S3Error('InvalidRequest', `${UPLOADS_MAX} uploads are under way on this disk.`);
+      if ((await this.#count()) >= LIMITS.uploadsPerDiskMax) {
+        throw new S3Error(
+          'InvalidRequest',
+          `${LIMITS.uploadsPerDiskMax} uploads are under way on this disk.`,
+        );
       }
       return createUpload(this.#disk.uploads, { key, attributes });
     });
@@ -93,8 +92,8 @@ export class MultipartUploads {
     body: AsyncIterable<Buffer>,
     verify?: (md5: Buffer) => void | Promise<void>,
   ): Promise<{ etag: string; sizeBytes: number }> {
-    if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > PART_NUMBER_MAX) {
-      throw new S3Error('InvalidArgument', `Part numbers are 1 to ${PART_NUMBER_MAX}.`);
+    if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > LIMITS.partNumberMax) {
+      throw new S3Error('InvalidArgument', `Part numbers are 1 to ${LIMITS.partNumberMax}.`);
     }
     const { uploads } = this.#disk;
     return asS3(async () => {
@@ -159,7 +158,7 @@ export class MultipartUploads {
   ): Promise<PartPage> {
     return asS3(async () => {
       await readUpload(this.#disk.uploads, uploadId, key);
-      const stored = await storedParts(this.#disk.uploads, uploadId, after, PART_NUMBER_MAX);
+      const stored = await storedParts(this.#disk.uploads, uploadId, after, LIMITS.partNumberMax);
       const parts = newestOfEach(stored);
       return { parts: parts.slice(0, limit), isTruncated: parts.length > limit && limit > 0 };
     });
@@ -174,7 +173,8 @@ export class MultipartUploads {
   async #count(): Promise<number> {
     const { uploads } = this.#disk;
     const count = (await readdir(uploads)).filter(isUploadId).length;
-    if (count < UPLOADS_MAX && performance.now() - this.#expiredAt < EXPIRE_EVERY_MS) return count;
+    if (count < LIMITS.uploadsPerDiskMax && performance.now() - this.#expiredAt < EXPIRE_EVERY_MS)
+      return count;
     this.#expiredAt = performance.now();
     return expireUploads(uploads);
   }
@@ -187,7 +187,7 @@ export class MultipartUploads {
   /** The stored parts that the caller names. */
   async #choose(uploadId: string, parts: readonly PartRef[]): Promise<StoredPart[]> {
     const stored = new Map<string, StoredPart>();
-    for (const part of await storedParts(this.#disk.uploads, uploadId, 0, PART_NUMBER_MAX)) {
+    for (const part of await storedParts(this.#disk.uploads, uploadId, 0, LIMITS.partNumberMax)) {
       stored.set(toPair(part).join(), part);
     }
     return checkParts(
@@ -242,11 +242,11 @@ function checkParts(
   }
   const parts = found.filter((part) => part !== undefined);
   if (parts.length < found.length) throw new S3Error('InvalidPart');
-  if (parts.slice(0, -1).some(({ sizeBytes }) => sizeBytes < PART_BYTES_MIN)) {
+  if (parts.slice(0, -1).some(({ sizeBytes }) => sizeBytes < LIMITS.partBytesMin)) {
     throw new S3Error('EntityTooSmall');
   }
   const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
-  if (sizeBytes > OBJECT_BYTES_MAX) throw new S3Error('EntityTooLarge');
+  if (sizeBytes > LIMITS.objectBytesMax) throw new S3Error('EntityTooLarge');
   return parts;
 }
 

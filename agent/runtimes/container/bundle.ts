@@ -3,7 +3,8 @@ import type { SeccompProfile } from './seccomp.ts';
 
 /** The mount root that every API of this service names (SPEC "Serverless execution"). */
 export const MOUNT_ROOT = '/mnt/service';
-const INIT = '/.berth-init';
+/** Where containers see init, the search program, and rg. */
+export const TOOLS = '/.berth';
 
 /**
  * What root keeps inside: enough to install files and change their owners, nothing that reaches
@@ -42,7 +43,7 @@ const CPU_PERIOD_US = 100_000;
 
 export interface BundleSpec {
   readonly rootPath: string;
-  readonly initPath: string;
+  readonly toolsPath: string;
   /** Host directory seen at {@link MOUNT_ROOT}; what is mounted on it later appears there. */
   readonly mountPath: string;
   readonly cgroupPath: string;
@@ -79,9 +80,9 @@ const mounts = (spec: BundleSpec) => [
     options: ['nosuid', 'noexec', 'nodev', 'ro'],
   },
   {
-    destination: INIT,
+    destination: TOOLS,
     type: 'bind',
-    source: spec.initPath,
+    source: spec.toolsPath,
     options: ['bind', 'ro', 'nosuid', 'nodev'],
   },
   {
@@ -119,7 +120,7 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
     process: {
       terminal: false,
       user: { uid: 0, gid: 0, umask: 0o022 },
-      args: [INIT, MOUNT_ROOT],
+      args: [`${TOOLS}/init`, MOUNT_ROOT],
       env: ENVIRONMENT,
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),

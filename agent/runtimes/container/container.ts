@@ -8,14 +8,14 @@ import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
-import { initPath, native, UnmountFlag } from '../../native/native.ts';
+import { MountAttribute, native, toolsPath, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
 import { refusedPath } from '../../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
-import type { OutputTail } from './output-tail.ts';
+import type { OutputSink, OutputTail } from './output-tail.ts';
 import { mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
@@ -40,7 +40,13 @@ export interface ContainerMount {
   /** Below the mount root; empty: the mount root itself. */
   readonly path: string;
   readonly readOnly: boolean;
+  /** Nothing on it can be run, and no link on it leads anywhere. */
+  readonly dataOnly: boolean;
 }
+
+const attributesOf = ({ readOnly, dataOnly }: ContainerMount): number =>
+  (readOnly ? MountAttribute.readOnly : 0) |
+  (dataOnly ? MountAttribute.noExec | MountAttribute.noSymlinkFollow : 0);
 
 export interface ContainerExit {
   readonly exitCode: number;
@@ -116,13 +122,19 @@ export class Container {
   /**
    * Runs the command to its end. Afterwards none of its processes is left and the disks are no
    * longer mounted for it. To be called once.
+   * @param output takes what the command writes to stdout, instead of the tail that is kept
    * @throws AppError `bad_request` when a subdirectory cannot be mounted; Error when the container
    *   was killed
    */
-  async run(command: string, mounts: readonly ContainerMount[]): Promise<ContainerExit> {
+  async run(
+    command: string,
+    mounts: readonly ContainerMount[],
+    output?: OutputSink,
+  ): Promise<ContainerExit> {
     const runc = this.#runc;
     const init = this.#init;
     if (runc === undefined || init === undefined || !this.isUsable) throw new Error('not running');
+    if (output !== undefined) this.#stdout.redirect(output);
     const finished = Promise.withResolvers<void>();
     this.#finished = finished.promise;
     try {
@@ -154,7 +166,7 @@ export class Container {
     const { root, mounts, config } = scratchPaths(this.#directory);
     const bundle = execBundle({
       rootPath: root,
-      initPath,
+      toolsPath,
       mountPath: mounts,
       cgroupPath: this.#cgroupPath,
       controllers: cgroups.controllers,
@@ -190,12 +202,13 @@ export class Container {
     void this.#ended.then(() => this.#clearAway());
   }
 
-  async #attach({ diskPath, subdirectory, path, readOnly }: ContainerMount): Promise<void> {
+  async #attach(mount: ContainerMount): Promise<void> {
+    const { diskPath, subdirectory, path } = mount;
     if (this.#killed) throw new Error('killed');
     const target = join(scratchPaths(this.#directory).mounts, path);
     if (path !== '') await mkdir(target, { recursive: true });
     try {
-      await native.attach(diskPath, subdirectory, target, readOnly);
+      await native.attach(diskPath, subdirectory, target, attributesOf(mount));
     } catch (error) {
       throw refusedPath(error, subdirectory);
     }

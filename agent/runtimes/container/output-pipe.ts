@@ -1,7 +1,7 @@
 import { Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { native } from '../../native/native.ts';
-import { OutputTail } from './output-tail.ts';
+import { type OutputSink, OutputTail } from './output-tail.ts';
 
 /**
  * A stream that a container writes to and the agent reads from. A real pipe, not a socket, so that
@@ -11,15 +11,22 @@ export class OutputPipe {
   readonly tail: OutputTail;
   /** For the container; the agent closes its copy once the container has it. */
   readonly writeFd: number;
+  #sink: OutputSink;
   readonly #readFd: number;
   readonly #socket: Socket;
 
   constructor(bytesMax: number) {
     this.tail = new OutputTail(bytesMax);
+    this.#sink = this.tail;
     [this.#readFd, this.writeFd] = native.pipe();
     this.#socket = new Socket({ fd: this.#readFd, readable: true, writable: false });
-    this.#socket.on('data', (chunk: Buffer) => this.tail.write(chunk));
+    this.#socket.on('data', (chunk: Buffer) => this.#sink.write(chunk));
     this.#socket.on('error', () => this.#socket.destroy());
+  }
+
+  /** What is written from here on goes elsewhere. */
+  redirect(sink: OutputSink): void {
+    this.#sink = sink;
   }
 
   /** Reads what was written so far. Its end need not be reached: runc holds the pipe a while. */

@@ -1,5 +1,10 @@
+/** What takes the bytes of a stream. */
+export interface OutputSink {
+  write(chunk: Buffer): void;
+}
+
 /** Keeps the last `bytesMax` bytes of a stream and counts what it had to drop before them. */
-export class OutputTail {
+export class OutputTail implements OutputSink {
   readonly #bytesMax: number;
   #chunks: Buffer[] = [];
   #keptBytes = 0;

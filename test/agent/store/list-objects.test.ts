@@ -2,7 +2,7 @@
 import { mkdir, open, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { compareKeys } from '../../../agent/gateway/store/keys.ts';
 import type { ListRequest } from '../../../agent/gateway/store/list-objects.ts';
 import type { ObjectStore } from '../../../agent/gateway/store/object-store.ts';
@@ -125,7 +125,7 @@ test('what was put and not deleted is listed, by prefix, delimiter, bound, and p
       const all = [...keys.keys()];
       const pick = (at: number, cut: number): string => {
         const key = all.at(at % Math.max(1, all.length)) ?? '';
-        return [...key].slice(0, cut).join('');
+        return Array.from(key).slice(0, cut).join('');
       };
       for (const { at, cut, more, startAt, startCut, limit } of queries) {
         for (const delimiter of [undefined, '/'] as const) {

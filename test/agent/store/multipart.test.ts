@@ -13,6 +13,10 @@ const md5 = (bytes: Buffer | string): string => createHash('md5').update(bytes).
 const md5OfMd5s = (parts: readonly Buffer[]): string =>
   `${md5(Buffer.concat(parts.map((part) => createHash('md5').update(part).digest())))}-${parts.length}`;
 
+const refuse = (): never => {
+  throw new Error('refused');
+};
+
 async function putParts(
   { uploads }: ObjectStore,
   uploadId: string,
@@ -143,9 +147,6 @@ test('one completion at a time; a refused one leaves the upload as it was', asyn
   const contents = [randomBytes(5 * MiB), randomBytes(20 * MiB)];
   const id = await uploads.create('once', {});
   const parts = await putParts(disk.store, id, 'once', contents);
-  const refuse = (): never => {
-    throw new Error('refused');
-  };
   await t.throwsAsync(uploads.complete(id, 'once', parts, refuse), { message: 'refused' });
   const listed = await uploads.listParts(id, 'once', { after: 0, limit: 10 });
   t.deepEqual(

@@ -27,6 +27,19 @@ const put = (
   attributes = {},
 ): Promise<ObjectInfo> => store.put(key, bodyOf(content), { attributes });
 
+async function* broken(): AsyncGenerator<Buffer> {
+  yield Buffer.alloc(3 * 1024 ** 2);
+  throw new Error('the caller went away');
+}
+
+const refuse = (): never => {
+  throw new Error('refused');
+};
+
+const onlyNew = (present: ObjectInfo | undefined): void => {
+  if (present !== undefined) throw new Error('there is one');
+};
+
 test('an object is a file with the same bytes, and known again', async (t) => {
   const { disk } = t.context;
   for (const sizeBytes of [0, 1, 55, 56, 63, 64, 65, 1024 ** 2 - 1, 3 * 1024 ** 2 + 7]) {
@@ -197,13 +210,6 @@ test('deleting removes the file and nothing around it', async (t) => {
 test('a body that is refused leaves the former object and nothing else', async (t) => {
   const { disk } = t.context;
   await put(disk, 'former', 'former');
-  async function* broken(): AsyncGenerator<Buffer> {
-    yield Buffer.alloc(3 * 1024 ** 2);
-    throw new Error('the caller went away');
-  }
-  const refuse = (): never => {
-    throw new Error('refused');
-  };
   const { store } = disk;
   const message = /went away|refused/u;
   await t.throwsAsync(store.put('former', broken(), plain), { message });
@@ -225,9 +231,6 @@ test('preconditions see the object that is there, and hold until it is exchanged
   await disk.store.put('guarded', bodyOf('one'), { ...plain, precondition });
   await disk.store.put('guarded', bodyOf('two'), { ...plain, precondition });
   t.deepEqual(seen, [undefined, md5('one')]);
-  const onlyNew = (present: ObjectInfo | undefined): void => {
-    if (present !== undefined) throw new Error('there is one');
-  };
   const attempts = Array.from({ length: 8 }, (_, index) =>
     disk.store.put('raced', bodyOf(String(index)), { ...plain, precondition: onlyNew }),
   );

@@ -1,0 +1,73 @@
+/* What the search program says: frames to stdout, and the first problem that it met. */
+#define _GNU_SOURCE
+#include "search.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static char problem[PROBLEM_BYTES_MAX];
+static size_t problem_length;
+static bool incomplete;
+
+uint64_t now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* The control group's bound ends the process long before this fails. */
+void *allocate(void *former, size_t bytes) {
+  void *memory = realloc(former, bytes);
+  if (memory == NULL) _exit(1);
+  return memory;
+}
+
+void write_out(const void *bytes, size_t length) {
+  for (size_t done = 0; done < length;) {
+    ssize_t count = write(STDOUT_FILENO, (const char *)bytes + done, length - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) _exit(1); /* Nobody listens any more. */
+    done += (size_t)count;
+  }
+}
+
+void write_frame(enum frame kind, const void *payload, size_t length) {
+  char frame[5 + PROBLEM_BYTES_MAX];
+  uint32_t size = (uint32_t)length;
+  frame[0] = (char)kind;
+  memcpy(frame + 1, &size, sizeof size);
+  memcpy(frame + 5, payload, length);
+  write_out(frame, 5 + length);
+}
+
+void note_problem_bytes(const char *bytes, size_t length) {
+  size_t room = sizeof problem - problem_length;
+  incomplete = true;
+  if (length > room) length = room;
+  memcpy(problem + problem_length, bytes, length);
+  problem_length += length;
+}
+
+void note_problem(const char *format, ...) {
+  char text[PROBLEM_BYTES_MAX];
+  va_list arguments;
+  incomplete = true;
+  if (problem_length > 0) return;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  note_problem_bytes(text, strlen(text));
+  note_problem_bytes("\n", 1); /* What rg complains of later follows. */
+}
+
+bool has_problem(void) {
+  return incomplete;
+}
+
+void write_problem(void) {
+  if (problem_length > 0) write_frame(PROBLEM, problem, problem_length);
+}

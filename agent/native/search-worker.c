@@ -1,0 +1,237 @@
+/*
+ * One rg process with a batch of files, and the reading of what it prints (ripgrep 13 and 14):
+ *
+ *   <path> NUL <line number> : <text> LF
+ *   <path> : binary file matches (found "\0" byte around offset <n>) LF
+ *
+ * Files come in the order of the batch. That a file is binary is said after its matches, so those
+ * of one file are held back until the next file's or the end. A file whose held matches fill
+ * HELD_BYTES_MAX, or are as many as still wanted, counts as text.
+ */
+#define _GNU_SOURCE
+#include "search.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+  LINE_DIGITS_MAX = 20,
+  HELD_BYTES_MAX = 1 << 20,
+  INPUT_BYTES = PATH_BYTES_MAX + LINE_DIGITS_MAX + 2 + 2 * TEXT_BYTES_MAX,
+};
+
+static const char BINARY[] = ": binary file matches (found ";
+
+enum parsed { RECORD, MORE, WRONG };
+
+/* Our own copies of rg and its libraries, whatever the container's image has. */
+static char **arguments_of(const struct tools *tools, struct batch batch) {
+  static char loader[PATH_BYTES_MAX], libraries[PATH_BYTES_MAX], program[PATH_BYTES_MAX];
+  const char *const head[] = {
+      loader, "--library-path", libraries, program,
+      "--no-config", "--threads=1", "--no-heading", "--with-filename", "--null", "--line-number",
+      /* Not mapped: a file that is cut while it is read would kill the process. */
+      "--color=never", "--no-mmap", "--line-buffered", "-e", tools->pattern, "--",
+  };
+  const size_t count = sizeof head / sizeof *head;
+  snprintf(loader, sizeof loader, "%s/ld.so", tools->directory);
+  snprintf(libraries, sizeof libraries, "%s/lib", tools->directory);
+  snprintf(program, sizeof program, "%s/rg", tools->directory);
+  char **arguments = allocate(NULL, (count + batch.count + 1) * sizeof *arguments);
+  memcpy(arguments, head, sizeof head);
+  memcpy(arguments + count, batch.paths, batch.count * sizeof *arguments);
+  arguments[count + batch.count] = NULL;
+  return arguments;
+}
+
+bool worker_start(struct worker *worker, const struct tools *tools, struct batch batch) {
+  char *environment[] = {NULL};
+  int ends[2];
+  posix_spawn_file_actions_t actions;
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, tools->errors, STDERR_FILENO);
+  char **arguments = arguments_of(tools, batch);
+  int error = posix_spawn(&worker->pid, arguments[0], &actions, NULL, arguments, environment);
+  free(arguments);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (error != 0) {
+    close(ends[0]);
+    worker->pid = 0;
+    errno = error;
+    return false;
+  }
+  if (worker->input == NULL) worker->input = allocate(NULL, INPUT_BYTES);
+  worker->output = ends[0];
+  worker->begun_at = now_us();
+  worker->batch = batch;
+  return true;
+}
+
+/* Writes the held matches out, as many as are still wanted. */
+void worker_keep(struct worker *worker, struct results *results) {
+  size_t end = 0;
+  for (uint32_t i = 0; i < worker->held_count && results->count < results->max; i++) {
+    uint32_t length;
+    memcpy(&length, worker->held + end + 1, sizeof length);
+    end += 5 + length;
+    results->count++;
+  }
+  if (end > 0) {
+    write_out(worker->held, end);
+    worker->kept = true;
+  }
+  worker->held_length = worker->held_count = 0;
+}
+
+static void move_to(struct worker *worker, size_t index, struct results *results) {
+  if (worker->seen && index == worker->current) return;
+  worker_keep(worker, results);
+  worker->current = index;
+  worker->seen = true;
+  worker->kept = false;
+}
+
+static void hold(struct worker *worker, uint64_t line, const char *text, size_t length,
+                 bool truncated) {
+  const char *path = worker->batch.paths[worker->current] + 2; /* without "./" */
+  uint32_t path_length = (uint32_t)strlen(path);
+  uint32_t payload = (uint32_t)(8 + 4 + 1 + path_length + length);
+  size_t needed = worker->held_length + 5 + payload;
+  if (needed > worker->held_capacity) {
+    worker->held_capacity = 2 * needed;
+    worker->held = allocate(worker->held, worker->held_capacity);
+  }
+  char *at = worker->held + worker->held_length;
+  *at++ = MATCH;
+  memcpy(at, &payload, 4);
+  memcpy(at + 4, &line, 8);
+  memcpy(at + 12, &path_length, 4);
+  at[16] = (char)truncated;
+  memcpy(at + 17, path, path_length);
+  memcpy(at + 17 + path_length, text, length);
+  worker->held_length = needed;
+  worker->held_count++;
+}
+
+/* The file of the batch, from the current one on, that this is the path of; else the count. */
+static size_t find_path(const struct worker *worker, const char *text) {
+  size_t index = worker->current;
+  while (index < worker->batch.count && strcmp(worker->batch.paths[index], text) != 0) index++;
+  return index;
+}
+
+static enum parsed parse_binary(struct worker *worker, size_t *at, struct results *results) {
+  const char *text = worker->input + *at;
+  size_t left = worker->length - *at;
+  for (size_t index = worker->current; index < worker->batch.count; index++) {
+    size_t length = strlen(worker->batch.paths[index]);
+    if (left <= length || memcmp(text, worker->batch.paths[index], length) != 0) continue;
+    if (left < length + sizeof BINARY - 1) continue;
+    if (memcmp(text + length, BINARY, sizeof BINARY - 1) != 0) continue;
+    const char *end = memchr(text + length, '\n', left - length);
+    if (end == NULL) return MORE;
+    move_to(worker, index, results);
+    worker->held_length = worker->held_count = 0;
+    *at += (size_t)(end + 1 - text);
+    return RECORD;
+  }
+  return left < PATH_BYTES_MAX + sizeof BINARY ? MORE : WRONG;
+}
+
+/* A character of UTF-8 is not cut in two. */
+static size_t cut_length(const char *text) {
+  size_t length = TEXT_BYTES_MAX;
+  while (length > TEXT_BYTES_MAX - 3 && (text[length] & 0xc0) == 0x80) length--;
+  return length;
+}
+
+/* Takes one record off the input. */
+static enum parsed parse_record(struct worker *worker, size_t *at, struct results *results) {
+  const char *text = worker->input + *at;
+  size_t left = worker->length - *at;
+  const char *path_end = memchr(text, '\0', left);
+  size_t index = path_end == NULL ? worker->batch.count : find_path(worker, text);
+  if (index == worker->batch.count) return parse_binary(worker, at, results);
+  const char *end = text + left, *from = path_end + 1;
+  uint64_t line = 0;
+  for (; from < end && *from >= '0' && *from <= '9'; from++)
+    line = line * 10 + (uint64_t)(*from - '0');
+  if (from == end) return MORE;
+  if (*from != ':') return WRONG;
+  from++;
+  const char *line_end = memchr(from, '\n', (size_t)(end - from));
+  size_t length = (size_t)((line_end == NULL ? end : line_end) - from);
+  bool truncated = length > TEXT_BYTES_MAX;
+  if (line_end == NULL && !truncated) return MORE;
+  move_to(worker, index, results);
+  hold(worker, line, from, truncated ? cut_length(from) : length, truncated);
+  bool enough = results->count + worker->held_count >= results->max;
+  if (enough || worker->held_length >= HELD_BYTES_MAX) worker_keep(worker, results);
+  worker->skipping = line_end == NULL;
+  *at += (size_t)((line_end == NULL ? end : line_end + 1) - text);
+  return RECORD;
+}
+
+static void skip_line(struct worker *worker, size_t *at) {
+  const char *from = worker->input + *at;
+  const char *end = memchr(from, '\n', worker->length - *at);
+  worker->skipping = end == NULL;
+  *at = end == NULL ? worker->length : (size_t)(end + 1 - worker->input);
+}
+
+bool worker_read(struct worker *worker, struct results *results) {
+  size_t at = 0;
+  ssize_t count =
+      read(worker->output, worker->input + worker->length, INPUT_BYTES - worker->length);
+  if (count <= 0) return count < 0 && errno == EINTR;
+  worker->length += (size_t)count;
+  while (at < worker->length && results->count < results->max) {
+    if (worker->skipping) {
+      skip_line(worker, &at);
+      continue;
+    }
+    enum parsed parsed = parse_record(worker, &at, results);
+    if (parsed == MORE && (at > 0 || worker->length < INPUT_BYTES)) break;
+    if (parsed != RECORD) {
+      note_problem("rg printed something that is not expected of it");
+      return false;
+    }
+  }
+  memmove(worker->input, worker->input + at, worker->length - at);
+  worker->length -= at;
+  return true;
+}
+
+int worker_end(struct worker *worker, bool killed) {
+  int status = 0;
+  if (killed) kill(worker->pid, SIGKILL);
+  close(worker->output); /* First: rg must not wait for us to read on. */
+  while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  worker->pid = 0;
+  return status;
+}
+
+struct batch worker_rest(const struct worker *worker) {
+  /* Matches that are written out already must not come twice. */
+  size_t first = worker->current + (worker->kept ? 1 : 0);
+  return (struct batch){worker->batch.paths + first, worker->batch.count - first};
+}
+
+void worker_clear(struct worker *worker) {
+  char *input = worker->input, *held = worker->held;
+  size_t capacity = worker->held_capacity;
+  memset(worker, 0, sizeof *worker);
+  worker->input = input;
+  worker->held = held;
+  worker->held_capacity = capacity;
+}

@@ -1,0 +1,281 @@
+/*
+ * Searches the tree below the working directory with several rg processes at once. Runs in a
+ * container, confined like any command; what it writes is hostile input to the agent all the same.
+ *
+ * Usage: search <tools> <recursive 0|1> <workers> <results max> <time left in ms> <pattern>
+ *   tools: a directory with rg, the dynamic loader ld.so, and rg's libraries in lib/
+ *
+ * The tree is listed breadth-first while workers search what was found; regular files only, and no
+ * link is followed. Each worker is one rg with a batch of files: few at first, so that results come
+ * soon, then as many as keep it busy a while, and fewer at the end, so that all end together.
+ *
+ * stdout: frames of u8 kind, u32 length, payload; all numbers little-endian.
+ *   1 match       u64 line, u32 length of the path, u8 whether the text was cut, path, text
+ *   2 statistics  u64 files searched, then in microseconds u64 listing, u64 matching, u64 CPU time;
+ *                 ten times a second and at the end
+ *   3 problem     text of at most 1 KiB: the first reason why the search is incomplete
+ *   4 end         u8 0 completed, 1 incomplete, 2 results max, 3 deadline, 4 cannot be listed
+ */
+#define _GNU_SOURCE
+#include "search.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+  WORKERS_MAX = 100,
+  BATCH_FILES_FIRST = 64,
+  BATCH_FILES_MAX = 8192,
+  BATCH_US = 150000,     /* how long a worker should be busy with its batch, */
+  BATCH_US_LAST = 20000, /* and at least: to start one takes some milliseconds */
+  BATCH_BYTES_MAX = 1 << 20, /* Linux takes 2 MiB of arguments with the usual stack (execve(2)). */
+  FILES_AHEAD = 65536,
+  STATISTICS_EVERY_US = 100000,
+};
+
+static struct {
+  struct tools tools;
+  struct listing listing;
+  struct worker workers[WORKERS_MAX];
+  int worker_count, running;
+  struct batch *retries; /* parts of batches whose worker died */
+  size_t retry_count;
+  double busy_us, busy_files; /* of the batches that ended last: what a file costs */
+  bool probed; /* rg takes the pattern */
+  struct results results;
+  int errors; /* our end of the pipe that rg complains into */
+  uint64_t deadline_at, files_searched, matching_from, matching_to, statistics_at;
+} search;
+
+static void write_statistics(void) {
+  struct rusage own, children;
+  uint64_t to = search.running > 0 ? now_us() : search.matching_to;
+  getrusage(RUSAGE_SELF, &own);
+  getrusage(RUSAGE_CHILDREN, &children);
+  const struct timeval *parts[] = {&own.ru_utime, &own.ru_stime, &children.ru_utime,
+                                   &children.ru_stime};
+  uint64_t figures[4] = {search.files_searched, search.listing.spent_us,
+                         search.matching_from == 0 ? 0 : to - search.matching_from, 0};
+  for (size_t i = 0; i < 4; i++)
+    figures[3] += (uint64_t)parts[i]->tv_sec * 1000000 + (uint64_t)parts[i]->tv_usec;
+  write_frame(STATISTICS, figures, sizeof figures);
+  search.statistics_at = now_us() + STATISTICS_EVERY_US;
+}
+
+static void read_errors(void) {
+  char text[4096];
+  ssize_t length;
+  while ((length = read(search.errors, text, sizeof text)) > 0)
+    note_problem_bytes(text, (size_t)length);
+}
+
+static _Noreturn void finish(enum reason reason) {
+  for (int i = 0; i < search.worker_count; i++) {
+    struct worker *worker = &search.workers[i];
+    if (worker->pid == 0) continue;
+    worker_end(worker, true);
+    if (search.probed) search.files_searched += worker->current + (worker->seen ? 1 : 0);
+  }
+  if (search.running > 0) search.matching_to = now_us();
+  search.running = 0;
+  read_errors();
+  char code = (char)(reason == COMPLETED && has_problem() ? INCOMPLETE : reason);
+  write_problem();
+  write_statistics();
+  write_frame(END, &code, 1);
+  _exit(0);
+}
+
+static struct batch copy_batch(char **paths, size_t count) {
+  struct batch batch = {allocate(NULL, count * sizeof *paths), count};
+  memcpy(batch.paths, paths, count * sizeof *paths);
+  return batch;
+}
+
+static void retry(char **paths, size_t count) {
+  search.retries =
+      allocate(search.retries, (search.retry_count + 1) * sizeof *search.retries);
+  search.retries[search.retry_count++] = copy_batch(paths, count);
+}
+
+/*
+ * A worker that died, for example for want of memory, takes only the file with it that killed it:
+ * what was not searched is halved until that one stands alone.
+ */
+static void divide(struct batch rest, int signal_number) {
+  if (rest.count == 1) {
+    const char *name = strsignal(signal_number);
+    note_problem("%s: cannot be searched: the process was ended (%s)", rest.paths[0] + 2, name);
+    free(rest.paths[0]);
+  } else if (rest.count > 1) {
+    retry(rest.paths, rest.count / 2);
+    retry(rest.paths + rest.count / 2, rest.count - rest.count / 2);
+  }
+}
+
+/* Files that take about so long, as far as one can know. */
+static size_t files_in(double us, size_t unknown) {
+  if (search.busy_files < 1) return unknown;
+  double files = us * search.busy_files / (search.busy_us + 1);
+  return files < 1 ? 1 : files > BATCH_FILES_MAX ? BATCH_FILES_MAX : (size_t)files;
+}
+
+/* The mean follows the latest batches: the parts of a tree differ. */
+static void learn(size_t files, uint64_t us) {
+  search.busy_files = search.busy_files / 2 + (double)files;
+  search.busy_us = search.busy_us / 2 + (double)us;
+}
+
+static void end_worker(struct worker *worker) {
+  int status = worker_end(worker, false);
+  size_t searched = worker->batch.count;
+  bool failed = WIFSIGNALED(status);
+  search.running--;
+  search.matching_to = now_us();
+  if (!search.probed) {
+    read_errors();
+    if (failed) note_problem("rg was ended by signal %d", WTERMSIG(status));
+    if (failed || WEXITSTATUS(status) > 1) finish(INCOMPLETE);
+    search.probed = true;
+    free(worker->batch.paths);
+    worker_clear(worker);
+    return;
+  }
+  if (failed) {
+    struct batch rest = worker_rest(worker);
+    searched -= rest.count;
+    divide(rest, WTERMSIG(status));
+  } else {
+    worker_keep(worker, &search.results);
+    learn(searched, now_us() - worker->begun_at);
+    if (worker->length > 0) note_problem("rg ended in the middle of a line");
+    if (WEXITSTATUS(status) > 1) read_errors();
+    if (WEXITSTATUS(status) > 1 && !has_problem()) note_problem("rg failed");
+  }
+  for (size_t i = 0; i < searched; i++) free(worker->batch.paths[i]);
+  free(worker->batch.paths);
+  search.files_searched += searched;
+  worker_clear(worker);
+}
+
+static size_t batch_size(void) {
+  size_t waiting = search.listing.files.count, size = files_in(BATCH_US, BATCH_FILES_FIRST);
+  if (!listing_done(&search.listing)) return waiting < size ? 0 : size;
+  size_t share = waiting / (2 * (size_t)search.worker_count), least = files_in(BATCH_US_LAST, 1);
+  if (share < least) share = least;
+  if (share < size) size = share;
+  return size < waiting ? size : waiting;
+}
+
+/* The next files to search; none when there are none, or too few yet. */
+static struct batch next_batch(void) {
+  struct batch batch = {NULL, 0};
+  if (search.retry_count > 0) return search.retries[--search.retry_count];
+  size_t count = batch_size(), bytes = 0;
+  if (count == 0) return batch;
+  batch.paths = allocate(NULL, count * sizeof *batch.paths);
+  while (batch.count < count && bytes < BATCH_BYTES_MAX) {
+    char *path = queue_shift(&search.listing.files);
+    bytes += strlen(path) + 1 + sizeof path;
+    batch.paths[batch.count++] = path;
+  }
+  return batch;
+}
+
+static void start_worker(struct worker *worker, struct batch batch) {
+  if (!worker_start(worker, &search.tools, batch)) {
+    note_problem("rg cannot be started: %s", strerror(errno));
+    finish(INCOMPLETE);
+  }
+  if (search.matching_from == 0) search.matching_from = now_us();
+  search.running++;
+}
+
+/* First of all rg is asked whether it takes the pattern: a wrong one fails once, not per batch. */
+static void start_workers(void) {
+  static char nothing[] = "/dev/null";
+  static char *const paths[] = {nothing};
+  if (!search.probed) {
+    if (search.running == 0) start_worker(&search.workers[0], copy_batch((char **)paths, 1));
+    return;
+  }
+  for (int i = 0; i < search.worker_count; i++) {
+    if (search.workers[i].pid != 0) continue;
+    struct batch batch = next_batch();
+    if (batch.count == 0) return;
+    start_worker(&search.workers[i], batch);
+  }
+}
+
+static void take_output(bool is_listing) {
+  struct pollfd events[WORKERS_MAX + 1];
+  struct worker *of[WORKERS_MAX];
+  nfds_t count = 0;
+  for (int i = 0; i < search.worker_count; i++) {
+    if (search.workers[i].pid == 0) continue;
+    of[count] = &search.workers[i];
+    events[count++] = (struct pollfd){.fd = search.workers[i].output, .events = POLLIN};
+  }
+  events[count] = (struct pollfd){.fd = search.errors, .events = POLLIN};
+  uint64_t now = now_us();
+  uint64_t until =
+      search.statistics_at < search.deadline_at ? search.statistics_at : search.deadline_at;
+  int wait_ms = is_listing || until <= now ? 0 : (int)((until - now) / 1000 + 1);
+  if (poll(events, count + 1, wait_ms) <= 0) return;
+  if (events[count].revents != 0) read_errors();
+  for (nfds_t i = 0; i < count; i++)
+    if (events[i].revents != 0 && !worker_read(of[i], &search.results)) end_worker(of[i]);
+}
+
+static _Noreturn void run(void) {
+  for (;;) {
+    start_workers();
+    bool is_listing =
+        !listing_done(&search.listing) && search.listing.files.count < FILES_AHEAD;
+    if (search.running == 0 && search.probed && !is_listing && search.listing.files.count == 0)
+      finish(COMPLETED);
+    if (is_listing) listing_step(&search.listing);
+    take_output(is_listing);
+    if (search.results.count >= search.results.max) finish(MAX_RESULTS);
+    uint64_t now = now_us();
+    if (now >= search.deadline_at) finish(DEADLINE);
+    if (now >= search.statistics_at) write_statistics();
+  }
+}
+
+static bool number(const char *text, unsigned long max, unsigned long *value) {
+  char *end;
+  *value = strtoul(text, &end, 10);
+  return end != text && *end == '\0' && *value <= max;
+}
+
+int main(int argc, char **argv) {
+  unsigned long recursive, workers, results, time_ms;
+  int errors[2];
+  if (argc != 7 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
+      !number(argv[4], 1000000, &results) || !number(argv[5], 3600000, &time_ms) || workers == 0) {
+    fprintf(stderr, "usage: search <tools> <recursive> <workers> <results> <ms> <pattern>\n");
+    return 2;
+  }
+  if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return 1;
+  fcntl(errors[1], F_SETFL, 0); /* rg waits when it complains faster than we read. */
+  signal(SIGPIPE, SIG_IGN);
+  search.errors = errors[0];
+  search.tools = (struct tools){argv[1], argv[6], errors[1]};
+  search.worker_count = (int)workers;
+  search.results.max = results;
+  search.statistics_at = now_us() + STATISTICS_EVERY_US;
+  search.deadline_at = now_us() + time_ms * 1000;
+  if (!listing_start(&search.listing, recursive == 1)) {
+    note_problem("the directory cannot be opened: %s", strerror(errno));
+    finish(LIST_FAILED);
+  }
+  run();
+}

@@ -1,0 +1,176 @@
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { promisify } from 'node:util';
+import type { GrepResult } from '../shared/schemas/grep.ts';
+import type { ApiClient } from '../test/helpers/api.ts';
+import { createDisk, exec } from '../test/helpers/disks.ts';
+import { diskMount } from '../test/helpers/host.ts';
+import { Stack } from '../test/helpers/stack.ts';
+import { alternate, median, printComparison } from './statistics.ts';
+
+const GiB = 1024 ** 3;
+const MiB = 1024 ** 2;
+const ROUNDS = 15;
+const TREE = { directories: 200, filesEach: 105, fileBytes: 56_000 };
+const RARE_EACH_FILES = 100;
+const COPIES = 4;
+
+const rare = 'needle in a haystack';
+const frequent = 'everywhere';
+
+/**
+ * Fills the disk: lines of random words, the rare text in every hundredth file and the frequent one
+ * in nearly every second; as many copies of the tree as are wanted.
+ */
+const treeScript = (copies: number): string => `exec python3 - <<'END'
+import os, random
+random.seed(7)
+letters = 'abcdfghijklmnopqrstuvwxyz'
+words = [''.join(random.choices(letters, k=random.randint(2, 10))) for _ in range(5000)]
+text = '\\n'.join(' '.join(random.choices(words, k=10)) for _ in range(40000))
+count = 0
+for copy in range(${copies}):
+    for d in range(${TREE.directories}):
+        path = f'tree{copy}/d{d % 20}/e{d}'
+        os.makedirs(path)
+        for f in range(${TREE.filesEach}):
+            start = random.randrange(len(text) - ${TREE.fileBytes})
+            body = text[start:start + ${TREE.fileBytes}]
+            lines = []
+            if count % ${RARE_EACH_FILES} == 0: lines.append('${rare}')
+            if count % 9 < 4: lines.append('it is ${frequent} here')
+            middle = len(body) // 2
+            with open(f'{path}/f{f}.txt', 'w') as file:
+                file.write(body[:middle] + '\\n' + '\\n'.join(lines) + '\\n' + body[middle:] + '\\n')
+            count += 1
+os.makedirs('long')
+with open('long/lines', 'w') as file: file.write(('x' * 60000 + '\\n') * 400)
+END`;
+
+type Search = (input: Record<string, unknown>) => Promise<GrepResult>;
+
+/** Calls the API without the checks of the tests' client. */
+function plainGrep(api: ApiClient, diskId: string): Search {
+  const url = `${api.baseUrl}/api/disks/${diskId}/grep`;
+  const headers = { authorization: `Bearer ${api.key}`, 'content-type': 'application/json' };
+  return async (input) => {
+    const body = JSON.stringify({ directory: 'tree0', recursive: true, ...input });
+    const response = await fetch(url, { method: 'POST', headers, body });
+    const reply = (await response.json()) as { success: boolean; data: GrepResult };
+    if (!reply.success) throw new Error(JSON.stringify(reply));
+    return reply.data;
+  };
+}
+
+/** The baseline: rg itself on the mounted disk, with as many threads as there are processors. */
+const bareRg = (directory: string, pattern: string) => async (): Promise<void> => {
+  await promisify(execFile)(
+    'rg',
+    ['-uu', `-j${availableParallelism()}`, '--line-number', '-e', pattern, directory],
+    {
+      maxBuffer: 64 * MiB,
+    },
+  );
+};
+
+const completed = (search: Search, input: Record<string, unknown>) => async (): Promise<void> => {
+  const result = await search(input);
+  if (result.stoppedReason !== 'completed') throw new Error(JSON.stringify(result).slice(0, 500));
+};
+
+async function benchFullScan(search: Search, directory: string): Promise<void> {
+  const ours = completed(search, { pattern: rare });
+  const baseline = bareRg(`${directory}/tree0`, rare);
+  await alternate(2, ours, baseline);
+  const times = await alternate(ROUNDS, ours, baseline);
+  const { filesScanned, matches } = await search({ pattern: rare });
+  const bytes = TREE.directories * TREE.filesEach * TREE.fileBytes;
+  const rate = (samples: number[]): string => (bytes / GiB / (median(samples) / 1000)).toFixed(2);
+  printComparison(
+    `grep of ${filesScanned} files, ${(bytes / GiB).toFixed(2)} GiB, ${matches.length} matches; ` +
+      `GiB/s: ours ${rate(times.ours)}, rg ${rate(times.baseline)}`,
+    times,
+    { ours: 'HTTP grep', baseline: 'rg -uu on the mount' },
+    { unit: 'ms', target: '≤ 1.4' },
+  );
+}
+
+async function benchEarlyStop(search: Search): Promise<void> {
+  const stopped = async (): Promise<void> => {
+    const result = await search({ pattern: frequent, maxResults: 10 });
+    if (result.stoppedReason !== 'max_results') throw new Error(result.stoppedReason);
+  };
+  printComparison(
+    'grep of a frequent word, stopped after 10 matches',
+    await alternate(ROUNDS, stopped, completed(search, { pattern: frequent, maxResults: 10_000 })),
+    { ours: 'maxResults 10', baseline: 'the whole scan' },
+    { unit: 'ms', target: '≤ 0.3' },
+  );
+}
+
+async function residentMiB(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
+}
+
+/** The greatest memory of the process while the work goes on, beyond what it had before. */
+async function growthMiB(pid: number, work: Promise<unknown>): Promise<number> {
+  const before = await residentMiB(pid);
+  let most = before;
+  const sampling = setInterval(() => {
+    void residentMiB(pid).then((now) => {
+      most = Math.max(most, now);
+    });
+  }, 5);
+  await work.finally(() => clearInterval(sampling));
+  return most - before;
+}
+
+async function benchDeadline(search: Search): Promise<void> {
+  // Slow on purpose: a bounded repetition of classes has no literal to look for.
+  const pattern = '([a-z]+ ){6}[a-z]*zzzz[a-z]*( [a-z]+){2}';
+  for (let round = 0; round < 3; round += 1) {
+    const { stoppedReason, durationMs, filesScanned } = await search({
+      directory: '',
+      pattern,
+      maxDurationSeconds: 1,
+    });
+    process.stdout.write(
+      `deadline of 1 s on ${COPIES} trees: ${stoppedReason} after ${durationMs} ms ` +
+        `(target ≤ 1300), ${filesScanned} files\n`,
+    );
+  }
+}
+
+async function benchMemory(search: Search, pid: number): Promise<void> {
+  for (const [what, input] of [
+    ['few matches', { pattern: rare }],
+    ['10000 lines', { pattern: 'a', maxResults: 10_000 }],
+    ['the largest answer', { directory: 'long', pattern: 'x', maxResults: 10_000 }],
+  ] as const) {
+    const growth = await growthMiB(pid, search({ directory: '', ...input }));
+    process.stdout.write(
+      `agent's memory during a search of ${COPIES} trees, ${what}: ` +
+        `+${growth.toFixed(0)} MiB (target < 64)\n`,
+    );
+  }
+}
+
+/** `npm run bench -- grep` */
+export async function benchGrep(): Promise<void> {
+  const stack = await Stack.start({ DISK_SIZE_BYTES: String(8 * GiB) });
+  try {
+    const api = await stack.newClient();
+    const { id } = await createDisk(api);
+    const { exitCode, stderr } = await exec(api, id, treeScript(COPIES));
+    if (exitCode !== 0) throw new Error(stderr);
+    const search = plainGrep(api, id);
+    await benchFullScan(search, diskMount(stack, id));
+    await benchEarlyStop(search);
+    await benchDeadline(search);
+    await benchMemory(search, stack.agent.pid);
+  } finally {
+    await stack.stop();
+  }
+}

@@ -1,0 +1,94 @@
+import Type from 'typebox';
+import { AppError } from '../../shared/errors.ts';
+import type { GrepOutcome, JobPayload } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { GrepMatch, type GrepResult, type RunGrep } from '../../shared/schemas/grep.ts';
+import { compile } from '../../shared/validate.ts';
+import type { Deps } from '../deps.ts';
+import type { JobReply } from '../job-dispatch.ts';
+import { callHandler, type RequestContext } from './call-handler.ts';
+import { findDisk } from './find-disk.ts';
+import { checkRelative } from './relative-path.ts';
+
+export interface SearchRequest {
+  readonly accountId: string;
+  readonly diskId: string;
+  readonly input: RunGrep;
+  /** When the request arrived, on the clock of `performance.now()`. */
+  readonly arrivedAt: number;
+}
+
+const checkMatches = compile(Type.Array(GrepMatch));
+
+/** Of a search whose time was over before it began. */
+const NOT_BEGUN: GrepOutcome = {
+  stoppedReason: 'deadline',
+  filesScanned: 0,
+  containersDispatched: 0,
+  computeSecondsUsed: 0,
+  listingMs: 0,
+  grepMs: 0,
+};
+
+function checkPattern(pattern: string): void {
+  if (Buffer.byteLength(pattern) > LIMITS.grepPatternBytesMax) {
+    throw new AppError('bad_request', `pattern is longer than ${LIMITS.grepPatternBytesMax} bytes`);
+  }
+  if (pattern.includes('\0')) throw new AppError('bad_request', 'pattern contains a NUL character');
+}
+
+/** The directory from the disk's root; empty for the root itself. */
+function relativeDirectory(directory: string): string {
+  const relative = directory.replaceAll(/^\/+|\/+$/gu, '');
+  if (relative !== '') checkRelative(relative, 'directory');
+  return relative;
+}
+
+function payloadOf({ accountId, diskId, input }: SearchRequest): JobPayload<'grep.run'> {
+  const {
+    recursive = false,
+    concurrency = LIMITS.grepConcurrencyDefault,
+    maxResults = LIMITS.grepResultsDefault,
+  } = input;
+  checkPattern(input.pattern);
+  return {
+    accountId,
+    diskId,
+    directory: relativeDirectory(input.directory),
+    pattern: input.pattern,
+    recursive,
+    concurrency: Math.min(concurrency, LIMITS.grepConcurrencyMax),
+    maxResults: Math.min(maxResults, LIMITS.grepResultsMax),
+  };
+}
+
+/**
+ * Searches a directory of a disk (SPEC "Grep rules", WIRE §5.3). A deadline that passes anywhere on
+ * the way is an answer too.
+ * @throws AppError `not_found`, `bad_request`, `no_capacity`, `unavailable`
+ */
+export async function searchDisk(
+  deps: Deps,
+  request: SearchRequest,
+  context: RequestContext,
+): Promise<GrepResult> {
+  const { arrivedAt, input } = request;
+  const payload = payloadOf(request);
+  const { maxDurationSeconds = LIMITS.grepSecondsMax } = input;
+  const durationMs = Math.min(maxDurationSeconds * 1000, LIMITS.grepDurationMsMax);
+  const deadlineAt = Math.floor(Date.now() - (performance.now() - arrivedAt) + durationMs);
+  const disk = await findDisk(deps, request.accountId, request.diskId);
+  const job = { kind: 'grep.run' as const, payload, deadlineAt };
+  const { result, body } = await callHandler(deps, [disk], job, context).catch(tooLate);
+  const [matches = Buffer.from('[]')] = body;
+  return {
+    ...result,
+    matches: checkMatches(JSON.parse(matches.toString('utf8')), 'matches'),
+    durationMs: Math.round(performance.now() - arrivedAt),
+  };
+}
+
+function tooLate(error: unknown): JobReply<'grep.run'> {
+  if (error instanceof AppError && error.code === 'timeout') return { result: NOT_BEGUN, body: [] };
+  throw error;
+}
