@@ -4,13 +4,19 @@ import { syncData } from './file-calls.ts';
 /** So much is written and hashed at a time, while as much again is read from the caller. */
 const BATCH_BYTES = 1024 ** 2;
 const BATCH_CHUNKS_MAX = 1024; // IOV_MAX of writev(2).
-/** The kernel begins to write each window back early, so that the last sync has little to do. */
-const WINDOW_BYTES = 16 * 1024 ** 2;
+/** Each window is synced while the next one comes, so that the last sync has little to do. */
+const WINDOW_BYTES = 32 * 1024 ** 2;
+
+/** As garbage, the buffers of a long body would have V8 go through its whole heap many times. */
+function release({ buffer, length }: Buffer): void {
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === length) buffer.transfer(0);
+}
 
 /**
  * Writes a body from the start of an empty file. Hashing, writing and reading go on side by side:
  * in a row they would take twice as long.
  * A long body is durable when it returns, so that publishing it takes no time.
+ * @param body gives its buffers away: they may be empty afterwards
  * @returns the state of the body's MD5; see files.c
  */
 export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promise<Buffer> {
@@ -21,15 +27,16 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
   let window: Promise<unknown> = Promise.resolve();
   const flush = async (): Promise<void> => {
     await batch;
-    const work = [native.write(fd, writtenBytes, chunks), native.addToMd5(md5, chunks)];
-    batch = Promise.all(work);
+    const taken = chunks;
+    const work = [native.write(fd, writtenBytes, taken), native.addToMd5(md5, taken)];
+    batch = Promise.all(work).then(() => taken.forEach(release));
     batch.catch(() => undefined); // Seen by whoever waits for it next.
     writtenBytes += batchBytes;
     [chunks, batchBytes] = [[], 0];
   };
-  const beginWriteBack = async (): Promise<void> => {
+  const beginSync = async (): Promise<void> => {
     await window;
-    window = native.writeBack(fd, beganBytes, writtenBytes - beganBytes);
+    window = syncData(fd);
     window.catch(() => undefined);
     beganBytes = writtenBytes;
   };
@@ -38,7 +45,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
       chunks.push(chunk);
       batchBytes += chunk.length;
       if (batchBytes >= BATCH_BYTES || chunks.length === BATCH_CHUNKS_MAX) await flush();
-      if (writtenBytes - beganBytes >= WINDOW_BYTES) await beginWriteBack();
+      if (writtenBytes - beganBytes >= WINDOW_BYTES) await beginSync();
     }
     await flush();
     await batch;
