@@ -1,10 +1,12 @@
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
+import { benchObjects } from './objects.ts';
 
 /** Each benchmark prints its figures beside those of the baseline that ran in turn with it. */
 const benches: Readonly<Record<string, () => Promise<void>>> = {
   exec: benchExec,
   grep: benchGrep,
+  objects: benchObjects,
 };
 
 const [name = ''] = process.argv.slice(2);

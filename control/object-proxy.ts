@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { lingerAfterAnswer } from '../shared/early-answer.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import type { RequestForwarder } from '../shared/forward-request.ts';
 import { plainAddress } from '../shared/ip-allowlist.ts';
@@ -42,8 +43,7 @@ export class ObjectProxy {
     } catch (thrown) {
       notes['err'] = toError(thrown);
       if (response.headersSent) response.destroy();
-      else response.writeHead(503, { 'content-type': 'application/xml', 'retry-after': '2' });
-      response.end(method === 'HEAD' ? undefined : UNAVAILABLE);
+      else this.#refuse(request, response);
     }
     const durationMs = performance.now() - begunAt;
     const status = response.statusCode;
@@ -54,10 +54,16 @@ export class ObjectProxy {
     );
   }
 
+  #refuse(request: IncomingMessage, response: ServerResponse): void {
+    if (!request.complete) lingerAfterAnswer(request, response);
+    response.writeHead(503, { 'content-type': 'application/xml', 'retry-after': '2' });
+    response.end(request.method === 'HEAD' ? undefined : UNAVAILABLE);
+  }
+
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { hub, forwarder } = this.#options;
     const { socket } = request;
-    socket.setTimeout(LIMITS.objectIdleMsMax, () => socket.destroy());
+    socket.setTimeout(LIMITS.objectIdleMsMax);
     request.once('end', () => socket.setTimeout(0));
     const [hostId] = rankHosts(hub.hosts, []);
     const host = hub.hosts.find((each) => each.hostId === hostId);

@@ -15,6 +15,12 @@ export async function startPublicServer(
     const isObject = isObjectPath(request.url ?? '');
     void (isObject ? objects.handle(request, response) : rest(request, response));
   });
+  server.on('checkContinue', (request, response) => {
+    const isObject = isObjectPath(request.url ?? '');
+    // Whether the body of an object is wanted its host says.
+    if (!isObject) response.writeContinue();
+    void (isObject ? objects.handle(request, response) : rest(request, response));
+  });
   server.listen(port, host);
   await once(server, 'listening');
   return server;

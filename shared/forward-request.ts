@@ -7,6 +7,7 @@ import {
 } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import Type from 'typebox';
+import { lingerAfterAnswer } from './early-answer.ts';
 import { LIMITS } from './limits.ts';
 import { signToken, verifyToken } from './secrets.ts';
 import { compile } from './validate.ts';
@@ -19,10 +20,10 @@ import { compile } from './validate.ts';
 
 const PURPOSE = 'object-forward';
 const FORWARDED_HEADER = 'x-berth-forwarded';
-// RFC 9110, section 7.6.1; `expect` is answered by whoever has the client's connection.
+// RFC 9110, section 7.6.1
 const HOP_BY_HOP = new Set([
   ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'te', 'trailer'],
-  ...['transfer-encoding', 'upgrade', 'expect', FORWARDED_HEADER],
+  ...['transfer-encoding', 'upgrade', FORWARDED_HEADER],
 ]);
 
 const Origin = Type.Object({
@@ -61,8 +62,9 @@ export class RequestForwarder {
   }
 
   /**
-   * Passes a request on and its answer back, both as streams. When the answer breaks off in its
-   * middle, so does the caller's connection.
+   * Passes a request on and its answer back, both as streams; a client that waits for it is told
+   * to go on when the other side says so. When the answer breaks off in its middle, so does the
+   * caller's connection.
    * @param baseUrl of the internal port that it goes to
    * @throws Error when there is no answer; nothing was answered then
    */
@@ -83,13 +85,15 @@ export class RequestForwarder {
       headers: [...passedOn(request.rawHeaders), FORWARDED_HEADER, token],
     });
     response.once('close', () => upstream.destroy());
-    // The answer may come before the body was read; what is left of it nobody wants then.
-    pipeline(request, upstream).catch(() => undefined);
+    upstream.once('continue', () => response.writeContinue());
+    request.pipe(upstream);
     const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
     upstream.on('error', () => undefined);
-    const headers = passedOn(answer.rawHeaders);
-    if (!request.complete) headers.push('connection', 'close');
-    response.writeHead(answer.statusCode ?? 502, headers);
+    if (!request.complete) {
+      request.unpipe(upstream); // Nobody wants the rest of the body.
+      lingerAfterAnswer(request, response);
+    }
+    response.writeHead(answer.statusCode ?? 502, passedOn(answer.rawHeaders));
     await pipeline(answer, response);
   }
 

@@ -32,11 +32,14 @@ const HEADER_BYTES_MAX = 32 * 1024;
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
   // An upload that is passed on may take any time.
   const limits = { maxHeaderSize: HEADER_BYTES_MAX, requestTimeout: 0 };
-  const server = createServer(limits, (request, response) => {
+  const handle: RequestListener = (request, response) => {
     answer(options, request, response).catch((error: unknown) => {
       response.writeHead(500).end(toError(error).message);
     });
-  });
+  };
+  const server = createServer(limits, handle);
+  // Whether the client of a request that is passed on may send its body is the handler's to say.
+  server.on('checkContinue', handle);
   server.listen(options.port, options.host);
   await once(server, 'listening');
   return server;

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isRedisFailure } from '../../shared/directory/redis.ts';
+import { lingerAfterAnswer } from '../../shared/early-answer.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Origin, RequestForwarder } from '../../shared/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../shared/ids.ts';
@@ -10,8 +11,6 @@ import { sendBody } from './send-body.ts';
 
 const acceptableId = new RegExp(requestIdPattern, 'u');
 
-/** How long a connection stays open after an answer to a body that nobody read to its end. */
-const LINGER_MS = 1_000;
 const RETRY_AFTER_SECONDS = 2;
 
 const ofAppError: Partial<Record<AppError['code'], 'NoSuchBucket' | 'SlowDown'>> = {
@@ -39,6 +38,8 @@ export class Exchange {
   operation = 'none';
   readonly #response: ServerResponse;
   readonly #requestId: string;
+  /** Of the failure that ended it, which a broken connection never shows. */
+  #failedStatus: number | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse) {
     const given = request.headers['x-request-id']?.toString() ?? '';
@@ -48,12 +49,12 @@ export class Exchange {
     this.notes = { requestId: this.#requestId };
     response.setHeader('x-amz-request-id', this.#requestId);
     // A peer that stands still is given up; one that waits for our work is not.
-    request.socket.setTimeout(LIMITS.objectIdleMsMax, () => request.socket.destroy());
+    request.socket.setTimeout(LIMITS.objectIdleMsMax);
     request.once('end', () => request.socket.setTimeout(0));
   }
 
   get status(): number {
-    return this.#response.statusCode;
+    return this.#failedStatus ?? this.#response.statusCode;
   }
 
   /** Tells a client that waits for it (`Expect: 100-continue`) to send the body. */
@@ -83,7 +84,6 @@ export class Exchange {
     forwarder: RequestForwarder,
     to: { baseUrl: string; origin: Origin },
   ): Promise<void> {
-    this.continue();
     this.#response.removeHeader('x-amz-request-id');
     try {
       await forwarder.forward(this.request, this.#response, to);
@@ -103,6 +103,7 @@ export class Exchange {
   fail(thrown: unknown): void {
     const response = this.#response;
     const error = toS3Error(thrown);
+    this.#failedStatus = error.status;
     this.notes['code'] = error.code;
     if (error.status >= 500 && error.code !== 'NotImplemented') {
       this.notes['err'] = toError(error.cause ?? error);
@@ -121,15 +122,6 @@ export class Exchange {
   #begin(status: number, headers: Readonly<Record<string, string>>): void {
     this.#response.statusCode = status;
     for (const [name, value] of Object.entries(headers)) this.#response.setHeader(name, value);
-    if (!this.request.complete) this.#endConnection();
-  }
-
-  /** The rest of the body will not be read; the client gets a moment to see the answer. */
-  #endConnection(): void {
-    const { socket } = this.request;
-    this.#response.setHeader('connection', 'close');
-    this.#response.once('finish', () => {
-      setTimeout(() => socket.destroy(), LINGER_MS).unref();
-    });
+    if (!this.request.complete) lingerAfterAnswer(this.request, this.#response);
   }
 }

@@ -88,7 +88,8 @@ export class RequestBody {
     const request = this.#request;
     if (decoder === undefined) {
       try {
-        yield* request as AsyncIterable<Buffer>;
+        // Whoever stops reading still has to answer on the same connection.
+        yield* request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
       } catch (cause) {
         throw cutOff(cause);
       }

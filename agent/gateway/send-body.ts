@@ -48,7 +48,10 @@ export async function sendBody(
     ...body.map((part) => (typeof part === 'string' ? 0 : part.end - part.start + 1)),
   );
   const size = Math.min(bufferBytes, longest);
-  const buffers = [Buffer.allocUnsafeSlow(size), Buffer.allocUnsafeSlow(size)] as const;
+  const first = Buffer.allocUnsafeSlow(size);
+  // One is enough for what fits into it.
+  const isSmall = body.length === 1 && longest === size;
+  const buffers = [first, isSmall ? first : Buffer.allocUnsafeSlow(size)] as const;
   let turn: 0 | 1 = 0;
   let writing = Promise.resolve();
   const enqueue = async (bytes: Buffer): Promise<void> => {

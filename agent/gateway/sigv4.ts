@@ -230,6 +230,9 @@ function claimOfQuery(head: RequestHead, now: number): SignatureClaim {
 export function readSignature(head: RequestHead, now: number): SignatureClaim | undefined {
   const authorizations = headerValues(head.rawHeaders, 'authorization');
   const authorization = authorizations.find((value) => /^AWS/i.test(value));
+  if (/[?&]AWSAccessKeyId=/.test(head.target)) {
+    throw new S3Error('InvalidRequest', `Only ${ALGORITHM} is supported.`);
+  }
   const isPresigned = /[?&]X-Amz-(?:Algorithm|Credential|Signature)=/.test(head.target);
   if (authorization === undefined && !isPresigned) return undefined;
   // Which of several counts must not depend on who reads them.

@@ -12,7 +12,8 @@ static uint32_t rotate(uint32_t value, int bits) {
 }
 
 #define F(x, y, z) (z ^ (x & (y ^ z)))
-#define G(x, y, z) (y ^ (z & (x ^ y)))
+// The sum, not the exclusive or: only one half of it has to wait for the step before.
+#define G(x, y, z) ((x & z) + (y & ~z))
 #define H(x, y, z) (x ^ y ^ z)
 #define I(x, y, z) (y ^ (x | ~z))
 #define STEP(f, a, b, c, d, k, s, t) a = b + rotate(a + f(b, c, d) + word[k] + t##u, s)

@@ -47,7 +47,7 @@ export async function appendToFile(
 }
 
 async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
-  const before = await statusOf(fd);
+  const before = statusOf(fd);
   const record = decodeRecord(await native.getAttribute(fd, RECORD_ATTRIBUTE), before);
   const md5 = (await keptMd5(fd, before)) ?? (await md5Of(fd));
   try {
@@ -57,7 +57,7 @@ async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
     throw error;
   }
   await native.addToMd5(md5, [body]);
-  const after = await statusOf(fd);
+  const after = statusOf(fd);
   // A command that added to the file at the same time: what the MD5 is of is not the file.
   if (after.sizeBytes !== before.sizeBytes + body.length) return;
   const etag = { md5: native.digestMd5(md5), partCount: 0 };

@@ -102,7 +102,7 @@ export class MultipartUploads {
       const md5 = native.digestMd5(await writeBody(staged.fd, body));
       await verify?.(md5);
       await syncFile(staged.fd);
-      const { sizeBytes } = await statusOf(staged.fd);
+      const { sizeBytes } = statusOf(staged.fd);
       const name = partName(partNumber, md5, sizeBytes);
       await this.#locks.run(`${uploadId}/${partNumber}`, async () => {
         this.#refuseWhileCompleting(uploadId);

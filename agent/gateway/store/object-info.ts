@@ -87,7 +87,7 @@ export async function findObject(
 
 /** What is known of an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
-  const status = await statusOf(fd);
+  const status = statusOf(fd);
   const { mode, uid, gid, modifiedAt, sizeBytes } = status;
   const common = { mode, uid, gid, modifiedAt };
   if (target.isDirectory) {

@@ -63,11 +63,15 @@ export function decodeRecord(
   };
 }
 
-/** The ETag without quotes: an MD5 as S3 has it, or 32 digits that change with the contents. */
+/**
+ * The ETag without quotes: an MD5 as S3 has it, or one that changes with the contents. The latter
+ * has a dash like that of an upload in parts: tools take 32 bare digits for the MD5 of the bytes,
+ * and then refuse the object as damaged.
+ */
 export function etagOf(record: ObjectRecord | undefined, file: FileIdentity): string {
   if (record === undefined) {
     const { inode, sizeBytes, mtimeNs, ctimeNs } = file;
-    return hash('md5', [inode, sizeBytes, mtimeNs, ctimeNs].join(' '));
+    return `${hash('md5', [inode, sizeBytes, mtimeNs, ctimeNs].join(' '))}-0`;
   }
   const digits = record.md5.toString('hex');
   return record.partCount === 0 ? digits : `${digits}-${record.partCount}`;

@@ -49,7 +49,7 @@ export async function publish(
   }
   await changeAttributes(staged.fd, mergeAttributes(attributes, former));
   const record = newRecord(etag, attributes, target);
-  const bytes = encodeRecord(record, await statusOf(staged.fd));
+  const bytes = encodeRecord(record, statusOf(staged.fd));
   await native.setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
   await syncFile(staged.fd);
   const info = await describe(staged.fd, target);

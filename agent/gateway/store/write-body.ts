@@ -4,8 +4,13 @@ import { syncData } from './file-calls.ts';
 /** So much is written and hashed at a time, while as much again is read from the caller. */
 const BATCH_BYTES = 1024 ** 2;
 const BATCH_CHUNKS_MAX = 1024; // IOV_MAX of writev(2).
-/** The kernel begins to write each window back early, so that the last sync has little to do. */
-const WINDOW_BYTES = 16 * 1024 ** 2;
+/** Each window is synced while the next one comes, so that the last sync has little to do. */
+const WINDOW_BYTES = 32 * 1024 ** 2;
+
+/** As garbage, the buffers of a long body would have V8 go through its whole heap many times. */
+function release({ buffer, length }: Buffer): void {
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === length) buffer.transfer(0);
+}
 
 /**
  * Writes a body from the start of an empty file. Hashing, writing and reading go on side by side:
@@ -22,16 +27,16 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
   let window: Promise<unknown> = Promise.resolve();
   const flush = async (): Promise<void> => {
     await batch;
-    const written = chunks;
-    const work = [native.write(fd, writtenBytes, written), native.addToMd5(md5, written)];
-    batch = Promise.all(work).then(() => freeAll(written));
+    const taken = chunks;
+    const work = [native.write(fd, writtenBytes, taken), native.addToMd5(md5, taken)];
+    batch = Promise.all(work).then(() => taken.forEach(release));
     batch.catch(() => undefined); // Seen by whoever waits for it next.
     writtenBytes += batchBytes;
     [chunks, batchBytes] = [[], 0];
   };
-  const beginWriteBack = async (): Promise<void> => {
+  const beginSync = async (): Promise<void> => {
     await window;
-    window = native.writeBack(fd, beganBytes, writtenBytes - beganBytes);
+    window = syncData(fd);
     window.catch(() => undefined);
     beganBytes = writtenBytes;
   };
@@ -40,7 +45,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
       chunks.push(chunk);
       batchBytes += chunk.length;
       if (batchBytes >= BATCH_BYTES || chunks.length === BATCH_CHUNKS_MAX) await flush();
-      if (writtenBytes - beganBytes >= WINDOW_BYTES) await beginWriteBack();
+      if (writtenBytes - beganBytes >= WINDOW_BYTES) await beginSync();
     }
     await flush();
     await batch;
@@ -50,16 +55,5 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
   } finally {
     // The file may be closed and its number be another's as soon as this returns.
     await Promise.allSettled([batch, window]);
-  }
-}
-
-/**
- * Gives the memory of chunks back now. Left to the collector, each 64 MiB of them makes V8 look
- * through its whole heap, which cost a put a third of its time.
- */
-function freeAll(chunks: readonly Buffer[]): void {
-  for (const { buffer, length } of chunks) {
-    const isAlone = buffer.byteLength === length; // No part of a pool.
-    if (isAlone && buffer instanceof ArrayBuffer) buffer.transfer(0);
   }
 }

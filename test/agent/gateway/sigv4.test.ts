@@ -270,6 +270,11 @@ test(refuses, 'other date', HEADER, withCredential('a/20130525/r/s3/aws4_request
 test(refuses, 'no key id', HEADER, withCredential('/20130524/r/s3/aws4_request'));
 test(refuses, 'no scope', HEADER, withCredential(ACCESS_KEY_ID));
 test(refuses, 'version 2', 'InvalidRequest', withAuthorization('AWS a:b'));
+test(refuses, 'version 2 in the query', 'InvalidRequest', {
+  ...getObject,
+  target: '/bucket/key?AWSAccessKeyId=a&Signature=b%3D&Expires=1369440000',
+  rawHeaders: [...HOST],
+});
 test(refuses, 'asymmetric', 'InvalidRequest', withAuthorization('AWS4-ECDSA-P256-SHA256 a'));
 test(
   refuses,

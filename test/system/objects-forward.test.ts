@@ -1,0 +1,274 @@
+/* Objects of a disk that another host handles, and what becomes of transfers when a part ends. */
+import assert from 'node:assert';
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { ClientRequest } from 'node:http';
+import { readdir } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { GetObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { Upload } from '@aws-sdk/lib-storage';
+import anyTest, { type TestFn } from 'ava';
+import { isStagedName } from '../../agent/gateway/store/upload-names.ts';
+import { layoutOf } from '../../agent/disks/disk-layout.ts';
+import { signToken } from '../../shared/secrets.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { exec } from '../helpers/disks.ts';
+import { diskMount, usersOfDisk } from '../helpers/host.ts';
+import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
+import { presign } from '../helpers/presign.ts';
+import { answerTo, beginRequest, isWhole, outcomeOf } from '../helpers/raw-objects.ts';
+import { Stack, type StackNode } from '../helpers/stack.ts';
+import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  other: StackNode;
+  user: DiskUser;
+  /** Where requests go in: the host that has the disk, another one, and control. */
+  ways: Record<Way, string>;
+}
+
+const test = anyTest as TestFn<Context>;
+const MiB = 1024 ** 2;
+const WAYS = ['handler', 'other', 'control'] as const;
+type Way = (typeof WAYS)[number];
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  Object.assign(t.context, { stack });
+  const api = await stack.newClient();
+  const user = await newDiskUser(stack, api);
+  // The first host to be asked for a disk attaches it.
+  await new ObjectClient(user.s3Url, api.key).put(user.disk, 'first', 'x');
+  await exec(api, user.disk, 'truncate -s 200M large');
+  const other = await stack.addAgent();
+  await other.start();
+  const otherUrl = other.environment['AGENT_PUBLIC_URL'] ?? '';
+  const ways = { handler: user.s3Url, other: otherUrl, control: stack.baseUrl };
+  Object.assign(t.context, { api, user, other, ways });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+const digest = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+
+/** What is half written on the disk. */
+async function staged({ stack, user }: Context): Promise<string[]> {
+  return (await readdir(layoutOf(diskMount(stack, user.disk)).uploads)).filter(isStagedName);
+}
+
+const untilNothingIsStaged = (context: Context): Promise<true> =>
+  waitFor('what was half written to be gone', async () => (await staged(context)).length === 0);
+
+/** A put of 20 MiB of which a part was sent and has reached the disk's host. */
+async function halfPut(context: Context, way: Way, key: string): Promise<ClientRequest> {
+  const { api, user, ways } = context;
+  const headers = { authorization: api.key, 'content-length': String(20 * MiB) };
+  const sent = beginRequest(`${ways[way]}/${user.disk}/${key}`, { method: 'PUT', headers });
+  sent.write(Buffer.alloc(4 * MiB));
+  await waitFor('the body to arrive', async () => (await staged(context)).length > 0);
+  return sent;
+}
+
+/** A get of a large object whose answer has begun. */
+async function halfGet({ api, user, ways }: Context, way: Way) {
+  const headers = { authorization: api.key };
+  const sent = beginRequest(`${ways[way]}/${user.disk}/large`, { headers });
+  sent.end();
+  const answer = await answerTo(sent);
+  const [chunk] = (await once(answer, 'data')) as [Buffer];
+  answer.pause();
+  answer.unshift(chunk);
+  return answer;
+}
+
+const isThere = async ({ api, user, ways }: Context, key: string): Promise<boolean> =>
+  (await new ObjectClient(ways.handler, api.key).call('HEAD', `/${user.disk}/${key}`)).status ===
+  200;
+
+for (const way of WAYS) {
+  test.serial(`20 MiB are put and come back, by way of ${way}`, async (t) => {
+    const { api, user, ways } = t.context;
+    const client = new ObjectClient(ways[way], api.key);
+    const body = randomBytes(20 * MiB);
+    const key = `way/${way} ü`;
+    t.is((await client.put(user.disk, key, body)).status, 200);
+    const get = await client.get(user.disk, key);
+    t.is(digest(get.body), digest(body));
+    t.is((await client.get(user.disk, key, { range: 'bytes=-1' })).body.length, 1);
+    const missing = await client.get(user.disk, 'way/missing');
+    t.deepEqual([missing.status, missing.code], [404, 'NoSuchKey']);
+  });
+
+  test.serial(
+    `who asks first is told to go on, or is refused without a body: ${way}`,
+    async (t) => {
+      const { api, user, ways } = t.context;
+      const url = `${ways[way]}/${user.disk}/expected`;
+      const expecting = { 'content-length': '5', expect: '100-continue' };
+      const put = (authorization: string): ClientRequest =>
+        beginRequest(url, { method: 'PUT', headers: { ...expecting, authorization } });
+      const welcome = put(api.key);
+      await once(welcome, 'continue');
+      welcome.end('hello');
+      t.is((await outcomeOf(welcome)).status, 200);
+      const refused = put('key-wrong');
+      refused.once('continue', () => t.fail('told to go on'));
+      t.deepEqual(await outcomeOf(refused), { status: 403, code: 'AccessDenied' });
+      refused.destroy();
+    },
+  );
+
+  test.serial(`a refusal arrives while the body is still being sent: ${way}`, async (t) => {
+    const { api, user, ways } = t.context;
+    for (let round = 0; round < 5; round += 1) {
+      const headers = { authorization: api.key, 'content-length': String(64 * MiB) };
+      const url = `${ways[way]}/${user.disk}/${'k'.repeat(1025)}`;
+      const sent = beginRequest(url, { method: 'PUT', headers });
+      Readable.from(Array.from({ length: 64 }, () => Buffer.alloc(MiB))).pipe(sent);
+      t.deepEqual(await outcomeOf(sent), { status: 400, code: 'KeyTooLongError' });
+      sent.destroy();
+    }
+  });
+
+  test.serial(`a disk that becomes full in mid-put is told: ${way}`, async (t) => {
+    const { api, user, ways } = t.context;
+    const headers = { authorization: api.key, 'content-length': String(300 * MiB) };
+    const sent = beginRequest(`${ways[way]}/${user.disk}/full`, { method: 'PUT', headers });
+    Readable.from(Array.from({ length: 300 }, () => Buffer.alloc(MiB, 'x'))).pipe(sent);
+    t.deepEqual(await outcomeOf(sent), { status: 400, code: 'QuotaExceeded' });
+    sent.destroy();
+    await untilNothingIsStaged(t.context);
+  });
+
+  test.serial(`a put whose client hangs up leaves nothing: ${way}`, async (t) => {
+    const sent = await halfPut(t.context, way, 'hung-up');
+    sent.destroy();
+    await untilNothingIsStaged(t.context);
+    t.false(await isThere(t.context, 'hung-up'));
+  });
+
+  test.serial(`a get whose client hangs up is given up: ${way}`, async (t) => {
+    const { stack, user } = t.context;
+    const answer = await halfGet(t.context, way);
+    const mount = diskMount(stack, user.disk);
+    t.not((await usersOfDisk(mount)).length, 0);
+    answer.destroy();
+    await waitFor('the file to be closed', async () => (await usersOfDisk(mount)).length === 0);
+  });
+}
+
+test.serial('signatures stay valid on the way to another host', async (t) => {
+  const { user, ways } = t.context;
+  const s3 = new S3Client({
+    endpoint: ways.other,
+    region: 'us-east-1',
+    forcePathStyle: true,
+    credentials: { accessKeyId: user.identifier, secretAccessKey: user.token },
+  });
+  const bytes = randomBytes(11 * MiB);
+  const target = { Bucket: user.disk, Key: 'signed/a b+ü' };
+  await new Upload({ client: s3, params: { ...target, Body: Readable.from([bytes]) } }).done();
+  const get = await s3.send(new GetObjectCommand(target));
+  t.is(digest(Buffer.from((await get.Body?.transformToByteArray()) ?? [])), digest(bytes));
+  s3.destroy();
+});
+
+test.serial(
+  "the client's own address counts, wherever it comes in, and cannot be forged",
+  async (t) => {
+    const { stack, api, ways, other } = t.context;
+    const user = await newDiskUser(stack, api, { allowedIps: ['127.0.0.2'] });
+    await new ObjectClient(ways.handler, api.key).put(user.disk, 'file', 'content');
+    const status = async (url: string, localAddress: string, headers = {}): Promise<number> => {
+      const sent = beginRequest(url, { localAddress, headers });
+      sent.end();
+      return (await outcomeOf(sent)).status;
+    };
+    const secret = stack.environment['CLUSTER_SECRET'] ?? '';
+    const origin = { address: '127.0.0.2', hopsLeft: '1' };
+    const sign = (key: string): Record<string, string> => ({
+      'x-berth-forwarded': signToken(key, 'object-forward', origin, Date.now() + 30_000),
+    });
+    for (const way of WAYS) {
+      const url = await presign(user, 'GET', 'file', ways[way]);
+      t.is(await status(url, '127.0.0.2'), 200, way);
+      t.is(await status(url, '127.0.0.3'), 403, way);
+      // Even a header that a part of the cluster signed is nothing on a public port.
+      t.is(await status(url, '127.0.0.3', sign(secret)), 403, way);
+      t.is(await status(url, '127.0.0.2', { 'x-berth-forwarded': 'x' }), 200, way);
+    }
+    const internal = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
+    const url = await presign(user, 'GET', 'file', internal);
+    t.is(await status(url, '127.0.0.3'), 403);
+    t.is(await status(url, '127.0.0.3', sign('another secret')), 403);
+    t.is(await status(url, '127.0.0.3', sign(secret)), 200);
+  },
+);
+
+test.serial(
+  'when the part in between dies in mid-put, nothing of the object is kept',
+  async (t) => {
+    const { stack, other } = t.context;
+    for (const [way, daemon, restart] of [
+      ['other', other.daemon, () => other.start()],
+      ['control', stack.control, () => stack.startControl()],
+    ] as const) {
+      const sent = await halfPut(t.context, way, `between-${way}`);
+      const answer = t.throwsAsync(answerTo(sent));
+      await daemon.stop('SIGKILL');
+      await answer;
+      await untilNothingIsStaged(t.context);
+      t.false(await isThere(t.context, `between-${way}`));
+      await restart();
+    }
+  },
+);
+
+test.serial(
+  'when the host of the disk dies, a get breaks off and a put leaves nothing',
+  async (t) => {
+    const { stack, api, user, ways } = t.context;
+    await waitFor('a host at control', async () => {
+      const reply = await new ObjectClient(ways.control, api.key).get(user.disk, 'first');
+      return reply.status === 200;
+    });
+    const gets = await Promise.all(WAYS.map((way) => halfGet(t.context, way)));
+    const puts = await Promise.all(WAYS.map((way) => halfPut(t.context, way, `died-${way}`)));
+    const outcomes = puts.map((sent) => outcomeOf(sent).catch(() => 'broken'));
+    await stack.agent.stop('SIGKILL');
+    t.deepEqual(await Promise.all(gets.map(isWhole)), [false, false, false]);
+    for (const outcome of await Promise.all(outcomes)) {
+      t.true(outcome === 'broken' || (typeof outcome === 'object' && outcome.status === 503));
+    }
+    await stack.startAgent();
+    const client = new ObjectClient(ways.handler, api.key);
+    t.is((await client.get(user.disk, 'first')).text, 'x');
+    for (const way of WAYS) t.false(await isThere(t.context, `died-${way}`), way);
+    t.deepEqual(await staged(t.context), []);
+    t.is((await client.put(user.disk, 'died-handler', 'again')).status, 200);
+  },
+);
+
+test.serial('a host that is told to stop lets transfers come to their end', async (t) => {
+  const { stack } = t.context;
+  const get = await halfGet(t.context, 'handler');
+  const put = await halfPut(t.context, 'handler', 'drained');
+  const outcome = outcomeOf(put);
+  const exitCode = stack.agent.stop();
+  await waitFor('the host to drain', async () => {
+    const url = `http://127.0.0.1:${stack.environment['AGENT_ADMIN_PORT']}/readyz`;
+    return (await fetch(url)).status === 503;
+  });
+  assert(get.readable);
+  put.end(Buffer.alloc(16 * MiB));
+  t.is((await outcome).status, 200);
+  t.true(await isWhole(get));
+  t.is(await exitCode, 0);
+  await stack.startAgent();
+  t.true(await isThere(t.context, 'drained'));
+});

@@ -1,0 +1,277 @@
+/*
+ * Random requests to the object API: whatever a caller sends is answered, and never with a fault of
+ * ours; the host stays well, and nothing beside the disk changes.
+ */
+import assert from 'node:assert';
+import { createHash } from 'node:crypto';
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import anyTest, { type TestFn } from 'ava';
+import * as fc from 'fast-check';
+import type { ApiClient } from '../helpers/api.ts';
+import { diskMount } from '../helpers/host.ts';
+import { ObjectClient } from '../helpers/objects.ts';
+import { presign } from '../helpers/presign.ts';
+import { sendRaw } from '../helpers/raw-http.ts';
+import { Stack } from '../helpers/stack.ts';
+import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  user: DiskUser;
+  /** A directory beside the disk's mount, whose contents stay as they are. */
+  canary: string;
+}
+
+const test = anyTest as TestFn<Context>;
+const RUNS = process.env['BERTH_TEST_FULL'] === '1' ? 6000 : 400;
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  Object.assign(t.context, { stack });
+  const api = await stack.newClient();
+  const user = await newDiskUser(stack, api);
+  const client = new ObjectClient(user.s3Url, api.key);
+  for (const key of ['a', 'dir/b']) await client.put(user.disk, key, 'content');
+  const canary = join(dirname(diskMount(stack, user.disk)), 'canary');
+  await mkdir(join(canary, 'contents'), { recursive: true });
+  for (const name of ['a', 'contents/a']) await writeFile(join(canary, name), 'untouched');
+  Object.assign(t.context, { api, user, canary });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** Everything below a directory, as one hash. */
+async function fingerprint(directory: string): Promise<string> {
+  const hash = createHash('sha256');
+  const names = (await readdir(directory, { recursive: true })).sort();
+  for (const name of names) {
+    const found = await stat(join(directory, name));
+    hash.update(`${name} ${found.mode} ${found.mtimeMs}\n`);
+    if (found.isFile()) hash.update(await readFile(join(directory, name)));
+  }
+  return hash.digest('hex');
+}
+
+const escaped = fc.constantFrom(
+  ...['%2e%2e', '..', '.', '%2F', '%00', '%ff', '%c3%28', '%E2%82', '%', '%zz', '%25', '+', ''],
+  ...['a', 'dir', 'b', 'k'.repeat(300), 'contents', 'uploads', '%C3%BC', '%0d%0a', '\\', ';', '~'],
+);
+const path = fc.array(escaped, { maxLength: 6 }).map((parts) => parts.join('/'));
+const parameter = fc.constantFrom(
+  ...['list-type=2', 'uploads', 'uploads=', 'delete=', 'append=true', 'uploadId=x', 'partNumber=1'],
+  ...[
+    'partNumber=0',
+    'uploadId=',
+    'prefix=%00',
+    'prefix=../',
+    'prefix=%ff',
+    'delimiter=/',
+    'max-keys=0',
+  ],
+  ...['delimiter=x', 'max-keys=-1', 'max-keys=99999999999', 'continuation-token=%00', 'marker=..'],
+  ...['continuation-token=YQ', 'start-after=%ff', 'encoding-type=url', 'encoding-type=x', 'acl'],
+  ...['versionId=1', 'location', 'versioning', 'tagging', '=', '&', '%', '%zz=1', 'key-marker=a'],
+  ...['response-content-type=%0d%0aX:1', 'response-expires=x', 'X-Amz-Signature=x', 'max-parts=x'],
+);
+const query = fc.array(parameter, { maxLength: 4 }).map((all) => all.join('&'));
+const header = fc.constantFrom(
+  ...[
+    'range: bytes=0-',
+    'range: bytes=-0',
+    'range: bytes=9-1',
+    'range: bytes=0-0,0-0,1-2',
+    'range: x',
+  ],
+  ...[
+    'range: bytes=99999999999999999999-',
+    'if-match: *',
+    'if-none-match: *',
+    'if-match: "x',
+    'te: x',
+  ],
+  ...['if-modified-since: never', 'content-md5: x', 'content-md5: AAAAAAAAAAAAAAAAAAAAAA=='],
+  ...[
+    'x-amz-copy-source: /',
+    'x-amz-copy-source: a/b',
+    'x-amz-copy-source: %ff',
+    'x-archil-uid: -1',
+  ],
+  ...['x-amz-copy-source-range: bytes=5-1', 'x-amz-checksum-crc32: x', 'x-amz-trailer: x'],
+  ...[
+    'x-archil-mode: 9',
+    'x-archil-mode: 600',
+    'x-amz-meta-a: b',
+    'content-type: \u00fc',
+    'expect: x',
+  ],
+  ...['x-amz-content-sha256: x', 'x-amz-metadata-directive: X', 'content-encoding: aws-chunked'],
+  ...[
+    'x-amz-checksum-crc32: AAAAAA==',
+    'x-berth-forwarded: x',
+    'authorization: AWS4-HMAC-SHA256 x',
+  ],
+);
+const xml = fc.constantFrom(
+  ...[
+    '<Delete/>',
+    '<Delete><Object><Key>../a</Key></Object></Delete>',
+    '<Delete><Object/></Delete>',
+  ],
+  ...[
+    '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><Delete><Object><Key>&b;</Key></Object>',
+  ],
+  ...[
+    '<CompleteMultipartUpload/>',
+    '<a'.repeat(500),
+    '<a>'.repeat(500),
+    '&#0;',
+    ']]>',
+    '\0',
+    '\u00ff',
+  ],
+);
+const body = fc.oneof(
+  fc.string({ maxLength: 50 }),
+  fc.array(xml, { maxLength: 3 }).map((all) => all.join('')),
+);
+const method = fc.constantFrom(
+  ...[
+    'GET',
+    'HEAD',
+    'PUT',
+    'POST',
+    'DELETE',
+    'PATCH',
+    'OPTIONS',
+    'TRACE',
+    'PROPFIND',
+    'GET',
+    'PUT',
+  ],
+);
+
+interface Request {
+  readonly method: string;
+  readonly target: string;
+  readonly headers: readonly string[];
+  readonly body: string;
+}
+
+/** Sends one request as it is, and wants an answer that is no fault of the server. */
+async function mustBeAnswered(baseUrl: string, request: Request, host = 'test'): Promise<number> {
+  const length = Buffer.byteLength(request.body, 'latin1');
+  const lines = [
+    `${request.method} ${request.target} HTTP/1.1`,
+    ...[`host: ${host}`, 'connection: close', `content-length: ${length}`, ...request.headers],
+  ];
+  const bytes = Buffer.from(`${lines.join('\r\n')}\r\n\r\n${request.body}`, 'latin1');
+  const [reply] = await sendRaw(baseUrl, bytes);
+  assert(reply !== undefined, 'no answer');
+  assert(reply.status < 500 || reply.status === 501, `${reply.status} ${reply.text}`);
+  return reply.status;
+}
+
+/** The host works on, the canary is as it was, and the log knows of no fault. */
+async function checkHost({ stack, api, user, canary }: Context, before: string): Promise<void> {
+  assert.equal(await fingerprint(canary), before);
+  const client = new ObjectClient(user.s3Url, api.key);
+  assert.equal((await client.put(user.disk, 'after', 'x')).status, 200);
+  assert.equal((await client.get(user.disk, 'after')).text, 'x');
+  const log = await stack.agent.readLog();
+  assert.doesNotMatch(log, /"code":"InternalError"|Warning/u);
+}
+
+test('methods, keys, queries, headers and bodies', async (t) => {
+  const { api, user, canary } = t.context;
+  const before = await fingerprint(canary);
+  const key = path.map((rest) => `/${user.disk}/${rest}`);
+  const anywhere = path.map((rest) => `/${rest}`);
+  const target = fc
+    .tuple(fc.oneof({ weight: 6, arbitrary: key }, anywhere), query)
+    .map(([where, what]) => (what === '' ? where : `${where}?${what}`));
+  const headers = fc
+    .array(header, { maxLength: 3 })
+    .map((all) => [...new Set(all), `authorization: ${api.key}`]);
+  const property = fc.asyncProperty(
+    fc.record({ method, target, headers, body }),
+    async (request) => {
+      await mustBeAnswered(user.s3Url, request);
+    },
+  );
+  await fc.assert(property, { numRuns: RUNS });
+  await checkHost(t.context, before);
+  t.pass();
+});
+
+test('a signature with one changed character opens nothing', async (t) => {
+  const { user, canary } = t.context;
+  const before = await fingerprint(canary);
+  const url = new URL(await presign(user, 'GET', 'a'));
+  const target = `${url.pathname}${url.search}`;
+  const send = (changed: string): Promise<number> => {
+    const request = { method: 'GET', target: changed, headers: [], body: '' };
+    return mustBeAnswered(user.s3Url, request, url.host);
+  };
+  t.is(await send(target), 200);
+  const character = fc.constantFrom(...'0123456789abcdefXYZ%&=+-/.~');
+  const position = fc.nat({ max: target.length - 2 }).map((at) => at + 1);
+  const property = fc.asyncProperty(position, character, async (at, other) => {
+    fc.pre(target[at]?.toLowerCase() !== other.toLowerCase());
+    const status = await send(`${target.slice(0, at)}${other}${target.slice(at + 1)}`);
+    assert(status >= 400 && status < 500, `${status} at ${at} with ${other}`);
+  });
+  await fc.assert(property, { numRuns: RUNS });
+  await checkHost(t.context, before);
+});
+
+test('chunks of a body', async (t) => {
+  const { api, user, canary } = t.context;
+  const before = await fingerprint(canary);
+  const piece = fc.constantFrom(
+    ...[
+      '5;chunk-signature=0\r\n',
+      '5\r\n',
+      'hello',
+      '\r\n',
+      '0\r\n',
+      '0;x=y\r\n',
+      '\r\n\r\n',
+      '-1\r\n',
+    ],
+    ...[
+      'ffffffffffffffff\r\n',
+      'zz\r\n',
+      '5;',
+      'x-amz-checksum-crc32:AAAAAA==\r\n',
+      '\n',
+      '\0',
+      ':',
+    ],
+  );
+  const constant = fc.constantFrom(
+    ...['STREAMING-UNSIGNED-PAYLOAD-TRAILER', 'STREAMING-AWS4-HMAC-SHA256-PAYLOAD'],
+    ...['STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER', 'UNSIGNED-PAYLOAD'],
+  );
+  const decoded = fc.constantFrom('5', '0', '-1', '99999999999999999999', '');
+  const pieces = fc.array(piece, { maxLength: 8 }).map((all) => all.join(''));
+  const url = new URL(await presign(user, 'PUT', 'chunked'));
+  const target = `${url.pathname}${url.search}`;
+  const property = fc.asyncProperty(pieces, constant, decoded, async (text, payload, length) => {
+    const headers = [
+      ...[`x-amz-content-sha256: ${payload}`, `x-amz-decoded-content-length: ${length}`],
+      ...['content-encoding: aws-chunked', 'x-amz-trailer: x-amz-checksum-crc32'],
+    ];
+    const request = { method: 'PUT', target, headers, body: text };
+    await mustBeAnswered(user.s3Url, request, url.host);
+    const key = { ...request, target: `/${user.disk}/chunked` };
+    const withKey = { ...key, headers: [...headers, `authorization: ${api.key}`] };
+    await mustBeAnswered(user.s3Url, withKey);
+  });
+  await fc.assert(property, { numRuns: RUNS / 2 });
+  await checkHost(t.context, before);
+  t.pass();
+});
