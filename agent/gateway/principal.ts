@@ -1,4 +1,5 @@
 import type { Authenticator } from '../../shared/authenticator.ts';
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { DiskEntry, Disks, DiskUserRecord } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import { diskIdPattern } from '../../shared/ids.ts';
@@ -6,6 +7,7 @@ import { isAllowed } from '../../shared/ip-allowlist.ts';
 import { unseal } from '../../shared/secrets.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from './errors.ts';
+import { SharedReads } from './shared-reads.ts';
 import { headerValue } from './raw-headers.ts';
 import {
   type Payload,
@@ -18,8 +20,15 @@ import {
 export interface PrincipalDeps {
   readonly disks: Disks;
   readonly authenticator: Authenticator;
+  readonly reads: PrincipalReads;
   /** Opens the sealed disk tokens. */
   readonly encryptionKey: Buffer;
+}
+
+/** Clients ask for the same things on many connections at once. */
+export class PrincipalReads {
+  readonly callers = new SharedReads<Caller>();
+  readonly disks = new SharedReads<DiskEntry | undefined>();
 }
 
 /** Who asks: an account with its API key, or a user of a disk with its token. */
@@ -39,9 +48,16 @@ const diskId = new RegExp(diskIdPattern, 'u');
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
 
-async function disksOfUser({ disks }: PrincipalDeps, identifier: string): Promise<DiskEntry[]> {
-  const refs = await disks.ofUser(identifier);
-  const entries = await Promise.all(refs.map(({ accountId, id }) => disks.get(accountId, id)));
+const findDisk = (
+  { disks, reads }: PrincipalDeps,
+  accountId: string,
+  id: string,
+): Promise<DiskEntry | undefined> =>
+  reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
+
+async function disksOfUser(deps: PrincipalDeps, identifier: string): Promise<DiskEntry[]> {
+  const refs = await deps.disks.ofUser(identifier);
+  const entries = await Promise.all(refs.map(({ accountId, id }) => findDisk(deps, accountId, id)));
   return entries.filter(isAvailable).filter(({ record }) => userOf(record.users, identifier));
 }
 
@@ -77,7 +93,9 @@ export async function authenticate(deps: PrincipalDeps, head: RequestHead): Prom
   if (claim !== undefined) return admitDiskUser(deps, claim);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
-    const { accountId } = await deps.authenticator.authenticate(header);
+    const { accountId } = await deps.reads.callers.read(header, () =>
+      deps.authenticator.authenticate(header),
+    );
     return { principal: { kind: 'account', accountId }, payload: { kind: 'unsigned' } };
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
@@ -104,14 +122,14 @@ export async function reachableDisks(
  * @throws S3Error NoSuchBucket, AccessDenied
  */
 export async function authorize(
-  { disks }: PrincipalDeps,
+  deps: PrincipalDeps,
   principal: Principal,
   bucket: string,
   address: string,
 ): Promise<DiskEntry> {
   if (principal.kind === 'account') {
     const isId = diskId.test(bucket);
-    const entry = isId ? await disks.get(principal.accountId, bucket) : undefined;
+    const entry = isId ? await findDisk(deps, principal.accountId, bucket) : undefined;
     if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
     return entry;
   }
