@@ -15,6 +15,7 @@ import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
 import { DataEndpoint } from './gateway/data-endpoint.ts';
 import { ObjectGateway } from './gateway/object-gateway.ts';
+import { PrincipalReads } from './gateway/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { JobWorker } from './job-worker.ts';
 import { createAgentMetrics, type ObjectDurations } from './metrics.ts';
@@ -64,7 +65,8 @@ function openGateway(
 ): ObjectGateway {
   const { clusterSecret, encryptionKey } = config.cluster;
   const authenticator = new Authenticator(directory.apiKeys);
-  const principals = { disks: directory.disks, authenticator, encryptionKey };
+  const reads = new PrincipalReads();
+  const principals = { disks: directory.disks, authenticator, reads, encryptionKey };
   const { registry, storage } = host;
   const parts = { hostId, clusterSecret, directory, principals, registry, storage };
   return new ObjectGateway({ ...parts, forwarder, durations, log });

@@ -1,5 +1,6 @@
 import type { Authenticator } from '../../shared/authenticator.ts';
-import type { DiskEntry, Disks, DiskUserRecord } from '../../shared/directory/disks.ts';
+import type { Caller } from '../../shared/directory/api-keys.ts';
+import type { DiskEntry, DiskRecord, Disks } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import { diskIdPattern } from '../../shared/ids.ts';
 import { isAllowed } from '../../shared/ip-allowlist.ts';
@@ -7,6 +8,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { unseal } from '../../shared/secrets.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from './errors.ts';
+import { SharedReads } from './shared-reads.ts';
 import { headerValue } from './raw-headers.ts';
 import {
   type Payload,
@@ -19,8 +21,15 @@ import {
 export interface PrincipalDeps {
   readonly disks: Disks;
   readonly authenticator: Authenticator;
+  readonly reads: PrincipalReads;
   /** Opens the sealed disk tokens. */
   readonly encryptionKey: Buffer;
+}
+
+/** Clients ask for the same things on many connections at once. */
+export class PrincipalReads {
+  readonly callers = new SharedReads<Caller>();
+  readonly disks = new SharedReads<DiskEntry | undefined>();
 }
 
 /** Who asks: an account with its API key, or a user of a disk with its token. */
@@ -40,6 +49,13 @@ const diskId = new RegExp(diskIdPattern, 'u');
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
 
+const findDisk = (
+  { disks, reads }: PrincipalDeps,
+  accountId: string,
+  id: string,
+): Promise<DiskEntry | undefined> =>
+  reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
+
 /** Those that the request may be about: the bucket's, or for want of it any, to check the signature. */
 function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
   if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
@@ -48,17 +64,20 @@ function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string):
 }
 
 async function disksOfUser(
-  { disks }: PrincipalDeps,
+  deps: PrincipalDeps,
   identifier: string,
   bucket: string,
 ): Promise<DiskEntry[]> {
-  const refs = wantedOf(await disks.ofUser(identifier), bucket);
-  const entries = await Promise.all(refs.map(({ accountId, id }) => disks.get(accountId, id)));
-  return entries.filter(isAvailable).filter(({ record }) => userOf(record.users, identifier));
+  const refs = wantedOf(await deps.disks.ofUser(identifier), bucket);
+  const entries = await Promise.all(refs.map(({ accountId, id }) => findDisk(deps, accountId, id)));
+  const hasUser = ({ record }: DiskEntry): boolean =>
+    record.users.some((user) => user.identifier === identifier);
+  return entries.filter(isAvailable).filter(hasUser);
 }
 
-const userOf = (users: readonly DiskUserRecord[], identifier: string): DiskUserRecord | undefined =>
-  users.find((user) => user.identifier === identifier);
+/** Of the disk's token user with this identifier, if there is one. */
+const sealedTokenOf = ({ users }: DiskRecord, identifier: string): string | undefined =>
+  users.find((user) => user.type === 'token' && user.identifier === identifier)?.sealedToken;
 
 /** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
 async function admitDiskUser(
@@ -67,18 +86,20 @@ async function admitDiskUser(
   bucket: string,
 ): Promise<Admission> {
   const { accessKeyId: identifier, payload } = claim;
-  const disks = await disksOfUser(deps, identifier, bucket);
+  const known = await disksOfUser(deps, identifier, bucket);
+  if (known.length === 0) throw new S3Error('InvalidAccessKeyId');
+  // Anybody may name a role like another's token user; a token's identifier only its owner has.
+  const disks = known.filter(({ record }) => sealedTokenOf(record, identifier) !== undefined);
   const [first] = disks;
-  if (first === undefined) throw new S3Error('InvalidAccessKeyId');
-  // Whoever has the same identifier on several disks has the same token there.
-  const user = userOf(first.record.users, identifier);
-  if (user?.sealedToken === undefined) {
+  const sealedToken = first && sealedTokenOf(first.record, identifier);
+  if (first === undefined || sealedToken === undefined) {
     throw new S3Error(
       'AccessDenied',
       'Users of this type sign in through their cloud, which this server has not; use a disk token.',
     );
   }
-  const secret = unseal(deps.encryptionKey, user.sealedToken, first.record.id);
+  // Whoever has the same identifier on several disks has the same token there.
+  const secret = unseal(deps.encryptionKey, sealedToken, first.record.id);
   const signature = verifySignature(claim, secret);
   return { principal: { kind: 'disk_user', identifier, disks }, payload, signature };
 }
@@ -98,7 +119,9 @@ export async function authenticate(
   if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
-    const { accountId } = await deps.authenticator.authenticate(header);
+    const { accountId } = await deps.reads.callers.read(header, () =>
+      deps.authenticator.authenticate(header),
+    );
     return { principal: { kind: 'account', accountId }, payload: { kind: 'unsigned' } };
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
@@ -125,14 +148,14 @@ export async function reachableDisks(
  * @throws S3Error NoSuchBucket, AccessDenied
  */
 export async function authorize(
-  { disks }: PrincipalDeps,
+  deps: PrincipalDeps,
   principal: Principal,
   bucket: string,
   address: string,
 ): Promise<DiskEntry> {
   if (principal.kind === 'account') {
     const isId = diskId.test(bucket);
-    const entry = isId ? await disks.get(principal.accountId, bucket) : undefined;
+    const entry = isId ? await findDisk(deps, principal.accountId, bucket) : undefined;
     if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
     return entry;
   }

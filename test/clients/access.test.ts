@@ -3,6 +3,7 @@ import anyTest, { type TestFn } from 'ava';
 import type { Disk } from '../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 import type { ApiClient } from '../helpers/api.ts';
+import { createDisk } from '../helpers/disks.ts';
 import { textsOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import {
@@ -104,4 +105,17 @@ test('a cloudsts user cannot sign in, and is told why', async (t) => {
     ...[user.s3Url, other.identifier, other.token, user.disk],
   );
   t.regex(printed, /\(AccessDenied\).*use a disk token/u);
+});
+
+test("a role that is named like another's token user takes nothing from that user", async (t) => {
+  const { stack, api, tools } = t.context;
+  const user = await newDiskUser(stack, api);
+  const stranger = await stack.newClient();
+  const { id } = await createDisk(stranger);
+  const body = { type: 'cloudsts', principal: user.identifier };
+  await stranger.data('POST', `/api/disks/${id}/users`, body);
+  t.is(await listing(t.context, user), 'ok');
+  t.is(await listing(t.context, { ...user, disk: id }), 'AccessDenied');
+  const buckets = await tools.output('curl', ...curlSigned(user), `${user.s3Url}/`);
+  t.deepEqual(textsOf(buckets, 'Name'), [user.disk]);
 });

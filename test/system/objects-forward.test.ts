@@ -14,7 +14,7 @@ import { signToken } from '../../shared/secrets.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { diskMount, usersOfDisk } from '../helpers/host.ts';
-import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
+import { ObjectClient } from '../helpers/objects.ts';
 import { presign } from '../helpers/presign.ts';
 import { answerTo, beginRequest, isWhole, outcomeOf } from '../helpers/raw-objects.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
@@ -178,17 +178,18 @@ test.serial('signatures stay valid on the way to another host', async (t) => {
   s3.destroy();
 });
 
+const statusFrom = async (url: string, localAddress: string, headers = {}): Promise<number> => {
+  const sent = beginRequest(url, { localAddress, headers });
+  sent.end();
+  return (await outcomeOf(sent)).status;
+};
+
 test.serial(
   "the client's own address counts, wherever it comes in, and cannot be forged",
   async (t) => {
     const { stack, api, ways, other } = t.context;
     const user = await newDiskUser(stack, api, { allowedIps: ['127.0.0.2'] });
     await new ObjectClient(ways.handler, api.key).put(user.disk, 'file', 'content');
-    const status = async (url: string, localAddress: string, headers = {}): Promise<number> => {
-      const sent = beginRequest(url, { localAddress, headers });
-      sent.end();
-      return (await outcomeOf(sent)).status;
-    };
     const secret = stack.environment['CLUSTER_SECRET'] ?? '';
     const origin = { address: '127.0.0.2', hopsLeft: '1' };
     const sign = (key: string): Record<string, string> => ({
@@ -196,17 +197,17 @@ test.serial(
     });
     for (const way of WAYS) {
       const url = await presign(user, 'GET', 'file', ways[way]);
-      t.is(await status(url, '127.0.0.2'), 200, way);
-      t.is(await status(url, '127.0.0.3'), 403, way);
+      t.is(await statusFrom(url, '127.0.0.2'), 200, way);
+      t.is(await statusFrom(url, '127.0.0.3'), 403, way);
       // Even a header that a part of the cluster signed is nothing on a public port.
-      t.is(await status(url, '127.0.0.3', sign(secret)), 403, way);
-      t.is(await status(url, '127.0.0.2', { 'x-berth-forwarded': 'x' }), 200, way);
+      t.is(await statusFrom(url, '127.0.0.3', sign(secret)), 403, way);
+      t.is(await statusFrom(url, '127.0.0.2', { 'x-berth-forwarded': 'x' }), 200, way);
     }
     const internal = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
     const url = await presign(user, 'GET', 'file', internal);
-    t.is(await status(url, '127.0.0.3'), 403);
-    t.is(await status(url, '127.0.0.3', sign('another secret')), 403);
-    t.is(await status(url, '127.0.0.3', sign(secret)), 200);
+    t.is(await statusFrom(url, '127.0.0.3'), 403);
+    t.is(await statusFrom(url, '127.0.0.3', sign('another secret')), 403);
+    t.is(await statusFrom(url, '127.0.0.3', sign(secret)), 200);
   },
 );
 
