@@ -14,6 +14,12 @@ const UNAVAILABLE = `<?xml version="1.0" encoding="UTF-8"?>
 `;
 const ROUTE = '/{diskId}/{key}';
 
+/** A page among the objects of a disk must not run as one of ours: presigned links open in browsers. */
+const SAFETY_HEADERS = {
+  'content-security-policy': "default-src 'none'; sandbox",
+  'x-content-type-options': 'nosniff',
+} as const;
+
 export interface ObjectProxyOptions {
   readonly hub: AgentHub;
   readonly forwarder: RequestForwarder;
@@ -70,6 +76,7 @@ export class ObjectProxy {
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
     const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
     const origin = { address, hopsLeft: '1' } as const;
+    for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);
     await forwarder.forward(request, response, { baseUrl: host.internalUrl, origin });
   }
 }

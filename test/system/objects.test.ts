@@ -81,6 +81,15 @@ test('what is put is at once seen by commands, and the other way round', async (
   t.not(get.headers.get('etag'), `"${md5('from put\n')}"`);
 });
 
+test('a page among the objects does not run in the origin of the API', async (t) => {
+  const { rest, disk } = t.context;
+  await rest.put(disk, 'page.html', '<script>alert(1)</script>', { 'content-type': 'text/html' });
+  const { headers, text } = await rest.get(disk, 'page.html');
+  t.is(text, '<script>alert(1)</script>');
+  t.regex(headers.get('content-security-policy') ?? '', /\bsandbox$/u);
+  t.is(headers.get('x-content-type-options'), 'nosniff');
+});
+
 test('owner and mode come with the request, and parents get its owner', async (t) => {
   const { api, s3, disk } = t.context;
   const headers = { 'x-archil-mode': '640', 'x-archil-uid': '1000', 'x-archil-gid': '1001' };
