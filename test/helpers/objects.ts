@@ -38,17 +38,22 @@ export class ObjectClient {
     this.#key = key;
   }
 
-  /** @param target path and query, escaped */
-  async call(
+  /** The answer with its body still to be read. */
+  open(
     method: string,
     target: string,
     { headers = {}, body }: ObjectRequest = {},
-  ): Promise<ObjectReply> {
-    const response = await fetch(`${this.baseUrl}${target}`, {
+  ): Promise<Response> {
+    return fetch(`${this.baseUrl}${target}`, {
       method,
       headers: { authorization: this.#key, ...headers },
       ...(body === undefined ? {} : { body }),
     });
+  }
+
+  /** @param target path and query, escaped */
+  async call(method: string, target: string, request: ObjectRequest = {}): Promise<ObjectReply> {
+    const response = await this.open(method, target, request);
     const bytes = Buffer.from(await response.arrayBuffer());
     const text = bytes.toString('utf8');
     const [code] = response.ok ? [] : textsOf(text, 'Code');
