@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import type { GrepResult } from '../shared/schemas/grep.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { createDisk, exec } from '../test/helpers/disks.ts';
-import { diskMount } from '../test/helpers/host.ts';
+import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { alternate, median, printComparison } from './statistics.ts';
 
@@ -166,7 +166,7 @@ export async function benchGrep(): Promise<void> {
     const { exitCode, stderr } = await exec(api, id, treeScript(COPIES));
     if (exitCode !== 0) throw new Error(stderr);
     const search = plainGrep(api, id);
-    await benchFullScan(search, diskMount(stack, id));
+    await benchFullScan(search, diskContents(stack, id));
     await benchEarlyStop(search);
     await benchDeadline(search);
     await benchMemory(search, stack.agent.pid);

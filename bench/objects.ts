@@ -62,10 +62,12 @@ async function benchGet(bench: Bench): Promise<void> {
   );
 }
 
-const toRates = (times: { ours: number[]; baseline: number[] }) => {
-  const rate = (ms: number): number => LARGE_BYTES / MiB / (ms / 1000);
-  return { ours: times.ours.map(rate), baseline: times.baseline.map(rate) };
-};
+const rateOf = (ms: number): number => LARGE_BYTES / MiB / (ms / 1000);
+
+const toRates = (times: { ours: number[]; baseline: number[] }) => ({
+  ours: times.ours.map(rateOf),
+  baseline: times.baseline.map(rateOf),
+});
 
 /** `cp`, durable like a put: the file is synced. */
 async function copyDurably(from: string, to: string): Promise<void> {

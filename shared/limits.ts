@@ -25,17 +25,6 @@ export const LIMITS = {
   clientWrittenEveryMs: 30_000,
   clientsRememberedMax: 10_000,
 
-  // Objects as files, WIRE §4.5
-  objectKeyBytesMax: 1024,
-  objectNameBytesMax: 255, // NAME_MAX of ext4.
-  objectBytesMax: 5 * 1024 ** 2 * MiB,
-  partNumberMax: 10_000,
-  partBytesMin: 5 * MiB, // All but the last one.
-  uploadsPerDiskMax: 10_000,
-  uploadAgeMsMax: 7 * 24 * 3_600_000,
-  // How long the completion of an upload can be repeated.
-  uploadAnswerAgeMsMax: 3_600_000,
-
   // Exec, WIRE §5.1
   commandBytesMax: 1 * MiB,
   disksPerExecMax: 32,
@@ -70,6 +59,14 @@ export const LIMITS = {
   hostDownloadIdleMsMax: 300_000,
 
   // Object API, WIRE §4; the times are those of S3
+  objectKeyBytesMax: 1024,
+  objectNameBytesMax: 255, // NAME_MAX of ext4.
+  objectBytesMax: 5 * 1024 ** 2 * MiB,
+  partBytesMin: 5 * MiB, // All but the last one.
+  uploadsPerDiskMax: 10_000,
+  uploadAgeMsMax: 7 * 24 * 3_600_000,
+  // How long the completion of an upload can be repeated.
+  uploadAnswerAgeMsMax: 3_600_000,
   keysPerDeleteMax: 1000,
   signatureClockSkewMsMax: 15 * 60_000,
   presignedSecondsMax: 7 * 24 * 3600,

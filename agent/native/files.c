@@ -280,7 +280,7 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
       napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
       length > ATTRIBUTE_BYTES_MAX || (file->value = malloc(length + 1)) == NULL)
     return refuse_task(env, &file->task);
-  memcpy(file->value, value, length);
+  if (length > 0) memcpy(file->value, value, length);
   file->length = (int64_t)length;
   return start_task(env, &file->task, "fsetxattr", NULL);
 }

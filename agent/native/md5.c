@@ -103,6 +103,7 @@ void md5_init(struct md5 *md5) {
 
 void md5_update(struct md5 *md5, const uint8_t *bytes, size_t length) {
   size_t held = md5->length_bytes % sizeof md5->block;
+  if (length == 0) return; /* Then there may be no bytes to point to either. */
   md5->length_bytes += length;
   if (held > 0) {
     size_t taken = sizeof md5->block - held;

@@ -8,6 +8,7 @@ import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { grep, postGrep } from '../helpers/greps.ts';
 import {
+  diskContents,
   diskMount,
   hostTraces,
   peakMemoryBytes,
@@ -102,7 +103,7 @@ test('results are those of rg -uu, in any tree', async (t) => {
   const property = fc.asyncProperty(randomTree, async (tree) => {
     count += 1;
     const directory = `run ${count}`;
-    const root = join(diskMount(stack, id), directory);
+    const root = join(diskContents(stack, id), directory);
     await mkdir(root);
     await makeTree(root, tree);
     const expected = await rgMatches(root, 'needle|^$');

@@ -217,7 +217,7 @@ test('a signature with one changed character opens nothing', async (t) => {
     return mustBeAnswered(user.s3Url, request, url.host);
   };
   t.is(await send(target), 200);
-  const character = fc.constantFrom(...'0123456789abcdefXYZ%&=+-/.~');
+  const character = fc.constantFrom(...'0123456789abcdefXYZ%&=+-/.~'.split(''));
   const position = fc.nat({ max: target.length - 2 }).map((at) => at + 1);
   const property = fc.asyncProperty(position, character, async (at, other) => {
     fc.pre(target[at]?.toLowerCase() !== other.toLowerCase());

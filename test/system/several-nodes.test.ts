@@ -96,7 +96,7 @@ async function startHeld(
     `export ${mark}; until [ -e go ]; do sleep 0.05; done; rm go; echo held`,
   );
   await waitFor('the command', async () => (await processesMarked(mark)).length > 0);
-  return { reply, end: () => writeFile(join(mountOn(agent, diskId), 'go'), '') };
+  return { reply, end: () => writeFile(join(mountOn(agent, diskId), 'contents/go'), '') };
 }
 
 test.serial('a disk is used through both control nodes, on one agent', async (t) => {

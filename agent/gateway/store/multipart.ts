@@ -92,8 +92,8 @@ export class MultipartUploads {
     body: AsyncIterable<Buffer>,
     verify?: (md5: Buffer) => void | Promise<void>,
   ): Promise<{ etag: string; sizeBytes: number }> {
-    if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > LIMITS.partNumberMax) {
-      throw new S3Error('InvalidArgument', `Part numbers are 1 to ${LIMITS.partNumberMax}.`);
+    if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > LIMITS.partsPerUploadMax) {
+      throw new S3Error('InvalidArgument', `Part numbers are 1 to ${LIMITS.partsPerUploadMax}.`);
     }
     const { uploads } = this.#disk;
     return asS3(async () => {
@@ -158,7 +158,12 @@ export class MultipartUploads {
   ): Promise<PartPage> {
     return asS3(async () => {
       await readUpload(this.#disk.uploads, uploadId, key);
-      const stored = await storedParts(this.#disk.uploads, uploadId, after, LIMITS.partNumberMax);
+      const stored = await storedParts(
+        this.#disk.uploads,
+        uploadId,
+        after,
+        LIMITS.partsPerUploadMax,
+      );
       const parts = newestOfEach(stored);
       return { parts: parts.slice(0, limit), isTruncated: parts.length > limit && limit > 0 };
     });
@@ -187,7 +192,12 @@ export class MultipartUploads {
   /** The stored parts that the caller names. */
   async #choose(uploadId: string, parts: readonly PartRef[]): Promise<StoredPart[]> {
     const stored = new Map<string, StoredPart>();
-    for (const part of await storedParts(this.#disk.uploads, uploadId, 0, LIMITS.partNumberMax)) {
+    for (const part of await storedParts(
+      this.#disk.uploads,
+      uploadId,
+      0,
+      LIMITS.partsPerUploadMax,
+    )) {
       stored.set(toPair(part).join(), part);
     }
     return checkParts(

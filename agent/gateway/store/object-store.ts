@@ -65,6 +65,7 @@ export class ObjectStore {
 
   /**
    * Writes a whole object; durable when it returns. A key that ends in a slash makes a directory.
+   * @param body whose chunks are taken over: nobody may use one again
    * @throws S3Error `OperationAborted`, `QuotaExceeded`, and what the options throw
    */
   async put(key: string, body: AsyncIterable<Buffer>, options: PutOptions): Promise<ObjectInfo> {
