@@ -62,11 +62,11 @@ async function benchGet(bench: Bench): Promise<void> {
   );
 }
 
-const rate = (ms: number): number => LARGE_BYTES / MiB / (ms / 1000);
+const rateOf = (ms: number): number => LARGE_BYTES / MiB / (ms / 1000);
 
 const toRates = (times: { ours: number[]; baseline: number[] }) => ({
-  ours: times.ours.map(rate),
-  baseline: times.baseline.map(rate),
+  ours: times.ours.map(rateOf),
+  baseline: times.baseline.map(rateOf),
 });
 
 /** `cp`, durable like a put: the file is synced. */

@@ -86,6 +86,13 @@ async function halfGet({ api, user, ways }: Context, way: Way) {
   return answer;
 }
 
+/** The status of a get that comes from this address. */
+async function statusFrom(localAddress: string, url: string, headers = {}): Promise<number> {
+  const sent = beginRequest(url, { localAddress, headers });
+  sent.end();
+  return (await outcomeOf(sent)).status;
+}
+
 const isThere = async ({ api, user, ways }: Context, key: string): Promise<boolean> =>
   (await new ObjectClient(ways.handler, api.key).call('HEAD', `/${user.disk}/${key}`)).status ===
   200;
@@ -178,12 +185,6 @@ test.serial('signatures stay valid on the way to another host', async (t) => {
   s3.destroy();
 });
 
-const statusFrom = async (url: string, localAddress: string, headers = {}): Promise<number> => {
-  const sent = beginRequest(url, { localAddress, headers });
-  sent.end();
-  return (await outcomeOf(sent)).status;
-};
-
 test.serial(
   "the client's own address counts, wherever it comes in, and cannot be forged",
   async (t) => {
@@ -197,17 +198,17 @@ test.serial(
     });
     for (const way of WAYS) {
       const url = await presign(user, 'GET', 'file', ways[way]);
-      t.is(await statusFrom(url, '127.0.0.2'), 200, way);
-      t.is(await statusFrom(url, '127.0.0.3'), 403, way);
+      t.is(await statusFrom('127.0.0.2', url), 200, way);
+      t.is(await statusFrom('127.0.0.3', url), 403, way);
       // Even a header that a part of the cluster signed is nothing on a public port.
-      t.is(await statusFrom(url, '127.0.0.3', sign(secret)), 403, way);
-      t.is(await statusFrom(url, '127.0.0.2', { 'x-berth-forwarded': 'x' }), 200, way);
+      t.is(await statusFrom('127.0.0.3', url, sign(secret)), 403, way);
+      t.is(await statusFrom('127.0.0.2', url, { 'x-berth-forwarded': 'x' }), 200, way);
     }
     const internal = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
     const url = await presign(user, 'GET', 'file', internal);
-    t.is(await statusFrom(url, '127.0.0.3'), 403);
-    t.is(await statusFrom(url, '127.0.0.3', sign('another secret')), 403);
-    t.is(await statusFrom(url, '127.0.0.3', sign(secret)), 200);
+    t.is(await statusFrom('127.0.0.3', url), 403);
+    t.is(await statusFrom('127.0.0.3', url, sign('another secret')), 403);
+    t.is(await statusFrom('127.0.0.3', url, sign(secret)), 200);
   },
 );
 
