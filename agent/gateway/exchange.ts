@@ -76,7 +76,7 @@ export class Exchange {
       }
       response.end(xml);
     } finally {
-      await object?.file.close();
+      object?.file.close();
     }
   }
 

@@ -5,6 +5,7 @@
  *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_DIRECTORY a directory,
  *     otherwise a regular file: EISDIR for a directory, ENXIO for everything else, which is not
  *     opened at all: a FIFO could block and a device do anything. EIO when there is no root.
+ *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>    the same, with getAttribute
  *   write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from the offset on
  *   writeBack(fd, offset, length)       -> Promise<void>    begins it (sync_file_range(2))
  *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>  copy_file_range(2);
@@ -33,7 +34,7 @@ enum { CHUNKS_MAX = IOV_MAX };
 
 struct file_task {
   struct task task;
-  char *root, *path; /* or the name of an attribute */
+  char *root, *path, *name; /* the name of an attribute */
   int fd, to, flags;
   int64_t offset, to_offset, length;
   struct md5 *md5;
@@ -47,6 +48,7 @@ static void release(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   free(file->root);
   free(file->path);
+  free(file->name);
   free(file->chunks);
   free(file->value);
 }
@@ -75,6 +77,15 @@ static napi_value result_attribute(napi_env env, struct task *task) {
   napi_value value;
   if (!file->is_found) return result_nothing(env, task);
   napi_create_buffer_copy(env, (size_t)file->length, file->value, NULL, &value);
+  return value;
+}
+
+static napi_value result_object(napi_env env, struct task *task) {
+  napi_value value;
+  napi_create_object(env, &value);
+  napi_set_named_property(env, value, "fd", result_fd(env, task));
+  if (((struct file_task *)task)->is_found)
+    napi_set_named_property(env, value, "attribute", result_attribute(env, task));
   return value;
 }
 
@@ -154,7 +165,7 @@ static int run_copy_range(struct task *task) {
 static int run_get_attribute(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   uint8_t value[ATTRIBUTE_BYTES_MAX];
-  ssize_t length = fgetxattr(file->fd, file->path, value, sizeof value);
+  ssize_t length = fgetxattr(file->fd, file->name, value, sizeof value);
   /* What is too long for us was not written by us. */
   if (length < 0) return errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
   if ((file->value = malloc((size_t)length + 1)) == NULL) return ENOMEM;
@@ -164,9 +175,18 @@ static int run_get_attribute(struct task *task) {
   return 0;
 }
 
+static int run_open_object(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  int error = run_open(task);
+  if (error != 0) return error;
+  error = run_get_attribute(task);
+  if (error != 0) close(file->fd);
+  return error;
+}
+
 static int run_set_attribute(struct task *task) {
   struct file_task *file = (struct file_task *)task;
-  return fsetxattr(file->fd, file->path, file->value, (size_t)file->length, 0) == 0 ? 0 : errno;
+  return fsetxattr(file->fd, file->name, file->value, (size_t)file->length, 0) == 0 ? 0 : errno;
 }
 
 static int run_add_to_md5(struct task *task) {
@@ -228,6 +248,17 @@ static napi_value js_open_beneath(napi_env env, napi_callback_info info) {
   return start_task(env, &file->task, "openat2", NULL);
 }
 
+static napi_value js_open_object(napi_env env, napi_callback_info info) {
+  napi_value args[4];
+  struct file_task *file = new_file_task(run_open_object, result_object);
+  if (file == NULL || !read_arguments(env, info, 4, args) ||
+      (file->root = copy_text(env, args[0])) == NULL ||
+      (file->path = copy_text(env, args[1])) == NULL || !read_int32(env, args[2], &file->flags) ||
+      (file->name = copy_text(env, args[3])) == NULL)
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "openat2", NULL);
+}
+
 static napi_value js_write(napi_env env, napi_callback_info info) {
   napi_value args[3];
   struct file_task *file = new_file_task(run_write, result_nothing);
@@ -263,7 +294,7 @@ static napi_value js_get_attribute(napi_env env, napi_callback_info info) {
   napi_value args[2];
   struct file_task *file = new_file_task(run_get_attribute, result_attribute);
   if (file == NULL || !read_arguments(env, info, 2, args) ||
-      !read_int32(env, args[0], &file->fd) || (file->path = copy_text(env, args[1])) == NULL)
+      !read_int32(env, args[0], &file->fd) || (file->name = copy_text(env, args[1])) == NULL)
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "fgetxattr", NULL);
 }
@@ -275,7 +306,7 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
   size_t length;
   struct file_task *file = new_file_task(run_set_attribute, result_nothing);
   if (file == NULL || !read_arguments(env, info, 3, args) ||
-      !read_int32(env, args[0], &file->fd) || (file->path = copy_text(env, args[1])) == NULL ||
+      !read_int32(env, args[0], &file->fd) || (file->name = copy_text(env, args[1])) == NULL ||
       napi_is_buffer(env, args[2], &is_buffer) != napi_ok || !is_buffer ||
       napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
       length > ATTRIBUTE_BYTES_MAX || (file->value = malloc(length + 1)) == NULL)
@@ -320,6 +351,7 @@ static napi_value js_digest_md5(napi_env env, napi_callback_info info) {
 void define_file_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
       {"openBeneath", NULL, js_open_beneath, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"openObject", NULL, js_open_object, NULL, NULL, NULL, napi_enumerable, NULL},
       {"write", NULL, js_write, NULL, NULL, NULL, napi_enumerable, NULL},
       {"writeBack", NULL, js_write_back, NULL, NULL, NULL, napi_enumerable, NULL},
       {"copyRange", NULL, js_copy_range, NULL, NULL, NULL, napi_enumerable, NULL},

@@ -24,6 +24,12 @@ interface NativeModule {
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
   openBeneath(root: string, path: string, flags: number): Promise<number>;
+  openObject(
+    root: string,
+    path: string,
+    flags: number,
+    attribute: string,
+  ): Promise<{ fd: number; attribute?: Buffer }>;
   write(fd: number, offset: number, chunks: readonly Buffer[]): Promise<void>;
   writeBack(fd: number, offset: number, length: number): Promise<void>;
   copyRange(

@@ -61,7 +61,7 @@ export const getObject: Operation = async (call) => {
     const { status, headers, parts } = respond(call, file, 'GET');
     return { status, headers, object: { file, parts } };
   } catch (error) {
-    await file.close();
+    file.close();
     throw error;
   }
 };

@@ -1,7 +1,7 @@
-import { constants } from 'node:fs';
+import { closeSync, constants } from 'node:fs';
 import { native } from '../../native/native.ts';
 import { S3Error } from '../errors.ts';
-import { type Attributes, closeFile, statusOf } from './file-calls.ts';
+import { type Attributes, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import {
   decodeRecord,
@@ -28,7 +28,8 @@ export interface ObjectInfo extends Attributes {
 export interface OpenObject extends ObjectInfo {
   /** To read from; of a directory, which has no bytes, not to be read. */
   readonly fd: number;
-  readonly close: () => Promise<void>;
+  /** At once: nothing is written, so nothing is waited for. */
+  readonly close: () => void;
 }
 
 /** What a caller may say about a new object. */
@@ -54,13 +55,15 @@ export function checkAttributes({ contentType = '' }: WriteAttributes): void {
 /** @throws S3Error `NoSuchKey` */
 export async function openObject(contents: string, target: ObjectPath): Promise<OpenObject> {
   const flags = constants.O_RDONLY | (target.isDirectory ? constants.O_DIRECTORY : 0);
-  const fd = await native.openBeneath(contents, target.path, flags).catch((error: unknown) => {
-    throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
-  });
+  const { fd, attribute } = await native
+    .openObject(contents, target.path, flags, RECORD_ATTRIBUTE)
+    .catch((error: unknown) => {
+      throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
+    });
   try {
-    return { ...(await describe(fd, target)), fd, close: () => closeFile(fd) };
+    return { ...infoOf(fd, attribute, target), fd, close: () => closeSync(fd) };
   } catch (error) {
-    await closeFile(fd);
+    closeSync(fd);
     throw error;
   }
 }
@@ -68,7 +71,7 @@ export async function openObject(contents: string, target: ObjectPath): Promise<
 /** @throws S3Error `NoSuchKey` */
 export async function headObject(contents: string, target: ObjectPath): Promise<ObjectInfo> {
   const { fd: _, close, ...info } = await openObject(contents, target);
-  await close();
+  close();
   return info;
 }
 
@@ -87,6 +90,13 @@ export async function findObject(
 
 /** What is known of an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
+  const attribute = target.isDirectory
+    ? undefined
+    : await native.getAttribute(fd, RECORD_ATTRIBUTE);
+  return infoOf(fd, attribute, target);
+}
+
+function infoOf(fd: number, attribute: Buffer | undefined, target: ObjectPath): ObjectInfo {
   const status = statusOf(fd);
   const { mode, uid, gid, modifiedAt, sizeBytes } = status;
   const common = { mode, uid, gid, modifiedAt };
@@ -101,7 +111,7 @@ export async function describe(fd: number, target: ObjectPath): Promise<ObjectIn
       headers: {},
     };
   }
-  const record = decodeRecord(await native.getAttribute(fd, RECORD_ATTRIBUTE), status);
+  const record = decodeRecord(attribute, status);
   const contentType = record?.contentType ?? guessContentType(target.name);
   const etag = etagOf(record, status);
   const headers = record?.headers ?? {};
