@@ -34,7 +34,7 @@ const asText = (value: unknown): string => {
 };
 
 function numberField(bytes: number, value: unknown): Buffer {
-  if (typeof value !== 'number') throw new Error('number expected');
+  if (typeof value !== 'number' || !Number.isInteger(value)) throw new Error('number expected');
   const field = Buffer.alloc(bytes);
   field.writeUIntLE(value, 0, bytes); // Throws when it does not fit.
   return field;

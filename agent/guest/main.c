@@ -10,10 +10,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/close_range.h>
 #include <sys/epoll.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
@@ -157,6 +159,7 @@ static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one
 int main(int argc, char **argv) {
   struct options options = read_options(argc, argv);
   if (getpid() != 1) die("not PID 1", EPERM); /* It kills and stops all that it can see. */
+  close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC); /* Whatever we were started with is not for them. */
   set_up(&options);
   raise_limits();
   bound_rings(options.rings_bytes);
@@ -164,10 +167,11 @@ int main(int argc, char **argv) {
   watch_signals();
   int fd = options.socket >= 0 ? options.socket : wait_for_port();
   if (channel_open(fd, options.socket < 0) != 0) die("channel", errno);
-  while (!channel_has_ended()) {
+  for (;;) {
     uint64_t next = earlier(processes_tend(), freeze_tend());
     next = earlier(next, channel_tend());
     if (channel_run()) next = 0;
+    if (channel_has_ended()) break;
     loop_turn(earlier(next, shutdown_tend()));
   }
   kill(-1, SIGKILL);
