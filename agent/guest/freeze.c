@@ -104,13 +104,15 @@ void freeze(uint32_t timeout_ms, uint32_t request) {
   deadline_ms = look_at_ms + timeout_ms;
 }
 
-void thaw(uint32_t request) {
+int end_freeze(void) {
   if (state == STOPPING || state == SYNCING) answer_freeze(FAILURE_BUSY);
-  int error = state == RUNNING ? 0 : let_go();
-  if (error != 0)
-    answer_error(request, "thaw", error);
-  else
-    answer_done(request);
+  return state == RUNNING ? 0 : let_go();
+}
+
+void thaw(uint32_t request) {
+  int error = end_freeze();
+  if (error != 0) return answer_error(request, "thaw", error);
+  answer_done(request);
 }
 
 void freeze_forget_host(void) { waiting = 0; }

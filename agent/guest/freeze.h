@@ -14,6 +14,8 @@ int use_group(const char *directory);
 /* Both answer their request when it is done or has failed; a failed freeze has been undone. */
 void freeze(uint32_t timeout_ms, uint32_t request);
 void thaw(uint32_t request);
+/* The same without an answer; 0 or an error number. */
+int end_freeze(void);
 /* Nobody waits for the answer any more. */
 void freeze_forget_host(void);
 bool is_frozen(void);

@@ -31,7 +31,7 @@ static void enter(enum stage next, uint64_t wait_ms) {
 
 void begin_shutdown(uint32_t grace_ms, bool is_requested) {
   if (state != ON) return;
-  thaw(0);
+  end_freeze();
   struct writer *writer = new_frame(KIND_POWERING_OFF, 0);
   put_number(writer, is_requested, 1);
   send_frame(writer);

@@ -113,21 +113,23 @@ export class TestGuest implements AsyncDisposable {
 /** Where a virtual machine's port lets hosts connect, one after the other. */
 export class GuestPort {
   readonly #guest: Duplex;
-  #host: Duplex | undefined;
+  #connection: { theirs: Duplex; ours: Duplex } | undefined;
 
   constructor(guest: Duplex) {
     this.#guest = guest;
     guest.on('data', (chunk: Buffer) => {
-      if (this.#host === undefined || this.#host.destroyed) return; // Nobody is there: it is lost.
-      if (!this.#host.write(chunk)) {
+      const host = this.#connection?.ours;
+      if (host === undefined || host.destroyed) return; // Nobody is there: it is lost.
+      if (!host.write(chunk) && !host.destroyed) {
         guest.pause();
-        this.#host.once('drain', () => guest.resume());
+        host.once('drain', () => guest.resume());
       }
     });
   }
 
   /** The host's end of a new connection. With a limit, the guest gets only the first bytes of it. */
   connect(toGuestBytesMax = Infinity): Duplex {
+    this.cut();
     const [theirs, ours] = duplexPair();
     let left = toGuestBytesMax;
     ours.on('data', (chunk: Buffer) => {
@@ -137,19 +139,18 @@ export class GuestPort {
     });
     ours.on('error', () => undefined);
     theirs.on('close', () => {
-      ours.destroy();
-      if (this.#host === ours) this.#host = undefined;
-      this.#guest.resume();
+      if (this.#connection?.theirs === theirs) this.cut();
     });
-    this.#host = ours;
-    this.#guest.resume();
+    this.#connection = { theirs, ours };
     return theirs;
   }
 
-  /** Cuts the present connection off: of what is under way, so many bytes still arrive. */
+  /** Cuts the present connection off: what is under way in it is lost. */
   cut(): void {
-    this.#host?.destroy();
-    this.#host = undefined;
+    const connection = this.#connection;
+    this.#connection = undefined;
+    connection?.ours.destroy();
+    connection?.theirs.destroy();
     this.#guest.resume();
   }
 }

@@ -99,14 +99,15 @@ test('kinds of the other side, and kinds that there are not, are refused', (t) =
   t.deepEqual(unstuff(ping).length, 9);
 });
 
+const stdin = (length: number): HostFrame => ({
+  type: 'stdin',
+  request: 0,
+  id: randomUUID(),
+  offset: 0,
+  bytes: Buffer.alloc(length, 1),
+});
+
 test('a payload may have 64 KiB and no frame more than the bound', (t) => {
-  const stdin = (length: number): HostFrame => ({
-    type: 'stdin',
-    request: 0,
-    id: randomUUID(),
-    offset: 0,
-    bytes: Buffer.alloc(length, 1),
-  });
   const encoded = inner(encodeHostFrame(stdin(GUEST_LIMITS.payloadMax)));
   t.true(encoded.length <= stuffedFrameMax);
   t.throws(() => encodeHostFrame(stdin(GUEST_LIMITS.frameMax)), { message: /too long/u });

@@ -1,4 +1,5 @@
 import { GUEST_LIMITS, type GuestFrame, type guestFrames } from '../../../shared/guest-protocol.ts';
+import { toError } from '../../../shared/errors.ts';
 import { GuestProtocolError, GuestUnavailableError, toGuestFailure } from './guest-errors.ts';
 
 type GuestFrameType = keyof typeof guestFrames;
@@ -55,11 +56,19 @@ export class GuestRequests {
     if (waiting === undefined) throw new GuestProtocolError('answer that nobody asked for');
     this.#waiting.delete(frame.request);
     clearTimeout(waiting.timer);
-    if (frame.type === 'failed') {
-      waiting.refused();
-      waiting.fail(toGuestFailure(frame));
-    } else if (frame.type === waiting.type) waiting.settle(frame);
-    else throw new GuestProtocolError(`answer ${frame.type} to another question`);
+    try {
+      if (frame.type === 'failed') {
+        waiting.refused();
+        waiting.fail(toGuestFailure(frame));
+      } else if (frame.type === waiting.type) {
+        waiting.settle(frame);
+      } else {
+        throw new GuestProtocolError(`answer ${frame.type} to another question`);
+      }
+    } catch (error) {
+      waiting.fail(toError(error));
+      throw error;
+    }
   }
 
   failAll(error: Error): void {

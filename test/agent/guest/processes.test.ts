@@ -126,9 +126,12 @@ for (const build of guestBuilds) {
 
   test(`${build.name}: a double-forked child that holds the output delays the end by no more than its second`, async (t) => {
     const mark = `BERTH_MARK=${randomUUID()}`;
-    const spec = processSpec(`echo out; (${mark} setsid sh -c 'sleep 1.5; echo late; touch "$0"; sleep 1000' "$TMPDIR/done" & )`, {
-      environment: { TMPDIR: '/run' },
-    });
+    const spec = processSpec(
+      `echo out; (${mark} setsid sh -c 'sleep 1.5; echo late; touch "$0"; sleep 1000' "$TMPDIR/done" & )`,
+      {
+        environment: { TMPDIR: '/run' },
+      },
+    );
     const collected = await collect(channel, spec);
     t.is(collected.text, 'out\n');
     t.is(collected.exit?.exitCode, 0);
@@ -144,7 +147,10 @@ for (const build of guestBuilds) {
   test(`${build.name}: orphans are reaped`, async (t) => {
     await collect(channel, processSpec('for i in 1 2 3 4 5 6 7 8; do (sleep 0.05 &); done'));
     await waitFor('orphans', async () => {
-      const { text } = await collect(channel, processSpec("grep -l '^State:.Z' /proc/[0-9]*/status"));
+      const { text } = await collect(
+        channel,
+        processSpec("grep -l '^State:.Z' /proc/[0-9]*/status"),
+      );
       return text === '';
     });
     t.pass();
