@@ -1,5 +1,5 @@
 /** How a field lies in the bytes; numbers are little-endian. */
-export type FieldType =
+type FieldType =
   | 'u8'
   | 'u16'
   | 'u32'

@@ -150,7 +150,7 @@ export const GUEST_FAILURES = {
 } as const;
 
 /** One process in a page of `list`. */
-export const processRecord = {
+const processRecord = {
   id: 'id',
   pid: 'u32',
   flags: 'u8',

@@ -27,6 +27,7 @@
 #include "channel.h"
 #include "freeze.h"
 #include "loop.h"
+#include "modules.h"
 #include "power.h"
 #include "process.h"
 #include "root.h"
@@ -142,6 +143,15 @@ static void bound_rings(uint64_t bytes) {
   set_ring_budget(bytes);
 }
 
+/* An initramfs need not have a console; without one our first files would become our streams. */
+static void open_console(void) {
+  int fd = open("/dev/console", O_RDWR | O_NOCTTY);
+  if (fd < 0) fd = open("/dev/null", O_RDWR);
+  for (int stream = 0; stream < 3; stream++)
+    if (fd != stream) dup2(fd, stream);
+  if (fd > 2) close(fd);
+}
+
 static void set_up(const struct options *options) {
   if (options->socket >= 0) {
     keep_clock();
@@ -150,7 +160,10 @@ static void set_up(const struct options *options) {
     return;
   }
   int error = mount_initial();
+  open_console();
   if (error != 0) die("mounting", error);
+  error = load_modules();
+  if (error != 0) die("modules", error);
   use_group("/sys/fs/cgroup/processes");
 }
 

@@ -27,7 +27,7 @@ export interface GuestOutput {
   bytes: Buffer;
 }
 
-export interface GuestExit {
+interface GuestExit {
   processId: string;
   /** One of both: the shell's exit code, or the number of the signal that ended it. */
   exitCode: number | undefined;
