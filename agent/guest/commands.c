@@ -251,9 +251,11 @@ static void handle_process(uint8_t kind, uint32_t request, struct reader *reader
     case KIND_READ:
       return read_output(request, process, reader);
     case KIND_UNFOLLOW:
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
       process_unfollow(process);
       return answer_done(request);
     case KIND_FORGET:
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
       return forget(request, process);
     default:
       return answer_failed(request, FAILURE_UNSUPPORTED);
@@ -271,29 +273,36 @@ static void handle_freeze(uint32_t request, uint32_t timeout_ms) {
   freeze(timeout_ms, request);
 }
 
+/* Requests about the guest as a whole, with at most one number. */
+static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) {
+  bool has_number = kind == KIND_LIST || kind == KIND_FREEZE || kind == KIND_SHUTDOWN;
+  bool has_none = kind == KIND_PING || kind == KIND_STATS || kind == KIND_THAW;
+  if (!has_number && !has_none) return false;
+  uint32_t number = has_number ? (uint32_t)take_number(reader, 4) : 0;
+  if (!took_all(reader))
+    answer_failed(request, FAILURE_INVALID);
+  else if (kind == KIND_PING)
+    answer_done(request);
+  else if (kind == KIND_STATS)
+    stats(request);
+  else if (kind == KIND_THAW)
+    thaw(request);
+  else if (kind == KIND_LIST)
+    list(request, number);
+  else if (kind == KIND_FREEZE)
+    handle_freeze(request, number);
+  else
+    handle_shutdown(request, number);
+  return true;
+}
+
 void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
   if (kind == KIND_STAGE) return stage(reader);
-  if (handle_flow(kind, reader)) return;
-  switch (kind) {
-    case KIND_PING:
-      return answer_done(request);
-    case KIND_CONFIGURE:
-      configure(request, reader);
-      return drop_staged();
-    case KIND_START:
-      start(request, reader);
-      return drop_staged();
-    case KIND_LIST:
-      return list(request, (uint32_t)take_number(reader, 4));
-    case KIND_STATS:
-      return stats(request);
-    case KIND_FREEZE:
-      return handle_freeze(request, (uint32_t)take_number(reader, 4));
-    case KIND_THAW:
-      return thaw(request);
-    case KIND_SHUTDOWN:
-      return handle_shutdown(request, (uint32_t)take_number(reader, 4));
-    default:
-      return handle_process(kind, request, reader);
-  }
+  if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
+  if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);
+  if (kind == KIND_CONFIGURE)
+    configure(request, reader);
+  else
+    start(request, reader);
+  drop_staged();
 }

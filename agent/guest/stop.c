@@ -57,8 +57,13 @@ bool stop_all(void) {
     if (pid <= 1) continue;
     char state = state_of(pid);
     if (state == '\0' || strchr("TtZX", state) != NULL) continue;
-    rest = false;
-    if (is_remembered(pid) || remember(pid)) kill(pid, SIGSTOP);
+    /*
+     * In the middle of a system call that nothing interrupts it does not come back from there
+     * before it stops. A parent in vfork even waits there for a child that we have stopped.
+     */
+    bool is_told = is_remembered(pid);
+    if (state != 'D' || !is_told) rest = false;
+    if (is_told || remember(pid)) kill(pid, SIGSTOP);
   }
   closedir(processes);
   return rest;

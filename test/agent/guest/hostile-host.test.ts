@@ -60,10 +60,13 @@ const sealed = (content: Uint8Array): Buffer => {
 const junk = fc.oneof(
   fc.uint8Array({ maxLength: 500 }).map((bytes) => Buffer.from(bytes)),
   anyFrame.map(encodeHostFrame),
-  fc.uint8Array({ minLength: 1, maxLength: 100 }).map(sealed),
+  fc
+    .uint8Array({ minLength: 1, maxLength: 100 })
+    .filter(([kind]) => kind !== hostFrames.shutdown.kind && kind !== hostFrames.freeze.kind)
+    .map(sealed),
   fc
     .tuple(fc.constantFrom(...Object.values(hostFrames)), fc.uint8Array({ maxLength: 80 }))
-    .filter(([{ kind }]) => kind < 17)
+    .filter(([{ kind }]) => kind < hostFrames.freeze.kind)
     .map(([{ kind }, rest]) => sealed(Buffer.from([kind, 1, 0, 0, 0, ...rest]))),
   fc.constantFrom(
     Buffer.alloc(GUEST_LIMITS.frameMax * 2, 1),

@@ -17,14 +17,18 @@ import { waitFor } from '../../helpers/wait.ts';
 const SIGKILL = 9;
 const SIGTERM = 15;
 
-for (const build of guestBuilds) {
-  const shared = await startConfigured({
+const shared = await Promise.all(
+  guestBuilds.map(async (build) => ({
     build,
-    settings: { environment: { SHARED: 'sandbox', OVERRIDDEN: 'sandbox' }, directory: '/usr' },
-  });
-  const { channel } = shared;
-  test.after.always(() => shared[Symbol.asyncDispose]());
+    started: await startConfigured({
+      build,
+      settings: { environment: { SHARED: 'sandbox', OVERRIDDEN: 'sandbox' }, directory: '/usr' },
+    }),
+  })),
+);
+test.after.always(() => Promise.all(shared.map(({ started }) => started[Symbol.asyncDispose]())));
 
+for (const { build, started: { channel } } of shared) {
   test(`${build.name}: environment, directory and streams of a process`, async (t) => {
     const spec = processSpec('echo "$SHARED $OVERRIDDEN $OWN $HOME ${TERM-none}"; pwd; cat', {
       environment: { OVERRIDDEN: 'process', OWN: 'a b\nc' },

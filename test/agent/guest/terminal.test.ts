@@ -3,11 +3,12 @@ import { Collected, guestBuilds, processSpec, startConfigured } from '../../help
 
 const terminal = { terminal: { columns: 80, rows: 24 } };
 
-for (const build of guestBuilds) {
-  const shared = await startConfigured({ build });
-  const { channel } = shared;
-  test.after.always(() => shared[Symbol.asyncDispose]());
+const shared = await Promise.all(
+  guestBuilds.map(async (build) => ({ build, started: await startConfigured({ build }) })),
+);
+test.after.always(() => Promise.all(shared.map(({ started }) => started[Symbol.asyncDispose]())));
 
+for (const { build, started: { channel } } of shared) {
   test(`${build.name}: a terminal has its size, its type and one stream`, async (t) => {
     const spec = processSpec(
       'stty size; echo $TERM; echo err >&2; tty </dev/tty >/dev/null',
