@@ -85,6 +85,8 @@ const TIMEOUTS_MS = {
   pingInterval: 5_000,
 } as const;
 
+const ENTROPY_BYTES = 64;
+
 /** A guest that reads nothing is given up before more than this waits for it. */
 const WAITING_BYTES_MAX = 16 * 1024 ** 2;
 
@@ -117,6 +119,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   readonly #requests = new GuestRequests();
   readonly #flows = new Map<string, ProcessFlow>();
   readonly #acksDue = new Set<string>();
+  #turn: Promise<unknown> = Promise.resolve();
   #isListed = false;
   #isClosed = false;
   #pinger: NodeJS.Timeout | undefined;
@@ -162,10 +165,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   async configure(settings: GuestSettings): Promise<void> {
     const { network = NO_NETWORK, rootDisk } = settings;
     const environment = environmentBlock(settings.environment);
-    await this.#drained();
-    this.#stage(environment);
     const { interface: networkInterface, ...addresses } = network;
-    const fields = {
+    const frame = {
+      type: 'configure',
       hostname: settings.hostname,
       machineId: settings.machineId,
       bootId: settings.bootId,
@@ -175,10 +177,13 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       rootDevice: rootDisk?.device ?? '',
       rootType: rootDisk?.type ?? '',
       environmentBytes: environment.length,
-      entropy: randomBytes(64),
-      clockUs: Date.now() * 1000,
-    };
-    await this.#ask('done', TIMEOUTS_MS.configure, { type: 'configure', ...fields });
+    } as const;
+    const { answered } = await this.#inTurn(() => {
+      this.#stage(environment);
+      const fresh = { entropy: randomBytes(ENTROPY_BYTES), clockUs: Date.now() * 1000 };
+      return { answered: this.#ask('done', TIMEOUTS_MS.configure, { ...frame, ...fresh }) };
+    });
+    await answered;
   }
 
   /** Resolves with the shell's process number inside once it was executed. */
@@ -186,11 +191,6 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     const command = terminated(spec.command);
     const environment = environmentBlock(spec.environment);
     const directory = terminated(spec.directory);
-    await this.#drained();
-    if (this.#flows.has(spec.id)) throw new RangeError('process id is taken');
-    if (this.#flows.size >= GUEST_LIMITS.processesMax) throw new RangeError('too many processes');
-    this.#stage(Buffer.concat([command, environment, directory]));
-    this.#flows.set(spec.id, ProcessFlow.ofNew(spec.isFollowed));
     const flags =
       (spec.terminal === undefined ? 0 : PROCESS_FLAGS.terminal) |
       (spec.stdin ? PROCESS_FLAGS.stdin : 0) |
@@ -205,8 +205,15 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       environmentBytes: environment.length,
       directoryBytes: directory.length,
     } as const;
-    const drop = (): void => this.#drop(spec.id);
-    return (await this.#ask('started', TIMEOUTS_MS.start, frame, undefined, drop)).pid;
+    const { answered } = await this.#inTurn(() => {
+      if (this.#flows.has(spec.id)) throw new RangeError('process id is taken');
+      if (this.#flows.size >= GUEST_LIMITS.processesMax) throw new RangeError('too many processes');
+      this.#flows.set(spec.id, ProcessFlow.ofNew(spec.isFollowed));
+      this.#stage(Buffer.concat([command, environment, directory]));
+      const drop = (): void => this.#drop(spec.id);
+      return { answered: this.#ask('started', TIMEOUTS_MS.start, frame, undefined, drop) };
+    });
+    return (await answered).pid;
   }
 
   /** Resolves when the guest has room for all of it; calls for one process keep their order. */
@@ -345,12 +352,13 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       while (flow.credit === 0 && !this.#isClosed && this.#flows.get(id) === flow) {
         await flow.creditChange();
       }
-      await this.#drained();
-      if (this.#flows.get(id) !== flow) throw new RangeError('no such process');
-      const piece = left.subarray(0, Math.min(flow.credit, GUEST_LIMITS.payloadMax));
-      this.#send({ type: 'stdin', request: 0, id, offset: flow.stdinSent, bytes: piece });
-      flow.sendStdin(piece.length);
-      left = left.subarray(piece.length);
+      left = await this.#inTurn(() => {
+        if (this.#flows.get(id) !== flow) throw new RangeError('no such process');
+        const piece = left.subarray(0, Math.min(flow.credit, GUEST_LIMITS.payloadMax));
+        this.#send({ type: 'stdin', request: 0, id, offset: flow.stdinSent, bytes: piece });
+        flow.sendStdin(piece.length);
+        return left.subarray(piece.length);
+      });
     }
   }
 
@@ -396,9 +404,24 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     }
   }
 
+  /** What is long is sent one after the other, each when what was sent before has left. */
+  #inTurn<T>(send: () => T): Promise<T> {
+    const sent = this.#turn.then(async () => {
+      await this.#drained();
+      return send();
+    });
+    this.#turn = sent.catch(() => undefined);
+    return sent;
+  }
+
   async #drained(): Promise<void> {
     while (!this.#isClosed && this.#stream.writableNeedDrain) {
-      await Promise.race([once(this.#stream, 'drain'), once(this, 'closed')]);
+      const settled = new AbortController();
+      const { signal } = settled;
+      await Promise.race([
+        once(this.#stream, 'drain', { signal }),
+        once(this, 'closed', { signal }),
+      ]).finally(() => settled.abort());
     }
     if (this.#isClosed) throw new GuestUnavailableError('the channel is closed');
   }

@@ -28,7 +28,10 @@ const shared = await Promise.all(
 );
 test.after.always(() => Promise.all(shared.map(({ started }) => started[Symbol.asyncDispose]())));
 
-for (const { build, started: { channel } } of shared) {
+for (const {
+  build,
+  started: { channel },
+} of shared) {
   test(`${build.name}: environment, directory and streams of a process`, async (t) => {
     const spec = processSpec('echo "$SHARED $OVERRIDDEN $OWN $HOME ${TERM-none}"; pwd; cat', {
       environment: { OVERRIDDEN: 'process', OWN: 'a b\nc' },
@@ -87,6 +90,14 @@ for (const { build, started: { channel } } of shared) {
       t.is(exit?.exitCode, 0);
     });
   }
+
+  test(`${build.name}: many of the longest commands at once`, async (t) => {
+    const command = 'echo whole #'.padEnd(GUEST_LIMITS.commandMax, 'x');
+    const all = await Promise.all(
+      Array.from({ length: 24 }, () => collect(channel, processSpec(command))),
+    );
+    t.true(all.every(({ text }) => text === 'whole\n'));
+  });
 
   test(`${build.name}: a command or environment beyond its bound is refused`, async (t) => {
     const long = processSpec('#'.padEnd(GUEST_LIMITS.commandMax + 1, 'x'));

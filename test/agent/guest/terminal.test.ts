@@ -8,7 +8,10 @@ const shared = await Promise.all(
 );
 test.after.always(() => Promise.all(shared.map(({ started }) => started[Symbol.asyncDispose]())));
 
-for (const { build, started: { channel } } of shared) {
+for (const {
+  build,
+  started: { channel },
+} of shared) {
   test(`${build.name}: a terminal has its size, its type and one stream`, async (t) => {
     const spec = processSpec(
       'stty size; echo $TERM; echo err >&2; tty </dev/tty >/dev/null',
