@@ -54,7 +54,8 @@ int channel_open(int fd, bool is_port) {
 bool channel_is_blocked(void) { return out_sent < out_length; }
 
 uint64_t channel_tend(void) {
-  if (!channel_is_blocked() || writable) return UINT64_MAX;
+  if (!channel_is_blocked()) return UINT64_MAX;
+  if (writable) return 0;
   uint64_t now = now_ms();
   if (now >= retry_at_ms) {
     retry_at_ms = now + RETRY_MS;

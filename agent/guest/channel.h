@@ -14,6 +14,7 @@
 int channel_open(int fd, bool is_port);
 /* Reads, handles and writes what can be without waiting; true when it should be called again. */
 bool channel_run(void);
+/* When to run it again, if nothing happens before. */
 uint64_t channel_tend(void);
 /* Bytes wait that the host does not take. */
 bool channel_is_blocked(void);

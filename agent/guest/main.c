@@ -181,11 +181,13 @@ int main(int argc, char **argv) {
   int fd = options.socket >= 0 ? options.socket : wait_for_port();
   if (channel_open(fd, options.socket < 0) != 0) die("channel", errno);
   for (;;) {
-    uint64_t next = earlier(processes_tend(), freeze_tend());
-    next = earlier(next, channel_tend());
-    if (channel_run()) next = 0;
+    /* First what the host asks for: it changes what is due, and when. */
+    uint64_t next = channel_run() ? 0 : UINT64_MAX;
     if (channel_has_ended()) break;
-    loop_turn(earlier(next, shutdown_tend()));
+    next = earlier(next, processes_tend());
+    next = earlier(next, freeze_tend());
+    next = earlier(next, shutdown_tend());
+    loop_turn(earlier(next, channel_tend()));
   }
   kill(-1, SIGKILL);
   return 0;

@@ -205,7 +205,10 @@ uint64_t processes_tend(void) {
   for (struct process *process; (process = next_process(&index)) != NULL; index++) {
     if (!process->ended || process->reported) continue;
     finish_draining(process);
-    if (process->reported) continue;
+    if (process->reported) {
+      next = 0; /* Now it can be said. */
+      continue;
+    }
     bool late = now_ms() >= process->drain_until_ms;
     if (late && is_waiting_for_host(process)) continue;
     if (process->drain_until_ms < next) next = process->drain_until_ms;

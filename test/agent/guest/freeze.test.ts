@@ -72,6 +72,23 @@ for (const build of guestBuilds) {
     });
   }
 
+  test(`${build.name}: a freeze needs nothing else to happen`, async (t) => {
+    await using started = await startConfigured({ build });
+    const { channel } = started;
+    let pings = 0;
+    const ping = channel.ping.bind(channel);
+    channel.ping = () => {
+      pings += 1;
+      return ping();
+    };
+    for (let round = 0; round < 20; round += 1) {
+      await channel.freeze(FREEZE_MS);
+      await channel.thaw();
+    }
+    t.log(`pings meanwhile: ${pings}`);
+    t.true(pings < 20); // Each ping wakes the guest: it must not be what a freeze waits for.
+  });
+
   test(`${build.name}: a shutdown asks first, kills who does not listen, and tells every end`, async (t) => {
     await using started = await startConfigured({ build });
     const { channel, guest } = started;
