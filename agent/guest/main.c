@@ -124,9 +124,10 @@ static int wait_for_port(void) {
 static struct options read_options(int argc, char **argv) {
   struct options options = {.socket = -1};
   for (int index = 1; index + 1 < argc; index += 2) {
-    if (strcmp(argv[index], "--socket") == 0) options.socket = atoi(argv[index + 1]);
-    if (strcmp(argv[index], "--group") == 0) options.group = argv[index + 1];
-    if (strcmp(argv[index], "--rings") == 0) options.rings_bytes = strtoull(argv[index + 1], NULL, 10);
+    const char *name = argv[index], *value = argv[index + 1];
+    if (strcmp(name, "--socket") == 0) options.socket = atoi(value);
+    if (strcmp(name, "--group") == 0) options.group = value;
+    if (strcmp(name, "--rings") == 0) options.rings_bytes = strtoull(value, NULL, 10);
   }
   return options;
 }
@@ -172,7 +173,8 @@ static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one
 int main(int argc, char **argv) {
   struct options options = read_options(argc, argv);
   if (getpid() != 1) die("not PID 1", EPERM); /* It kills and stops all that it can see. */
-  close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC); /* Whatever we were started with is not for them. */
+  /* Whatever we were started with is not for those that we start. */
+  close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   set_up(&options);
   raise_limits();
   bound_rings(options.rings_bytes);

@@ -154,7 +154,7 @@ static bool is_drained(const struct process *process) {
   return true;
 }
 
-/* What is left in the pipes is asked for once the time is up: some of it may still be the shell's. */
+/* What is left in the pipes is asked for once the time is up: some may still be the shell's. */
 static void finish_draining(struct process *process) {
   if (now_ms() >= process->drain_until_ms)
     for (int index = 0; index < 2; index++) {

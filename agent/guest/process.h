@@ -12,7 +12,7 @@
 
 struct process;
 
-/* One of a process's output streams. Outlives its process when a child of it holds the other end. */
+/* One of a process's outputs. Outlives its process when a child of it holds the other end. */
 struct source {
   struct watch watch; /* First: the loop knows nothing else of it. */
   struct process *process;

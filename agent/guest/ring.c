@@ -54,7 +54,7 @@ uint8_t *ring_room(struct ring *ring, uint64_t keep, size_t *length) {
   uint64_t kept = keep < ring->end ? ring->end - keep : 0;
   uint64_t room = ring->capacity - kept;
   uint64_t position = ring->end % ring->capacity;
-  uint64_t together = (ring->reserved < ring->capacity ? ring->reserved : ring->capacity) - position;
+  uint64_t together = ring->reserved - position;
   *length = (size_t)(room < together ? room : together);
   return *length == 0 ? NULL : ring->bytes + position;
 }

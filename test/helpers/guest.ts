@@ -8,12 +8,9 @@ import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { type Duplex, duplexPair } from 'node:stream';
-import {
-  GuestChannel,
-  type GuestProcessSpec,
-  type GuestSettings,
-} from '../../agent/runtimes/microvm/guest-channel.ts';
+import { GuestChannel } from '../../agent/runtimes/microvm/guest-channel.ts';
 import { guestPath } from '../../agent/runtimes/microvm/guest-path.ts';
+import type { GuestProcessSpec, GuestSettings } from '../../agent/runtimes/microvm/guest-types.ts';
 import { run } from '../../agent/spawn.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';

@@ -36,7 +36,10 @@ for (const build of guestBuilds) {
     }
     test(title, async (t) => {
       const group = `${cgroup2}/berth-test-${randomUUID()}`;
-      if (way === 'control group') await mkdir(group);
+      if (way === 'control group') {
+        await mkdir(group);
+        t.teardown(() => rmdir(group));
+      }
       const args = way === 'control group' ? ['--group', group] : [];
       {
         await using started = await startConfigured({ build, args });
@@ -68,7 +71,6 @@ for (const build of guestBuilds) {
         await collected.ended();
         t.is(collected.exit?.signal, SIGKILL);
       }
-      if (way === 'control group') await rmdir(group);
     });
   }
 
