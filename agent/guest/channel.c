@@ -1,0 +1,197 @@
+#define _GNU_SOURCE
+#include "channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "loop.h"
+#include "process.h"
+
+enum {
+  OUT_BYTES = 256 * KIB,
+  /* An answer that comes later than its request (a start's, a freeze's) always finds this room. */
+  LATE_ANSWERS_BYTES = 64 * KIB,
+  TURNS_AT_ONCE = 4,
+  RETRY_MS = 1000, /* Should a port lose an edge when its host changes, it costs so much. */
+};
+
+static struct watch channel = {.fd = -1};
+static bool port, ended, readable, writable;
+static uint64_t retry_at_ms;
+
+/* What was read and not handled; a frame ends with a zero. `skipping`: the frame was too long. */
+static uint8_t in[STUFFED_MAX + 1];
+static size_t in_length, in_searched;
+static bool skipping;
+
+static uint8_t out[OUT_BYTES];
+static size_t out_sent, out_length;
+
+static struct writer frame;
+static uint8_t epoch[ID_BYTES], instance[ID_BYTES];
+static bool has_epoch;
+
+static void channel_ready(struct watch *watch) {
+  (void)watch;
+  readable = writable = true;
+}
+
+int channel_open(int fd, bool is_port) {
+  port = is_port;
+  if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return -1;
+  if (getrandom(instance, sizeof instance, 0) != sizeof instance) return -1;
+  channel = (struct watch){.fd = fd, .ready = channel_ready};
+  readable = writable = true;
+  /* By edges: a port without a host is hung up all the time, which would be reported for ever. */
+  return watch_for(&channel, EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+bool channel_is_blocked(void) { return out_sent < out_length; }
+
+uint64_t channel_tend(void) {
+  if (!channel_is_blocked()) return UINT64_MAX;
+  if (writable) return 0;
+  uint64_t now = now_ms();
+  if (now >= retry_at_ms) {
+    retry_at_ms = now + RETRY_MS;
+    channel_ready(&channel);
+  }
+  return retry_at_ms;
+}
+
+bool channel_has_ended(void) { return ended; }
+
+struct writer *new_frame(uint8_t kind, uint32_t request) {
+  begin_frame(&frame, kind, request);
+  return &frame;
+}
+
+void send_frame(struct writer *writer) {
+  if (!has_epoch) return;
+  if (out_sent > 0) {
+    memmove(out, out + out_sent, out_length - out_sent);
+    out_length -= out_sent;
+    out_sent = 0;
+  }
+  out_length += finish_frame(writer, out + out_length);
+}
+
+void answer_done(uint32_t request) { send_frame(new_frame(KIND_DONE, request)); }
+
+static void answer_failure(uint32_t request, uint16_t failure, int error, const char *step) {
+  struct writer *writer = new_frame(KIND_FAILED, request);
+  put_number(writer, failure, 2);
+  put_number(writer, (uint64_t)error, 2);
+  put_number(writer, strlen(step), 1);
+  put_bytes(writer, step, strlen(step));
+  send_frame(writer);
+}
+
+void answer_failed(uint32_t request, uint16_t failure) { answer_failure(request, failure, 0, ""); }
+
+void answer_error(uint32_t request, const char *step, int error) {
+  answer_failure(request, FAILURE_SYSTEM, error, step);
+}
+
+/* A second hello of the same epoch is the host's impatience: its answer is under way. */
+static void welcome(struct reader *reader) {
+  take_number(reader, 2);
+  const uint8_t *offered = take_bytes(reader, ID_BYTES);
+  if (!took_all(reader) || (has_epoch && memcmp(epoch, offered, ID_BYTES) == 0)) return;
+  memcpy(epoch, offered, ID_BYTES);
+  has_epoch = true;
+  commands_forget_host();
+  processes_forget_host();
+  out_sent = 0;
+  out_length = 1;
+  out[0] = 0; /* Ends a frame of the former epoch that was half sent. */
+  struct writer *writer = new_frame(KIND_WELCOME, 0);
+  put_number(writer, PROTOCOL_VERSION, 2);
+  put_bytes(writer, epoch, ID_BYTES);
+  put_bytes(writer, instance, ID_BYTES);
+  send_frame(writer);
+}
+
+/* What is no frame is dropped: a former host's, cut off. The next one is in step again. */
+static void handle_frame(uint8_t *stuffed, size_t length) {
+  size_t opened = open_frame(stuffed, length);
+  if (opened == 0) return;
+  struct reader reader = {.at = stuffed, .left = opened, .valid = true};
+  uint8_t kind = (uint8_t)take_number(&reader, 1);
+  uint32_t request = (uint32_t)take_number(&reader, 4);
+  if (kind == KIND_HELLO)
+    welcome(&reader);
+  else if (has_epoch)
+    handle_command(kind, request, &reader);
+}
+
+static bool has_room_to_answer(void) {
+  return OUT_BYTES - (out_length - out_sent) >= STUFFED_MAX + 1 + LATE_ANSWERS_BYTES;
+}
+
+static void handle_input(void) {
+  size_t done = 0;
+  while (has_room_to_answer()) {
+    uint8_t *zero = memchr(in + in_searched, 0, in_length - in_searched);
+    if (zero == NULL) {
+      in_searched = in_length;
+      break;
+    }
+    size_t end = (size_t)(zero - in);
+    if (!skipping) handle_frame(in + done, end - done);
+    skipping = false;
+    done = in_searched = end + 1;
+  }
+  memmove(in, in + done, in_length - done);
+  in_length -= done;
+  in_searched -= done;
+  if (in_length == sizeof in && in_searched == in_length) {
+    skipping = true;
+    in_length = in_searched = 0;
+  }
+}
+
+/* True when bytes came. */
+static bool read_input(void) {
+  if (!readable || in_length == sizeof in) return false;
+  ssize_t count = read(channel.fd, in + in_length, sizeof in - in_length);
+  if (count > 0) {
+    in_length += (size_t)count;
+    return true;
+  }
+  if (count < 0 && errno == EINTR) return true;
+  readable = false;
+  if (!port && (count == 0 || (errno != EAGAIN && errno != EINTR))) ended = true;
+  return false;
+}
+
+/* True when all is written. */
+static bool write_output(void) {
+  while (writable && out_sent < out_length) {
+    ssize_t count = write(channel.fd, out + out_sent, out_length - out_sent);
+    if (count > 0) {
+      out_sent += (size_t)count;
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    writable = false;
+    if (!port && errno != EAGAIN) ended = true;
+  }
+  return out_sent == out_length;
+}
+
+bool channel_run(void) {
+  for (int turn = 0; turn < TURNS_AT_ONCE; turn++) {
+    bool came = read_input();
+    handle_input();
+    bool composed = write_output() && has_epoch && processes_compose(&frame);
+    if (composed) send_frame(&frame);
+    if (!came && !composed) return false;
+  }
+  return true;
+}

@@ -1,0 +1,308 @@
+#define _GNU_SOURCE
+#include "commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "freeze.h"
+#include "power.h"
+#include "process.h"
+#include "settings.h"
+
+enum { STAGED_MAX = LIMIT_COMMAND_MAX + 1 + LIMIT_ENVIRONMENT_MAX + LIMIT_DIRECTORY_MAX + 1 };
+
+/* Texts too long for a frame, gathered for the command that follows them. */
+static char *staged;
+static size_t staged_length;
+
+static void drop_staged(void) {
+  free(staged);
+  staged = NULL;
+  staged_length = 0;
+}
+
+void commands_forget_host(void) {
+  drop_staged();
+  freeze_forget_host();
+}
+
+/* What does not fit is not kept, and its command is refused because its lengths are not there. */
+static void stage(struct reader *reader) {
+  size_t length = reader->left;
+  const uint8_t *bytes = take_bytes(reader, length);
+  if (staged_length + length > STAGED_MAX) return;
+  char *grown = realloc(staged, staged_length + length + 1);
+  if (grown == NULL) return;
+  staged = grown;
+  memcpy(staged + staged_length, bytes, length);
+  staged_length += length;
+}
+
+/* One text with the NUL that ends it. */
+static bool is_text(const char *bytes, size_t length, size_t max) {
+  return length > 0 && length <= max + 1 && memchr(bytes, '\0', length) == bytes + length - 1;
+}
+
+static bool is_environment(const char *bytes, size_t length) {
+  size_t entries = 0;
+  if (length > LIMIT_ENVIRONMENT_MAX || (length > 0 && bytes[length - 1] != '\0')) return false;
+  for (size_t at = 0; at < length; at++) entries += bytes[at] == '\0';
+  return entries <= LIMIT_ENVIRONMENT_ENTRIES_MAX;
+}
+
+static void configure(uint32_t request, struct reader *reader) {
+  static struct settings settings;
+  const char *step = "";
+  settings.clock_us = take_number(reader, 8);
+  settings.entropy_length = take_number(reader, 2);
+  settings.entropy = take_bytes(reader, settings.entropy_length);
+  take_text(reader, 1, settings.hostname, LIMIT_HOSTNAME_MAX);
+  settings.machine_id = take_bytes(reader, ID_BYTES);
+  settings.boot_id = take_bytes(reader, ID_BYTES);
+  take_text(reader, 1, settings.interface, sizeof settings.interface - 1);
+  settings.address = (uint32_t)take_number(reader, 4);
+  settings.prefix_bits = (uint8_t)take_number(reader, 1);
+  settings.gateway = (uint32_t)take_number(reader, 4);
+  settings.resolver = (uint32_t)take_number(reader, 4);
+  settings.mtu_bytes = (uint16_t)take_number(reader, 2);
+  take_text(reader, 1, settings.root_device, sizeof settings.root_device - 1);
+  take_text(reader, 1, settings.root_type, sizeof settings.root_type - 1);
+  take_text(reader, 2, settings.directory, LIMIT_DIRECTORY_MAX);
+  settings.environment = staged_length == 0 ? "" : staged;
+  settings.environment_length = take_number(reader, 4);
+  bool valid = took_all(reader) && settings.entropy_length >= LIMIT_ENTROPY_MIN &&
+               settings.entropy_length <= LIMIT_ENTROPY_MAX && settings.hostname[0] != '\0' &&
+               settings.prefix_bits <= 32 && settings.environment_length == staged_length &&
+               is_environment(settings.environment, settings.environment_length);
+  if (!valid) return answer_failed(request, FAILURE_INVALID);
+  int error = apply_settings(&settings, &step);
+  if (error != 0) return answer_error(request, step, error);
+  answer_done(request);
+}
+
+static void start(uint32_t request, struct reader *reader) {
+  struct process_spec spec = {0};
+  const uint8_t *id = take_bytes(reader, ID_BYTES);
+  spec.flags = (uint8_t)take_number(reader, 1);
+  spec.columns = (uint16_t)take_number(reader, 2);
+  spec.rows = (uint16_t)take_number(reader, 2);
+  size_t command_bytes = take_number(reader, 4);
+  spec.environment_length = take_number(reader, 4);
+  size_t directory_bytes = take_number(reader, 4);
+  bool valid = took_all(reader) &&
+               command_bytes + spec.environment_length + directory_bytes == staged_length &&
+               staged_length > 0;
+  if (!valid) return answer_failed(request, FAILURE_INVALID);
+  memcpy(spec.id, id, ID_BYTES);
+  spec.command = staged;
+  spec.command_length = command_bytes - 1;
+  spec.environment = staged + command_bytes;
+  spec.directory = spec.environment + spec.environment_length;
+  valid = is_text(spec.command, command_bytes, LIMIT_COMMAND_MAX) &&
+          is_environment(spec.environment, spec.environment_length) &&
+          is_text(spec.directory, directory_bytes, LIMIT_DIRECTORY_MAX);
+  if (!valid) return answer_failed(request, FAILURE_INVALID);
+  if (!is_configured()) return answer_failed(request, FAILURE_NOT_CONFIGURED);
+  if (is_frozen()) return answer_failed(request, FAILURE_FROZEN);
+  if (is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  start_process(&spec, request);
+}
+
+static void put_record(struct writer *writer, const struct process *process) {
+  uint8_t flags = 0;
+  if (process->terminal) flags |= FLAG_TERMINAL;
+  if (process->stdin_open && !process->close_stdin_due) flags |= FLAG_STDIN;
+  if (process->kept) flags |= FLAG_FOLLOWED;
+  if (process->reported) flags |= FLAG_EXITED;
+  if (process->reported && process->by_signal) flags |= FLAG_SIGNALLED;
+  put_bytes(writer, process->id, ID_BYTES);
+  put_number(writer, (uint64_t)process->pid, 4);
+  put_number(writer, flags, 1);
+  put_number(writer, process->reported ? process->status : 0, 1);
+  put_number(writer, process->columns, 2);
+  put_number(writer, process->rows, 2);
+  put_number(writer, 0, 2);
+  put_number(writer, process->ring.oldest, 8);
+  put_number(writer, process->ring.end, 8);
+  put_number(writer, process->acked, 8);
+  put_number(writer, process->stdin_received, 8);
+  put_number(writer, process->stdin_received - process->stdin_length, 8);
+}
+
+/* `next` of a page is 0 at the end, else what to ask for next. */
+static void list(uint32_t request, uint32_t index) {
+  const struct process *page[LIMIT_RECORDS_PER_PAGE_MAX];
+  uint32_t length = 0;
+  for (const struct process *process;
+       length < LIMIT_RECORDS_PER_PAGE_MAX && (process = next_process(&index)) != NULL; index++)
+    page[length++] = process;
+  struct writer *writer = new_frame(KIND_RECORDS, request);
+  put_number(writer, next_process(&index) == NULL ? 0 : index, 4);
+  for (uint32_t at = 0; at < length; at++) put_record(writer, page[at]);
+  send_frame(writer);
+}
+
+/* The number behind a name in a file of /proc that has a line for each. */
+static uint64_t figure(const char *path, const char *name) {
+  char line[256];
+  unsigned long long value = 0;
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return 0;
+  while (fgets(line, sizeof line, file) != NULL)
+    if (strncmp(line, name, strlen(name)) == 0) sscanf(line + strlen(name), "%llu", &value);
+  fclose(file);
+  return value;
+}
+
+static void stats(uint32_t request) {
+  uint64_t total = figure("/proc/meminfo", "MemTotal:") * KIB;
+  uint64_t available = figure("/proc/meminfo", "MemAvailable:") * KIB;
+  uint64_t kills = figure("/proc/vmstat", "oom_kill ");
+  struct writer *writer = new_frame(KIND_FIGURES, request);
+  put_number(writer, total, 8);
+  put_number(writer, available, 8);
+  put_number(writer, ring_bytes_reserved(), 8);
+  put_number(writer, processes_count(), 4);
+  put_number(writer, kills, 8);
+  send_frame(writer);
+}
+
+static void answer_result(uint32_t request, const char *step, int error) {
+  if (error != 0) return answer_error(request, step, error);
+  answer_done(request);
+}
+
+static void read_output(uint32_t request, const struct process *process, struct reader *reader) {
+  uint64_t offset = take_number(reader, 8);
+  size_t length = take_number(reader, 4);
+  if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+  if (offset < process->ring.oldest) offset = process->ring.oldest;
+  if (length > LIMIT_PAYLOAD_MAX) length = LIMIT_PAYLOAD_MAX;
+  int stream;
+  const uint8_t *bytes = ring_run(&process->ring, offset, &length, &stream);
+  struct writer *writer = new_frame(KIND_CHUNK, request);
+  put_number(writer, (uint64_t)stream, 1);
+  put_number(writer, offset, 8);
+  if (bytes != NULL) put_bytes(writer, bytes, length);
+  send_frame(writer);
+}
+
+static void resize(uint32_t request, struct process *process, struct reader *reader) {
+  uint16_t columns = (uint16_t)take_number(reader, 2), rows = (uint16_t)take_number(reader, 2);
+  if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+  if (!process->terminal) return answer_failed(request, FAILURE_UNSUPPORTED);
+  answer_result(request, "resize", process_resize(process, columns, rows));
+}
+
+static void follow(uint32_t request, struct process *process, struct reader *reader) {
+  uint64_t offset = take_number(reader, 8);
+  if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+  offset = process_follow(process, offset);
+  struct writer *writer = new_frame(KIND_FOLLOWED, request);
+  put_number(writer, offset, 8);
+  send_frame(writer);
+}
+
+static void forget(uint32_t request, struct process *process) {
+  if (!process->reported) return answer_failed(request, FAILURE_BUSY);
+  forget_process(process);
+  answer_done(request);
+}
+
+/* Input and acknowledgements are not answered, even when their process is gone. */
+static bool handle_flow(uint8_t kind, struct reader *reader) {
+  if (kind != KIND_STDIN && kind != KIND_ACK) return false;
+  const uint8_t *id = take_bytes(reader, ID_BYTES);
+  uint64_t offset = take_number(reader, 8);
+  struct process *process = reader->valid ? find_process(id) : NULL;
+  if (process == NULL) return true;
+  size_t length = reader->left;
+  if (kind == KIND_ACK) {
+    if (length == 0) process_ack(process, offset);
+  } else {
+    process_stdin(process, offset, take_bytes(reader, length), length);
+  }
+  return true;
+}
+
+static void handle_process(uint8_t kind, uint32_t request, struct reader *reader) {
+  const uint8_t *id = take_bytes(reader, ID_BYTES);
+  if (id == NULL) return answer_failed(request, FAILURE_INVALID);
+  struct process *process = find_process(id);
+  if (process == NULL) return answer_failed(request, FAILURE_UNKNOWN_PROCESS);
+  uint64_t number;
+  switch (kind) {
+    case KIND_CLOSE_STDIN:
+      number = take_number(reader, 8);
+      if (!took_all(reader) || !process_close_stdin(process, number))
+        return answer_failed(request, FAILURE_INVALID);
+      return answer_done(request);
+    case KIND_SIGNAL:
+      number = take_number(reader, 1);
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+      return answer_result(request, "signal", process_signal(process, (int)number));
+    case KIND_RESIZE:
+      return resize(request, process, reader);
+    case KIND_FOLLOW:
+      return follow(request, process, reader);
+    case KIND_READ:
+      return read_output(request, process, reader);
+    case KIND_UNFOLLOW:
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+      process_unfollow(process);
+      return answer_done(request);
+    case KIND_FORGET:
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+      return forget(request, process);
+    default:
+      return answer_failed(request, FAILURE_UNSUPPORTED);
+  }
+}
+
+static void handle_shutdown(uint32_t request, uint32_t grace_ms) {
+  if (grace_ms > LIMIT_SHUTDOWN_MS_MAX) return answer_failed(request, FAILURE_INVALID);
+  answer_done(request);
+  begin_shutdown(grace_ms, true);
+}
+
+static void handle_freeze(uint32_t request, uint32_t timeout_ms) {
+  if (timeout_ms > LIMIT_FREEZE_MS_MAX) return answer_failed(request, FAILURE_INVALID);
+  freeze(timeout_ms, request);
+}
+
+/* Requests about the guest as a whole, with at most one number. */
+static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) {
+  bool has_number = kind == KIND_LIST || kind == KIND_FREEZE || kind == KIND_SHUTDOWN;
+  bool has_none = kind == KIND_PING || kind == KIND_STATS || kind == KIND_THAW;
+  if (!has_number && !has_none) return false;
+  uint32_t number = has_number ? (uint32_t)take_number(reader, 4) : 0;
+  if (!took_all(reader))
+    answer_failed(request, FAILURE_INVALID);
+  else if (kind == KIND_PING)
+    answer_done(request);
+  else if (kind == KIND_STATS)
+    stats(request);
+  else if (kind == KIND_THAW)
+    thaw(request);
+  else if (kind == KIND_LIST)
+    list(request, number);
+  else if (kind == KIND_FREEZE)
+    handle_freeze(request, number);
+  else
+    handle_shutdown(request, number);
+  return true;
+}
+
+void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
+  if (kind == KIND_STAGE) return stage(reader);
+  if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
+  if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);
+  if (kind == KIND_CONFIGURE)
+    configure(request, reader);
+  else
+    start(request, reader);
+  drop_staged();
+}

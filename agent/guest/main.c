@@ -1,0 +1,196 @@
+/*
+ * The guest agent: PID 1 of a sandbox's virtual machine, started by the kernel from its initramfs.
+ * It owns the processes, their terminals and what they put out; the host asks over one port.
+ *
+ * Usage: init                                            in a virtual machine
+ *        guest --socket FD [--group DIR] [--rings BYTES]  in tests, as PID 1 of a PID namespace:
+ *              the clock, the power and the first mounts are not touched
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/close_range.h>
+#include <sys/epoll.h>
+#include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "freeze.h"
+#include "loop.h"
+#include "modules.h"
+#include "power.h"
+#include "process.h"
+#include "root.h"
+#include "settings.h"
+#include "spawn.h"
+
+#define PORT_NAME "berth.guest.0"
+#define PORTS "/sys/class/virtio-ports"
+
+enum {
+  FILES_MAX = 16384,
+  INSIDE_GRACE_MS = 10000,
+};
+
+struct options {
+  int socket; /* -1 in a virtual machine. */
+  const char *group;
+  uint64_t rings_bytes;
+};
+
+static _Noreturn void die(const char *what, int error) {
+  fprintf(stderr, "berth guest: %s: %s\n", what, strerror(error));
+  if (getpid() == 1) sync();
+  exit(1); /* The kernel of a virtual machine stops when its init ends. */
+}
+
+static void reap(void) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    if (!freeze_reaped(pid, status)) process_reaped(pid, status);
+  if (pid < 0 && errno == ECHILD) shutdown_noticed_empty();
+}
+
+static void signals_ready(struct watch *watch) {
+  struct signalfd_siginfo info;
+  if (read(watch->fd, &info, sizeof info) != sizeof info) return;
+  if (info.ssi_signo == SIGCHLD)
+    reap();
+  else
+    begin_shutdown(INSIDE_GRACE_MS, false);
+}
+
+/* By these, `halt`, `poweroff` and `reboot` of the usual systems ask their init. */
+static void watch_signals(void) {
+  static struct watch signals = {.ready = signals_ready};
+  const int asked[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGPWR};
+  sigset_t set;
+  sigemptyset(&set);
+  for (size_t index = 0; index < sizeof asked / sizeof *asked; index++)
+    sigaddset(&set, asked[index]);
+  for (int number = SIGRTMIN + 3; number <= SIGRTMIN + 6; number++) sigaddset(&set, number);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals.fd < 0 || watch_for(&signals, EPOLLIN) != 0) die("signals", errno);
+}
+
+static bool has_name(const char *port) {
+  char path[sizeof PORTS + 300], name[sizeof PORT_NAME + 1] = {0};
+  snprintf(path, sizeof path, PORTS "/%s/name", port);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  ssize_t got = read(fd, name, sizeof name - 1);
+  close(fd);
+  return got > 0 && strcspn(name, "\n") == strlen(PORT_NAME) &&
+         strncmp(name, PORT_NAME, strlen(PORT_NAME)) == 0;
+}
+
+/* Names of devices depend on the order in which they were found; the port's own name does not. */
+static int open_port(void) {
+  char path[300];
+  int fd = -1;
+  DIR *ports = opendir(PORTS);
+  if (ports == NULL) return -1;
+  for (struct dirent *entry; fd < 0 && (entry = readdir(ports)) != NULL;) {
+    if (entry->d_name[0] == '.' || !has_name(entry->d_name)) continue;
+    snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+    fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  }
+  closedir(ports);
+  return fd;
+}
+
+static int wait_for_port(void) {
+  for (int look = 0; look < 1000; look++) {
+    int fd = open_port();
+    if (fd >= 0) return fd;
+    usleep(10 * 1000); /* The driver may still be looking for it. */
+  }
+  die("no port " PORT_NAME, ENODEV);
+}
+
+static struct options read_options(int argc, char **argv) {
+  struct options options = {.socket = -1};
+  for (int index = 1; index + 1 < argc; index += 2) {
+    const char *name = argv[index], *value = argv[index + 1];
+    if (strcmp(name, "--socket") == 0) options.socket = atoi(value);
+    if (strcmp(name, "--group") == 0) options.group = value;
+    if (strcmp(name, "--rings") == 0) options.rings_bytes = strtoull(value, NULL, 10);
+  }
+  return options;
+}
+
+static void raise_limits(void) {
+  struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
+  remember_limits();
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static void bound_rings(uint64_t bytes) {
+  struct sysinfo info;
+  if (bytes == 0 && sysinfo(&info) == 0) bytes = (uint64_t)info.totalram * info.mem_unit / 4;
+  set_ring_budget(bytes);
+}
+
+/* An initramfs need not have a console; without one our first files would become our streams. */
+static void open_console(void) {
+  int fd = open("/dev/console", O_RDWR | O_NOCTTY);
+  if (fd < 0) fd = open("/dev/null", O_RDWR);
+  for (int stream = 0; stream < 3; stream++)
+    if (fd != stream) dup2(fd, stream);
+  if (fd > 2) close(fd);
+}
+
+static void set_up(const struct options *options) {
+  if (options->socket >= 0) {
+    keep_clock();
+    keep_power();
+    if (options->group != NULL && use_group(options->group) != 0) die("control group", errno);
+    return;
+  }
+  int error = mount_initial();
+  open_console();
+  if (error != 0) die("mounting", error);
+  error = load_modules();
+  if (error != 0) die("modules", error);
+  use_group("/sys/fs/cgroup/processes");
+}
+
+static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
+
+int main(int argc, char **argv) {
+  struct options options = read_options(argc, argv);
+  if (getpid() != 1) die("not PID 1", EPERM); /* It kills and stops all that it can see. */
+  /* Whatever we were started with is not for those that we start. */
+  close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
+  set_up(&options);
+  raise_limits();
+  bound_rings(options.rings_bytes);
+  if (loop_open() != 0) die("epoll", errno);
+  watch_signals();
+  int fd = options.socket >= 0 ? options.socket : wait_for_port();
+  if (channel_open(fd, options.socket < 0) != 0) die("channel", errno);
+  for (;;) {
+    /* First what the host asks for: it changes what is due, and when. */
+    uint64_t next = channel_run() ? 0 : UINT64_MAX;
+    if (channel_has_ended()) break;
+    next = earlier(next, processes_tend());
+    next = earlier(next, freeze_tend());
+    next = earlier(next, shutdown_tend());
+    loop_turn(earlier(next, channel_tend()));
+  }
+  kill(-1, SIGKILL);
+  return 0;
+}

@@ -1,0 +1,159 @@
+#define _GNU_SOURCE
+#include "settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "network.h"
+#include "root.h"
+#include "spawn.h"
+
+enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a line's end, and NUL. */
+
+/* Files with this first line are ours to write again; others of the image are left alone. */
+#define MARK "# Written by Berth.\n"
+#define BOOT_ID_FILE "/run/berth/boot-id"
+
+static bool clock_is_kept, configured;
+
+void keep_clock(void) { clock_is_kept = true; }
+
+bool is_configured(void) { return configured; }
+
+static int write_file(const char *path, int flags, const char *text) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0644);
+  if (fd < 0) return errno;
+  ssize_t wrote = write(fd, text, strlen(text));
+  int error = wrote == (ssize_t)strlen(text) ? 0 : errno;
+  close(fd);
+  return error;
+}
+
+/* A new file in the place of the old one, which may be a link to where nothing is. */
+static int replace_file(const char *path, const char *text) {
+  char aside[64];
+  snprintf(aside, sizeof aside, "%s.berth", path);
+  unlink(aside);
+  int error = write_file(aside, O_EXCL | O_NOFOLLOW, text);
+  if (error == 0 && rename(aside, path) != 0) error = errno;
+  return error;
+}
+
+static bool is_foreign(const char *path) {
+  char start[sizeof MARK] = {0};
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  ssize_t got = read(fd, start, sizeof MARK - 1);
+  close(fd);
+  return got > 0 && strcmp(start, MARK) != 0;
+}
+
+static int set_hostname(const struct settings *settings) {
+  char line[LIMIT_HOSTNAME_MAX + 2], hosts[256];
+  if (sethostname(settings->hostname, strlen(settings->hostname)) != 0) return errno;
+  snprintf(line, sizeof line, "%s\n", settings->hostname);
+  int error = replace_file("/etc/hostname", line);
+  if (error != 0 || is_foreign("/etc/hosts")) return error;
+  snprintf(hosts, sizeof hosts, "%s127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n", MARK,
+           settings->hostname);
+  return replace_file("/etc/hosts", hosts);
+}
+
+static void id_text(const uint8_t *id, bool hyphens, char *text) {
+  for (int index = 0; index < ID_BYTES; index++) {
+    if (hyphens && index >= 4 && index <= 10 && index % 2 == 0) *text++ = '-';
+    text += sprintf(text, "%02x", id[index]);
+  }
+  strcpy(text, "\n");
+}
+
+/*
+ * The kernel's boot id cannot be set, and a fork has its parent's. A file of ours is mounted over
+ * it; later settings change what is in that file.
+ */
+static int set_ids(const struct settings *settings) {
+  static const char target[] = "/proc/sys/kernel/random/boot_id";
+  char text[ID_TEXT_BYTES];
+  id_text(settings->machine_id, false, text);
+  int error = replace_file("/etc/machine-id", text);
+  if (error != 0) return error;
+  if (mkdir("/run/berth", 0755) != 0 && errno != EEXIST) return errno;
+  id_text(settings->boot_id, true, text);
+  error = write_file(BOOT_ID_FILE, O_NOFOLLOW, text);
+  if (error != 0) return error;
+  struct stat ours, shown;
+  if (stat(BOOT_ID_FILE, &ours) != 0 || stat(target, &shown) != 0) return errno;
+  if (ours.st_dev == shown.st_dev && ours.st_ino == shown.st_ino) return 0;
+  return mount(BOOT_ID_FILE, target, NULL, MS_BIND, NULL) == 0 ? 0 : errno;
+}
+
+static int set_clock(const struct settings *settings) {
+  if (clock_is_kept) return 0;
+  struct timespec now = {.tv_sec = (time_t)(settings->clock_us / 1000000),
+                         .tv_nsec = (long)(settings->clock_us % 1000000) * 1000};
+  return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : errno;
+}
+
+/* Credited and mixed in at once: the next random byte that anybody draws depends on it. */
+static int add_entropy(const struct settings *settings) {
+  struct {
+    struct rand_pool_info info;
+    uint8_t bytes[LIMIT_ENTROPY_MAX];
+  } pool = {.info = {.entropy_count = (int)settings->entropy_length * 8,
+                     .buf_size = (int)settings->entropy_length}};
+  memcpy(pool.info.buf, settings->entropy, settings->entropy_length);
+  int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  bool done = ioctl(fd, RNDADDENTROPY, &pool) == 0 && ioctl(fd, RNDRESEEDCRNG) == 0;
+  int error = done ? 0 : errno;
+  close(fd);
+  explicit_bzero(&pool, sizeof pool);
+  return error;
+}
+
+static int set_network(const struct settings *settings) {
+  if (settings->interface[0] == '\0') return 0;
+  int error = configure_network(settings);
+  if (error != 0 || settings->resolver == 0) return error;
+  const uint8_t *part = (const uint8_t *)&settings->resolver;
+  char text[128];
+  snprintf(text, sizeof text, "%snameserver %d.%d.%d.%d\n", MARK, part[0], part[1], part[2],
+           part[3]);
+  return replace_file("/etc/resolv.conf", text);
+}
+
+static int set_root(const struct settings *settings) {
+  if (settings->root_device[0] == '\0') return 0;
+  return switch_root(settings->root_device, settings->root_type);
+}
+
+static int set_defaults(const struct settings *settings) {
+  return set_process_defaults(settings->environment, settings->environment_length,
+                              settings->directory);
+}
+
+int apply_settings(const struct settings *settings, const char **step) {
+  /* The root first: files of the others lie on it. Entropy before any process can draw from it. */
+  static const struct {
+    const char *name;
+    int (*apply)(const struct settings *);
+  } steps[] = {{"clock", set_clock},       {"entropy", add_entropy}, {"root", set_root},
+               {"hostname", set_hostname}, {"ids", set_ids},         {"network", set_network},
+               {"defaults", set_defaults}};
+  for (size_t index = 0; index < sizeof steps / sizeof *steps; index++) {
+    int error = steps[index].apply(settings);
+    *step = steps[index].name;
+    if (error != 0) return error;
+  }
+  configured = true;
+  return 0;
+}

@@ -1,0 +1,35 @@
+/* What makes this guest different from others that were started from the same memory. */
+#ifndef BERTH_GUEST_SETTINGS_H
+#define BERTH_GUEST_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct settings {
+  uint64_t clock_us;
+  const uint8_t *entropy;
+  size_t entropy_length;
+  char hostname[LIMIT_HOSTNAME_MAX + 1];
+  const uint8_t *machine_id, *boot_id;
+  char interface[16]; /* None when empty. */
+  uint32_t address, gateway, resolver; /* In network order. */
+  uint8_t prefix_bits;
+  uint16_t mtu_bytes;
+  char root_device[64]; /* None when empty. */
+  char root_type[16];
+  char directory[LIMIT_DIRECTORY_MAX + 1];
+  const char *environment;
+  size_t environment_length;
+};
+
+/* In tests the machine's clock is not ours to set. */
+void keep_clock(void);
+/* True once everything of some settings took effect. */
+bool is_configured(void);
+/* 0, or an error number; the step that failed is named. May be repeated, whole. */
+int apply_settings(const struct settings *settings, const char **step);
+
+#endif

@@ -1,0 +1,211 @@
+#define _GNU_SOURCE
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+  COMMAND_FD = 9,
+  FD_ABOVE_ALL = 10, /* Our own descriptors in a child lie above those that the command gets. */
+  ARGUMENT_MAX = 120 * KIB, /* Linux refuses a single argument of 128 KiB (execve(2)). */
+  EXIT_CANNOT_RUN = 126,
+};
+
+static char *default_environment;
+static size_t default_length;
+static char default_directory[LIMIT_DIRECTORY_MAX + 1] = "/";
+static const char *group_directory;
+static struct rlimit files_limit;
+
+int set_process_defaults(const char *environment, size_t length, const char *directory) {
+  char *copy = malloc(length + 1);
+  if (copy == NULL) return ENOMEM;
+  memcpy(copy, environment, length);
+  free(default_environment);
+  default_environment = copy;
+  default_length = length;
+  snprintf(default_directory, sizeof default_directory, "%s", directory);
+  return 0;
+}
+
+void set_process_group(const char *directory) { group_directory = directory; }
+
+void remember_limits(void) { getrlimit(RLIMIT_NOFILE, &files_limit); }
+
+int set_terminal_size(int terminal, uint16_t columns, uint16_t rows) {
+  struct winsize size = {.ws_col = columns, .ws_row = rows};
+  return ioctl(terminal, TIOCSWINSZ, &size) == 0 ? 0 : errno;
+}
+
+static int open_terminal(const struct process_spec *spec, struct spawned *spawned, int *child) {
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (terminal < 0) return errno;
+  spawned->outputs[0] = terminal;
+  spawned->input = fcntl(terminal, F_DUPFD_CLOEXEC, FD_ABOVE_ALL);
+  if (spawned->input < 0 || unlockpt(terminal) != 0) return errno;
+  int size_error = set_terminal_size(terminal, spec->columns, spec->rows);
+  if (size_error != 0) return size_error;
+  /* By descriptor, not by name: the name may mean something else once the root has changed. */
+  int peer = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (peer < 0) return errno;
+  child[0] = peer;
+  child[1] = fcntl(peer, F_DUPFD_CLOEXEC, FD_ABOVE_ALL);
+  child[2] = fcntl(peer, F_DUPFD_CLOEXEC, FD_ABOVE_ALL);
+  return child[1] < 0 || child[2] < 0 ? errno : 0;
+}
+
+/* `ours` is the end of the pipe that the guest agent keeps: 0 to read, 1 to write. */
+static int open_pipe(int ours, int *our_fd, int *child_fd) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+  *our_fd = ends[ours];
+  *child_fd = ends[1 - ours];
+  return fcntl(*our_fd, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+static int open_pipes(const struct process_spec *spec, struct spawned *spawned, int *child) {
+  int error = 0;
+  if (spec->flags & FLAG_STDIN)
+    error = open_pipe(1, &spawned->input, &child[0]);
+  else if ((child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+    error = errno;
+  if (error == 0) error = open_pipe(0, &spawned->outputs[0], &child[1]);
+  if (error == 0) error = open_pipe(0, &spawned->outputs[1], &child[2]);
+  return error;
+}
+
+/* Adds NAME=value, or puts it in the place of an earlier one of the same name. */
+static size_t put_variable(char **variables, size_t count, char *entry) {
+  char *equals = strchr(entry, '=');
+  if (equals == NULL || equals == entry) return count;
+  size_t name_length = (size_t)(equals - entry) + 1;
+  for (size_t index = 0; index < count; index++)
+    if (strncmp(variables[index], entry, name_length) == 0) {
+      variables[index] = entry;
+      return count;
+    }
+  variables[count] = entry;
+  return count + 1;
+}
+
+static size_t put_variables(char **variables, size_t count, const char *block, size_t length) {
+  size_t most = count + LIMIT_ENVIRONMENT_ENTRIES_MAX;
+  for (size_t at = 0; at < length && count < most; at += strlen(block + at) + 1)
+    count = put_variable(variables, count, (char *)(uintptr_t)(block + at));
+  return count;
+}
+
+static char **child_environment(const struct process_spec *spec) {
+  static char *variables[2 * LIMIT_ENVIRONMENT_ENTRIES_MAX + 8];
+  static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  static char home[] = "HOME=/root", terminal[] = "TERM=xterm-256color";
+  size_t count = put_variable(variables, 0, path);
+  count = put_variable(variables, count, home);
+  if (spec->flags & FLAG_TERMINAL) count = put_variable(variables, count, terminal);
+  count = put_variables(variables, count, default_environment, default_length);
+  count = put_variables(variables, count, spec->environment, spec->environment_length);
+  variables[count] = NULL;
+  return variables;
+}
+
+/*
+ * A command too long for an argument is put into a memory file. The shell opens it again by its
+ * name, and the first thing that it reads closes our descriptor.
+ */
+static const char *through_file(const struct process_spec *spec) {
+  static const char prefix[] = "exec 9<&-; ";
+  int fd = memfd_create("command", 0);
+  if (fd < 0 || write(fd, prefix, sizeof prefix - 1) < 0) return NULL;
+  for (size_t done = 0; done < spec->command_length;) {
+    ssize_t count = write(fd, spec->command + done, spec->command_length - done);
+    if (count <= 0) return NULL;
+    done += (size_t)count;
+  }
+  if (fd != COMMAND_FD && (dup2(fd, COMMAND_FD) < 0 || close(fd) != 0)) return NULL;
+  return ". /proc/self/fd/9";
+}
+
+static void join_group(void) {
+  char path[256];
+  if (group_directory == NULL) return;
+  snprintf(path, sizeof path, "%s/cgroup.procs", group_directory);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (write(fd, "0", 1) < 0) errno = 0; /* Outside of the group it runs too, but is not frozen. */
+  close(fd);
+}
+
+static _Noreturn void give_up(int failure, const char *step) {
+  struct spawn_failure what = {.error = errno};
+  snprintf(what.step, sizeof what.step, "%s", step);
+  if (write(failure, &what, sizeof what) != sizeof what) _exit(EXIT_CANNOT_RUN);
+  _exit(EXIT_CANNOT_RUN);
+}
+
+static void restore_defaults(void) {
+  sigset_t none;
+  sigemptyset(&none);
+  signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+  if (files_limit.rlim_max != 0) setrlimit(RLIMIT_NOFILE, &files_limit);
+}
+
+static _Noreturn void run_child(const struct process_spec *spec, const int *streams, int failure) {
+  setsid();
+  join_group();
+  for (int fd = 0; fd < 3; fd++)
+    if (dup2(streams[fd], fd) < 0) give_up(failure, "streams");
+  if (spec->flags & FLAG_TERMINAL && ioctl(0, TIOCSCTTY, 0) != 0) give_up(failure, "terminal");
+  const char *directory = spec->directory[0] == '\0' ? default_directory : spec->directory;
+  if (chdir(directory) != 0) give_up(failure, "directory");
+  const char *text = spec->command_length > ARGUMENT_MAX ? through_file(spec) : spec->command;
+  if (text == NULL) give_up(failure, "command");
+  const char *arguments[] = {"sh", "-c", text, NULL};
+  char **environment = child_environment(spec);
+  restore_defaults();
+  execve("/bin/sh", (char **)(uintptr_t)arguments, environment);
+  give_up(failure, "shell");
+}
+
+static void close_all(int *fds, size_t count) {
+  for (size_t index = 0; index < count; index++) {
+    if (fds[index] >= 0) close(fds[index]);
+    fds[index] = -1;
+  }
+}
+
+/* Moves a descriptor out of the way of those that the command gets. */
+static int above_all(int fd) {
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_ALL);
+  close(fd);
+  return moved;
+}
+
+int spawn(const struct process_spec *spec, struct spawned *spawned) {
+  int child[4] = {-1, -1, -1, -1};
+  *spawned = (struct spawned){.input = -1, .outputs = {-1, -1}, .failure = -1};
+  bool is_terminal = spec->flags & FLAG_TERMINAL;
+  int error =
+      is_terminal ? open_terminal(spec, spawned, child) : open_pipes(spec, spawned, child);
+  if (error == 0) error = open_pipe(0, &spawned->failure, &child[3]);
+  if (error == 0) {
+    child[3] = above_all(child[3]);
+    spawned->pid = child[3] < 0 ? -1 : fork();
+    if (spawned->pid == 0) run_child(spec, child, child[3]);
+    if (spawned->pid < 0) error = errno;
+  }
+  close_all(child, 4);
+  if (error == 0) return 0;
+  close_all(&spawned->input, 1);
+  close_all(spawned->outputs, 2);
+  close_all(&spawned->failure, 1);
+  return error;
+}

@@ -1,0 +1,57 @@
+/** A piece of a process's output; the offset counts the bytes of both streams (WIRE §3.4). */
+export interface GuestOutput {
+  processId: string;
+  stream: 1 | 2;
+  offset: number;
+  bytes: Buffer;
+}
+
+interface GuestExit {
+  processId: string;
+  /** One of both: the shell's exit code, or the number of the signal that ended it. */
+  exitCode: number | undefined;
+  signal: number | undefined;
+  /** How many bytes it has put out; the last of them may still be on their way. */
+  end: number;
+}
+
+export interface GuestEvents {
+  output: [output: GuestOutput];
+  exited: [exit: GuestExit];
+  /** The guest ends: because it was asked to, or by itself. */
+  poweringOff: [isRequested: boolean];
+  /** Once, after everything else; with an error unless `close` was called. */
+  closed: [error: Error | undefined];
+}
+
+export interface GuestSettings {
+  hostname: string;
+  machineId: string;
+  bootId: string;
+  network:
+    | {
+        interface: string;
+        address: string;
+        prefixBits: number;
+        gateway: string;
+        resolver: string;
+        mtuBytes: number;
+      }
+    | undefined;
+  rootDisk: { device: string; type: string } | undefined;
+  /** Where processes start that name no other directory. */
+  directory: string;
+  environment: Readonly<Record<string, string>>;
+}
+
+export interface GuestProcessSpec {
+  id: string;
+  command: string;
+  environment: Readonly<Record<string, string>>;
+  /** The sandbox's own when empty. */
+  directory: string;
+  terminal: { columns: number; rows: number } | undefined;
+  stdin: boolean;
+  /** From the first byte on, as `follow(id, 0)` would. */
+  isFollowed: boolean;
+}
