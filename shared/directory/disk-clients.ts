@@ -65,9 +65,9 @@ export async function recordClient(
 /** Those of the disk's fields that are clients seen lately. */
 export function toClients(fields: Record<string, string>): DiskClient[] {
   const clients: DiskClient[] = [];
-  for (const [field, text] of Object.entries(fields)) {
+  for (const field in fields) {
     if (!field.startsWith(FIELD)) continue;
-    const [connectedAt, seenAt, ipAddress = ''] = text.split(' ');
+    const [connectedAt, seenAt, ipAddress = ''] = (fields[field] ?? '').split(' ');
     if (Number(seenAt) + LIMITS.clientSeenMs < Date.now()) continue;
     const id = sha256(field).slice(0, ID_LENGTH);
     clients.push({ id, ipAddress, connectedAt: Number(connectedAt) });
