@@ -1,0 +1,89 @@
+import test from 'ava';
+import {
+  assertTransition,
+  isTransitional,
+  sandboxCommands,
+  sandboxStates,
+  sandboxTransitions,
+  type SandboxState,
+  statusOfState,
+  verdictOn,
+} from '../../shared/sandbox-lifecycle.ts';
+
+test('every command that changes the state does it by a transition of the table', (t) => {
+  for (const state of sandboxStates) {
+    for (const command of sandboxCommands) {
+      const verdict = verdictOn(state, command);
+      if (verdict.kind !== 'begin' || verdict.to === 'deleted') continue;
+      const { to } = verdict;
+      t.notThrows(() => assertTransition(state, to), `${command} of a ${state} sandbox`);
+    }
+  }
+});
+
+test('no state leads to itself, and no other transition passes', (t) => {
+  for (const from of sandboxStates) {
+    for (const to of sandboxStates) {
+      const isListed = sandboxTransitions[from].includes(to);
+      if (isListed) t.not(from, to);
+      else t.throws(() => assertTransition(from, to), { message: /cannot go/u });
+    }
+  }
+});
+
+test('every state can be reached from a new sandbox, and every transitional one can fail or end', (t) => {
+  const reached = new Set<SandboxState>(['pending_start']);
+  for (const state of reached) {
+    for (const next of sandboxTransitions[state]) reached.add(next);
+  }
+  t.deepEqual([...reached].sort(), [...sandboxStates].sort());
+  for (const state of sandboxStates.filter(isTransitional)) {
+    t.true(sandboxTransitions[state].includes('failed'), state);
+  }
+});
+
+test('only a sandbox at rest is deleted, and only a running one runs anything', (t) => {
+  const deletable = sandboxStates.filter((state) => verdictOn(state, 'delete').kind === 'begin');
+  t.deepEqual(deletable, ['stopped', 'exited', 'failed']);
+  for (const command of ['exec', 'connect'] as const) {
+    const able = sandboxStates.filter((state) => verdictOn(state, command).kind === 'allow');
+    t.deepEqual(able, ['running']);
+  }
+});
+
+const cells: readonly [SandboxState, (typeof sandboxCommands)[number], string][] = [
+  ['paused', 'start', 'pending_start'],
+  ['paused', 'resume', 'pending_resume'],
+  ['paused', 'stop', 'stopped'],
+  ['running', 'start', 'unchanged'],
+  ['running', 'pause', 'pausing'],
+  ['pending_start', 'start', 'unchanged'],
+  ['pending_start', 'pause', 'sandbox_start_conflict'],
+  ['pending_start', 'stop', 'stopping'],
+  ['pending_resume', 'start', 'sandbox_start_conflict'],
+  ['pending_resume', 'resume', 'unchanged'],
+  ['pausing', 'stop', 'sandbox_pausing'],
+  ['pausing', 'pause', 'unchanged'],
+  ['stopping', 'start', 'sandbox_stopping'],
+  ['stopped', 'pause', 'unchanged'],
+  ['stopped', 'stop', 'unchanged'],
+  ['stopped', 'fork', 'allow'],
+  ['exited', 'fork', 'sandbox_terminated'],
+  ['failed', 'start', 'pending_start'],
+];
+
+for (const [state, command, expected] of cells) {
+  test(`${command} of a ${state} sandbox: ${expected}`, (t) => {
+    const verdict = verdictOn(state, command);
+    const begun = verdict.kind === 'begin' ? verdict.to : undefined;
+    const found: string = begun ?? (verdict.kind === 'refuse' ? verdict.code : verdict.kind);
+    t.is(found, expected);
+  });
+}
+
+test('callers see one pending state', (t) => {
+  t.deepEqual(
+    [...new Set(sandboxStates.map((state) => statusOfState(state)))],
+    ['pending', 'running', 'pausing', 'paused', 'stopping', 'stopped', 'exited', 'failed'],
+  );
+});
