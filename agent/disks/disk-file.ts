@@ -1,4 +1,9 @@
-import { type BigIntStats, close as closeCallback, fstat as fstatCallback } from 'node:fs';
+import {
+  type BigIntStats,
+  close as closeCallback,
+  constants,
+  fstat as fstatCallback,
+} from 'node:fs';
 import { promisify } from 'node:util';
 import { AppError, errnoOf } from '../../shared/errors.ts';
 import { native } from '../native/native.ts';
@@ -28,6 +33,9 @@ function toAppError(error: unknown): unknown {
     case 'ENXIO': {
       return new AppError('bad_request', 'this is not a regular file');
     }
+    case 'EIO': {
+      return new AppError('unavailable', 'the disk cannot be read now; try again');
+    }
     case 'EAGAIN': {
       return new AppError('unavailable', 'the file is locked or moved now; try again');
     }
@@ -44,7 +52,7 @@ function toAppError(error: unknown): unknown {
  * @throws AppError `not_found`, `bad_request` when it is no regular file, `unavailable`
  */
 export async function openDiskFile(root: string, key: string): Promise<DiskFile> {
-  const fd = await native.openFile(root, key).catch((error: unknown) => {
+  const fd = await native.openBeneath(root, key, constants.O_RDONLY).catch((error: unknown) => {
     throw toAppError(error);
   });
   try {

@@ -8,9 +8,6 @@
  *     nosuid and nodev. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH):
  *     no link and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
- *   openFile(disk, path)                     -> Promise<number>    its descriptor, to read
- *     Resolved as above; only a regular file is ever opened: EISDIR for a directory, ENXIO for
- *     everything else, without opening it: that would let a pipe's writer go on, or move a device.
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
@@ -34,21 +31,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 8192, OPEN_TRIES_MAX = 8 };
+enum { OPEN_TRIES_MAX = 8 };
 
-struct work {
-  napi_async_work handle;
-  napi_deferred deferred;
-  const char *call;
-  int (*run)(struct work *); /* 0, or an errno */
+struct mount_task {
+  struct task task;
+  char *source, *target, *type, *data; /* data: options, or a path beneath the source */
   uint32_t flags;
-  uint64_t *result; /* what the promise resolves to; nothing when null */
-  uint64_t number;
-  int error;
-  char source[TEXT_MAX];
-  char target[TEXT_MAX];
-  char type[TEXT_MAX];
-  char data[TEXT_MAX];
+  uint64_t inode;
 };
 
 napi_value make_error(napi_env env, int error, const char *call) {
@@ -61,11 +50,13 @@ napi_value make_error(napi_env env, int error, const char *call) {
   return result;
 }
 
-static int run_mount(struct work *work) {
+static int run_mount(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
   return mount(work->source, work->target, work->type, work->flags, work->data) == 0 ? 0 : errno;
 }
 
-static int run_unmount(struct work *work) {
+static int run_unmount(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
   return umount2(work->target, (int)work->flags) == 0 ? 0 : errno;
 }
 
@@ -88,7 +79,8 @@ int open_beneath(const char *directory, const char *path, int flags) {
   return found;
 }
 
-static int run_attach(struct work *work) {
+static int run_attach(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
   int error = 0, tree = -1;
   int found = open_beneath(work->source, work->data, O_DIRECTORY);
   if (found < 0) return errno;
@@ -104,117 +96,83 @@ static int run_attach(struct work *work) {
   return error;
 }
 
-static int run_inode(struct work *work) {
+static int run_inode(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
   struct stat found;
   int error = 0, fd = open_beneath(work->source, work->data, 0);
   if (fd < 0) return errno;
   if (fstat(fd, &found) != 0) error = errno;
-  else work->number = found.st_ino;
-  work->result = &work->number;
+  else work->inode = found.st_ino;
   close(fd);
   return error;
 }
 
-/* O_NONBLOCK: where a process holds a lease on the file, EAGAIN instead of waiting for its end. */
-static int run_open_file(struct work *work) {
-  struct stat found;
-  char link[64];
-  int fd = -1, error = 0, path = open_beneath(work->source, work->data, 0);
-  if (path < 0) return errno;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", path);
-  if (fstat(path, &found) != 0) error = errno;
-  else if (S_ISDIR(found.st_mode)) error = EISDIR;
-  else if (!S_ISREG(found.st_mode)) error = ENXIO;
-  else if ((fd = open(link, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)) < 0) error = errno;
-  else work->number = (uint64_t)fd;
-  work->result = &work->number;
-  close(path);
-  return error;
-}
-
-static void execute(napi_env env, void *data) {
-  struct work *work = data;
-  (void)env;
-  work->error = work->run(work);
-}
-
-static void complete(napi_env env, napi_status status, void *data) {
-  struct work *work = data;
+static napi_value result_inode(napi_env env, struct task *task) {
   napi_value value;
-  if (status == napi_ok && work->error == 0) {
-    if (work->result != NULL) napi_create_double(env, (double)*work->result, &value);
-    else napi_get_undefined(env, &value);
-    napi_resolve_deferred(env, work->deferred, value);
-  } else {
-    int error = work->error == 0 ? ECANCELED : work->error;
-    napi_reject_deferred(env, work->deferred,
-                         make_error(env, error, work->call));
-  }
-  napi_delete_async_work(env, work->handle);
-  free(work);
+  napi_create_double(env, (double)((struct mount_task *)task)->inode, &value);
+  return value;
 }
 
-/* Copies a text argument whole or fails: a cut path would name another file. */
-static int read_text(napi_env env, napi_value value, char *into) {
-  size_t length;
-  if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok) return -1;
-  if (length >= TEXT_MAX) return -1;
-  if (napi_get_value_string_utf8(env, value, into, TEXT_MAX, &length) != napi_ok) return -1;
-  return strlen(into) == length ? 0 : -1;
+static void release(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  free(work->source);
+  free(work->target);
+  free(work->type);
+  free(work->data);
 }
 
-static napi_value start(napi_env env, struct work *work, const char *call,
-                        int (*run)(struct work *)) {
-  napi_value promise, name;
-  work->call = call;
-  work->run = run;
-  napi_create_promise(env, &work->deferred, &promise);
-  napi_create_string_utf8(env, "berth:mount", NAPI_AUTO_LENGTH, &name);
-  napi_create_async_work(env, NULL, name, execute, complete, work, &work->handle);
-  napi_queue_async_work(env, work->handle);
-  return promise;
+static struct mount_task *new_mount_task(int (*run)(struct task *),
+                                         napi_value (*result)(napi_env, struct task *)) {
+  struct mount_task *work = calloc(1, sizeof *work);
+  if (work != NULL) work->task = (struct task){.run = run, .result = result, .release = release};
+  return work;
 }
 
-static napi_value refuse(napi_env env, struct work *work) {
-  free(work);
-  napi_throw_type_error(env, "EINVAL", "expected texts and flags");
-  return NULL;
+static bool read_text(napi_env env, napi_value value, char **into) {
+  return (*into = copy_text(env, value)) != NULL;
+}
+
+static bool read_flags(napi_env env, napi_value value, uint32_t *into) {
+  return napi_get_value_uint32(env, value, into) == napi_ok;
 }
 
 static napi_value js_mount(napi_env env, napi_callback_info info) {
   napi_value args[5];
-  size_t count = 5;
-  struct work *work = calloc(1, sizeof *work);
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (work == NULL || count != 5 || read_text(env, args[0], work->source) != 0 ||
-      read_text(env, args[1], work->target) != 0 || read_text(env, args[2], work->type) != 0 ||
-      napi_get_value_uint32(env, args[3], &work->flags) != napi_ok ||
-      read_text(env, args[4], work->data) != 0)
-    return refuse(env, work);
-  return start(env, work, "mount", run_mount);
+  struct mount_task *work = new_mount_task(run_mount, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 5, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->target) ||
+      !read_text(env, args[2], &work->type) || !read_flags(env, args[3], &work->flags) ||
+      !read_text(env, args[4], &work->data))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "mount", NULL);
 }
 
 static napi_value js_unmount(napi_env env, napi_callback_info info) {
   napi_value args[2];
-  size_t count = 2;
-  struct work *work = calloc(1, sizeof *work);
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (work == NULL || count != 2 || read_text(env, args[0], work->target) != 0 ||
-      napi_get_value_uint32(env, args[1], &work->flags) != napi_ok)
-    return refuse(env, work);
-  return start(env, work, "umount", run_unmount);
+  struct mount_task *work = new_mount_task(run_unmount, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      !read_text(env, args[0], &work->target) || !read_flags(env, args[1], &work->flags))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "umount", NULL);
 }
 
 static napi_value js_attach(napi_env env, napi_callback_info info) {
   napi_value args[4];
-  size_t count = 4;
-  struct work *work = calloc(1, sizeof *work);
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (work == NULL || count != 4 || read_text(env, args[0], work->source) != 0 ||
-      read_text(env, args[1], work->data) != 0 || read_text(env, args[2], work->target) != 0 ||
-      napi_get_value_uint32(env, args[3], &work->flags) != napi_ok)
-    return refuse(env, work);
-  return start(env, work, "attach", run_attach);
+  struct mount_task *work = new_mount_task(run_attach, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 4, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data) ||
+      !read_text(env, args[2], &work->target) || !read_flags(env, args[3], &work->flags))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "attach", NULL);
+}
+
+static napi_value js_inode(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct mount_task *work = new_mount_task(run_inode, result_inode);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "openat2", NULL);
 }
 
 static napi_value js_pipe(napi_env env, napi_callback_info info) {
@@ -234,35 +192,13 @@ static napi_value js_pipe(napi_env env, napi_callback_info info) {
   return result;
 }
 
-static napi_value js_inode(napi_env env, napi_callback_info info) {
-  napi_value args[2];
-  size_t count = 2;
-  struct work *work = calloc(1, sizeof *work);
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (work == NULL || count != 2 || read_text(env, args[0], work->source) != 0 ||
-      read_text(env, args[1], work->data) != 0)
-    return refuse(env, work);
-  return start(env, work, "openat2", run_inode);
-}
-
-static napi_value js_open_file(napi_env env, napi_callback_info info) {
-  napi_value args[2];
-  size_t count = 2;
-  struct work *work = calloc(1, sizeof *work);
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (work == NULL || count != 2 || read_text(env, args[0], work->source) != 0 ||
-      read_text(env, args[1], work->data) != 0)
-    return refuse(env, work);
-  return start(env, work, "open", run_open_file);
-}
-
 static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
   napi_value args[1], result;
   size_t count = 1;
   int32_t fd;
   int bytes = 0;
   napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok) return refuse(env, NULL);
+  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok) return refuse_task(env, NULL);
   if (ioctl(fd, FIONREAD, &bytes) != 0) {
     napi_throw(env, make_error(env, errno, "ioctl"));
     return NULL;
@@ -277,7 +213,6 @@ NAPI_MODULE_INIT() {
       {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
       {"inode", NULL, js_inode, NULL, NULL, NULL, napi_enumerable, NULL},
-      {"openFile", NULL, js_open_file, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };

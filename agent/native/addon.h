@@ -34,7 +34,18 @@ napi_value start_task(napi_env env, struct task *task, const char *call, napi_va
 /* Throws EINVAL, frees the task if there is one, and answers null. */
 napi_value refuse_task(napi_env env, struct task *task);
 
-/* A copy of a text argument, to be freed; null when it is no text or holds a NUL. */
+/* The result of work that has none. */
+napi_value result_nothing(napi_env env, struct task *task);
+
+/* Reads as many arguments as a call must have; false when it has fewer. */
+bool read_arguments(napi_env env, napi_callback_info info, size_t count, napi_value *into);
+
+enum { TEXT_BYTES_MAX = 8192 };
+
+/*
+ * A copy of a text argument, to be freed; null when it is no text, is too long, or holds a NUL: a
+ * cut path would name another file.
+ */
 char *copy_text(napi_env env, napi_value value);
 
 /* Defines the functions of files.c and of listing.c. */

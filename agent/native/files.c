@@ -53,13 +53,6 @@ static void release(struct task *task) {
   free(file->value);
 }
 
-static napi_value result_nothing(napi_env env, struct task *task) {
-  napi_value value;
-  (void)task;
-  napi_get_undefined(env, &value);
-  return value;
-}
-
 static napi_value result_fd(napi_env env, struct task *task) {
   napi_value value;
   napi_create_int32(env, ((struct file_task *)task)->fd, &value);
@@ -194,11 +187,6 @@ static int run_add_to_md5(struct task *task) {
   for (uint32_t i = 0; i < file->chunk_count; i++)
     md5_update(file->md5, file->chunks[i].iov_base, file->chunks[i].iov_len);
   return 0;
-}
-
-static bool read_arguments(napi_env env, napi_callback_info info, size_t count, napi_value *into) {
-  size_t given = count;
-  return napi_get_cb_info(env, info, &given, into, NULL, NULL) == napi_ok && given == count;
 }
 
 static bool read_int32(napi_env env, napi_value value, int32_t *into) {

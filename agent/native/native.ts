@@ -20,7 +20,6 @@ interface NativeModule {
   unmount(target: string, flags: number): Promise<void>;
   attach(disk: string, subdirectory: string, target: string, attributes: number): Promise<void>;
   inode(disk: string, path: string): Promise<number>;
-  openFile(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
   openBeneath(root: string, path: string, flags: number): Promise<number>;

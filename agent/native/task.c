@@ -48,6 +48,7 @@ napi_value refuse_task(napi_env env, struct task *task) {
 char *copy_text(napi_env env, napi_value value) {
   size_t length;
   if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok) return NULL;
+  if (length > TEXT_BYTES_MAX) return NULL;
   char *text = malloc(length + 1);
   if (text == NULL) return NULL;
   if (napi_get_value_string_utf8(env, value, text, length + 1, &length) == napi_ok &&
@@ -55,4 +56,16 @@ char *copy_text(napi_env env, napi_value value) {
     return text;
   free(text);
   return NULL;
+}
+
+bool read_arguments(napi_env env, napi_callback_info info, size_t count, napi_value *into) {
+  size_t given = count;
+  return napi_get_cb_info(env, info, &given, into, NULL, NULL) == napi_ok && given == count;
+}
+
+napi_value result_nothing(napi_env env, struct task *task) {
+  napi_value value;
+  (void)task;
+  napi_get_undefined(env, &value);
+  return value;
 }

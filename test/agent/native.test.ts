@@ -1,5 +1,5 @@
 /* System calls as root, on mounts of the test's own. */
-import { closeSync, readFileSync, writeSync } from 'node:fs';
+import { closeSync, constants, readFileSync, writeSync } from 'node:fs';
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
@@ -43,7 +43,7 @@ test('a text too long, or with a NUL, is refused instead of cut', async (t) => {
   t.throws(() => native.unmount(long, 0), { code: 'EINVAL' });
   t.throws(() => native.attach('/tmp', long, '/x', 0), { code: 'EINVAL' });
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
-  for (const name of ['mount', 'unmount', 'attach', 'openFile', 'unreadBytes']) {
+  for (const name of ['mount', 'unmount', 'attach', 'openBeneath', 'unreadBytes']) {
     t.throws(() => untyped[name]?.());
     t.throws(() => untyped[name]?.({}, [], null, 7, 8));
   }
@@ -131,14 +131,14 @@ test('only a regular file beneath the disk is opened, nothing else is touched', 
   await run('mkfifo', [join(place.disk, 'pipe')]);
   await run('mknod', [join(place.disk, 'device'), 'c', '1', '5']);
   for (const path of ['directory/file', 'within']) {
-    const fd = await native.openFile(place.disk, path);
+    const fd = await native.openBeneath(place.disk, path, constants.O_RDONLY);
     t.is(readFileSync(fd, 'utf8'), 'content');
     closeSync(fd);
   }
   const refused = { directory: 'EISDIR', pipe: 'ENXIO', device: 'ENXIO', missing: 'ENOENT' };
   const leading = { outside: 'EXDEV', magic: 'EXDEV', '..': 'EXDEV', '/etc/passwd': 'EXDEV' };
   for (const [path, code] of Object.entries({ ...refused, ...leading, 'within/x': 'ENOTDIR' })) {
-    await t.throwsAsync(native.openFile(place.disk, path), { code }, path);
+    await t.throwsAsync(native.openBeneath(place.disk, path, constants.O_RDONLY), { code }, path);
   }
 });
 
