@@ -213,17 +213,19 @@ test.serial(
 );
 
 test.serial(
-  'when the part in between dies in mid-put, nothing of the object is kept',
+  'when the part in between dies, a get breaks off and nothing of a put is kept',
   async (t) => {
     const { stack, other } = t.context;
     for (const [way, daemon, restart] of [
       ['other', other.daemon, () => other.start()],
       ['control', stack.control, () => stack.startControl()],
     ] as const) {
+      const get = await halfGet(t.context, way);
       const sent = await halfPut(t.context, way, `between-${way}`);
       const answer = t.throwsAsync(answerTo(sent));
       await daemon.stop('SIGKILL');
       await answer;
+      t.false(await isWhole(get));
       await untilNothingIsStaged(t.context);
       t.false(await isThere(t.context, `between-${way}`));
       await restart();
