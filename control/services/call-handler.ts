@@ -44,7 +44,12 @@ export async function withHandler<T>(
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
-    const hostId = await gather(deps, present, context);
+    const ranked = rankHosts(
+      deps.hub.hosts,
+      present.map(({ handler }) => handler),
+    );
+    // At once where nothing has to move: requests that come together each see the one before.
+    const hostId = togetherAt(present, ranked) ?? (await gather(deps, present, ranked, context));
     try {
       return await attempt(hostId);
     } catch (error) {
@@ -57,6 +62,12 @@ export async function withHandler<T>(
   }
 }
 
+/** The best host, if no other one has any of the disks. */
+function togetherAt(disks: readonly DiskEntry[], [best]: readonly string[]): string | undefined {
+  const isTogether = disks.every(({ handler }) => handler === undefined || handler === best);
+  return isTogether ? best : undefined;
+}
+
 /**
  * The host for all these disks; other hosts let go of those that they have and do not use. When a
  * host cannot let go, its own disk may be the one that stays.
@@ -65,11 +76,11 @@ export async function withHandler<T>(
 async function gather(
   deps: Deps,
   disks: readonly DiskEntry[],
+  ranked: readonly string[],
   { requestId }: RequestContext,
 ): Promise<string> {
-  const handlers = disks.map(({ handler }) => handler);
   let inUse: AppError | undefined;
-  for (const hostId of rankHosts(deps.hub.hosts, handlers)) {
+  for (const hostId of ranked) {
     try {
       await releaseElsewhere(deps, disks, hostId, requestId);
       return hostId;
