@@ -78,7 +78,7 @@ export class Stack {
   /** The first of each is started with the stack. */
   readonly controls: StackNode[] = [];
   readonly agents: StackNode[] = [];
-  #client: Redis | undefined;
+  #client: Promise<Redis> | undefined;
 
   private constructor(directory: string, environment: Environment) {
     this.directory = directory;
@@ -232,12 +232,14 @@ export class Stack {
   }
 
   /** A connection to this stack's Redis, closed with the stack. */
-  async redisClient(): Promise<Redis> {
-    if (this.#client === undefined) {
-      this.#client = connectRedis(this.environment['REDIS_URL'] ?? '', () => undefined);
-      await this.#client.connect();
-    }
-    return this.#client;
+  redisClient(): Promise<Redis> {
+    return (this.#client ??= this.#connectRedis());
+  }
+
+  async #connectRedis(): Promise<Redis> {
+    const client = connectRedis(this.environment['REDIS_URL'] ?? '', () => undefined);
+    await client.connect();
+    return client;
   }
 
   async openDirectory(): Promise<ReturnType<typeof openDirectory>> {
@@ -254,7 +256,7 @@ export class Stack {
 
   /** Stops everything and checks that the host is as it was. */
   async stop(): Promise<void> {
-    this.#client?.disconnect();
+    (await this.#client?.catch(() => undefined))?.disconnect();
     const codes = [...(await stopAll(this.agents)), ...(await stopAll(this.controls))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
