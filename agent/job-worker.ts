@@ -168,6 +168,15 @@ export class JobWorker {
         await registry.deleteDisk(diskRef(job));
         return NOTHING;
       }
+      case 'sandbox.create':
+      case 'sandbox.command':
+      case 'sandbox.discard':
+      case 'sandbox.exec':
+      case 'sandbox.execs':
+      case 'sandbox.execOutput':
+      case 'sandbox.cancelExec': {
+        throw new AppError('not_enabled', 'sandboxes are not built yet');
+      }
     }
   }
 
@@ -217,5 +226,7 @@ export class JobWorker {
 
 const diskRef = (job: JobEnvelope): DiskRef => (job as JobEnvelope<'disk.record'>).payload;
 
-const diskIdsOf = ({ payload }: JobEnvelope): string[] =>
-  'mounts' in payload ? payload.mounts.map(({ diskId }) => diskId) : [payload.diskId];
+function diskIdsOf({ payload }: JobEnvelope): string[] {
+  if ('mounts' in payload) return payload.mounts.map(({ diskId }) => diskId);
+  return 'diskId' in payload ? [payload.diskId] : [];
+}

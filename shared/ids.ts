@@ -12,6 +12,17 @@ export const newRequestId = (): string => `req-${randomUUID()}`;
 /** Names a queued job and the work that it starts; BullMQ refuses `:` in job ids. */
 export const newJobId = (): string => randomUUID();
 
+/** UUID of version 7 (RFC 9562): time first, so that ids sort by age. */
+export function newSandboxId(): string {
+  const bytes = randomBytes(16);
+  bytes.writeUIntBE(Date.now(), 0, 6);
+  bytes.writeUInt8((bytes.readUInt8(6) & 0x0f) | 0x70, 6);
+  bytes.writeUInt8((bytes.readUInt8(8) & 0x3f) | 0x80, 8);
+  const hex = bytes.toString('hex');
+  return [8, 12, 16, 20, 32].map((end, i) => hex.slice([0, 8, 12, 16, 20][i], end)).join('-');
+}
+
+export const sandboxIdPattern = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 export const diskIdPattern = '^dsk-[0-9a-f]{16}$';
 export const accountIdPattern = '^acct-[0-9a-f]{16}$';
 export const hostIdPattern = '^host-[0-9a-f]{12}$';

@@ -1,7 +1,8 @@
 import Type from 'typebox';
-import { accountIdPattern, diskIdPattern, nodeIdPattern } from './ids.ts';
+import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from './ids.ts';
 import { LIMITS } from './limits.ts';
 import type { GrepResult } from './schemas/grep.ts';
+import type { SandboxExecRecord, SandboxRecord } from './schemas/sandbox-record.ts';
 import { compile } from './validate.ts';
 
 const DiskRef = Type.Object({
@@ -23,6 +24,20 @@ const ExecMount = Type.Object({
   checkoutWaitMs: Type.Integer({ minimum: 0 }),
 });
 export type ExecMount = Type.Static<typeof ExecMount>;
+
+const SandboxRef = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  sandboxId: Type.String({ pattern: sandboxIdPattern }),
+});
+const SandboxExecRef = Type.Interface([SandboxRef], {
+  execId: Type.String({ pattern: sandboxIdPattern }),
+});
+/** How long the answer may wait for what was begun to end. */
+const waitMs = Type.Integer({ minimum: 0, maximum: LIMITS.sandboxWaitMsMax });
+const Environment = Type.Unsafe<Record<string, string>>({
+  type: 'object',
+  additionalProperties: { type: 'string' },
+});
 
 const payloads = {
   /** Runs a command on its disks; at most once. */
@@ -58,11 +73,47 @@ const payloads = {
     clientId: Type.String({ maxLength: 255 }),
     inodeId: Type.Integer({ minimum: 0 }),
   }),
+  /** Journals a sandbox and starts it; at most once. */
+  'sandbox.create': Type.Interface([SandboxRef], {
+    name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+    vcpuCount: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax }),
+    memSizeMib: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxMemMibMax }),
+    maxTtlSeconds: Type.Integer({ minimum: 1 }),
+    idleTtlSeconds: Type.Integer({ minimum: 0 }),
+    maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+    baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
+    environment: Environment,
+    waitMs,
+  }),
+  /** A command of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
+  'sandbox.command': Type.Interface([SandboxRef], {
+    command: Type.Enum(['start', 'stop', 'delete']),
+    waitMs,
+  }),
+  /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
+  'sandbox.discard': SandboxRef,
+  /** Runs a command in a running sandbox; at most once. */
+  'sandbox.exec': Type.Interface([SandboxExecRef], {
+    command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+    environment: Environment,
+    hasTerminal: Type.Boolean(),
+    timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+    waitMs,
+  }),
+  /** The newest commands, oldest first. */
+  'sandbox.execs': SandboxRef,
+  /** One command and what is kept of its output: the body is stdout and stderr. */
+  'sandbox.execOutput': SandboxExecRef,
+  /** Ends a command. Idempotent. */
+  'sandbox.cancelExec': SandboxExecRef,
 } as const;
 
 export type JobKind = keyof typeof payloads;
 /** Runs in a container, when its turn has come. */
 export const isCommand = (kind: JobKind): boolean => kind === 'exec.run' || kind === 'grep.run';
+
+/** Goes to the queue of the host's sandboxes. */
+export const isSandboxJob = (kind: JobKind): boolean => kind.startsWith('sandbox.');
 
 export type JobPayload<K extends JobKind> = Type.Static<(typeof payloads)[K]>;
 
@@ -77,6 +128,15 @@ export interface JobResults {
   'disk.stat': { readonly sizeBytes: number };
   'disk.delegations': { readonly delegations: readonly Delegation[] };
   'disk.revoke': { readonly revoked: boolean };
+  'sandbox.create': { readonly sandbox: SandboxRecord };
+  /** Without a sandbox: it was deleted. */
+  'sandbox.command': { readonly sandbox?: SandboxRecord };
+  'sandbox.discard': Record<string, never>;
+  /** Its output is beside it when it has ended. */
+  'sandbox.exec': { readonly exec: SandboxExecRecord };
+  'sandbox.execs': { readonly execs: readonly SandboxExecRecord[] };
+  'sandbox.execOutput': { readonly exec: SandboxExecRecord };
+  'sandbox.cancelExec': { readonly exec: SandboxExecRecord };
 }
 
 /** An exclusive claim of one client on one inode of a disk (WIRE §2.3). */

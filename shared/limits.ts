@@ -94,6 +94,31 @@ export const LIMITS = {
   // All matches of an answer, as JSON; the agent has them in memory several times.
   grepMatchesBytesMax: 8 * MiB,
 
+  // Sandboxes, WIRE §2.7
+  sandboxNameLengthMax: 63,
+  sandboxVcpusMax: 32,
+  sandboxMemMibMin: 256,
+  sandboxMemMibMax: 65_536,
+  sandboxMemMibDefault: 2048,
+  sandboxTtlSecondsMin: 60,
+  sandboxTtlSecondsMax: 86_400,
+  sandboxConcurrentExecsDefault: 32,
+  sandboxConcurrentExecsMax: 1024,
+  sandboxesPerAccountMax: 1000,
+  imageReferenceLengthMax: 512,
+  sandboxEnvironmentBytesMax: 128 * KiB, // Names, values, and two bytes for each.
+  // Clients give up after 30 s (WIRE §1.6).
+  sandboxWaitMsMax: 20_000,
+  // Between the claim of name and room and the owner's journal.
+  sandboxClaimMs: 30_000,
+  sandboxStopGraceMs: 10_000,
+  sandboxKillMsMax: 10_000,
+  sandboxJobsAtOnceMax: 1000,
+  sandboxExecsListedMax: 100, // SPEC "Limits".
+  sandboxExecTimeoutSecondsMax: 86_400,
+  // Of both streams of a command together; the newest are kept, up to twice as much.
+  sandboxExecOutputBytes: 4 * MiB,
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,

@@ -36,6 +36,8 @@ export const queues = {
   prefix: (hostId: string) => `berth:{${hostId}}:bull`,
   /** Runs commands; at most once. */
   exec: (hostId: string) => `exec-${hostId}`,
+  /** Commands to the sandboxes of the host; some wait for what they began. */
+  sandbox: (hostId: string) => `sandbox-${hostId}`,
   /** Idempotent work of the host: disks are made, deleted, recorded. */
   host: (hostId: string) => `host-${hostId}`,
 } as const;

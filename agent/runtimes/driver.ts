@@ -1,0 +1,72 @@
+import type { SandboxExitReason } from '../../shared/schemas/sandbox-record.ts';
+import type { SlotPlan } from '../network/slot.ts';
+import type { GuestLink } from './microvm/guest-link.ts';
+import type { GuestSettings } from './microvm/guest-types.ts';
+
+/** What a machine is made of. Its directory is the sandbox's own and holds its root disk. */
+export interface MachineSpec {
+  /** The sandbox's id. */
+  readonly id: string;
+  readonly vcpuCount: number;
+  readonly memSizeMib: number;
+  /** An unprivileged user of its own, which no other sandbox of the host has. */
+  readonly uid: number;
+  readonly slot: SlotPlan;
+  readonly settings: MachineSettings;
+}
+
+/** What the guest is told before it counts as running; the rest of its settings is the driver's. */
+export type MachineSettings = Pick<
+  GuestSettings,
+  'hostname' | 'machineId' | 'bootId' | 'environment'
+>;
+
+/** How a machine ended, as it was observed. */
+export interface MachineEnd {
+  readonly reason: SandboxExitReason;
+  /** In words, for people. */
+  readonly message: string;
+}
+
+/** A machine could not be brought up; nothing of it runs. */
+export class BootError extends Error {
+  readonly reason: 'boot_failed' | 'boot_timeout';
+
+  constructor(reason: 'boot_failed' | 'boot_timeout', message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'BootError';
+    this.reason = reason;
+  }
+}
+
+/** A machine that runs: it goes on when the agent ends. */
+export interface Machine {
+  readonly guest: GuestLink;
+  /** Settles when nothing of the machine runs any more; never rejects. */
+  readonly ended: Promise<MachineEnd>;
+  /** Asks the guest to end; after the grace time the machine is killed. Resolves as `ended` does. */
+  stop(graceMs: number): Promise<MachineEnd>;
+  /** Ends the machine at once. Resolves as `ended` does. */
+  kill(): Promise<MachineEnd>;
+  /** Lets go of the machine, which runs on; `ended` stays open. */
+  detach(): void;
+}
+
+/** What runs sandboxes. All but `start` may be repeated at any time, whatever a crash left. */
+export interface RuntimeDriver {
+  /** Makes the root disk, unless there is one. */
+  prepare(id: string, uid: number): Promise<void>;
+  /**
+   * Boots a machine until its guest has acknowledged identity, time and entropy.
+   * @throws BootError, or the signal's reason once nothing of it is left
+   */
+  start(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  /** Takes over the machine that a former agent started, or tells how it ended since. */
+  recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
+  /** Kills whatever there is of the machine and leaves only its disk. */
+  reclaim(id: string): Promise<void>;
+  /** Deletes the disk and everything else; nothing of the machine may run. */
+  remove(id: string): Promise<void>;
+  /** The sandboxes that have anything on this host. */
+  list(): Promise<string[]>;
+}

@@ -1,0 +1,77 @@
+import Type from 'typebox';
+import { accountIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
+import { sandboxStates } from '../sandbox-lifecycle.ts';
+
+/** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
+export const sandboxExitReasons = [
+  'stopped', // As asked: the guest shut down.
+  'stop_forced', // As asked, but the guest did not shut down within its grace time.
+  'guest_shutdown', // The guest ended by itself.
+  'guest_panic', // Its kernel did.
+  'out_of_memory', // The host's kernel killed the virtual machine for want of memory.
+  'vmm_crashed', // The virtual machine's process ended otherwise.
+  'host_restarted',
+  'boot_failed',
+  'boot_timeout',
+] as const;
+export type SandboxExitReason = (typeof sandboxExitReasons)[number];
+
+/** What a sandbox was created with, but for its environment, which only its owner keeps. */
+const SandboxConfig = Type.Object({
+  name: Type.String(),
+  vcpuCount: Type.Integer({ minimum: 1 }),
+  memSizeMib: Type.Integer({ minimum: 1 }),
+  maxTtlSeconds: Type.Integer({ minimum: 1 }),
+  idleTtlSeconds: Type.Integer({ minimum: 0 }),
+  maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+  /** As the caller named it. */
+  baseImage: Type.String(),
+});
+export type SandboxConfig = Type.Static<typeof SandboxConfig>;
+
+/** A sandbox as its host publishes it; times are RFC 3339. */
+export const SandboxRecord = Type.Object({
+  id: Type.String({ pattern: sandboxIdPattern }),
+  accountId: Type.String({ pattern: accountIdPattern }),
+  hostId: Type.String({ pattern: hostIdPattern }),
+  config: SandboxConfig,
+  state: Type.Enum([...sandboxStates]),
+  platform: Type.Enum(['amd64', 'arm64']),
+  createdAt: Type.String(),
+  lastActiveAt: Type.String(),
+  runningAt: Type.Optional(Type.String()),
+  finishedAt: Type.Optional(Type.String()),
+  exitReason: Type.Optional(Type.Enum([...sandboxExitReasons])),
+  /** The reason in words, with what was observed. */
+  exitMessage: Type.Optional(Type.String({ maxLength: 1000 })),
+  /** Grows with every change; the newest one counts. */
+  revision: Type.Integer({ minimum: 1 }),
+});
+export type SandboxRecord = Type.Static<typeof SandboxRecord>;
+
+/** `failed` never ran, or was lost with the sandbox; a command's own failure is its exit code. */
+export const sandboxExecStatuses = [
+  'running',
+  'completed',
+  'failed',
+  'cancelled',
+  'timed_out',
+] as const;
+export type SandboxExecStatus = (typeof sandboxExecStatuses)[number];
+
+/** A command in a sandbox, without its output. */
+export interface SandboxExecRecord {
+  readonly id: string;
+  readonly sandboxId: string;
+  readonly command: string;
+  readonly status: SandboxExecStatus;
+  readonly startedAt: string;
+  readonly finishedAt?: string;
+  /** 128 and the signal's number when a signal ended it. */
+  readonly exitCode?: number;
+  /** In words. */
+  readonly exitReason?: string;
+  readonly executeTimeMs?: number;
+  /** Bytes of both streams that were put out before what is kept. */
+  readonly droppedBytes: number;
+}
