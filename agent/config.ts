@@ -15,6 +15,18 @@ export interface ExecLimits {
   readonly scratchBytes: number;
 }
 
+/** What the host runs sandboxes with. */
+export interface SandboxesConfig {
+  /** Kernel and initramfs of every guest. */
+  readonly guestDir: string;
+  /** The default image as a disk. */
+  readonly rootDisk: string;
+  readonly accelerator: 'auto' | 'kvm' | 'tcg';
+  /** Users from here on belong to machines, one each; the first tries the host out. */
+  readonly uidBase: number;
+  readonly bootTimeoutMs: number;
+}
+
 export interface AgentConfig {
   readonly cluster: ClusterConfig;
   readonly host: string;
@@ -39,9 +51,39 @@ export interface AgentConfig {
   readonly execLimits: ExecLimits;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
+  /** Undefined: this host has no sandboxes. */
+  readonly sandboxes: SandboxesConfig | undefined;
 }
 
 const absolutePath = '^/[^\\0]*$';
+
+function readSandboxes(
+  reader: ConfigReader,
+  environment: NodeJS.ProcessEnv,
+): SandboxesConfig | undefined {
+  const isAsked = ['GUEST_DIR', 'DEFAULT_ROOT_DISK'].some((name) => Boolean(environment[name]));
+  if (!isAsked) return undefined;
+  const accelerator = reader.string('SANDBOX_ACCELERATOR', {
+    fallback: 'auto',
+    pattern: '^(auto|kvm|tcg)$',
+  });
+  return {
+    guestDir: reader.string('GUEST_DIR', { pattern: absolutePath }),
+    rootDisk: reader.string('DEFAULT_ROOT_DISK', { pattern: absolutePath }),
+    accelerator: accelerator as SandboxesConfig['accelerator'],
+    // Far from those that people and services are given, and below what a user id can be.
+    uidBase: reader.integer('SANDBOX_UID_BASE', {
+      fallback: 600_100_000,
+      min: 1000,
+      max: 2_000_000_000,
+    }),
+    bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
+      fallback: 120_000,
+      min: 1000,
+      max: 600_000,
+    }),
+  };
+}
 
 /** @throws Error naming every setting that is missing or wrong */
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
@@ -96,6 +138,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       fallback: '/usr/share/containers/seccomp.json',
       pattern: absolutePath,
     }),
+    sandboxes: readSandboxes(reader, environment),
   };
   reader.finish();
   return config;
@@ -114,4 +157,6 @@ export const paths = {
   /** Disks in use, each mounted under its id. */
   mounts: (dataDir: string) => join(dataDir, 'mounts'),
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+  /** One directory for each sandbox of this host. */
+  sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
 } as const;
