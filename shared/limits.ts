@@ -100,6 +100,8 @@ export const LIMITS = {
   sandboxMemMibMin: 256,
   sandboxMemMibMax: 65_536,
   sandboxMemMibDefault: 2048,
+  // Of the virtual machine beside the guest's memory: the emulator and its translated code.
+  sandboxOverheadMib: 192,
   sandboxTtlSecondsMin: 60,
   sandboxTtlSecondsMax: 86_400,
   sandboxConcurrentExecsDefault: 32,
@@ -113,6 +115,9 @@ export const LIMITS = {
   sandboxClaimMs: 30_000,
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
+  sandboxExitMessageLengthMax: 1000,
+  // When the host goes down, for all sandboxes together.
+  sandboxStopAllMs: 30_000,
   sandboxJobsAtOnceMax: 1000,
   sandboxExecsListedMax: 100, // SPEC "Limits".
   sandboxCommandListedMax: 4 * KiB, // Characters.
