@@ -125,6 +125,8 @@ export const LIMITS = {
   // Of both streams of a command together; the newest are kept, up to twice as much.
   sandboxExecOutputBytes: 4 * MiB,
 
+  slotsPerHostMax: 4096,
+
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
