@@ -100,8 +100,6 @@ export const LIMITS = {
   sandboxMemMibMin: 256,
   sandboxMemMibMax: 65_536,
   sandboxMemMibDefault: 2048,
-  // Of the virtual machine beside the guest's memory: the emulator and its translated code.
-  sandboxOverheadMib: 192,
   sandboxTtlSecondsMin: 60,
   sandboxTtlSecondsMax: 86_400,
   sandboxConcurrentExecsDefault: 32,

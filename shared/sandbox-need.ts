@@ -1,16 +1,16 @@
-import { LIMITS } from './limits.ts';
+import type { SandboxRoom } from './directory/capacity.ts';
 
-/** What a sandbox takes of its host's capacity. */
-export interface SandboxNeed {
-  readonly memoryMib: number;
-  readonly vcpus: number;
-}
+const VMM_MIB = 224; // QEMU's code and state, and its cache of translated code.
+const VCPU_MIB = 8; // What the thread of a processor needs.
 
-/** Its memory and what its virtual machine needs beside that. */
+/** What the virtual machine of a sandbox needs beside the guest's memory. */
+export const overheadMib = (vcpuCount: number): number => VMM_MIB + VCPU_MIB * vcpuCount;
+
+/** What a sandbox that runs takes of its host. */
 export const needOf = (config: {
   readonly memSizeMib: number;
   readonly vcpuCount: number;
-}): SandboxNeed => ({
-  memoryMib: config.memSizeMib + LIMITS.sandboxOverheadMib,
+}): SandboxRoom => ({
+  memoryMib: config.memSizeMib + overheadMib(config.vcpuCount),
   vcpus: config.vcpuCount,
 });

@@ -132,7 +132,7 @@ export class SandboxActor {
           throw error;
         }
       } catch (error) {
-        await capacity.release(this.id);
+        capacity.release(this.id);
         throw error;
       }
       this.#noticeEntered('created');
@@ -159,7 +159,7 @@ export class SandboxActor {
       try {
         await this.#beginStart('start was asked for');
       } catch (error) {
-        await this.#deps.capacity.release(this.id);
+        this.#deps.capacity.release(this.id);
         throw error;
       }
     });
@@ -428,7 +428,7 @@ export class SandboxActor {
     };
     await this.#enter(to, change, end.message);
     if (slot !== undefined) await this.#deps.slots.release(slot);
-    await this.#deps.capacity.release(this.id);
+    this.#deps.capacity.release(this.id);
   }
 
   /** What could not be ended or brought up in time is ended by force. */
@@ -496,7 +496,7 @@ export class SandboxActor {
     await step('remove disk', () => driver.remove(this.id));
     await step('journal deleted', () => journal.remove(this.id));
     if (row.slot !== undefined) await slots.release(row.slot);
-    await capacity.release(this.id);
+    capacity.release(this.id);
     this.#deps.log.info({ sandboxId: this.id }, 'sandbox:deleted');
   }
 

@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises';
-import type { Capacity } from '../../shared/directory/capacity.ts';
+import type { SandboxCapacity, SandboxRoom } from '../../shared/directory/capacity.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { needOf, type SandboxNeed } from '../../shared/sandbox-need.ts';
+import { needOf } from '../../shared/sandbox-need.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 
@@ -13,12 +12,12 @@ const CHECK_EVERY_MS = 1_000;
 export interface HostCapacityOptions {
   readonly hostId: string;
   /** All that sandboxes that run may take together. */
-  readonly total: SandboxNeed;
+  readonly total: SandboxRoom;
   /** Memory that must stay available on the host, whatever was promised. */
   readonly memoryReserveMib: number;
   readonly storage: StorageWatch;
   /** Where control nodes reserve room before they send a sandbox here. */
-  readonly directory: Capacity;
+  readonly directory: SandboxCapacity;
   readonly log: Logger;
 }
 
@@ -30,7 +29,7 @@ type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
  */
 export class HostCapacity {
   readonly #options: HostCapacityOptions;
-  readonly #held = new Map<string, SandboxNeed>();
+  readonly #held = new Map<string, SandboxRoom>();
   readonly #timer: NodeJS.Timeout;
   #availableMib = Number.POSITIVE_INFINITY;
 
@@ -55,7 +54,7 @@ export class HostCapacity {
       memoryMibUsed: used.memoryMib,
       vcpus: total.vcpus,
       vcpusUsed: used.vcpus,
-      isLow: storage.isLow || this.#isMemoryLow(0),
+      isLow: storage.isLow || this.#isMemoryLow,
     };
   }
 
@@ -68,7 +67,7 @@ export class HostCapacity {
     if (
       used.memoryMib + need.memoryMib > total.memoryMib ||
       used.vcpus + need.vcpus > total.vcpus ||
-      this.#isMemoryLow(LIMITS.sandboxOverheadMib)
+      this.#isMemoryLow
     ) {
       throw new AppError('no_capacity', 'the host has no room for this sandbox now; try again');
     }
@@ -82,7 +81,7 @@ export class HostCapacity {
     this.#tell(this.#options.directory.hold(this.#options.hostId, id, need));
   }
 
-  async release(id: string): Promise<void> {
+  release(id: string): void {
     this.#held.delete(id);
     this.#tell(this.#options.directory.release(this.#options.hostId, id));
   }
@@ -92,7 +91,7 @@ export class HostCapacity {
     const { directory, hostId, total } = this.#options;
     const wasLost = await directory.announce(hostId, total);
     if (wasLost) {
-      const held = [...this.#held].map(([sandboxId, need]) => ({ sandboxId, need }));
+      const held = [...this.#held].map(([id, need]) => ({ id, ...need }));
       await directory.replace(hostId, held);
     }
     return wasLost;
@@ -102,7 +101,7 @@ export class HostCapacity {
     clearInterval(this.#timer);
   }
 
-  #used(): SandboxNeed {
+  #used(): SandboxRoom {
     let [memoryMib, vcpus] = [0, 0];
     for (const need of this.#held.values()) {
       memoryMib += need.memoryMib;
@@ -111,8 +110,8 @@ export class HostCapacity {
     return { memoryMib, vcpus };
   }
 
-  #isMemoryLow(needMib: number): boolean {
-    return this.#availableMib < this.#options.memoryReserveMib + needMib;
+  get #isMemoryLow(): boolean {
+    return this.#availableMib < this.#options.memoryReserveMib;
   }
 
   /** A copy that was not written is corrected by the next announcement that finds it lost. */

@@ -9,7 +9,8 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from '../config.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
-import type { RuntimeDriver } from '../runtimes/driver.ts';
+import type { CgroupHost } from '../runtimes/container/cgroup.ts';
+import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
 import { BootTurns } from './boot-turns.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SandboxJobs } from './sandbox-jobs.ts';
@@ -17,8 +18,8 @@ import { SandboxJobs } from './sandbox-jobs.ts';
 export interface SandboxParts {
   readonly hostId: string;
   readonly dataDir: string;
-  readonly settings: SandboxSettings;
-  readonly driver: RuntimeDriver;
+  readonly cgroups: CgroupHost;
+  readonly cgroupParent: string;
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
@@ -36,8 +37,12 @@ export interface HostSandboxes {
 }
 
 /** Takes up what the journal tells of, and clears away what it does not. */
-export async function openSandboxes(parts: SandboxParts): Promise<HostSandboxes> {
-  const { hostId, dataDir, settings, driver, journal, storage, directory, log } = parts;
+export async function openSandboxes(
+  settings: SandboxSettings,
+  parts: SandboxParts,
+): Promise<HostSandboxes> {
+  const { hostId, dataDir, journal, storage, directory, log } = parts;
+  const driver = await MicrovmDriver.open(settings, parts);
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({

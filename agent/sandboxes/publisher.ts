@@ -32,9 +32,10 @@ export class SandboxPublisher {
 
   /** Resolves when the directory does not show it any more. @throws AppError when the agent ends */
   async remove(record: SandboxRecord): Promise<void> {
-    this.#due.delete(record.id);
-    await this.#writing.get(record.id);
-    await this.#repeat(() => this.#directory.remove(record));
+    const { accountId, id, config } = record;
+    this.#due.delete(id);
+    await this.#writing.get(id);
+    await this.#repeat(() => this.#directory.remove({ accountId, id, name: config.name }));
   }
 
   close(): void {

@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { JobEnvelope, JobKind } from '../../shared/jobs.ts';
+import type { JobEnvelope, SandboxJobKind } from '../../shared/jobs.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../actors/sandbox-registry.ts';
 
@@ -9,7 +9,6 @@ export interface SandboxAnswer {
   readonly body: readonly Buffer[];
 }
 
-type SandboxJobKind = Extract<JobKind, `sandbox.${string}`>;
 type Handlers = {
   readonly [K in SandboxJobKind]: (job: JobEnvelope<K>['payload']) => Promise<SandboxAnswer>;
 };

@@ -64,11 +64,11 @@ function sample(points: readonly string[]): string[] {
 /** What is left on the host belongs to the sandboxes that there are. */
 async function assertNothingElse({ stack, api }: Context): Promise<void> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
-  const ids = sandboxes.map((sandbox) => sandbox.sandbox_id);
+  const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
   const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
   const kept = await readdir(join(dataDir, 'sandboxes')).catch(() => []);
   assert.deepEqual(
-    kept.filter((name) => !ids.includes(name)),
+    kept.filter((name) => !ids.has(name)),
     [],
   );
   const running = sandboxes.filter(({ status }) => status === 'running');

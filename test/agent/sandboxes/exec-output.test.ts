@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import {
   ExecOutput,
   readExecOutput,
