@@ -2,6 +2,8 @@ import assert from 'node:assert';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { readEnvFile } from '../scripts/env-file.ts';
+import { paths } from '../scripts/local-paths.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { type Accelerator, BareQemu, type BareTimes } from './bare-qemu.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
@@ -128,10 +130,18 @@ async function benchFleet(stack: Stack, calls: SandboxCalls, count: number): Pro
 /** `npm run bench -- sandbox [--rounds N] [--fleet N] [--accelerator tcg|kvm]` */
 export async function benchSandbox(args: readonly string[]): Promise<void> {
   const { rounds, fleet, accelerator } = readFlags(args);
-  const stack = await Stack.start({ SANDBOX_ACCELERATOR: accelerator });
+  const known = { ...(await readEnvFile(paths.config)), ...process.env };
+  const { GUEST_DIR: guestDir, DEFAULT_ROOT_DISK: rootDisk } = known;
+  assert(
+    guestDir !== undefined && rootDisk !== undefined,
+    'there is no guest: run ./scripts/setup',
+  );
+  const stack = await Stack.start({
+    GUEST_DIR: guestDir,
+    DEFAULT_ROOT_DISK: rootDisk,
+    SANDBOX_ACCELERATOR: accelerator,
+  });
   try {
-    const { GUEST_DIR: guestDir, DEFAULT_ROOT_DISK: rootDisk } = stack.environment;
-    assert(guestDir !== undefined && rootDisk !== undefined, 'no guest: run ./scripts/setup');
     const calls = new SandboxCalls(await stack.newClient());
     await using bare = await BareQemu.prepare({
       guestDir,
