@@ -31,6 +31,15 @@ interface Parts {
   readonly log: Logger;
 }
 
+const noSandboxes = {
+  isEnabled: false,
+  memoryMib: 0,
+  memoryMibUsed: 0,
+  vcpus: 0,
+  vcpusUsed: 0,
+  isLow: false,
+};
+
 function linkToControl({ config, hostId, directory, host, isDraining, log }: Parts): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
   const { registry, storage } = host;
@@ -49,6 +58,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       execsRunning: registry.execsRunning,
       execsWaiting: registry.execsWaiting,
       storageLow: storage.isLow,
+      sandboxes: noSandboxes,
       draining: isDraining(),
     }),
     onCutOff: () => void registry.giveUpDisks(cutOff),

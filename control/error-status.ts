@@ -18,6 +18,8 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   delegation_conflict: 409,
   delegation_revoked: 409,
   disk_limit_reached: 400,
+  sandbox_limit_reached: 400,
+  sandbox_name_conflict: 409,
   sandbox_start_conflict: 409,
   sandbox_pausing: 409,
   sandbox_stopping: 409,
@@ -25,6 +27,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   sandbox_not_running: 409,
   sandbox_not_stopped: 409,
   body_too_large: 413,
+  rate_limited: 429,
   cancelled: 499,
   internal_server_error: 500,
   outcome_unknown: 500,
@@ -51,7 +54,9 @@ export class RefusedRequest extends AppError {
 const RETRY_AFTER_SECONDS = 2;
 
 export const retryAfter = (code: ErrorCode): number | undefined =>
-  statusOf[code] === 503 && code !== 'not_enabled' ? RETRY_AFTER_SECONDS : undefined;
+  (statusOf[code] === 503 && code !== 'not_enabled') || statusOf[code] === 429
+    ? RETRY_AFTER_SECONDS
+    : undefined;
 
 /** What the caller is told about any failure; the text of unexpected ones stays in the log. */
 export function toCallerError(thrown: unknown): AppError {

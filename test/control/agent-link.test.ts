@@ -108,6 +108,14 @@ const load: HostLoad = {
   execsRunning: 0,
   execsWaiting: 0,
   storageLow: true,
+  sandboxes: {
+    isEnabled: false,
+    memoryMib: 0,
+    memoryMibUsed: 0,
+    vcpus: 0,
+    vcpusUsed: 0,
+    isLow: false,
+  },
   draining: true,
 };
 
