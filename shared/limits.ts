@@ -106,11 +106,16 @@ export const LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
   imageReferenceLengthMax: 512,
+  sandboxBaseImageDefault: 'ubuntu:26.04',
   sandboxEnvironmentBytesMax: 128 * KiB, // Names, values, and two bytes for each.
   // Clients give up after 30 s (WIRE §1.6).
   sandboxWaitMsMax: 20_000,
   // Between the claim of name and room and the owner's journal.
   sandboxClaimMs: 30_000,
+  // A job that its host has not begun by then is dropped.
+  sandboxBeginMs: 8_000,
+  // How many hosts are asked to take a new sandbox.
+  sandboxPlacementsMax: 3,
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
   sandboxExitMessageLengthMax: 1000,
@@ -167,6 +172,9 @@ assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
+// A caller who waits 30 s gets the answer (WIRE §1.6), and a claim outlasts what it is for.
+assert(LIMITS.sandboxBeginMs + LIMITS.sandboxWaitMsMax < 30_000);
+assert(LIMITS.sandboxBeginMs * 2 < LIMITS.sandboxClaimMs);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
 assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);
