@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -5,7 +6,9 @@ import { errnoOf, toError } from '../../../shared/errors.ts';
 import { sandboxIdPattern } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { hostBootId, isAlive } from '../../../shared/process-id.ts';
+import { paths, type SandboxSettings } from '../../config.ts';
 import { step } from '../../step.ts';
+import type { CgroupHost } from '../container/cgroup.ts';
 import {
   BootError,
   type Machine,
@@ -13,6 +16,7 @@ import {
   type MachineSpec,
   type RuntimeDriver,
 } from '../driver.ts';
+import { chooseAccelerator } from './accelerator.ts';
 import { GuestUnavailableError } from './guest-errors.ts';
 import type { GuestSettings } from './guest-types.ts';
 import { launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
@@ -20,13 +24,13 @@ import { howItEnded, isEndKnown } from './machine-end.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
 import { prepareRootDisk } from './root-disk.ts';
-import { readIdentity } from './shim.ts';
+import { checkSocketPaths, readIdentity } from './shim.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
 const ROOT_LAYER = 'root.qcow2';
 const idPattern = new RegExp(sandboxIdPattern, 'u');
 
-export interface MicrovmOptions extends VmHost {
+interface MicrovmOptions extends VmHost {
   readonly sandboxesDir: string;
   readonly accelerator: Accelerator;
   readonly bootTimeoutMs: number;
@@ -61,8 +65,34 @@ function aborted(signal: AbortSignal): Promise<never> {
 export class MicrovmDriver implements RuntimeDriver {
   readonly #options: MicrovmOptions;
 
-  constructor(options: MicrovmOptions) {
+  private constructor(options: MicrovmOptions) {
     this.#options = options;
+  }
+
+  /** Finds out how machines run here, which may take some seconds the first time. */
+  static async open(
+    settings: Pick<
+      SandboxSettings,
+      'guestDir' | 'rootDisk' | 'accelerator' | 'uidBase' | 'bootTimeoutMs'
+    >,
+    parts: {
+      readonly dataDir: string;
+      readonly cgroups: CgroupHost;
+      readonly cgroupParent: string;
+      readonly log: Logger;
+    },
+  ): Promise<MicrovmDriver> {
+    const { guestDir, rootDisk, bootTimeoutMs, uidBase } = settings;
+    const { dataDir, cgroups, log } = parts;
+    const sandboxesDir = paths.sandboxes(dataDir);
+    checkSocketPaths(machinePaths(join(sandboxesDir, randomUUID())).run);
+    await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
+    const cgroupParent = `${parts.cgroupParent}/sandboxes`;
+    const host = { guestDir, rootDisk, cgroups, cgroupParent };
+    // The user before all those of sandboxes.
+    const probing = { host, directory: dataDir, uid: uidBase - 1, log };
+    const accelerator = await chooseAccelerator(settings.accelerator, probing);
+    return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, log });
   }
 
   async prepare(id: string, uid: number): Promise<void> {
