@@ -44,22 +44,22 @@ function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number
 }
 
 /** Hosts take these from their queues at once, or not at all. */
-const isTakenAtOnce = (kind: JobKind): boolean => isCommand(kind) || isSandboxJob(kind);
+const isTakenAtOnce = (kind: JobKind): boolean => isCommand(kind) || isSandboxJob({ kind });
 
 /** May be asked for again, whatever became of it. */
 const isRepeatable = (kind: JobKind): boolean =>
   kind === 'grep.run' ||
-  (isSandboxJob(kind) && kind !== 'sandbox.create' && kind !== 'sandbox.exec');
+  (isSandboxJob({ kind }) && kind !== 'sandbox.create' && kind !== 'sandbox.exec');
 
 /** Work on disks may simply be asked for again; all other work times out for its callers. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {
-  if (error.code !== 'timeout' || isCommand(kind) || isSandboxJob(kind)) return error;
+  if (error.code !== 'timeout' || isCommand(kind) || isSandboxJob({ kind })) return error;
   return new AppError('unavailable', `${error.message}; try again`, { cause: error });
 }
 
 function queueOf(kind: JobKind, hostId: string): string {
   if (isCommand(kind)) return queues.exec(hostId);
-  return isSandboxJob(kind) ? queues.sandbox(hostId) : queues.host(hostId);
+  return isSandboxJob({ kind }) ? queues.sandbox(hostId) : queues.host(hostId);
 }
 
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */

@@ -50,6 +50,7 @@ export function presentSandboxExec(
     ...(executeTimeMs === undefined ? {} : { execute_time_ms: Math.round(executeTimeMs) }),
     ...(stdout === undefined ? {} : { stdout: stdout.toString('utf8') }),
     ...(stderr === undefined ? {} : { stderr: stderr.toString('utf8') }),
+    ...(record.isCommandCut === true ? { command_truncated: true } : {}),
     ...(record.droppedBytes > 0 ? { output_truncated: true } : {}),
   };
 }

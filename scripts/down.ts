@@ -11,7 +11,7 @@ try {
     say('not running');
   } else if (isRunning) {
     say('stopping');
-    await endProcess(state.supervisor, STOP_WITHIN_MS);
+    await endProcess(state.supervisor, { withinMs: STOP_WITHIN_MS });
   }
   if (state !== undefined) {
     await claimCheckout();

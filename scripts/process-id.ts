@@ -26,9 +26,12 @@ export function isAlive(id: ProcessId): boolean {
 }
 
 /** Asks the process to end, and kills it and its process group after `withinMs`. */
-export async function endProcess(id: ProcessId, withinMs: number): Promise<void> {
+export async function endProcess(
+  id: ProcessId,
+  { withinMs, signal = 'SIGTERM' }: { withinMs: number; signal?: NodeJS.Signals },
+): Promise<void> {
   if (!isAlive(id)) return;
-  sendSignal(id.pid, 'SIGTERM');
+  sendSignal(id.pid, signal);
   if (await waitForEnd(id, withinMs)) return;
   killGroup(id);
   await waitForEnd(id, 5000);

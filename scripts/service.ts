@@ -82,7 +82,7 @@ export class Service {
   async stop(): Promise<void> {
     this.#stopping = true;
     clearTimeout(this.#restart);
-    if (this.#id !== undefined) await endProcess(this.#id, this.spec.stopWithinMs);
+    if (this.#id !== undefined) await endProcess(this.#id, this.spec.stop);
   }
 
   kill(): void {

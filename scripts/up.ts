@@ -53,7 +53,7 @@ async function upDetached(): Promise<void> {
     await welcome();
   } catch (error) {
     const id = identify(pid);
-    if (id !== undefined) await endProcess(id, STOP_WITHIN_MS);
+    if (id !== undefined) await endProcess(id, { withinMs: STOP_WITHIN_MS });
     throw error;
   }
   say('./scripts/down stops everything');

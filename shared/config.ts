@@ -35,6 +35,19 @@ export class ConfigReader {
     return value;
   }
 
+  has(name: string): boolean {
+    const value = this.#environment[name];
+    return value !== undefined && value !== '';
+  }
+
+  /** One of the texts; the first is the fallback. */
+  choice<T extends string>(name: string, choices: readonly [T, ...T[]]): T {
+    const value = this.#environment[name] ?? choices[0];
+    const found = choices.find((choice) => choice === value);
+    if (found === undefined) this.#problems.push(`${name} must be one of ${choices.join(', ')}`);
+    return found ?? choices[0];
+  }
+
   flag(name: string): boolean {
     const value = this.#environment[name] ?? 'false';
     if (value !== 'true' && value !== 'false') this.#problems.push(`${name} must be true or false`);

@@ -118,11 +118,17 @@ export const LIMITS = {
   sandboxPlacementsMax: 3,
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
+  sandboxExitMessageLengthMax: 1000,
+  // When the host goes down, for all sandboxes together.
+  sandboxStopAllMs: 30_000,
   sandboxJobsAtOnceMax: 1000,
   sandboxExecsListedMax: 100, // SPEC "Limits".
+  sandboxCommandListedMax: 4 * KiB, // Characters.
   sandboxExecTimeoutSecondsMax: 86_400,
   // Of both streams of a command together; the newest are kept, up to twice as much.
   sandboxExecOutputBytes: 4 * MiB,
+
+  slotsPerHostMax: 4096,
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,

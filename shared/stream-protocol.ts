@@ -35,6 +35,16 @@ export const HostLoad = Type.Object({
 });
 export type HostLoad = Type.Static<typeof HostLoad>;
 
+/** The load of a host that runs no sandboxes. */
+export const NO_SANDBOXES: HostLoad['sandboxes'] = {
+  isEnabled: false,
+  memoryMib: 0,
+  memoryMibUsed: 0,
+  vcpus: 0,
+  vcpusUsed: 0,
+  isLow: false,
+};
+
 const AgentFrame = taggedUnion('type', [
   Type.Object({
     type: Type.Literal('register'),

@@ -4,6 +4,7 @@ import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { needOf } from '../../shared/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
@@ -77,7 +78,7 @@ export async function createSandbox(
   refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
   const draft = draftOf(accountId, input, input.wait);
-  const need = { memoryMib: draft.memSizeMib, vcpus: draft.vcpuCount };
+  const need = needOf(draft);
   const hostIds = rankSandboxHosts(deps.hub.hosts, need);
   const named = await claimName(deps, draft, input.name === undefined);
   try {

@@ -74,9 +74,13 @@ export class SandboxCapacity {
     this.#redis = redis;
   }
 
-  /** For the host: what it has for all its sandboxes together. */
-  async announce(hostId: string, { memoryMib, vcpus }: SandboxRoom): Promise<void> {
-    await this.#redis.hset(keys.sandboxCapacity(hostId), ANNOUNCED, `${memoryMib} ${vcpus}`);
+  /**
+   * For the host: what it has for all its sandboxes together.
+   * @returns whether nothing was known of it: the directory is new, or has lost its data
+   */
+  async announce(hostId: string, { memoryMib, vcpus }: SandboxRoom): Promise<boolean> {
+    const key = keys.sandboxCapacity(hostId);
+    return (await this.#redis.hset(key, ANNOUNCED, `${memoryMib} ${vcpus}`)) === 1;
   }
 
   /**

@@ -175,6 +175,9 @@ export const SandboxExec = Type.Object({
   execute_time_ms: Type.Optional(Type.Integer()),
   stdout: Type.Optional(Type.String()),
   stderr: Type.Optional(Type.String()),
+  command_truncated: Type.Optional(
+    Type.Boolean({ description: 'Only if true: lists show the beginning of long commands.' }),
+  ),
   output_truncated: Type.Optional(
     Type.Boolean({ description: 'Only if true: the beginning of the output was dropped.' }),
   ),

@@ -8,6 +8,7 @@ import {
   decodeControlFrame,
   encodeFrame,
   type HostLoad,
+  NO_SANDBOXES,
 } from '../../shared/stream-protocol.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -108,14 +109,7 @@ const load: HostLoad = {
   execsRunning: 0,
   execsWaiting: 0,
   storageLow: true,
-  sandboxes: {
-    isEnabled: false,
-    memoryMib: 0,
-    memoryMibUsed: 0,
-    vcpus: 0,
-    vcpusUsed: 0,
-    isLow: false,
-  },
+  sandboxes: NO_SANDBOXES,
   draining: true,
 };
 
