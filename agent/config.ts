@@ -185,6 +185,8 @@ export const paths = {
   /** Disks in use, each mounted under its id. */
   mounts: (dataDir: string) => join(dataDir, 'mounts'),
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+  /** One directory for each sandbox of this host. */
+  sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** What commands in sandboxes put out. */
   sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),
 } as const;

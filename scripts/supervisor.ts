@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readEnvFile, required, type Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { endProcess, identify, isAlive } from './process-id.ts';
+import { endProcess, identify, isAlive } from '../shared/process-id.ts';
 import { howToStop, parseProcfile, type ServiceSpec } from './procfile.ts';
 import { Service } from './service.ts';
 import { readStackState, removeStackState, writeStackState } from './stack-state.ts';

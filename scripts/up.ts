@@ -9,7 +9,7 @@ import { provideClientEnv } from './client-env.ts';
 import { runDemo } from './demo.ts';
 import { readEnvFile, required } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { endProcess, identify } from './process-id.ts';
+import { endProcess, identify } from '../shared/process-id.ts';
 import { readStackState } from './stack-state.ts';
 import { READY_WITHIN_MS, STOP_WITHIN_MS, Supervisor } from './supervisor.ts';
 

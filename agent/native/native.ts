@@ -64,6 +64,9 @@ export const toolsPath = new URL('build/tools', import.meta.url).pathname;
 /** Unmounts the disks when the agent is gone; see guard.c. */
 export const guardPath = new URL('build/guard', import.meta.url).pathname;
 
+/** Starts a virtual machine and stays with it, whatever becomes of the agent; see shim.c. */
+export const shimPath = new URL('build/shim', import.meta.url).pathname;
+
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
 export const MountFlag = {
   nosuid: 2,
