@@ -77,5 +77,5 @@ export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): str
 export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxRoom): AppError =>
   new AppError(
     'no_capacity',
-    `no host has room for a sandbox of ${vcpus} vCPUs and ${memoryMib} MiB now; try again`,
+    `no host has ${memoryMib} MiB and ${vcpus} vCPUs left for this sandbox now; try again`,
   );
