@@ -9,7 +9,7 @@ import {
   qemuProgram,
   type QemuSpec,
 } from './qemu-arguments.ts';
-import { checkSocketPaths, startShim, type ShimSpec } from './shim.ts';
+import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
 
 const MiB = 1024 ** 2;
@@ -58,7 +58,6 @@ export const hostArchitecture: QemuSpec['architecture'] =
 export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { run, disks } = machinePaths(spec.directory);
   const { accelerator, vcpuCount, memSizeMib } = spec;
-  checkSocketPaths(run);
   const groups = await step('make control groups', () =>
     vmCgroup(host, spec.name).create({
       memoryBytes: memSizeMib * MiB + machineOverheadBytes(vcpuCount),

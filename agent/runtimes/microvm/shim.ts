@@ -53,18 +53,6 @@ export const runPaths = (runDir: string) =>
     console: join(runDir, 'console.log'),
   }) as const;
 
-/** sun_path of unix(7), with its end. */
-const SOCKET_PATH_BYTES_MAX = 107;
-
-/** @throws Error when the sockets of a machine could not be reached below this directory */
-export function checkSocketPaths(runDir: string): void {
-  const longest = runPaths(runDir).monitor;
-  if (Buffer.byteLength(longest) <= SOCKET_PATH_BYTES_MAX) return;
-  throw new Error(
-    `AGENT_DATA_DIR is too long: ${longest} must not have more than ${SOCKET_PATH_BYTES_MAX} bytes`,
-  );
-}
-
 function argumentsOf(spec: ShimSpec): string[] {
   const { runDir, guestDir, disk, network, groups } = spec;
   return [
