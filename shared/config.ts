@@ -59,6 +59,22 @@ export class ConfigReader {
     return value.split(',').filter((item) => item !== '');
   }
 
+  /** `key=value` pairs, separated by commas. @param values that there are to choose from */
+  pairs(
+    name: string,
+    options: { fallback: string; values: readonly string[] },
+  ): [string, string][] {
+    return this.list(name, options.fallback).map((item) => {
+      const [, key = '', value = ''] = /^([^=]+)=([^=]+)$/u.exec(item) ?? [];
+      if (!options.values.includes(value)) {
+        this.#problems.push(
+          `${name} must be pairs <name>=<value> of the values ${options.values.join(', ')}`,
+        );
+      }
+      return [key, value];
+    });
+  }
+
   /** One to `max` secrets of at least 32 characters each, separated by commas. */
   secrets(name: string, max: number): string[] {
     const values = this.list(name, '');

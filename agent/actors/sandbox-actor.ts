@@ -407,6 +407,7 @@ export class SandboxActor {
   #beginStop(): void {
     const session = this.#session;
     if (session === undefined) return;
+    this.#execs.expectStop();
     session.abort.abort(new Error('the sandbox is to stop'));
     void session.machine?.stop(LIMITS.sandboxStopGraceMs);
   }

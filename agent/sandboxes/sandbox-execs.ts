@@ -138,6 +138,11 @@ export class SandboxExecs {
     return toRecord(await this.#find(id));
   }
 
+  /** The sandbox is about to stop, and what runs in it with it. */
+  expectStop(): void {
+    for (const exec of this.#running.values()) exec.expectStop();
+  }
+
   /** The machine is gone: what ran in it has ended. */
   async loseAll(status: SandboxExecStatus, reason: string): Promise<void> {
     this.#link = undefined;

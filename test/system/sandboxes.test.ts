@@ -82,7 +82,7 @@ test('a command that takes too long is killed, one that is cancelled too', async
   const { api, shared } = t.context;
   const path = `${sandboxPath(shared.sandbox_id)}/execs`;
   const late = await execIn(api, shared.sandbox_id, 'echo begun; sleep 1000', {
-    timeout_seconds: 1,
+    timeout_seconds: 8, // Others boot meanwhile.
   });
   t.like(late, { status: 'timed_out', stdout: 'begun\n' });
   const { exec_id: execId, status } = await api.data<ApiSandboxExec>('POST', path, {
@@ -152,6 +152,10 @@ test('the disk is the same after stop and start, the memory is not', async (t) =
   );
   const running = await api.data<ApiSandboxExec>('POST', `${sandboxPath(id)}/execs`, {
     command: 'echo working; sleep 1000',
+  });
+  await waitFor('its output', async () => {
+    const path = `${sandboxPath(id)}/execs/${running.exec_id}`;
+    return (await api.data<ApiSandboxExec>('GET', path)).stdout === 'working\n';
   });
   const stop = await commandSandbox(api, id, 'stop');
   t.is(stop.status, 200);

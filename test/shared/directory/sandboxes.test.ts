@@ -187,7 +187,7 @@ test('the list is ordered by age, then by id', async (t) => {
   const at = (second: number, name: string): SandboxRecord =>
     recordOf(draft(accountId, name), { createdAt: `2026-11-21T12:00:0${second}.000Z` });
   const records = [at(1, 'a'), at(2, 'b'), at(2, 'c'), at(3, 'd')];
-  for (const record of [...records].reverse()) await sandboxes.publish(record);
+  for (const record of records.toReversed()) await sandboxes.publish(record);
   const expected = records.toSorted((a, b) =>
     `${a.createdAt} ${a.id}`.localeCompare(`${b.createdAt} ${b.id}`),
   );
