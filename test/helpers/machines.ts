@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/config.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
-import { detectCgroups } from '../../agent/runtimes/container/cgroup.ts';
+import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
 import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
 import { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
 import { newSandboxId } from '../../shared/ids.ts';
@@ -30,6 +30,8 @@ function built(): { guestDir: string; rootDisk: string } {
   return { guestDir: GUEST_DIR, rootDisk: DEFAULT_ROOT_DISK };
 }
 
+const cgroupOf = (hostId: string): string => `/berth-test/${hostId}`;
+
 /** A driver as an agent opens it, for a host of that name; another one of the same takes over. */
 export async function openDriver(
   dataDir: string,
@@ -39,7 +41,7 @@ export async function openDriver(
   const cgroups = await detectCgroups();
   return MicrovmDriver.open(
     { ...built(), accelerator: 'tcg', uidBase: UID_BASE, bootTimeoutMs: 120_000, ...settings },
-    { dataDir, cgroups, cgroupParent: `/berth-test/${hostId}`, log },
+    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), log },
   );
 }
 
@@ -103,8 +105,7 @@ export class MachineHost implements AsyncDisposable {
   async #group(id: string, controller: string): Promise<string> {
     const { version } = await detectCgroups();
     const name = version === 2 ? '' : controller;
-    const group = `berth-test/${this.hostId}/sandboxes/${id}/machine`;
-    return join('/sys/fs/cgroup', name, group);
+    return join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id, 'machine');
   }
 
   async #read(id: string, controller: string, one: string, two: string): Promise<string> {
@@ -133,7 +134,7 @@ export class MachineHost implements AsyncDisposable {
   async leftOf(id: string): Promise<string[]> {
     const groups = await readdir('/sys/fs/cgroup');
     const places = ['', ...groups].map((name) =>
-      join('/sys/fs/cgroup', name, 'berth-test', this.hostId, 'sandboxes', id),
+      join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id),
     );
     const found = await Promise.all(
       [this.runDir(id), ...places].map((path) =>
@@ -149,6 +150,7 @@ export class MachineHost implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const driver = await this.driver();
     for (const id of await driver.list()) await driver.remove(id);
+    await removeCgroups(await detectCgroups(), cgroupOf(this.hostId));
     await this.slotHost[Symbol.asyncDispose]();
     await this.#removeDirectory();
   }

@@ -55,7 +55,7 @@ const hasKvm = (): Promise<boolean> =>
   );
 
 /** Boots the guest until it says its first word. @throws Error when it does not in time */
-export async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
+async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
   const { host, directory, uid } = options;
   const machineDirectory = join(directory, NAME);
   await clearProbe(options);

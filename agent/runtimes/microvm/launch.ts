@@ -1,14 +1,9 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { overheadMib } from '../../../shared/sandbox-need.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
-import {
-  type Accelerator,
-  machineOverheadBytes,
-  qemuArguments,
-  qemuProgram,
-  type QemuSpec,
-} from './qemu-arguments.ts';
+import { type Accelerator, qemuArguments, qemuProgram, type QemuSpec } from './qemu-arguments.ts';
 import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
 
@@ -60,7 +55,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { accelerator, vcpuCount, memSizeMib } = spec;
   const groups = await step('make control groups', () =>
     vmCgroup(host, spec.name).create({
-      memoryBytes: memSizeMib * MiB + machineOverheadBytes(vcpuCount),
+      memoryBytes: (memSizeMib + overheadMib(vcpuCount)) * MiB,
       processes: THREADS + vcpuCount,
       cpus: vcpuCount + CPU_SHARE,
     }),
