@@ -30,3 +30,7 @@ export const readImageAliases = (reader: ConfigReader): ImageAliases =>
 /** The image that a caller's reference means here, if any. */
 export const findImage = (aliases: ImageAliases, reference: string): string | undefined =>
   aliases.get(normalise(reference));
+
+/** What callers may name, for messages. */
+export const knownImages = (aliases: ImageAliases): string =>
+  [...aliases.keys()].map((reference) => reference.replace(/:latest$/u, '')).join(', ');

@@ -43,7 +43,7 @@ export function rankHosts(
 
 type HostSandboxes = Host['load']['sandboxes'];
 
-/** What of the host would be taken once the sandbox were there; above 1 it has no room. */
+/** What of the host would be taken once the sandbox were there. */
 function shareTaken(
   { memoryMib, memoryMibUsed, vcpus, vcpusUsed }: HostSandboxes,
   need: SandboxRoom,
@@ -55,8 +55,8 @@ function shareTaken(
 }
 
 /**
- * The hosts for a new sandbox by their own word, least loaded first. Pure. Whether one still has
- * the room, a reservation tells.
+ * The hosts for a new sandbox by their own word, least loaded first. Pure. Their word is up to a
+ * second old: whether one has the room, only a reservation tells.
  * @returns at least one host id
  * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none has room
  */
@@ -69,7 +69,6 @@ export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): str
   const ranked = enabled
     .filter(({ load }) => !load.draining && !load.sandboxes.isLow)
     .map(({ hostId, load }) => ({ hostId, share: shareTaken(load.sandboxes, need) }))
-    .filter(({ share }) => share.memory <= 1 && share.vcpus <= 1)
     .sort((a, b) => a.share.memory - b.share.memory || a.share.vcpus - b.share.vcpus);
   if (ranked.length === 0) throw noSandboxCapacity(need);
   return ranked.map(({ hostId }) => hostId);
@@ -78,5 +77,5 @@ export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): str
 export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxRoom): AppError =>
   new AppError(
     'no_capacity',
-    `no host has room for a sandbox of ${vcpus} vCPUs and ${memoryMib} MiB now; try again`,
+    `no host has ${memoryMib} MiB and ${vcpus} vCPUs left for this sandbox now; try again`,
   );

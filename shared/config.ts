@@ -64,15 +64,16 @@ export class ConfigReader {
     name: string,
     options: { fallback: string; values: readonly string[] },
   ): [string, string][] {
-    return this.list(name, options.fallback).map((item) => {
+    const pairs = this.list(name, options.fallback).map((item): [string, string] => {
       const [, key = '', value = ''] = /^([^=]+)=([^=]+)$/u.exec(item) ?? [];
-      if (!options.values.includes(value)) {
-        this.#problems.push(
-          `${name} must be pairs <name>=<value> of the values ${options.values.join(', ')}`,
-        );
-      }
       return [key, value];
     });
+    if (pairs.some(([, value]) => !options.values.includes(value))) {
+      this.#problems.push(
+        `${name} must be pairs <name>=<value> with the values ${options.values.join(', ')}`,
+      );
+    }
+    return pairs;
   }
 
   /** One to `max` secrets of at least 32 characters each, separated by commas. */

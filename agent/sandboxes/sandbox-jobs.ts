@@ -68,7 +68,9 @@ export class SandboxJobs {
 
   /** @throws AppError what the job comes to */
   async handle({ kind, payload }: JobEnvelope<SandboxJobKind>): Promise<SandboxAnswer> {
-    if (this.#isDraining) throw new AppError('unavailable', 'the host is shutting down; try again');
+    // What is taken back must be, whenever: nobody asks for it again.
+    if (this.#isDraining && kind !== 'sandbox.discard')
+      throw new AppError('unavailable', 'the host is shutting down; try again');
     // The compiler does not see that kind and payload belong together.
     const handler = this.#handlers[kind] as (job: unknown) => Promise<SandboxAnswer>;
     return handler(payload);

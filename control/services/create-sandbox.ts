@@ -8,7 +8,7 @@ import { needOf } from '../../shared/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
-import { findImage } from '../image-aliases.ts';
+import { findImage, knownImages } from '../image-aliases.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../placement.ts';
 import type { RequestContext } from './call-handler.ts';
 import { waitMsOf } from './command-sandbox.ts';
@@ -32,19 +32,25 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
 /** With these nothing remains on the host; after any other failure something may. */
 const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set(['no_capacity', 'host_full', 'not_enabled']);
 
-function checkImages(
+/** @returns the reference of the sandbox's image, as the caller gave it */
+function chooseImage(
   { config }: Deps,
-  { base_image: baseImage, image_id: imageId }: CreateSandbox,
-) {
-  if (baseImage !== undefined && imageId !== undefined) {
+  { base_image: given, image_id: imageId }: CreateSandbox,
+): string {
+  if (given !== undefined && imageId !== undefined) {
     throw new AppError('bad_request', 'base_image and image_id exclude each other');
   }
-  if (baseImage === undefined || findImage(config.imageAliases, baseImage) !== undefined) return;
-  const known = [...config.imageAliases.keys()].join(', ');
+  const baseImage = given ?? LIMITS.sandboxBaseImageDefault;
+  if (findImage(config.imageAliases, baseImage) !== undefined) return baseImage;
+  const known = knownImages(config.imageAliases);
   throw new AppError('not_found', `image ${baseImage} not found; there are ${known}`);
 }
 
-function draftOf(accountId: string, input: CreateSandbox, wait: boolean): Draft {
+function draftOf(
+  accountId: string,
+  input: CreateSandbox & { readonly wait: boolean },
+  baseImage: string,
+): Draft {
   return {
     accountId,
     sandboxId: newSandboxId(),
@@ -54,9 +60,9 @@ function draftOf(accountId: string, input: CreateSandbox, wait: boolean): Draft 
     maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
     idleTtlSeconds: input.idle_ttl_seconds ?? 0,
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
-    baseImage: input.base_image ?? LIMITS.sandboxBaseImageDefault,
+    baseImage,
     environment: input.env ?? {},
-    waitMs: waitMsOf(wait),
+    waitMs: waitMsOf(input.wait),
   };
 }
 
@@ -74,10 +80,10 @@ export async function createSandbox(
   input: CreateSandbox & { readonly wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
-  checkImages(deps, input);
+  const baseImage = chooseImage(deps, input);
   refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
-  const draft = draftOf(accountId, input, input.wait);
+  const draft = draftOf(accountId, input, baseImage);
   const need = needOf(draft);
   const hostIds = rankSandboxHosts(deps.hub.hosts, need);
   const named = await claimName(deps, draft, input.name === undefined);

@@ -34,7 +34,7 @@ const Environment = Type.Unsafe<Record<string, string>>({
 
 // OCI distribution: `[host[:port]/]path[:tag][@digest]`.
 const IMAGE_REFERENCE =
-  '^([A-Za-z0-9.-]+(:[0-9]+)?/)?' +
+  '^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?' +
   '[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*' +
   '(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,128})?$';
 

@@ -3,6 +3,7 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ApiClient, ApiReply } from './api.ts';
 import type { Environment } from './daemon.ts';
+import { processesMarked } from './host.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
 
@@ -81,11 +82,15 @@ export async function execIn(
 }
 
 export const endedExec = (api: ApiClient, id: string, execId: string): Promise<ApiSandboxExec> =>
-  waitFor(`exec ${execId} to end`, async () => {
-    const path = `${sandboxPath(id)}/execs/${execId}`;
-    const exec = await api.data<ApiSandboxExec>('GET', path).catch(() => undefined);
-    return exec !== undefined && exec.status !== 'running' && exec;
-  });
+  waitFor(
+    `exec ${execId} to end`,
+    async () => {
+      const path = `${sandboxPath(id)}/execs/${execId}`;
+      const exec = await api.data<ApiSandboxExec>('GET', path).catch(() => undefined);
+      return exec !== undefined && exec.status !== 'running' && exec;
+    },
+    SETTLED_MS_MAX,
+  );
 
 /** What a command printed, which must have succeeded. */
 export async function outputOf(api: ApiClient, id: string, command: string): Promise<string> {
@@ -107,6 +112,18 @@ export async function removeSandbox(api: ApiClient, id: string): Promise<void> {
   await settledSandbox(api, id);
   const { status } = await api.call('DELETE', sandboxPath(id));
   assert.equal(status, 204);
+}
+
+/** The processes of the virtual machines that belong to these sandboxes. */
+export async function machinesOf(ids: readonly string[]): Promise<number[]> {
+  const found: number[] = [];
+  for (const id of ids) {
+    for (const line of await processesMarked(id)) {
+      const [pid, program = ''] = line.split(' ');
+      if (program.includes('qemu-system')) found.push(Number(pid));
+    }
+  }
+  return found;
 }
 
 /** The crash points of a stack's agents (agent/step.ts), which were started with its settings. */

@@ -8,13 +8,13 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { processesMarked } from '../helpers/host.ts';
 import {
   type ApiSandbox,
   commandSandbox,
   CrashPoints,
   createSandbox,
   getSandbox,
+  machinesOf,
   outputOf,
   removeSandbox,
   restartCrashed,
@@ -72,10 +72,8 @@ async function assertNothingElse({ stack, api }: Context): Promise<void> {
     [],
   );
   const running = sandboxes.filter(({ status }) => status === 'running');
-  const machines = (await processesMarked(stack.directory)).filter((line) =>
-    line.includes('qemu-system'),
-  );
-  assert.equal(machines.length, running.length, machines.join('\n'));
+  const machines = await machinesOf([...ids]);
+  assert.equal(machines.length, running.length, machines.join(', '));
 }
 
 const SETTLED_MS = 120_000;
