@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
 import { access, mkdir, readFile, rm } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { basename, join } from 'node:path';
 import { once } from 'node:events';
 import Type from 'typebox';
@@ -9,6 +8,7 @@ import { hostBootId } from '../../../shared/process-id.ts';
 import { compile } from '../../../shared/validate.ts';
 import { run } from '../../spawn.ts';
 import { writeDurably } from '../../write-durably.ts';
+import { connectSocket } from './connect-socket.ts';
 import { GuestChannel } from './guest-channel.ts';
 import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
@@ -55,7 +55,7 @@ const hasKvm = (): Promise<boolean> =>
   );
 
 /** Boots the guest until it says its first word. @throws Error when it does not in time */
-export async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
+async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
   const { host, directory, uid } = options;
   const machineDirectory = join(directory, NAME);
   await clearProbe(options);
@@ -71,7 +71,7 @@ export async function probe(options: ProbeOptions, accelerator: Accelerator): Pr
       diskLayers: [],
       network: undefined,
     });
-    const socket = connect({ path: runPaths(machinePaths(machineDirectory).run).guest });
+    const socket = connectSocket(runPaths(machinePaths(machineDirectory).run).guest);
     await once(socket, 'connect');
     const { channel } = await GuestChannel.open(socket, { timeoutMs: PROBE_MS_MAX });
     channel.close();

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,7 +23,7 @@ import { howItEnded, isEndKnown } from './machine-end.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
 import { prepareRootDisk } from './root-disk.ts';
-import { checkSocketPaths, readIdentity } from './shim.ts';
+import { readIdentity } from './shim.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
 const ROOT_LAYER = 'root.qcow2';
@@ -85,7 +84,6 @@ export class MicrovmDriver implements RuntimeDriver {
     const { guestDir, rootDisk, bootTimeoutMs, uidBase } = settings;
     const { dataDir, cgroups, log } = parts;
     const sandboxesDir = paths.sandboxes(dataDir);
-    checkSocketPaths(machinePaths(join(sandboxesDir, randomUUID())).run);
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
     const cgroupParent = `${parts.cgroupParent}/sandboxes`;
     const host = { guestDir, rootDisk, cgroups, cgroupParent };

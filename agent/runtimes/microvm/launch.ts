@@ -1,15 +1,10 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { overheadMib } from '../../../shared/sandbox-need.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
-import {
-  type Accelerator,
-  machineOverheadBytes,
-  qemuArguments,
-  qemuProgram,
-  type QemuSpec,
-} from './qemu-arguments.ts';
-import { checkSocketPaths, startShim, type ShimSpec } from './shim.ts';
+import { type Accelerator, qemuArguments, qemuProgram, type QemuSpec } from './qemu-arguments.ts';
+import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
 
 const MiB = 1024 ** 2;
@@ -58,10 +53,9 @@ export const hostArchitecture: QemuSpec['architecture'] =
 export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { run, disks } = machinePaths(spec.directory);
   const { accelerator, vcpuCount, memSizeMib } = spec;
-  checkSocketPaths(run);
   const groups = await step('make control groups', () =>
     vmCgroup(host, spec.name).create({
-      memoryBytes: memSizeMib * MiB + machineOverheadBytes(vcpuCount),
+      memoryBytes: (memSizeMib + overheadMib(vcpuCount)) * MiB,
       processes: THREADS + vcpuCount,
       cpus: vcpuCount + CPU_SHARE,
     }),

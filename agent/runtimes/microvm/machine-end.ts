@@ -76,12 +76,20 @@ function firstCause(
   return exit === undefined ? withoutExit() : describeExit(exit);
 }
 
+/** Of a failed kernel the line that says why, of QEMU the last ones. */
+async function whatWasPrinted(runDir: string, reason: MachineEnd['reason']): Promise<string> {
+  const lines = await readConsole(runDir);
+  const panic = lines.findLast((line) => line.includes('Kernel panic'));
+  if (reason === 'guest_panic' && panic !== undefined) return panic.slice(0, CONSOLE_LENGTH_MAX);
+  return lines.join(' | ').slice(-CONSOLE_LENGTH_MAX);
+}
+
 /** How a machine ended of which nothing runs any more. */
 export async function howItEnded(runDir: string, intent: Intent | undefined): Promise<MachineEnd> {
   const [observed, exit] = await Promise.all([recallObserved(runDir), readExit(runDir)]);
   const { reason, message } = firstCause(observed, intent, exit);
-  const isOwnFault = reason === 'vmm_crashed' || reason === 'guest_panic';
-  const printed = isOwnFault ? await readConsole(runDir, CONSOLE_LENGTH_MAX) : '';
+  if (reason !== 'vmm_crashed' && reason !== 'guest_panic') return { reason, message };
+  const printed = await whatWasPrinted(runDir, reason);
   return { reason, message: printed === '' ? message : `${message}: ${printed}` };
 }
 

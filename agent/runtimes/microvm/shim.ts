@@ -11,7 +11,7 @@ import type { MachineGroups } from './vm-cgroup.ts';
 
 const START_MS_MAX = 30_000;
 const REPORT_BYTES_MAX = 4096;
-const LOG_TAIL_BYTES = 4096;
+const LOG_TAIL_BYTES = 32 * 1024;
 
 /** What a machine's process is put into; see shim.c. */
 export interface ShimSpec {
@@ -52,18 +52,6 @@ export const runPaths = (runDir: string) =>
     exit: join(runDir, 'exit.json'),
     console: join(runDir, 'console.log'),
   }) as const;
-
-/** sun_path of unix(7), with its end. */
-const SOCKET_PATH_BYTES_MAX = 107;
-
-/** @throws Error when the sockets of a machine could not be reached below this directory */
-export function checkSocketPaths(runDir: string): void {
-  const longest = runPaths(runDir).monitor;
-  if (Buffer.byteLength(longest) <= SOCKET_PATH_BYTES_MAX) return;
-  throw new Error(
-    `AGENT_DATA_DIR is too long: ${longest} must not have more than ${SOCKET_PATH_BYTES_MAX} bytes`,
-  );
-}
 
 function argumentsOf(spec: ShimSpec): string[] {
   const { runDir, guestDir, disk, network, groups } = spec;
@@ -145,9 +133,9 @@ export const readExit = (runDir: string): Promise<MachineExit | undefined> =>
   readJson(runPaths(runDir).exit, parseExit);
 
 /** The last lines that the guest's kernel and QEMU printed, fit for a message. */
-export async function readConsole(runDir: string, lengthMax: number): Promise<string> {
+export async function readConsole(runDir: string): Promise<string[]> {
   const log = await readFile(runPaths(runDir).console).catch(() => Buffer.alloc(0));
   const tail = log.subarray(-LOG_TAIL_BYTES).toString('latin1');
   const lines = tail.split(/[\r\n]+/u).map((line) => line.replaceAll(/[^ -~]/gu, '').trim());
-  return lines.filter(Boolean).join(' | ').slice(-lengthMax);
+  return lines.filter(Boolean);
 }

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GuestProcessRecord } from '../../../shared/guest-protocol.ts';
 import { toError } from '../../../shared/errors.ts';
+import { connectSocket } from './connect-socket.ts';
 import { GuestChannel } from './guest-channel.ts';
 import { GuestLink } from './guest-link.ts';
 
@@ -55,7 +55,7 @@ export class SocketGuestLink extends GuestLink {
 
   /** Resolves when the connection is over; true if the guest answered on it. */
   async #useConnection(): Promise<boolean> {
-    const socket = connect({ path: this.#path });
+    const socket = connectSocket(this.#path);
     const giveUp = (): void => void socket.destroy();
     const { signal } = this.#closed;
     signal.addEventListener('abort', giveUp, { once: true });

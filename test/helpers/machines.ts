@@ -1,0 +1,185 @@
+import assert from 'node:assert';
+import { randomUUID } from 'node:crypto';
+import { access, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { paths } from '../../agent/config.ts';
+import type { SlotPool } from '../../agent/network/slot-pool.ts';
+import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
+import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
+import { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import { Collected, processSpec } from './guest.ts';
+import { SlotHost } from './slots.ts';
+import { temporaryDirectory } from './temporary.ts';
+import { waitFor } from './wait.ts';
+
+const log = pino({ level: 'silent' });
+const SMALL_MIB = 256;
+/** Far from the users of an agent that may run beside the tests. */
+const UID_BASE = 700_000_000;
+
+interface Settings {
+  readonly rootDisk?: string;
+  readonly bootTimeoutMs?: number;
+}
+
+function built(): { guestDir: string; rootDisk: string } {
+  const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
+  assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
+  return { guestDir: GUEST_DIR, rootDisk: DEFAULT_ROOT_DISK };
+}
+
+const cgroupOf = (hostId: string): string => `/berth-test/${hostId}`;
+
+/** A driver as an agent opens it, for a host of that name; another one of the same takes over. */
+export async function openDriver(
+  dataDir: string,
+  hostId: string,
+  settings: Settings = {},
+): Promise<MicrovmDriver> {
+  const cgroups = await detectCgroups();
+  return MicrovmDriver.open(
+    { ...built(), accelerator: 'tcg', uidBase: UID_BASE, bootTimeoutMs: 120_000, ...settings },
+    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), log },
+  );
+}
+
+/** A host of the test's own for machines; what is left of them goes with it. */
+export class MachineHost implements AsyncDisposable {
+  readonly dataDir: string;
+  readonly slotHost = new SlotHost();
+  #removeDirectory: () => Promise<void>;
+  #slots: SlotPool | undefined;
+  #uid = UID_BASE;
+
+  private constructor(directory: AsyncDisposable & { readonly path: string }) {
+    this.dataDir = directory.path;
+    this.#removeDirectory = async () => directory[Symbol.asyncDispose]();
+  }
+
+  static async open(): Promise<MachineHost> {
+    return new MachineHost(await temporaryDirectory());
+  }
+
+  get hostId(): string {
+    return this.slotHost.hostId;
+  }
+
+  driver(settings: Settings = {}): Promise<MicrovmDriver> {
+    return openDriver(this.dataDir, this.hostId, settings);
+  }
+
+  /** A sandbox that is not there yet, with a slot of its own. */
+  async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
+    this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 });
+    this.#uid += 1;
+    return {
+      id: newSandboxId(),
+      vcpuCount: 1,
+      memSizeMib: SMALL_MIB,
+      uid: this.#uid,
+      slot: await this.#slots.lease(),
+      settings: {
+        hostname: 'machine-under-test',
+        machineId: randomUUID(),
+        bootId: randomUUID(),
+        environment: { GREETING: 'hello' },
+      },
+      ...changes,
+    };
+  }
+
+  runDir(id: string): string {
+    return join(paths.sandboxes(this.dataDir), id, 'run');
+  }
+
+  /** The process of a machine that runs, and that of its shim. */
+  async processes(id: string): Promise<{ machine: number; keeper: number }> {
+    const text = await readFile(join(this.runDir(id), 'machine.json'), 'utf8');
+    const identity = JSON.parse(text) as Record<'machine' | 'keeper', { pid: number }>;
+    return { machine: identity.machine.pid, keeper: identity.keeper.pid };
+  }
+
+  /** The control group of a machine, where its limits are. */
+  async #group(id: string, controller: string): Promise<string> {
+    const { version } = await detectCgroups();
+    const name = version === 2 ? '' : controller;
+    return join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id, 'machine');
+  }
+
+  async #read(id: string, controller: string, one: string, two: string): Promise<string> {
+    const { version } = await detectCgroups();
+    const path = join(await this.#group(id, controller), version === 2 ? two : one);
+    return (await readFile(path, 'utf8')).trim();
+  }
+
+  async limits(id: string): Promise<{ memoryBytes: number; processes: number; cpus: number }> {
+    const memory = await this.#read(id, 'memory', 'memory.limit_in_bytes', 'memory.max');
+    const processes = await this.#read(id, 'pids', 'pids.max', 'pids.max');
+    const quota = await this.#read(id, 'cpu', 'cpu.cfs_quota_us', 'cpu.max');
+    const cpus = Number(quota.split(' ')[0]) / 100_000;
+    return { memoryBytes: Number(memory), processes: Number(processes), cpus };
+  }
+
+  /** From now on the machine may use no more than that beyond what it uses. */
+  async leaveMemory(id: string, bytes: number): Promise<void> {
+    const used = await this.#read(id, 'memory', 'memory.usage_in_bytes', 'memory.current');
+    const { version } = await detectCgroups();
+    const name = version === 2 ? 'memory.max' : 'memory.limit_in_bytes';
+    await writeFile(join(await this.#group(id, 'memory'), name), String(Number(used) + bytes));
+  }
+
+  /** What there is of a sandbox on the host beside its disk. */
+  async leftOf(id: string): Promise<string[]> {
+    const groups = await readdir('/sys/fs/cgroup');
+    const places = ['', ...groups].map((name) =>
+      join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id),
+    );
+    const found = await Promise.all(
+      [this.runDir(id), ...places].map((path) =>
+        access(path).then(
+          () => [path],
+          () => [],
+        ),
+      ),
+    );
+    return found.flat();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const driver = await this.driver();
+    for (const id of await driver.list()) await driver.remove(id);
+    await removeCgroups(await detectCgroups(), cgroupOf(this.hostId));
+    await this.slotHost[Symbol.asyncDispose]();
+    await this.#removeDirectory();
+  }
+}
+
+/** Boots a machine; nothing keeps the start from going on. */
+export async function boot(driver: MicrovmDriver, spec: MachineSpec): Promise<Machine> {
+  await driver.prepare(spec.id, spec.uid);
+  const machine = await driver.start(spec, new AbortController().signal);
+  machine.guest.setMaxListeners(0);
+  return machine;
+}
+
+const channelOf = (machine: Machine) =>
+  waitFor('the guest to answer', async () => machine.guest.channel);
+
+/** Starts a command in the guest that goes on. */
+export async function begin(machine: Machine, command: string): Promise<Collected> {
+  const channel = await channelOf(machine);
+  channel.setMaxListeners(0);
+  const spec = processSpec(command);
+  const collected = new Collected(channel, spec.id);
+  await channel.start(spec);
+  return collected;
+}
+
+/** What a command in the guest prints, which must succeed. */
+export async function outputOf(machine: Machine, command: string): Promise<string> {
+  const collected = await (await begin(machine, command)).ended();
+  assert.equal(collected.exit?.exitCode, 0, collected.text);
+  return collected.text.trim();
+}
