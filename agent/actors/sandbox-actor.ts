@@ -63,6 +63,7 @@ type Change = Partial<
 >;
 
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
+const REPORTED_AGAIN_MS = 1_000;
 /** Uses are written down together: a sandbox may see many of them. */
 const TOUCHED_WRITTEN_AFTER_MS = 5_000;
 
@@ -380,6 +381,8 @@ export class SandboxActor {
     };
     this.#mailbox.send(message).catch((error: unknown) => {
       this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:failed');
+      // The journal could not be written, as a rule: what happened is told again until it is.
+      setTimeout(() => this.#report(session, handle), REPORTED_AGAIN_MS).unref();
     });
   }
 
@@ -415,7 +418,6 @@ export class SandboxActor {
 
   /** Nothing of the machine runs any more. */
   async #finish(end: MachineEnd): Promise<void> {
-    this.#session = undefined;
     const wasStopping = this.#row.state === 'stopping';
     const isShutdown = end.reason === 'guest_shutdown';
     const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
@@ -429,6 +431,7 @@ export class SandboxActor {
       exitMessage: end.message.slice(0, LIMITS.sandboxExitMessageLengthMax),
     };
     await this.#enter(to, change, end.message);
+    this.#session = undefined;
     if (slot !== undefined) await this.#deps.slots.release(slot);
     this.#deps.capacity.release(this.id);
   }
