@@ -1,7 +1,7 @@
 import assert from 'node:assert';
 
 /** Descriptors that the shim leaves open for QEMU (shim.c repeats them). */
-export const QEMU_FD = {
+const QEMU_FD = {
   monitor: 3,
   guest: 4,
   tap: 5,
@@ -26,7 +26,7 @@ const TCG_CACHE_MIB = 128;
 export type Accelerator = 'kvm' | 'tcg';
 
 /** What guest memory is made of. */
-export type GuestMemory =
+type GuestMemory =
   | { readonly kind: 'anonymous' }
   /** A file that QEMU sees, for example `/proc/self/fd/10`; changes go to it only if shared. */
   | { readonly kind: 'file'; readonly path: string; readonly isShared: boolean };
