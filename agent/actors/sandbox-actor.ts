@@ -102,10 +102,11 @@ export class SandboxActor {
   /** As it is published. */
   get record(): SandboxRecord {
     const { id, accountId, config, state, revision, createdAt, lastActiveAt } = this.#row;
-    const { runningAt, finishedAt, exitReason, exitMessage } = this.#row;
+    const { rootDiskId, checkpoint, runningAt, finishedAt, exitReason, exitMessage } = this.#row;
     const { hostId, platform } = this.#deps;
     return {
-      ...{ id, accountId, hostId, config, state, platform, createdAt, lastActiveAt },
+      ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
+      ...(checkpoint === undefined ? {} : { checkpoint }),
       ...(runningAt === undefined ? {} : { runningAt }),
       ...(finishedAt === undefined ? {} : { finishedAt }),
       ...(exitReason === undefined ? {} : { exitReason }),

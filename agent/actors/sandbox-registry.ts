@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
+import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../config.ts';
@@ -68,10 +69,14 @@ export class SandboxRegistry {
       accountId,
       config,
       environment,
+      rootDiskId: newDiskId(),
+      parentId: undefined,
       uid: this.#freeUid(),
       slot: undefined,
       bootId: randomUUID(),
       state: 'pending_start',
+      checkpoint: undefined,
+      expiresAt: undefined,
       revision: 1,
       createdAt: now,
       lastActiveAt: now,

@@ -48,6 +48,18 @@ export interface Machine {
   stop(graceMs: number): Promise<MachineEnd>;
   /** Ends the machine at once. Resolves as `ended` does. */
   kill(): Promise<MachineEnd>;
+  /**
+   * Makes a checkpoint and ends the machine; durable when this resolves, and `ended` stays open.
+   * When it rejects the machine runs on as if nothing had been, or, if it cannot, `ended` settles.
+   */
+  pause(): Promise<void>;
+  /** Goes on in the middle of a pause that a former agent began; without one, nothing happens. */
+  goOn(): Promise<void>;
+  /**
+   * Gives a sandbox that is not there yet a copy of the disk and a checkpoint to resume from; this
+   * machine goes on after a moment. When it rejects nothing of the copy is left.
+   */
+  fork(child: { readonly id: string; readonly uid: number }): Promise<void>;
   /** Lets go of the machine, which runs on; `ended` stays open. */
   detach(): void;
 }
@@ -61,6 +73,16 @@ export interface RuntimeDriver {
    * @throws BootError, or the signal's reason once nothing of it is left
    */
   start(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  /**
+   * Goes on from the checkpoint, which is gone before the guest's first instruction.
+   * @throws BootError, or the signal's reason; `hasCheckpoint` tells then whether it can be repeated
+   */
+  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  /** A whole one; a torn or damaged one is none. */
+  hasCheckpoint(id: string): Promise<boolean>;
+  discardCheckpoint(id: string): Promise<void>;
+  /** As `Machine.fork`, for a sandbox whose machine does not run; with its checkpoint if it has one. */
+  fork(id: string, child: { readonly id: string; readonly uid: number }): Promise<void>;
   /** Takes over the machine that a former agent started, or tells how it ended since. */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
   /** Kills whatever there is of the machine and leaves only its disk. */

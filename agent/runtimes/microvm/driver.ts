@@ -149,6 +149,20 @@ export class MicrovmDriver implements RuntimeDriver {
     return [...names].filter((name) => idPattern.test(name)).toSorted();
   }
 
+  async resume(): Promise<Machine> {
+    throw new Error('not built yet');
+  }
+
+  async hasCheckpoint(): Promise<boolean> {
+    return false;
+  }
+
+  async discardCheckpoint(): Promise<void> {}
+
+  async fork(): Promise<void> {
+    throw new Error('not built yet');
+  }
+
   #directory(id: string): string {
     // It becomes part of paths that are removed.
     if (!idPattern.test(id)) throw new RangeError(`not the id of a sandbox: ${id}`);

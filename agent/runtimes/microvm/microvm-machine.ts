@@ -64,6 +64,16 @@ export class MicrovmMachine implements Machine {
     return this.ended;
   }
 
+  async pause(): Promise<void> {
+    throw new Error('not built yet');
+  }
+
+  async goOn(): Promise<void> {}
+
+  async fork(): Promise<void> {
+    throw new Error('not built yet');
+  }
+
   detach(): void {
     this.#isDetached = true;
     this.guest.close();
