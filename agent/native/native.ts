@@ -15,6 +15,13 @@ export interface FileIdentity {
   readonly ctimeNs: bigint;
 }
 
+/** The file that a process maps as its RAM, as fstat(2) names it. */
+export interface RamMapping {
+  readonly device: bigint;
+  readonly inode: bigint;
+  readonly sizeBytes: number;
+}
+
 interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
@@ -51,11 +58,22 @@ interface NativeModule {
     limit: number,
     attribute: string,
   ): Promise<{ entries: DirectoryEntry[]; after?: Buffer }>;
+  newMemory(name: string, sizeBytes: number): number;
+  sealMemory(fd: number): void;
+  copyMemory(from: number, to: number, sizeBytes: number): Promise<bigint>;
+  saveChangedPages(
+    pid: number,
+    mapping: RamMapping,
+    template: number,
+    out: number,
+    key: Buffer,
+  ): Promise<number>;
+  loadChangedPages(pid: number, mapping: RamMapping, from: number, key: Buffer): Promise<number>;
 }
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c, files.c, and listing.c. */
+/** System calls that Node lacks; see addon.c, files.c, listing.c, and ram.c. */
 export const native = loaded as NativeModule;
 
 /** Programs that containers see at `/.berth`: init.c, search.c, and rg with its libraries. */
