@@ -24,6 +24,8 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   sandbox_terminated: 409,
   sandbox_not_running: 409,
   sandbox_not_stopped: 409,
+  sandbox_name_conflict: 409,
+  rate_limited: 429,
   body_too_large: 413,
   cancelled: 499,
   internal_server_error: 500,
@@ -51,7 +53,9 @@ export class RefusedRequest extends AppError {
 const RETRY_AFTER_SECONDS = 2;
 
 export const retryAfter = (code: ErrorCode): number | undefined =>
-  statusOf[code] === 503 && code !== 'not_enabled' ? RETRY_AFTER_SECONDS : undefined;
+  code === 'rate_limited' || (statusOf[code] === 503 && code !== 'not_enabled')
+    ? RETRY_AFTER_SECONDS
+    : undefined;
 
 /** What the caller is told about any failure; the text of unexpected ones stays in the log. */
 export function toCallerError(thrown: unknown): AppError {

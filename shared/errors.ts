@@ -28,6 +28,8 @@ export const errorCodes = [
   'sandbox_terminated',
   'sandbox_not_running',
   'sandbox_not_stopped',
+  'sandbox_name_conflict',
+  'rate_limited',
   'timeout',
   'cancelled',
   'outcome_unknown',

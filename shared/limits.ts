@@ -115,6 +115,7 @@ export const LIMITS = {
   sandboxKillMsMax: 10_000,
   sandboxJobsAtOnceMax: 1000,
   sandboxExecsListedMax: 100, // SPEC "Limits".
+  sandboxCommandListedMax: 4 * KiB, // Characters.
   sandboxExecTimeoutSecondsMax: 86_400,
   // Of both streams of a command together; the newest are kept, up to twice as much.
   sandboxExecOutputBytes: 4 * MiB,

@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
-import sqlite3 from 'sqlite3';
 import { AppError, errnoOf } from '../../shared/errors.ts';
+import { SandboxJournal } from './sandbox-journal.ts';
+import { all, close, type Database, exec, open, run } from './sqlite.ts';
 
 /** An exec that was begun on this host and not yet cleared away. */
 export interface ExecIntent {
@@ -11,42 +12,8 @@ export interface ExecIntent {
   readonly begunAt: string;
 }
 
-type Row = Record<string, string | number | null>;
-
-function open(path: string): Promise<sqlite3.Database> {
-  return new Promise((resolve, reject) => {
-    const database = new sqlite3.Database(path, (error) =>
-      error === null ? resolve(database) : reject(error),
-    );
-  });
-}
-
-const run = (database: sqlite3.Database, sql: string, values: unknown[] = []): Promise<void> =>
-  new Promise((resolve, reject) => {
-    database.run(sql, values, (error: Error | null) =>
-      error === null ? resolve() : reject(error),
-    );
-  });
-
-const exec = (database: sqlite3.Database, sql: string): Promise<void> =>
-  new Promise((resolve, reject) => {
-    database.exec(sql, (error) => (error === null ? resolve() : reject(error)));
-  });
-
-const all = (database: sqlite3.Database, sql: string): Promise<Row[]> =>
-  new Promise((resolve, reject) => {
-    database.all(sql, (error: Error | null, rows: Row[]) =>
-      error === null ? resolve(rows) : reject(error),
-    );
-  });
-
-const close = (database: sqlite3.Database): Promise<void> =>
-  new Promise((resolve, reject) => {
-    database.close((error) => (error === null ? resolve() : reject(error)));
-  });
-
 /** Applies the numbered .sql files that this journal has not seen; `user_version` counts them. */
-async function migrate(database: sqlite3.Database): Promise<void> {
+async function migrate(database: Database): Promise<void> {
   const directory = new URL('.', import.meta.url);
   const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
   const [row] = await all(database, 'PRAGMA user_version');
@@ -64,15 +31,20 @@ async function migrate(database: sqlite3.Database): Promise<void> {
  * when its promise resolves (WAL, fsync on each commit).
  */
 export class Journal {
-  readonly #database: sqlite3.Database;
+  readonly #database: Database;
+  readonly sandboxes: SandboxJournal;
 
-  private constructor(database: sqlite3.Database) {
+  private constructor(database: Database) {
     this.#database = database;
+    this.sandboxes = new SandboxJournal(database);
   }
 
   static async open(path: string): Promise<Journal> {
     const database = await open(path);
-    await exec(database, 'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
+    await exec(
+      database,
+      'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON',
+    );
     await migrate(database);
     return new Journal(database);
   }

@@ -64,6 +64,8 @@ export interface SandboxExecRecord {
   readonly id: string;
   readonly sandboxId: string;
   readonly command: string;
+  /** Lists show the beginning of long commands. */
+  readonly isCommandCut?: boolean;
   readonly status: SandboxExecStatus;
   readonly startedAt: string;
   readonly finishedAt?: string;

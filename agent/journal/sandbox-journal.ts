@@ -1,0 +1,203 @@
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type {
+  SandboxConfig,
+  SandboxExecRecord,
+  SandboxExecStatus,
+  SandboxExitReason,
+} from '../../shared/schemas/sandbox-record.ts';
+import { all, type Database, type Row, run, type Value } from './sqlite.ts';
+
+/** A sandbox as its owner knows it. */
+export interface SandboxRow {
+  readonly id: string;
+  readonly accountId: string;
+  readonly config: SandboxConfig;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly uid: number;
+  readonly slot: number | undefined;
+  readonly bootId: string;
+  readonly state: SandboxState;
+  readonly revision: number;
+  readonly createdAt: string;
+  readonly lastActiveAt: string;
+  readonly runningAt: string | undefined;
+  readonly finishedAt: string | undefined;
+  readonly exitReason: SandboxExitReason | undefined;
+  readonly exitMessage: string | undefined;
+  readonly isDeleting: boolean;
+}
+
+/** A command in a sandbox as its owner knows it. */
+export interface SandboxExecRow extends SandboxExecRecord {
+  /** Milliseconds since the epoch. */
+  readonly timeoutAt: number | undefined;
+  /** Written before it is killed: what its end will mean. */
+  readonly ending: 'cancelled' | 'timed_out' | undefined;
+}
+
+const columns = [
+  'id',
+  'account_id',
+  'config',
+  'environment',
+  'uid',
+  'slot',
+  'boot_id',
+  'state',
+  'revision',
+  'created_at',
+  'last_active_at',
+  'running_at',
+  'finished_at',
+  'exit_reason',
+  'exit_message',
+  'is_deleting',
+].join(', ');
+
+const valuesOf = (row: SandboxRow): Value[] => [
+  row.id,
+  row.accountId,
+  JSON.stringify(row.config),
+  JSON.stringify(row.environment),
+  row.uid,
+  row.slot ?? null,
+  row.bootId,
+  row.state,
+  row.revision,
+  row.createdAt,
+  row.lastActiveAt,
+  row.runningAt ?? null,
+  row.finishedAt ?? null,
+  row.exitReason ?? null,
+  row.exitMessage ?? null,
+  row.isDeleting ? 1 : 0,
+];
+
+const text = (value: string | number | null | undefined): string | undefined =>
+  typeof value === 'string' ? value : undefined;
+const number = (value: string | number | null | undefined): number | undefined =>
+  typeof value === 'number' ? value : undefined;
+
+const toSandbox = (row: Row): SandboxRow => ({
+  id: String(row['id']),
+  accountId: String(row['account_id']),
+  config: JSON.parse(String(row['config'])) as SandboxConfig,
+  environment: JSON.parse(String(row['environment'])) as Record<string, string>,
+  uid: Number(row['uid']),
+  slot: number(row['slot']),
+  bootId: String(row['boot_id']),
+  state: String(row['state']) as SandboxState,
+  revision: Number(row['revision']),
+  createdAt: String(row['created_at']),
+  lastActiveAt: String(row['last_active_at']),
+  runningAt: text(row['running_at']),
+  finishedAt: text(row['finished_at']),
+  exitReason: text(row['exit_reason']) as SandboxExitReason | undefined,
+  exitMessage: text(row['exit_message']),
+  isDeleting: row['is_deleting'] === 1,
+});
+
+function toExec(row: Row): SandboxExecRow {
+  const finishedAt = text(row['finished_at']);
+  const exitCode = number(row['exit_code']);
+  const exitReason = text(row['exit_reason']);
+  const executeTimeMs = number(row['execute_time_ms']);
+  return {
+    id: String(row['id']),
+    sandboxId: String(row['sandbox_id']),
+    command: String(row['command']),
+    timeoutAt: number(row['timeout_at']),
+    status: String(row['status']) as SandboxExecStatus,
+    ending: text(row['ending']) as SandboxExecRow['ending'],
+    startedAt: String(row['started_at']),
+    ...(finishedAt === undefined ? {} : { finishedAt }),
+    ...(exitCode === undefined ? {} : { exitCode }),
+    ...(exitReason === undefined ? {} : { exitReason }),
+    ...(executeTimeMs === undefined ? {} : { executeTimeMs }),
+    droppedBytes: Number(row['dropped_bytes']),
+  };
+}
+
+/** The part of the journal that tells of sandboxes. Every write is on disk when it resolves. */
+export class SandboxJournal {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  async insert(row: SandboxRow): Promise<void> {
+    const values = valuesOf(row);
+    const marks = values.map(() => '?').join(', ');
+    await run(this.#database, `INSERT INTO sandboxes (${columns}) VALUES (${marks})`, values);
+  }
+
+  /** Writes the row as it is now. */
+  async save(row: SandboxRow): Promise<void> {
+    const values = valuesOf(row);
+    const marks = values.map(() => '?').join(', ');
+    await run(this.#database, `UPDATE sandboxes SET (${columns}) = (${marks}) WHERE id = ?`, [
+      ...values,
+      row.id,
+    ]);
+  }
+
+  /** Its commands go with it. */
+  async remove(id: string): Promise<void> {
+    await run(this.#database, 'DELETE FROM sandboxes WHERE id = ?', [id]);
+  }
+
+  /** All of them, the oldest first. */
+  async list(): Promise<SandboxRow[]> {
+    const rows = await all(this.#database, 'SELECT * FROM sandboxes ORDER BY created_at, id');
+    return rows.map(toSandbox);
+  }
+
+  /** @throws Error when there is a command with this id */
+  async beginExec(row: SandboxExecRow): Promise<void> {
+    await run(
+      this.#database,
+      `INSERT INTO sandbox_execs
+       (id, sandbox_id, command, timeout_at, status, started_at, dropped_bytes)
+       VALUES (?, ?, ?, ?, ?, ?, ?)`,
+      [
+        row.id,
+        row.sandboxId,
+        row.command,
+        row.timeoutAt ?? null,
+        row.status,
+        row.startedAt,
+        row.droppedBytes,
+      ],
+    );
+  }
+
+  /** Writes what can change of a command. */
+  async saveExec(row: SandboxExecRow): Promise<void> {
+    await run(
+      this.#database,
+      `UPDATE sandbox_execs SET (status, ending, finished_at, exit_code, exit_reason,
+       execute_time_ms, dropped_bytes) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?`,
+      [
+        row.status,
+        row.ending ?? null,
+        row.finishedAt ?? null,
+        row.exitCode ?? null,
+        row.exitReason ?? null,
+        row.executeTimeMs ?? null,
+        row.droppedBytes,
+        row.id,
+      ],
+    );
+  }
+
+  async removeExec(id: string): Promise<void> {
+    await run(this.#database, 'DELETE FROM sandbox_execs WHERE id = ?', [id]);
+  }
+
+  /** The commands of a sandbox in the order of their execution. */
+  async execs(sandboxId: string): Promise<SandboxExecRow[]> {
+    const sql = 'SELECT * FROM sandbox_execs WHERE sandbox_id = ? ORDER BY position';
+    return (await all(this.#database, sql, [sandboxId])).map(toExec);
+  }
+}

@@ -1,0 +1,46 @@
+import sqlite3 from 'sqlite3';
+
+export type Database = sqlite3.Database;
+export type Row = Record<string, string | number | null>;
+export type Value = string | number | null;
+
+export const open = (path: string): Promise<Database> =>
+  new Promise((resolve, reject) => {
+    const database = new sqlite3.Database(path, (error) =>
+      error === null ? resolve(database) : reject(error),
+    );
+  });
+
+/** Runs one statement. */
+export const run = (
+  database: Database,
+  sql: string,
+  values: readonly Value[] = [],
+): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.run(sql, values, (error: Error | null) =>
+      error === null ? resolve() : reject(error),
+    );
+  });
+
+/** Runs several statements. */
+export const exec = (database: Database, sql: string): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.exec(sql, (error) => (error === null ? resolve() : reject(error)));
+  });
+
+export const all = (
+  database: Database,
+  sql: string,
+  values: readonly Value[] = [],
+): Promise<Row[]> =>
+  new Promise((resolve, reject) => {
+    database.all(sql, values, (error: Error | null, rows: Row[]) =>
+      error === null ? resolve(rows) : reject(error),
+    );
+  });
+
+export const close = (database: Database): Promise<void> =>
+  new Promise((resolve, reject) => {
+    database.close((error) => (error === null ? resolve() : reject(error)));
+  });

@@ -1,0 +1,206 @@
+import { rm } from 'node:fs/promises';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { GuestProcessRecord } from '../../shared/guest-protocol.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SandboxExecRecord, SandboxExecStatus } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxExecRow, SandboxJournal } from '../journal/sandbox-journal.ts';
+import type { GuestChannel } from '../runtimes/microvm/guest-channel.ts';
+import type { GuestLink } from '../runtimes/microvm/guest-link.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import { step } from '../step.ts';
+import { ExecOutput, readExecOutput, removeExecOutput } from './exec-output.ts';
+import { SandboxExec } from './sandbox-exec.ts';
+
+export interface SandboxExecSpec {
+  readonly id: string;
+  readonly command: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly hasTerminal: boolean;
+  readonly timeoutSeconds: number | undefined;
+}
+
+export interface ExecWithOutput {
+  readonly exec: SandboxExecRecord;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+}
+
+const noSuchExec = (): AppError => new AppError('not_found', 'there is no such exec');
+
+/** As the list shows it: a command can be long, and there are many. */
+function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
+  if (exec.command.length <= LIMITS.sandboxCommandListedMax) return exec;
+  const command = exec.command.slice(0, LIMITS.sandboxCommandListedMax);
+  return { ...exec, command, isCommandCut: true };
+}
+
+const toRecord = ({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord => exec;
+
+/** The commands of one sandbox: those that run, and the newest of those that have ended. */
+export class SandboxExecs {
+  readonly #sandboxId: string;
+  readonly #runningMax: number;
+  readonly #directory: string;
+  readonly #journal: SandboxJournal;
+  readonly #log: Logger;
+  readonly #running = new Map<string, SandboxExec>();
+  #link: GuestLink | undefined;
+
+  constructor(
+    sandboxId: string,
+    runningMax: number,
+    parts: { directory: string; journal: SandboxJournal; log: Logger },
+  ) {
+    this.#sandboxId = sandboxId;
+    this.#runningMax = runningMax;
+    this.#directory = parts.directory;
+    this.#journal = parts.journal;
+    this.#log = parts.log;
+  }
+
+  /** Takes up what a former agent's journal tells. */
+  async load(): Promise<void> {
+    for (const row of await this.#journal.execs(this.#sandboxId)) {
+      if (row.status === 'running') this.#track(await this.#open(row));
+    }
+  }
+
+  /** Every channel of this guest from now on takes the commands up that run. */
+  attach(link: GuestLink): void {
+    this.#link = link;
+    const opened = (channel: GuestChannel, processes: readonly GuestProcessRecord[]): void => {
+      this.#listen(channel);
+      this.#adopt(channel, [...this.#running.values()], processes).catch((error: unknown) => {
+        this.#log.warn({ sandboxId: this.#sandboxId, err: toError(error) }, 'sandbox:notAdopted');
+        channel.close(); // The next one tries again.
+      });
+    };
+    link.on('opened', opened);
+    if (link.channel !== undefined) opened(link.channel, link.processes);
+  }
+
+  /**
+   * Journals a command and starts it. Resolves when it runs, or has failed to.
+   * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
+   */
+  async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
+    if (this.#running.size >= this.#runningMax) {
+      const message = `the sandbox runs ${this.#runningMax} commands, as many as it may`;
+      throw new AppError('rate_limited', message);
+    }
+    if (this.#link?.channel === undefined) {
+      throw new AppError('unavailable', 'the sandbox does not answer now; try again');
+    }
+    const { id, command, environment, hasTerminal, timeoutSeconds } = spec;
+    const now = Date.now();
+    const row: SandboxExecRow = {
+      id,
+      sandboxId: this.#sandboxId,
+      command,
+      timeoutAt: timeoutSeconds === undefined ? undefined : now + timeoutSeconds * 1000,
+      status: 'running',
+      ending: undefined,
+      startedAt: new Date(now).toISOString(),
+      droppedBytes: 0,
+    };
+    await step('journal exec', () => this.#journal.beginExec(row));
+    const exec = await this.#open(row);
+    // At once: a channel that opens in between would not find it in the guest, and give it up.
+    const { channel } = this.#link ?? {};
+    this.#track(exec);
+    if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
+    else await exec.start(channel, { environment, hasTerminal });
+    await this.#dropOldest();
+    return exec;
+  }
+
+  /** The newest ones in the order of their execution. */
+  async list(): Promise<SandboxExecRecord[]> {
+    const rows = await this.#journal.execs(this.#sandboxId);
+    return rows.slice(-LIMITS.sandboxExecsListedMax).map(toListed);
+  }
+
+  /** @throws AppError `not_found` */
+  async read(id: string): Promise<ExecWithOutput> {
+    const exec = toRecord(await this.#find(id));
+    return { exec, ...(await readExecOutput(this.#directory, id)) };
+  }
+
+  /** Ends the command if it runs. @throws AppError `not_found` */
+  async cancel(id: string): Promise<SandboxExecRecord> {
+    const running = this.#running.get(id);
+    if (running !== undefined) {
+      await running.end('cancelled');
+      // A guest that does not answer is killed when it does; the record says what will be.
+      await settledWithin(running.ended, LIMITS.killGraceMs);
+    }
+    return toRecord(await this.#find(id));
+  }
+
+  /** The machine is gone: what ran in it has ended. */
+  async loseAll(status: SandboxExecStatus, reason: string): Promise<void> {
+    this.#link = undefined;
+    await Promise.all([...this.#running.values()].map((exec) => exec.lose(status, reason)));
+  }
+
+  /** The commands run on without this agent. */
+  async detach(): Promise<void> {
+    this.#link = undefined;
+    await Promise.all([...this.#running.values()].map((exec) => exec.detach()));
+  }
+
+  /** With the sandbox. */
+  async removeAll(): Promise<void> {
+    await step('remove exec output', () => rm(this.#directory, { recursive: true, force: true }));
+  }
+
+  async #open(row: SandboxExecRow): Promise<SandboxExec> {
+    const output = await ExecOutput.open(this.#directory, row.id);
+    return new SandboxExec(this.#journal, output, row, this.#log);
+  }
+
+  #track(exec: SandboxExec): void {
+    this.#running.set(exec.row.id, exec);
+    void exec.ended.then(() => this.#running.delete(exec.row.id));
+  }
+
+  #listen(channel: GuestChannel): void {
+    channel.on('output', (output) => {
+      this.#running.get(output.processId)?.receiveOutput(channel, output);
+    });
+    channel.on('exited', (exit) => this.#running.get(exit.processId)?.receiveExit(exit));
+  }
+
+  async #adopt(
+    channel: GuestChannel,
+    running: readonly SandboxExec[],
+    processes: readonly GuestProcessRecord[],
+  ): Promise<void> {
+    const known = new Map(processes.map((record) => [record.id, record]));
+    for (const exec of running) await exec.adopt(channel, known.get(exec.row.id));
+    // What has ended, and is in the journal as such, need not be kept by the guest.
+    for (const exec of await this.#journal.execs(this.#sandboxId)) {
+      if (exec.status !== 'running' && known.has(exec.id)) await channel.forget(exec.id);
+    }
+  }
+
+  async #find(id: string): Promise<SandboxExecRow> {
+    const running = this.#running.get(id);
+    if (running !== undefined) return running.row;
+    const rows = await this.#journal.execs(this.#sandboxId);
+    const row = rows.find((exec) => exec.id === id);
+    if (row === undefined) throw noSuchExec();
+    return row;
+  }
+
+  async #dropOldest(): Promise<void> {
+    const rows = await this.#journal.execs(this.#sandboxId);
+    const ended = rows.filter(({ status }) => status !== 'running');
+    const surplus = Math.max(0, rows.length - LIMITS.sandboxExecsListedMax);
+    for (const { id } of ended.slice(0, surplus)) {
+      await removeExecOutput(this.#directory, id);
+      await this.#journal.removeExec(id);
+    }
+  }
+}
