@@ -15,32 +15,10 @@ import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
+import { syncPath, writeDurably } from '../durable-file.ts';
 import { run } from '../spawn.ts';
 
 const DEFAULT_ROOT_MODE = 0o755;
-
-async function syncPath(path: string): Promise<void> {
-  const file = await open(path, 'r');
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-}
-
-/** Replaces a file so that after a crash it holds either the old text or the new one. */
-async function writeDurably(directory: string, name: string, text: string): Promise<void> {
-  const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
-  const file = await open(temporary, 'wx', 0o600);
-  try {
-    await file.writeFile(text);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(temporary, join(directory, name));
-  await syncPath(directory);
-}
 
 /**
  * Makes an empty ext4 file system in a sparse file. `lost+found` is removed, since a disk belongs

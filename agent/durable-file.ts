@@ -1,0 +1,31 @@
+import { randomBytes } from 'node:crypto';
+import { open, rename } from 'node:fs/promises';
+import { join } from 'node:path';
+
+/** Resolves once the file, or the names in the directory, will be there after a crash. */
+export async function syncPath(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Replaces a file so that after a crash it holds either the old contents or the new ones. */
+export async function writeDurably(
+  directory: string,
+  name: string,
+  contents: string | Buffer,
+): Promise<void> {
+  const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
+  const file = await open(temporary, 'wx', 0o600);
+  try {
+    await file.writeFile(contents);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(temporary, join(directory, name));
+  await syncPath(directory);
+}
