@@ -109,8 +109,11 @@ uint64_t pages_in_block(const struct pages_file *file, uint64_t block) {
 
 int pages_read(const struct pages_file *file, uint64_t block, uint8_t *into) {
   uint64_t size = file->header.page_bytes;
-  size_t length = pages_in_block(file, block) * size;
-  int error = read_all(file->fd, into, length, (1 + block * BLOCK_PAGES) * size);
-  if (error == 0 && hash_of(into, length) != file->hashes[block]) error = EBADMSG;
-  return error;
+  return read_all(file->fd, into, pages_in_block(file, block) * size,
+                  (1 + block * BLOCK_PAGES) * size);
+}
+
+int pages_check(const struct pages_file *file, uint64_t block, const uint8_t *pages) {
+  size_t length = pages_in_block(file, block) * file->header.page_bytes;
+  return hash_of(pages, length) == file->hashes[block] ? 0 : EBADMSG;
 }

@@ -57,7 +57,9 @@ static int walk_blocks(struct walk *walk) {
     uint64_t block = atomic_fetch_add(&walk->next, 1);
     if (block >= walk->file->block_count) break;
     error = pages_read(walk->file, block, pages);
-    if (error == 0 && walk->ram != NULL) error = write_block(walk, block, pages);
+    if (error != 0) break;
+    error = walk->ram == NULL ? pages_check(walk->file, block, pages)
+                              : write_block(walk, block, pages);
   }
   free(pages);
   return error;
@@ -94,7 +96,7 @@ int load_pages(const struct ram *ram, int in, const uint8_t *key, uint64_t *load
   *loaded = file.header.page_count;
   uint64_t *starts = find_starts(&file);
   if (starts == NULL) error = ENOMEM;
-  /* All is checked before anything is written, and once more as it is written. */
+  /* All is checked before anything is written. */
   if (error == 0) error = walk_file(&file, NULL, starts);
   if (error == 0) error = walk_file(&file, ram, starts);
   free(starts);

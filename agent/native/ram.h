@@ -75,8 +75,9 @@ int write_all(int fd, const void *from, size_t length, uint64_t offset);
 int pages_open(struct pages_file *file, int fd, uint64_t ram_bytes, const uint8_t *key);
 void pages_close(struct pages_file *file);
 uint64_t pages_in_block(const struct pages_file *file, uint64_t block);
-/* Reads a block and checks it. */
 int pages_read(const struct pages_file *file, uint64_t block, uint8_t *into);
+/* EBADMSG when these are not the block's pages. */
+int pages_check(const struct pages_file *file, uint64_t block, const uint8_t *pages);
 
 /* ram-save.c, ram-load.c */
 int save_pages(const struct ram *ram, int template, int out, const uint8_t *key, uint64_t *saved);
