@@ -60,6 +60,7 @@ interface NativeModule {
   ): Promise<{ entries: DirectoryEntry[]; after?: Buffer }>;
   newMemory(name: string, sizeBytes: number): number;
   sealMemory(fd: number): void;
+  isSealed(fd: number): boolean;
   copyMemory(from: number, to: number, sizeBytes: number): Promise<bigint>;
   saveChangedPages(
     pid: number,

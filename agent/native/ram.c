@@ -4,6 +4,7 @@
  *
  *   newMemory(name, sizeBytes)            -> number           memfd_create(2), close-on-exec, all zero
  *   sealMemory(fd)                        -> void             nobody changes it or its seals again
+ *   isSealed(fd)                          -> boolean          sealMemory was called; else any file
  *   copyMemory(from, to, sizeBytes)       -> Promise<bigint>  a hash of the contents
  *     Copies so that pages of zeros are holes; `to` was empty before. Without a copy when it is -1.
  *     The hash is the same whether zeros are holes or not. EBADMSG: `from` has another size.
@@ -192,14 +193,25 @@ static napi_value js_new_memory(napi_env env, napi_callback_info info) {
   return result;
 }
 
+static const int SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
 static napi_value js_seal_memory(napi_env env, napi_callback_info info) {
   napi_value args[1], result;
   int32_t fd;
-  const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (!read_arguments(env, info, 1, args) || !read_int32(env, args[0], &fd))
     return refuse_task(env, NULL);
-  if (fcntl(fd, F_ADD_SEALS, seals) != 0) return fail(env, "fcntl");
+  if (fcntl(fd, F_ADD_SEALS, SEALS) != 0) return fail(env, "fcntl");
   napi_get_undefined(env, &result);
+  return result;
+}
+
+static napi_value js_is_sealed(napi_env env, napi_callback_info info) {
+  napi_value args[1], result;
+  int32_t fd;
+  if (!read_arguments(env, info, 1, args) || !read_int32(env, args[0], &fd))
+    return refuse_task(env, NULL);
+  int seals = fcntl(fd, F_GET_SEALS); /* Fails for files that cannot have any. */
+  napi_get_boolean(env, seals >= 0 && (seals & SEALS) == SEALS, &result);
   return result;
 }
 
@@ -238,6 +250,7 @@ void define_ram_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
       {"newMemory", NULL, js_new_memory, NULL, NULL, NULL, napi_enumerable, NULL},
       {"sealMemory", NULL, js_seal_memory, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"isSealed", NULL, js_is_sealed, NULL, NULL, NULL, napi_enumerable, NULL},
       {"copyMemory", NULL, js_copy_memory, NULL, NULL, NULL, napi_enumerable, NULL},
       {"saveChangedPages", NULL, js_save, NULL, NULL, NULL, napi_enumerable, NULL},
       {"loadChangedPages", NULL, js_load, NULL, NULL, NULL, napi_enumerable, NULL},

@@ -231,6 +231,10 @@ test('sealed memory is changed by nobody', (t) => {
   t.throws(() => writeSync(base.fd, Buffer.alloc(1), 0, 1, 0), { code: 'EPERM' });
   t.throws(() => ftruncateSync(base.fd, 0), { code: 'EPERM' });
   t.throws(() => native.sealMemory(base.fd), { code: 'EPERM' });
+  t.true(native.isSealed(base.fd));
+  using open = memoryFile(1);
+  t.false(native.isSealed(open.fd));
+  t.false(native.isSealed(0));
 });
 
 test('what is no memory, mapping or key is refused', (t) => {

@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
@@ -14,6 +14,7 @@ import {
   DEVICES_BYTES_MAX,
   loadDevices,
   type MachineProcess,
+  MachineStateError,
   ramOf,
   saveDevices,
   stopMachine,
@@ -69,6 +70,7 @@ const pagesKey = (marker: Pick<Marker, 'id' | 'template'>): Buffer =>
  * Stops a machine and keeps what it needs to go on later; durable when this returns, and the machine
  * is to be killed then. When it fails, the machine goes on as if nothing had been.
  * @param disks the files that it writes to; they are made durable first
+ * @throws MachineStateError when the machine neither paused nor goes on: it is to be killed
  */
 export async function pauseMachine(
   machine: LiveMachine,
@@ -77,18 +79,11 @@ export async function pauseMachine(
   await machine.guest.freeze(FREEZE_TIMEOUT_MS);
   try {
     await stopMachine(machine);
-    try {
-      const marker = await capture(machine, place, { lastOne: true });
-      await Promise.all(place.disks.map(syncPath));
-      await commit(place.directory, marker);
-    } catch (error) {
-      // Its marker must be gone before the machine runs, whatever became of the rest.
-      await discardCheckpoint(place.directory);
-      await continueMachine(machine);
-      throw error;
-    }
+    const marker = await capture(machine, place, { lastOne: true });
+    await Promise.all(place.disks.map(syncPath));
+    await commit(place.directory, marker);
   } catch (error) {
-    await machine.guest.thaw();
+    await goOn(machine, error, () => discardCheckpoint(place.directory));
     throw error;
   }
 }
@@ -97,6 +92,7 @@ export async function pauseMachine(
  * Keeps what a copy of a running machine needs to begin where this one is; the machine goes on after
  * a moment. The checkpoint is durable when this returns.
  * @param splitDisk puts a new layer on the disk, of which the copy gets another one
+ * @throws MachineStateError when the machine does not go on: it is to be killed
  */
 export async function forkMachine(
   machine: LiveMachine,
@@ -104,11 +100,7 @@ export async function forkMachine(
   splitDisk: () => Promise<void>,
 ): Promise<void> {
   try {
-    const marker = await whileFrozen(machine, async () => {
-      const captured = await capture(machine, place, { lastOne: false });
-      await splitDisk();
-      return captured;
-    });
+    const marker = await captureRunning(machine, place, splitDisk);
     await commit(place.directory, marker);
   } catch (error) {
     await discardCheckpoint(place.directory);
@@ -116,17 +108,40 @@ export async function forkMachine(
   }
 }
 
-async function whileFrozen<T>(machine: LiveMachine, action: () => Promise<T>): Promise<T> {
+async function captureRunning(
+  machine: LiveMachine,
+  place: CheckpointPlace,
+  splitDisk: () => Promise<void>,
+): Promise<Marker> {
+  let marker: Marker;
+  await discardCheckpoint(place.directory); // What takes time is done before the machine stops.
   await machine.guest.freeze(FREEZE_TIMEOUT_MS);
   try {
     await stopMachine(machine);
-    try {
-      return await action();
-    } finally {
-      await continueMachine(machine);
-    }
-  } finally {
+    marker = await capture(machine, place, { lastOne: false });
+    await splitDisk();
+  } catch (error) {
+    await goOn(machine, error);
+    throw error;
+  }
+  await goOn(machine, undefined);
+  return marker;
+}
+
+/** @param prepare done before the machine's first instruction */
+async function goOn(
+  machine: LiveMachine,
+  cause: unknown,
+  prepare: () => Promise<void> = async () => undefined,
+): Promise<void> {
+  try {
+    await prepare();
+    await continueMachine(machine);
     await machine.guest.thaw();
+  } catch (error) {
+    throw new MachineStateError(`the machine does not go on: ${String(error)}`, {
+      cause: cause ?? error,
+    });
   }
 }
 
@@ -167,6 +182,7 @@ async function commit(directory: string, marker: Marker): Promise<void> {
     await syncPath(join(directory, FILES.pages));
     await syncPath(join(directory, FILES.devices));
     await syncPath(directory);
+    await syncPath(dirname(directory));
   });
   const text = JSON.stringify(marker);
   await step('mark checkpoint', () => writeDurably(directory, FILES.marker, text));

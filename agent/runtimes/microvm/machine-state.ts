@@ -99,6 +99,17 @@ export function ramOf(pid: number): RamMapping {
   }
 }
 
+/** Opens the RAM of a machine to be read, whichever file it is. */
+export function openRamOf(pid: number): number {
+  const place = openOf(pid, QEMU_FD.ram);
+  try {
+    checkedRegular(place);
+    return openSync(`/proc/self/fd/${place}`, constants.O_RDONLY | constants.O_NONBLOCK);
+  } finally {
+    closeSync(place);
+  }
+}
+
 /** Only the place: nothing is opened that could block or act. */
 const O_PATH = 0o10_000_000;
 const openOf = (pid: number, fd: number): number => openSync(`/proc/${pid}/fd/${fd}`, O_PATH);

@@ -10,6 +10,7 @@ import { step } from '../../step.ts';
 import {
   DEVICES_BYTES_MAX,
   type MachineProcess,
+  openRamOf,
   saveDevices,
   stopMachine,
 } from './machine-state.ts';
@@ -136,9 +137,15 @@ export class Template implements Disposable {
 
   /**
    * Reads a template into memory and checks it.
+   * @param machines process ids of machines that were started from it by a former agent: what they
+   *   map is taken instead where it is the same and sealed, so that old and new ones share it
    * @throws TemplateError when it is not there, not whole, or another one
    */
-  static async open(directory: string, key: string): Promise<Template> {
+  static async open(
+    directory: string,
+    key: string,
+    machines: readonly number[] = [],
+  ): Promise<Template> {
     try {
       const text = await readFile(join(directory, FILES.manifest), 'utf8');
       const manifest = checkManifest(JSON.parse(text), 'template');
@@ -147,7 +154,8 @@ export class Template implements Disposable {
       if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== manifest.devicesHash) {
         throw new Error('its devices are not what they were');
       }
-      const ram = await readRam(join(directory, FILES.ram), manifest);
+      const shared = await adoptRam(machines, manifest);
+      const ram = shared ?? (await readRam(join(directory, FILES.ram), manifest));
       return new Template(key, ram, devices);
     } catch (cause) {
       throw new TemplateError(`no template ${key}: ${String(cause)}`, { cause });
@@ -157,6 +165,26 @@ export class Template implements Disposable {
   [Symbol.dispose](): void {
     closeSync(this.ram);
   }
+}
+
+/** Whoever made the memory: when it is sealed and its contents are ours, it is as good as ours. */
+async function adoptRam(
+  machines: readonly number[],
+  manifest: Type.Static<typeof Manifest>,
+): Promise<number | undefined> {
+  for (const pid of machines) {
+    let ram: number | undefined;
+    try {
+      ram = openRamOf(pid);
+      const isOurs = native.isSealed(ram) && fstatSync(ram).size === manifest.ramBytes;
+      const hash = isOurs ? await native.copyMemory(ram, -1, manifest.ramBytes) : -1n;
+      if (hexHash(hash) === manifest.ramHash) return ram;
+    } catch {
+      // That machine has ended, or is not what it was.
+    }
+    if (ram !== undefined) closeSync(ram);
+  }
+  return undefined;
 }
 
 async function readRam(path: string, manifest: Type.Static<typeof Manifest>): Promise<number> {

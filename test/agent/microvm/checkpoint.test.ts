@@ -17,7 +17,10 @@ import {
   restoreTemplate,
   templateOf,
 } from '../../../agent/runtimes/microvm/checkpoint.ts';
-import { continueMachine } from '../../../agent/runtimes/microvm/machine-state.ts';
+import {
+  continueMachine,
+  MachineStateError,
+} from '../../../agent/runtimes/microvm/machine-state.ts';
 import {
   newTemplateRam,
   saveTemplate,
@@ -127,7 +130,7 @@ test.serial('a machine goes on where it was, over generations, on its disk', asy
   const sums = new Map<string, string>();
   const sizes: number[] = [];
   let counted = 0;
-  for (let generation = 1; generation <= 4; generation++) {
+  for (let generation = 1; generation <= 3; generation++) {
     sums.set(`g${generation % 2}`, await dirty(machine, `g${generation % 2}`, 4));
     await machine.run(`echo ${generation} >> /root/log`);
     const { disk } = machine;
@@ -144,8 +147,8 @@ test.serial('a machine goes on where it was, over generations, on its disk', asy
     t.true(count > counted);
     counted = count;
   }
-  t.is(await machine.run('cat /root/log'), '1\n2\n3\n4');
-  t.true(Number(sizes.at(-1)) < 2 * Number(sizes[1]), String(sizes));
+  t.is(await machine.run('cat /root/log'), '1\n2\n3');
+  t.true(Number(sizes[2]) < 2 * Number(sizes[1]), String(sizes));
   await machine.kill();
 });
 
@@ -197,6 +200,20 @@ test.serial('a pause for which there is no room leaves the machine running', asy
   await resumed.kill();
 });
 
+test.serial('a machine that ends as it is paused is told to be lost', async (t) => {
+  const machine = await startNew('ends');
+  const directory = join(room.path, 'lost');
+  const guest = {
+    freeze: async (): Promise<void> => machine.kill(),
+    thaw: async (): Promise<void> => undefined,
+  };
+  const { pid, monitor } = machine;
+  const place = { directory, template, disks: [machine.disk] };
+  const pausing = pauseMachine({ pid, monitor, guest }, place);
+  await t.throwsAsync(pausing, { instanceOf: MachineStateError });
+  t.is(await templateOf(directory), undefined);
+});
+
 const damages = {
   'pages that were cut': (at) => truncate(join(at, 'pages'), 100_000),
   'pages that changed': (at) => flip(join(at, 'pages'), 70_000),
@@ -244,6 +261,27 @@ async function refuses(
   await t.throwsAsync(restoring, { instanceOf: CheckpointError }, name);
   await machine.kill();
 }
+
+test.serial('a new agent shares the memory that machines of the former one have', async (t) => {
+  const machine = await startNew('goes-on');
+  const forged = newTemplateRam(memSizeMib);
+  const foreign = await room.start({
+    memSizeMib,
+    ram: forged,
+    disk: machine.disk,
+    isRestored: true,
+  });
+  {
+    using again = await Template.open(templateDirectory, KEY, [2 ** 30, foreign.pid, machine.pid]);
+    t.deepEqual(again.mapping, template.mapping);
+    const place = { directory: join(room.path, 'adopted'), template: again };
+    await pauseMachine(machine, { ...place, disks: [machine.disk] });
+  }
+  using other = await Template.open(templateDirectory, KEY, [process.pid, foreign.pid]);
+  t.notDeepEqual(other.mapping, template.mapping);
+  await Promise.all([machine.kill(), foreign.kill()]);
+  closeSync(forged);
+});
 
 test.serial('a template that is not whole, or not this one, is refused', async (t) => {
   const copy = join(room.path, 'damaged');
