@@ -83,6 +83,9 @@ export const toolsPath = new URL('build/tools', import.meta.url).pathname;
 /** Unmounts the disks when the agent is gone; see guard.c. */
 export const guardPath = new URL('build/guard', import.meta.url).pathname;
 
+/** Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c. */
+export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
+
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
 export const MountFlag = {
   nosuid: 2,

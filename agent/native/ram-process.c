@@ -21,7 +21,7 @@ enum { ENTRIES_MAX = 64 * 1024 };
 
 struct area {
   uint64_t start, end, offset;
-  bool is_private, is_ours;
+  bool is_private, is_ours, is_anonymous;
 };
 
 static bool parse_area(const char *line, const struct ram *ram, struct area *area) {
@@ -32,27 +32,53 @@ static bool parse_area(const char *line, const struct ram *ram, struct area *are
              &area->end, permissions, &area->offset, &device_major, &device_minor, &inode) != 7)
     return false;
   area->is_ours = inode == ram->inode && makedev(device_major, device_minor) == ram->device;
-  area->is_private = permissions[3] == 'p';
+  area->is_private = permissions[3] == 'p' && permissions[1] == 'w';
+  area->is_anonymous = inode == 0;
   return true;
 }
 
-/* The kernel may show one mapping as several areas; together they must be the whole file. */
+/* Where the file is mapped: every area of it agrees on where its beginning lies. */
+static int find_base(struct ram *ram, FILE *maps, char **line, size_t *capacity) {
+  bool is_found = false;
+  while (getline(line, capacity, maps) > 0) {
+    struct area area;
+    if (!parse_area(*line, ram, &area) || !area.is_ours) continue;
+    uint64_t base = area.start - area.offset;
+    if (!area.is_private || (is_found && base != ram->base)) return EINVAL;
+    ram->base = base;
+    is_found = true;
+  }
+  if (ferror(maps)) return EIO;
+  return is_found ? 0 : ENOENT;
+}
+
+/*
+ * The kernel may show one mapping as several areas, and holes of the file may be anonymous memory
+ * (holes.c), which the kernel may show as one with what comes behind it. Together they must be the
+ * whole file.
+ */
+static int check_areas(const struct ram *ram, FILE *maps, char **line, size_t *capacity) {
+  uint64_t next = ram->base, end = ram->base + ram->bytes;
+  while (getline(line, capacity, maps) > 0) {
+    struct area area;
+    if (!parse_area(*line, ram, &area)) continue;
+    if (area.is_ours && area.end > end) return EINVAL;
+    if (area.end <= next || area.start >= end) continue;
+    if (area.start > next || !area.is_private || !(area.is_ours || area.is_anonymous))
+      return EINVAL;
+    next = area.end;
+  }
+  if (ferror(maps)) return EIO;
+  return next >= end ? 0 : EINVAL;
+}
+
 static int find_mapping(struct ram *ram, FILE *maps) {
   char *line = NULL;
   size_t capacity = 0;
-  uint64_t found = 0;
-  int error = 0;
-  while (error == 0 && getline(&line, &capacity, maps) > 0) {
-    struct area area;
-    if (!parse_area(line, ram, &area) || !area.is_ours) continue;
-    if (found == 0) ram->base = area.start;
-    if (!area.is_private || area.offset != found || area.start != ram->base + found) error = EINVAL;
-    found += area.end - area.start;
-  }
+  int error = find_base(ram, maps, &line, &capacity);
+  rewind(maps);
+  if (error == 0) error = check_areas(ram, maps, &line, &capacity);
   free(line);
-  if (error == 0 && ferror(maps)) error = EIO;
-  if (error == 0 && found == 0) error = ENOENT;
-  if (error == 0 && found != ram->bytes) error = EINVAL;
   return error;
 }
 

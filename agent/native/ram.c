@@ -9,9 +9,10 @@
  *     Copies so that pages of zeros are holes; `to` was empty before. Without a copy when it is -1.
  *     The hash is the same whether zeros are holes or not. EBADMSG: `from` has another size.
  *   saveChangedPages(pid, { device, inode, sizeBytes }, template, out, key) -> Promise<number>
- *     The process maps the whole of that file privately and stands still. Its pages that differ from
- *     the template, a descriptor, go to the empty file `out`; with a template of -1, all those that
- *     it has written to. The caller writes back. Resolves with their number.
+ *     The process maps the whole of that file privately, or has zeroed memory in the place of its
+ *     holes (holes.c), and stands still. Its pages that differ from the template, a descriptor, go
+ *     to the empty file `out`; with a template of -1, all those that it has written to. The caller
+ *     writes back. Resolves with their number.
  *   loadChangedPages(pid, { device, inode, sizeBytes }, in, key) -> Promise<number>
  *     Puts them into such a process that has not run yet. EBADMSG: the file is torn or rotten;
  *     ESTALE: it has another key, or other sizes. In both cases nothing was written, unless the

@@ -30,7 +30,7 @@ struct extent {
   uint32_t first, count; /* pages */
 };
 
-/* The RAM of a process: one private mapping of a whole file. */
+/* The RAM of a process: one private mapping of a whole file, be it without the holes. */
 struct ram {
   pid_t pid;
   int process; /* /proc/PID */

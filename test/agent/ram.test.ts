@@ -105,10 +105,11 @@ test('any pattern of pages comes back, also where the kernel splits the mapping'
     }),
     { maxLength: 12 },
   );
-  const property = fc.asyncProperty(runs, async (commands) => {
+  const holed = fc.tuple(fc.boolean(), fc.boolean());
+  const property = fc.asyncProperty(runs, holed, async (commands, [fromHoled, toHoled]) => {
     await using file = await openFile();
-    await using from = await MappingProcess.start(program.path, base);
-    await using to = await MappingProcess.start(program.path, base);
+    await using from = await MappingProcess.start(program.path, base, fromHoled);
+    await using to = await MappingProcess.start(program.path, base, toHoled);
     for (const { command, first, count, seed } of commands) {
       await from.tell(command, first, count, seed);
     }
@@ -117,6 +118,26 @@ test('any pattern of pages comes back, also where the kernel splits the mapping'
     t.is(await to.tell('sum', 0, PAGES), await from.tell('sum', 0, PAGES));
   });
   await fc.assert(property, { numRuns: 30 });
+});
+
+test('holes that are written to are not filled in the file when they are not mapped', async (t) => {
+  using base = template();
+  await using file = await openFile();
+  const pagesOf = (): number => (fstatSync(base.fd).blocks * 512) / PAGE_BYTES;
+  await using holed = await MappingProcess.start(program.path, base, true);
+  const untouched = await holed.tell('sum', 0, PAGES);
+  t.is(pagesOf(), 80);
+  await using next = await MappingProcess.start(program.path, base, true);
+  await holed.tell('fill', 0, PAGES, 1);
+  t.is(await native.saveChangedPages(holed.pid, base.mapping, base.fd, file.fd, KEY), PAGES);
+  await native.loadChangedPages(next.pid, base.mapping, file.fd, KEY);
+  t.is(await next.tell('sum', 0, PAGES), await holed.tell('sum', 0, PAGES));
+  t.is(pagesOf(), 80);
+
+  await using whole = await MappingProcess.start(program.path, base);
+  t.is(await whole.tell('sum', 0, PAGES), untouched);
+  await whole.tell('fill', 0, PAGES, 1);
+  t.is(pagesOf(), PAGES);
 });
 
 test('nothing changed is a file, too', async (t) => {

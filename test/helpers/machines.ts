@@ -10,7 +10,7 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { native } from '../../agent/native/native.ts';
+import { holesPath, native } from '../../agent/native/native.ts';
 import { GuestChannel } from '../../agent/runtimes/microvm/guest-channel.ts';
 import type { MachineProcess } from '../../agent/runtimes/microvm/machine-state.ts';
 import {
@@ -149,6 +149,7 @@ export class TestMachine implements MachineProcess {
       stdio: [...before, options.ram, devices, 'pipe'] as StdioOptions,
       uid: UID,
       gid: UID,
+      env: { PATH: '/usr/bin', LD_PRELOAD: holesPath },
     });
     closeSync(devices);
     const monitor = await untilOpen(child, () => QmpClient.open(`${socket}-monitor`));

@@ -2,19 +2,20 @@
  * Memory files, and processes that map them privately as QEMU does its RAM
  * (test/fixtures/private-memory.c).
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, type StdioOptions } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, fstatSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { native, type RamMapping } from '../../agent/native/native.ts';
+import { holesPath, native, type RamMapping } from '../../agent/native/native.ts';
 import { run } from '../../agent/spawn.ts';
 
 const source = new URL('../fixtures/private-memory.c', import.meta.url).pathname;
 
 export const PAGE_BYTES = 4096;
+const RAM_FD = 10;
 
 /** A memory file that is closed when it goes out of scope. */
 export interface MemoryFile extends Disposable {
@@ -48,12 +49,14 @@ export class MappingProcess implements AsyncDisposable {
     this.#lines = createInterface(child.stdout)[Symbol.asyncIterator]();
   }
 
-  static async start(program: string, file: MemoryFile): Promise<MappingProcess> {
+  /** @param isHoled without the holes of the file */
+  static async start(program: string, file: MemoryFile, isHoled = false): Promise<MappingProcess> {
     const pageCount = file.mapping.sizeBytes / PAGE_BYTES;
-    const stdio = ['pipe', 'pipe', 'inherit', file.fd] as const;
-    const mapping = new MappingProcess(
-      spawn(program, ['3', String(pageCount)], { stdio: [...stdio] }),
-    );
+    const between = Array.from({ length: RAM_FD - 3 }, () => 'ignore');
+    const stdio = ['pipe', 'pipe', 'inherit', ...between, file.fd] as StdioOptions;
+    const env = isHoled ? { LD_PRELOAD: holesPath } : {};
+    const args = [String(RAM_FD), String(pageCount)];
+    const mapping = new MappingProcess(spawn(program, args, { stdio, env }));
     await mapping.#lines.next();
     return mapping;
   }

@@ -2,7 +2,7 @@
  * Real guests that go on from memory: from a template, from a checkpoint, beside the one that they
  * are copies of. What is in their memory is summed up inside, before and after.
  */
-import { closeSync } from 'node:fs';
+import { closeSync, fstatSync } from 'node:fs';
 import { cp, mkdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -100,6 +100,7 @@ const IDENTITY = 'hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id'
 const RANDOM = 'head -c 16 /dev/urandom | od -An -tx1';
 
 test.serial('guests of one template are of their own', async (t) => {
+  const templateBytes = fstatSync(template.ram).blocks * 512;
   const first = await startNew('first');
   const second = await startNew('second');
   const identities = [await first.run(IDENTITY), await second.run(IDENTITY)];
@@ -110,6 +111,8 @@ test.serial('guests of one template are of their own', async (t) => {
   await t.throwsAsync(second.run('cat /root/file'));
   await t.throwsAsync(second.run(sumOf('x')));
   t.is(await first.run(sumOf('x')), sum);
+  // What they use of their RAM is theirs alone: hardly anything came to what they share.
+  t.true(fstatSync(template.ram).blocks * 512 - templateBytes < 4 * 1024 ** 2);
   await Promise.all([first.kill(), second.kill()]);
 });
 
