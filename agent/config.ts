@@ -1,7 +1,8 @@
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { regionPattern } from '../shared/ids.ts';
+import { LIMITS } from '../shared/limits.ts';
 
 const MiB = 1024 ** 2;
 const GiB = 1024 ** 3;
@@ -13,6 +14,27 @@ export interface ExecLimits {
   readonly cpus: number;
   /** Everything written outside the disk; lives in memory and counts as such. */
   readonly scratchBytes: number;
+}
+
+/** How this host runs sandboxes. */
+export interface SandboxSettings {
+  /** Kernel and initramfs of the guests, as scripts/build-guest makes them. */
+  readonly guestDir: string;
+  /** The file system that root disks begin with, as scripts/build-image makes it. */
+  readonly rootDisk: string;
+  readonly accelerator: 'auto' | 'kvm' | 'tcg';
+  /** The first of the users that machines run as; as many as there are sandboxes. */
+  readonly uidBase: number;
+  readonly bootTimeoutMs: number;
+  /** What all that run may take together. */
+  readonly memoryMib: number;
+  readonly vcpus: number;
+  /** Memory of the host that stays available, whatever was promised. */
+  readonly memoryReserveMib: number;
+  /** Network slots: as many machines can run at once. */
+  readonly slotsMax: number;
+  /** Of them, kept ready. */
+  readonly slotsReady: number;
 }
 
 export interface AgentConfig {
@@ -39,9 +61,57 @@ export interface AgentConfig {
   readonly execLimits: ExecLimits;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
+  /** Undefined: this host runs none. */
+  readonly sandboxes: SandboxSettings | undefined;
 }
 
 const absolutePath = '^/[^\\0]*$';
+
+const VCPUS_PER_PROCESSOR = 16;
+const MEMORY_SHARE = 0.8;
+
+function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined {
+  // Both or none: with one of them the other one is missed.
+  if (!reader.has('GUEST_DIR') && !reader.has('DEFAULT_ROOT_DISK')) return undefined;
+  const hostMib = Math.floor(totalmem() / MiB);
+  const processors = availableParallelism();
+  return {
+    guestDir: reader.string('GUEST_DIR', { pattern: absolutePath }),
+    rootDisk: reader.string('DEFAULT_ROOT_DISK', { pattern: absolutePath }),
+    accelerator: reader.choice('SANDBOX_ACCELERATOR', ['auto', 'kvm', 'tcg']),
+    uidBase: reader.integer('SANDBOX_UID_BASE', {
+      fallback: 600_100_000,
+      min: 100_000,
+      max: 2 ** 31 - 1_000_000,
+    }),
+    bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
+      fallback: 120_000,
+      min: 1_000,
+      max: 3_600_000,
+    }),
+    memoryMib: reader.integer('SANDBOX_MEMORY_MIB', {
+      fallback: Math.floor(hostMib * MEMORY_SHARE),
+      min: 1,
+      max: 2 ** 31,
+    }),
+    vcpus: reader.integer('SANDBOX_VCPUS', {
+      fallback: processors * VCPUS_PER_PROCESSOR,
+      min: 1,
+      max: 2 ** 31,
+    }),
+    memoryReserveMib: reader.integer('SANDBOX_MEMORY_RESERVE_MIB', {
+      fallback: 512,
+      min: 0,
+      max: 2 ** 31,
+    }),
+    slotsMax: reader.integer('SANDBOX_SLOTS', {
+      fallback: 256,
+      min: 1,
+      max: LIMITS.slotsPerHostMax,
+    }),
+    slotsReady: reader.integer('SANDBOX_SLOTS_READY', { fallback: 2, min: 0, max: 64 }),
+  };
+}
 
 /** @throws Error naming every setting that is missing or wrong */
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
@@ -96,6 +166,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       fallback: '/usr/share/containers/seccomp.json',
       pattern: absolutePath,
     }),
+    sandboxes: readSandboxSettings(reader),
   };
   reader.finish();
   return config;
@@ -114,4 +185,8 @@ export const paths = {
   /** Disks in use, each mounted under its id. */
   mounts: (dataDir: string) => join(dataDir, 'mounts'),
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+  /** One directory for each sandbox of this host. */
+  sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
+  /** What commands in sandboxes put out. */
+  sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),
 } as const;

@@ -13,9 +13,10 @@ import { holdLock, Journal } from './journal/journal.ts';
 import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
-import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
+import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
 import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
+import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 
 /** This host's identity, held by this process alone until `release`. */
 export interface HostIdentity {
@@ -43,8 +44,29 @@ export interface Host {
   readonly registry: ActorRegistry;
   readonly files: DiskFiles;
   readonly storage: StorageWatch;
-  /** Ends what runs, gives every disk up, and leaves nothing of this agent on the host. */
+  /** Undefined when this host runs none. */
+  readonly sandboxes: HostSandboxes | undefined;
+  /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
   close(): Promise<void>;
+}
+
+async function openPool(
+  config: AgentConfig,
+  dataDir: string,
+  groups: { cgroups: CgroupHost; cgroupParent: string },
+  log: Logger,
+): Promise<ContainerPool> {
+  const containers = {
+    containersDir: paths.containers(dataDir),
+    runcRoot: paths.runcRoot(dataDir),
+    imageDir: config.defaultImageDir,
+    mountAliases: config.mountAliases,
+    limits: config.execLimits,
+    ...groups,
+    seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
+  };
+  const startingMax = 2 * availableParallelism();
+  return new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
 }
 
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
@@ -62,18 +84,7 @@ export async function openHost(
   await reclaim(dataDir, { cgroups, cgroupParent }, journal, log);
   const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
   await files.prepare();
-  const containers = {
-    containersDir: paths.containers(dataDir),
-    runcRoot: paths.runcRoot(dataDir),
-    imageDir: config.defaultImageDir,
-    mountAliases: config.mountAliases,
-    limits: config.execLimits,
-    cgroups,
-    cgroupParent,
-    seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
-  };
-  const startingMax = 2 * availableParallelism();
-  const pool = new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
+  const pool = await openPool(config, dataDir, { cgroups, cgroupParent }, log);
   const { memoryBytes, cpus, processes } = config.execLimits;
   // Beside the workers run init and the search program.
   const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
@@ -95,12 +106,17 @@ export async function openHost(
     },
     log,
   });
+  const parts = { hostId, dataDir, cgroups, cgroupParent, journal, storage, directory, log };
+  const sandboxes =
+    config.sandboxes === undefined ? undefined : await openSandboxes(config.sandboxes, parts);
   return {
     registry,
     files,
     storage,
+    sandboxes,
     async close() {
       storage.close();
+      await sandboxes?.close();
       await registry.close();
       await pool.close();
       await removeCgroups(cgroups, cgroupParent);

@@ -3,7 +3,14 @@ import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
-import { isCommand, type JobEnvelope, parseJob } from '../shared/jobs.ts';
+import {
+  isCommand,
+  isSandboxJob,
+  type JobEnvelope,
+  type JobKind,
+  parseJob,
+  type SandboxJobKind,
+} from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
@@ -13,6 +20,7 @@ import { toAppError } from './app-error.ts';
 import type { ControlLinks } from './control-link.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations } from './metrics.ts';
+import type { SandboxJobs } from './sandboxes/sandbox-jobs.ts';
 
 const HOST_JOBS_AT_ONCE = 16;
 const MESSAGE_LENGTH_MAX = 4000;
@@ -25,6 +33,8 @@ export interface JobWorkerDeps {
   readonly registry: ActorRegistry;
   readonly links: ControlLinks;
   readonly storage: StorageWatch;
+  /** Undefined when this host runs none. */
+  readonly sandboxes: SandboxJobs | undefined;
   readonly log: Logger;
   readonly jobDurations: JobDurations;
 }
@@ -33,6 +43,8 @@ interface Answer {
   readonly result: object;
   readonly body: readonly Buffer[];
 }
+
+type DiskJobKind = Exclude<JobKind, SandboxJobKind>;
 
 const NOTHING: Answer = { result: {}, body: [] };
 
@@ -51,6 +63,7 @@ export class JobWorker {
     this.#workers = [
       // Commands wait in ExecSlots, where accounts take turns, not in the queue.
       this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
+      this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
       this.#work(queues.host(deps.hostId), HOST_JOBS_AT_ONCE),
     ];
   }
@@ -124,11 +137,17 @@ export class JobWorker {
   }
 
   async #run(job: JobEnvelope): Promise<Answer> {
-    const { registry, links } = this.#deps;
+    const { links } = this.#deps;
     if (job.deadlineAt <= Date.now()) {
       throw new AppError('timeout', 'the request waited past its deadline and was not begun');
     }
     if (!isCommand(job.kind)) links.send(job.replyTo, { type: 'accepted', jobId: job.id });
+    if (isSandboxJob(job)) return this.#runSandboxJob(job);
+    return this.#runDiskJob(job as JobEnvelope<DiskJobKind>);
+  }
+
+  async #runDiskJob(job: JobEnvelope<DiskJobKind>): Promise<Answer> {
+    const { registry } = this.#deps;
     switch (job.kind) {
       case 'exec.run': {
         return this.#runExec(job as JobEnvelope<'exec.run'>);
@@ -168,16 +187,15 @@ export class JobWorker {
         await registry.deleteDisk(diskRef(job));
         return NOTHING;
       }
-      case 'sandbox.create':
-      case 'sandbox.command':
-      case 'sandbox.discard':
-      case 'sandbox.exec':
-      case 'sandbox.execs':
-      case 'sandbox.execOutput':
-      case 'sandbox.cancelExec': {
-        throw new AppError('not_enabled', 'sandboxes are not built yet');
-      }
     }
+  }
+
+  async #runSandboxJob(job: JobEnvelope<SandboxJobKind>): Promise<Answer> {
+    const { sandboxes } = this.#deps;
+    if (sandboxes === undefined) {
+      throw new AppError('not_enabled', 'this host runs no sandboxes: see GUEST_DIR');
+    }
+    return sandboxes.handle(job);
   }
 
   async #runExec(job: JobEnvelope<'exec.run'>): Promise<Answer> {

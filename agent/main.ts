@@ -1,4 +1,5 @@
 import type { RequestListener } from 'node:http';
+import type { Redis } from 'ioredis';
 import { Authenticator } from '../shared/authenticator.ts';
 import { DATA_PATH } from '../shared/data-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
@@ -10,6 +11,7 @@ import { createLogger, type Logger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
+import { NO_SANDBOXES } from '../shared/stream-protocol.ts';
 import { announceHost } from './announce-host.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './control-link.ts';
@@ -33,7 +35,7 @@ interface Parts {
 
 function linkToControl({ config, hostId, directory, host, isDraining, log }: Parts): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
-  const { registry, storage } = host;
+  const { registry, storage, sandboxes } = host;
   const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
   const links = new ControlLinks({
     hostId,
@@ -49,6 +51,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       execsRunning: registry.execsRunning,
       execsWaiting: registry.execsWaiting,
       storageLow: storage.isLow,
+      sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       draining: isDraining(),
     }),
     onCutOff: () => void registry.giveUpDisks(cutOff),
@@ -81,6 +84,16 @@ const internalRoutes =
     return undefined;
   };
 
+async function openRedis(url: string, log: Logger): Promise<Redis> {
+  const redis = connectRedis(url, (error) => log.warn({ err: error.message }, 'redis:error'));
+  try {
+    await redis.connect();
+  } catch (cause) {
+    throw new Error('Redis cannot be reached, see REDIS_URL', { cause });
+  }
+  return redis;
+}
+
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
   const { redisUrl, region } = config.cluster;
@@ -88,15 +101,10 @@ async function main(): Promise<void> {
   const { hostId } = identity;
   const log = createLogger('agent', { hostId, region });
 
-  const redis = connectRedis(redisUrl, (error) => log.warn({ err: error.message }, 'redis:error'));
-  try {
-    await redis.connect();
-  } catch (cause) {
-    throw new Error('Redis cannot be reached, see REDIS_URL', { cause });
-  }
+  const redis = await openRedis(redisUrl, log);
   const directory = openDirectory(redis, region);
   const host = await openHost(config, directory, hostId, log);
-  const { registry, storage } = host;
+  const { registry, storage, sandboxes } = host;
 
   let draining = false;
   const isDraining = (): boolean => draining;
@@ -106,7 +114,7 @@ async function main(): Promise<void> {
   const { jobDurations } = metrics;
   const { execSlots } = config;
   const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, jobDurations };
-  const worker = new JobWorker({ ...deps, log });
+  const worker = new JobWorker({ ...deps, sandboxes: sandboxes?.jobs, log });
   const { clusterSecret } = config.cluster;
   const data = new DataEndpoint({ hostId, clusterSecret, registry, log });
   const forwarder = new RequestForwarder(clusterSecret);
@@ -130,10 +138,12 @@ async function main(): Promise<void> {
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl }, log);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
-  onShutdown(log, LIMITS.shutdownMs, [
-    async () => {
+  onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [
+    async (signal) => {
       draining = true;
       links.tellLoad();
+      sandboxes?.jobs.drain();
+      if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.
       const drained = Promise.all([
         registry.drain().then(() => worker.close()),

@@ -1,19 +1,21 @@
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
 import { benchObjects } from './objects.ts';
+import { benchSandbox } from './sandbox.ts';
 
 /** Each benchmark prints its figures beside those of the baseline that ran in turn with it. */
-const benches: Readonly<Record<string, () => Promise<void>>> = {
+const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   exec: benchExec,
   grep: benchGrep,
   objects: benchObjects,
+  sandbox: benchSandbox,
 };
 
-const [name = ''] = process.argv.slice(2);
+const [name = '', ...args] = process.argv.slice(2);
 const bench = benches[name];
 if (bench === undefined) {
-  process.stderr.write(`usage: npm run bench -- <${Object.keys(benches).join('|')}>\n`);
+  process.stderr.write(`usage: npm run bench -- <${Object.keys(benches).join('|')}> [flags]\n`);
   process.exitCode = 1;
 } else {
-  await bench();
+  await bench(args);
 }

@@ -1,5 +1,6 @@
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { regionPattern } from '../shared/ids.ts';
+import { type ImageAliases, readImageAliases } from './image-aliases.ts';
 import { LIMITS } from '../shared/limits.ts';
 
 export interface ControlConfig {
@@ -22,6 +23,8 @@ export interface ControlConfig {
   readonly redisReserveBytes: number;
   /** Sign what callers get to keep, such as share links: the first signs, all verify. */
   readonly signingKeys: readonly string[];
+  /** Images at hand by the references that callers know them by. */
+  readonly imageAliases: ImageAliases;
 }
 
 /** @throws Error naming every setting that is missing or wrong */
@@ -52,6 +55,7 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
       max: 1024 ** 4,
     }),
     signingKeys: reader.secrets('SIGNING_KEYS', LIMITS.signingKeysMax),
+    imageAliases: readImageAliases(reader),
   };
   reader.finish();
   return config;

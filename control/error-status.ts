@@ -18,15 +18,16 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   delegation_conflict: 409,
   delegation_revoked: 409,
   disk_limit_reached: 400,
+  sandbox_limit_reached: 400,
+  sandbox_name_conflict: 409,
   sandbox_start_conflict: 409,
   sandbox_pausing: 409,
   sandbox_stopping: 409,
   sandbox_terminated: 409,
   sandbox_not_running: 409,
   sandbox_not_stopped: 409,
-  sandbox_name_conflict: 409,
-  rate_limited: 429,
   body_too_large: 413,
+  rate_limited: 429,
   cancelled: 499,
   internal_server_error: 500,
   outcome_unknown: 500,
@@ -53,7 +54,7 @@ export class RefusedRequest extends AppError {
 const RETRY_AFTER_SECONDS = 2;
 
 export const retryAfter = (code: ErrorCode): number | undefined =>
-  code === 'rate_limited' || (statusOf[code] === 503 && code !== 'not_enabled')
+  (statusOf[code] === 503 && code !== 'not_enabled') || statusOf[code] === 429
     ? RETRY_AFTER_SECONDS
     : undefined;
 

@@ -5,6 +5,7 @@ import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
 import {
   isCommand,
+  isSandboxJob,
   type JobEnvelope,
   type JobKind,
   type JobPayload,
@@ -35,10 +36,30 @@ const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
 /** A search may go on without a caller: nothing is lost when its answer is not awaited. */
 const GREP_ANSWER_GRACE_MS = 1_000;
 
-/** Only commands and searches time out for their callers; all other work may simply be asked for again. */
+/** How long after the job's deadline its answer may come. */
+function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number {
+  if (kind === 'grep.run') return GREP_ANSWER_GRACE_MS;
+  // To be begun by the deadline; the answer waits for what was begun as long as it was asked to.
+  return Math.max(ANSWER_GRACE_MS, 'waitMs' in payload ? payload.waitMs : 0);
+}
+
+/** Hosts take these from their queues at once, or not at all. */
+const isTakenAtOnce = (kind: JobKind): boolean => isCommand(kind) || isSandboxJob({ kind });
+
+/** May be asked for again, whatever became of it. */
+const isRepeatable = (kind: JobKind): boolean =>
+  kind === 'grep.run' ||
+  (isSandboxJob({ kind }) && kind !== 'sandbox.create' && kind !== 'sandbox.exec');
+
+/** Work on disks may simply be asked for again; all other work times out for its callers. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {
-  if (error.code !== 'timeout' || isCommand(kind)) return error;
+  if (error.code !== 'timeout' || isCommand(kind) || isSandboxJob({ kind })) return error;
   return new AppError('unavailable', `${error.message}; try again`, { cause: error });
+}
+
+function queueOf(kind: JobKind, hostId: string): string {
+  if (isCommand(kind)) return queues.exec(hostId);
+  return isSandboxJob({ kind }) ? queues.sandbox(hostId) : queues.host(hostId);
 }
 
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
@@ -67,12 +88,10 @@ export class JobDispatch {
     const settlement = this.#hub.waitFor(id, call.hostId);
     const overdue = setTimeout(
       () => this.#hub.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
-      call.deadlineAt -
-        Date.now() +
-        (call.kind === 'grep.run' ? GREP_ANSWER_GRACE_MS : ANSWER_GRACE_MS),
+      call.deadlineAt - Date.now() + answerGraceMs(call),
     );
     const untaken = setInterval(() => {
-      if (isCommand(call.kind)) void this.#giveUpUntaken(queue, id);
+      if (isTakenAtOnce(call.kind)) void this.#giveUpUntaken(queue, id);
     }, LIMITS.execTakenMsMax);
     const hangUp = (): void => this.#cancel(queue, id, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
@@ -90,11 +109,16 @@ export class JobDispatch {
     }
   }
 
+  /** Leaves a job in the host's queue for when it is there; nobody waits for the answer. */
+  async post<K extends JobKind>(call: JobCall<K>): Promise<void> {
+    await this.#add(this.#queue(call.kind, call.hostId), newJobId(), call);
+  }
+
   async close(): Promise<void> {
     await Promise.all([...this.#queues.values()].map((queue) => queue.close()));
   }
 
-  async #enqueue<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
+  async #add<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
     const { kind, payload, requestId, deadlineAt } = call;
     const job: JobEnvelope<K> = {
       id,
@@ -104,13 +128,18 @@ export class JobDispatch {
       requestId,
       deadlineAt,
     };
+    await queue.add(kind, job, {
+      jobId: id,
+      attempts: 1,
+      removeOnComplete: true,
+      removeOnFail: true,
+    });
+  }
+
+  async #enqueue<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
+    const { kind, requestId } = call;
     try {
-      await queue.add(kind, job, {
-        jobId: id,
-        attempts: 1,
-        removeOnComplete: true,
-        removeOnFail: true,
-      });
+      await this.#add(queue, id, call);
     } catch (error) {
       // Redis may have taken the job although its answer did not arrive.
       if (this.#hub.wasAccepted(id)) return;
@@ -126,9 +155,10 @@ export class JobDispatch {
     kind: JobKind,
     accepted: boolean,
   ): Promise<AppError> {
-    if (kind === 'grep.run') {
+    if (isRepeatable(kind)) {
       await this.#takeBack(queue, id);
-      return new AppError('unavailable', 'the host was lost while it searched; try again');
+      const what = kind === 'grep.run' ? 'searched' : 'did this';
+      return new AppError('unavailable', `the host was lost while it ${what}; try again`);
     }
     if (!accepted && (await this.#takeBack(queue, id))) {
       return new AppError('unavailable', 'the host was lost before the work began; try again');
@@ -166,7 +196,7 @@ export class JobDispatch {
   }
 
   #queue(kind: JobKind, hostId: string): Queue {
-    const name = isCommand(kind) ? queues.exec(hostId) : queues.host(hostId);
+    const name = queueOf(kind, hostId);
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = new Queue(name, {

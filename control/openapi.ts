@@ -9,6 +9,7 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
   200: 'Success',
   201: 'Created',
   202: 'Accepted',
+  204: 'Done',
   206: 'A part of the file, or several',
   304: 'Not modified',
   400: 'Invalid request body, parameters or identifiers',
@@ -20,6 +21,7 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
   412: 'A precondition of the request failed',
   413: 'Request body too large',
   416: 'The file has no such part; Content-Range says its size',
+  429: 'Too many at once; try again',
   500: 'Internal error',
   501: 'Not built yet',
   503: 'No capacity, or a part is unavailable; try again',
@@ -96,6 +98,7 @@ function responsesOf(route: Route): Record<string, object> {
       status,
       { description: STATUS_TEXT[Number(status)] ?? 'Success', content: json(schema) },
     ]),
+    ...(route.empty ?? []).map((status) => [status, { description: STATUS_TEXT[status] }]),
     ...(route.files ?? []).map(fileResponse),
     ...failures.map((status) => [
       String(status),

@@ -1,3 +1,4 @@
+import type { SandboxRoom } from '../shared/directory/capacity.ts';
 import { AppError } from '../shared/errors.ts';
 import type { Host } from './agent-hub.ts';
 
@@ -39,3 +40,42 @@ export function rankHosts(
   if (best === undefined) throw new AppError('no_capacity', 'no host is available now');
   return [best.hostId];
 }
+
+type HostSandboxes = Host['load']['sandboxes'];
+
+/** What of the host would be taken once the sandbox were there. */
+function shareTaken(
+  { memoryMib, memoryMibUsed, vcpus, vcpusUsed }: HostSandboxes,
+  need: SandboxRoom,
+): { memory: number; vcpus: number } {
+  return {
+    memory: (memoryMibUsed + need.memoryMib) / memoryMib,
+    vcpus: (vcpusUsed + need.vcpus) / vcpus,
+  };
+}
+
+/**
+ * The hosts for a new sandbox by their own word, least loaded first. Pure. Their word is up to a
+ * second old: whether one has the room, only a reservation tells.
+ * @returns at least one host id
+ * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none has room
+ */
+export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): string[] {
+  if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now');
+  const enabled = hosts.filter(({ load }) => load.sandboxes.isEnabled);
+  if (enabled.length === 0) {
+    throw new AppError('not_enabled', 'sandboxes are not enabled on the hosts of this region');
+  }
+  const ranked = enabled
+    .filter(({ load }) => !load.draining && !load.sandboxes.isLow)
+    .map(({ hostId, load }) => ({ hostId, share: shareTaken(load.sandboxes, need) }))
+    .sort((a, b) => a.share.memory - b.share.memory || a.share.vcpus - b.share.vcpus);
+  if (ranked.length === 0) throw noSandboxCapacity(need);
+  return ranked.map(({ hostId }) => hostId);
+}
+
+export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxRoom): AppError =>
+  new AppError(
+    'no_capacity',
+    `no host has ${memoryMib} MiB and ${vcpus} vCPUs left for this sandbox now; try again`,
+  );

@@ -71,6 +71,8 @@ export interface Route<
   readonly bodyKeysUnique?: boolean;
   /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */
   readonly plainUnauthorized?: boolean;
+  /** Statuses that are answered without a body. */
+  readonly empty?: readonly number[];
   /** Statuses that are answered with a file, or a part of it, instead of the envelope. */
   readonly files?: readonly number[];
   /** No API key is asked for. */

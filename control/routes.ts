@@ -4,6 +4,8 @@ import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
 import { grepRoutes } from './handlers/greps.ts';
 import { notBuiltRoutes } from './handlers/not-built.ts';
+import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
+import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './route.ts';
 
@@ -14,6 +16,8 @@ export const routes: readonly Route[] = [
   ...shareRoutes,
   ...execRoutes,
   ...grepRoutes,
+  ...sandboxRoutes,
+  ...sandboxExecRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,
 ];

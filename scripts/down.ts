@@ -1,5 +1,5 @@
 /** Stops the stack of this checkout, or what a killed supervisor left of it. */
-import { endProcess } from './process-id.ts';
+import { endProcess } from '../shared/process-id.ts';
 import { readStackState } from './stack-state.ts';
 import { claimCheckout, endLeftovers, STOP_WITHIN_MS } from './supervisor.ts';
 
@@ -11,7 +11,7 @@ try {
     say('not running');
   } else if (isRunning) {
     say('stopping');
-    await endProcess(state.supervisor, STOP_WITHIN_MS);
+    await endProcess(state.supervisor, { withinMs: STOP_WITHIN_MS });
   }
   if (state !== undefined) {
     await claimCheckout();

@@ -63,7 +63,14 @@ const CONTAINS_PORT: Env = {
   AGENT_PUBLIC_URL: 'AGENT_PORT',
 };
 
-function mergeConfig(kept: Env, caller: NodeJS.ProcessEnv, imageDir: string): Env {
+/** What set-up has built; never the caller's. */
+interface Built {
+  readonly imageDir: string;
+  readonly rootDisk: string;
+  readonly guestDir: string;
+}
+
+function mergeConfig(kept: Env, caller: NodeJS.ProcessEnv, built: Built): Env {
   const ports = choosePorts(kept, caller);
   const isNew = Object.keys(kept).length === 0;
   const values = Object.entries(defaults(ports)).map(([name, fallback]): [string, string] => {
@@ -76,7 +83,9 @@ function mergeConfig(kept: Env, caller: NodeJS.ProcessEnv, imageDir: string): En
     ...Object.fromEntries(values),
     ...ports,
     REDIS_URL: redisUrl(kept['REDIS_URL'], required(ports, 'REDIS_PORT')),
-    DEFAULT_IMAGE_DIR: imageDir,
+    DEFAULT_IMAGE_DIR: built.imageDir,
+    DEFAULT_ROOT_DISK: built.rootDisk,
+    GUEST_DIR: built.guestDir,
   };
 }
 
@@ -104,12 +113,18 @@ function redisConf(config: Env): string {
 }
 
 const { positionals } = parseArgs({ allowPositionals: true });
-const [imageDir] = positionals;
-if (imageDir === undefined) throw new Error('usage: local-config.ts <default image directory>');
+const [imageDir, rootDisk, guestDir] = positionals;
+if (imageDir === undefined || rootDisk === undefined || guestDir === undefined) {
+  throw new Error('usage: local-config.ts <default image directory> <root disk> <guest directory>');
+}
 // A running stack keeps the ports that it listens on.
 const caller = (await readStackState()).isRunning ? {} : process.env;
 try {
-  const config = mergeConfig(await readEnvFile(paths.config), caller, imageDir);
+  const config = mergeConfig(await readEnvFile(paths.config), caller, {
+    imageDir,
+    rootDisk,
+    guestDir,
+  });
   await mkdir(paths.redis, { recursive: true, mode: 0o700 });
   await writeEnvFile(paths.config, config);
   await writePrivateFile(join(paths.redis, 'redis.conf'), redisConf(config));

@@ -5,7 +5,7 @@ import { required, type Env } from './env-file.ts';
 export interface ServiceSpec {
   readonly name: string;
   readonly command: string;
-  readonly stopWithinMs: number;
+  readonly stop: { readonly withinMs: number; readonly signal: NodeJS.Signals };
   readonly isReady: () => Promise<boolean>;
 }
 
@@ -15,13 +15,15 @@ export function parseProcfile(text: string, config: Env): ServiceSpec[] {
     if (match === null) return [];
     const [, name = '', command = ''] = match;
     const isReady = () => serviceIsReady(name, config);
-    return [{ name, command, stopWithinMs: stopWithinMs(name), isReady }];
+    return [{ name, command, stop: howToStop(name), isReady }];
   });
 }
 
-/** How long a process may take to finish its work before it is killed. */
-export function stopWithinMs(name: string): number {
-  return { agent: 30_000, control: 25_000 }[name] ?? 10_000;
+/** How a process is asked to finish its work, and how long that may take before it is killed. */
+export function howToStop(name: string): ServiceSpec['stop'] {
+  // On SIGTERM the agent leaves its sandboxes running.
+  if (name === 'agent') return { withinMs: 60_000, signal: 'SIGPWR' };
+  return { withinMs: name === 'control' ? 25_000 : 10_000, signal: 'SIGTERM' };
 }
 
 function serviceIsReady(name: string, config: Env): Promise<boolean> {

@@ -5,7 +5,7 @@ import { join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { endProcess, identify, killGroup, type ProcessId } from './process-id.ts';
+import { endProcess, identify, killGroup, type ProcessId } from '../shared/process-id.ts';
 import type { ServiceSpec } from './procfile.ts';
 
 const LOG_BYTES_MAX = 50 * 1024 * 1024;
@@ -82,7 +82,7 @@ export class Service {
   async stop(): Promise<void> {
     this.#stopping = true;
     clearTimeout(this.#restart);
-    if (this.#id !== undefined) await endProcess(this.#id, this.spec.stopWithinMs);
+    if (this.#id !== undefined) await endProcess(this.#id, this.spec.stop);
   }
 
   kill(): void {

@@ -2,7 +2,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { readFileIfExists } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { isAlive, type ProcessId } from './process-id.ts';
+import { isAlive, type ProcessId } from '../shared/process-id.ts';
 
 /** What the supervisor of this checkout has written down about itself and its processes. */
 export interface StackState {

@@ -6,14 +6,14 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readEnvFile, required, type Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { endProcess, identify, isAlive } from './process-id.ts';
-import { parseProcfile, stopWithinMs, type ServiceSpec } from './procfile.ts';
+import { endProcess, identify, isAlive } from '../shared/process-id.ts';
+import { howToStop, parseProcfile, type ServiceSpec } from './procfile.ts';
 import { Service } from './service.ts';
 import { readStackState, removeStackState, writeStackState } from './stack-state.ts';
 
 export const READY_WITHIN_MS = 60_000;
 /** Longer than all processes together may take. */
-export const STOP_WITHIN_MS = 60_000;
+export const STOP_WITHIN_MS = 100_000;
 /** A supervisor that looks ended may hold its claim until the last of its threads is gone. */
 const CLAIM_WITHIN_MS = 2000;
 
@@ -89,7 +89,7 @@ export async function endLeftovers(report: (line: string) => void): Promise<void
   for (const [name, id] of state?.processes.toReversed() ?? []) {
     if (!isAlive(id)) continue;
     report(`ending ${name} (process ${id.pid}), which an earlier run left`);
-    await endProcess(id, stopWithinMs(name));
+    await endProcess(id, howToStop(name));
   }
   removeStackState();
 }

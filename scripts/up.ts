@@ -9,7 +9,7 @@ import { provideClientEnv } from './client-env.ts';
 import { runDemo } from './demo.ts';
 import { readEnvFile, required } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { endProcess, identify } from './process-id.ts';
+import { endProcess, identify } from '../shared/process-id.ts';
 import { readStackState } from './stack-state.ts';
 import { READY_WITHIN_MS, STOP_WITHIN_MS, Supervisor } from './supervisor.ts';
 
@@ -53,7 +53,7 @@ async function upDetached(): Promise<void> {
     await welcome();
   } catch (error) {
     const id = identify(pid);
-    if (id !== undefined) await endProcess(id, STOP_WITHIN_MS);
+    if (id !== undefined) await endProcess(id, { withinMs: STOP_WITHIN_MS });
     throw error;
   }
   say('./scripts/down stops everything');

@@ -35,6 +35,19 @@ export class ConfigReader {
     return value;
   }
 
+  has(name: string): boolean {
+    const value = this.#environment[name];
+    return value !== undefined && value !== '';
+  }
+
+  /** One of the texts; the first is the fallback. */
+  choice<T extends string>(name: string, choices: readonly [T, ...T[]]): T {
+    const value = this.#environment[name] ?? choices[0];
+    const found = choices.find((choice) => choice === value);
+    if (found === undefined) this.#problems.push(`${name} must be one of ${choices.join(', ')}`);
+    return found ?? choices[0];
+  }
+
   flag(name: string): boolean {
     const value = this.#environment[name] ?? 'false';
     if (value !== 'true' && value !== 'false') this.#problems.push(`${name} must be true or false`);
@@ -44,6 +57,23 @@ export class ConfigReader {
   list(name: string, fallback: string): string[] {
     const value = this.#environment[name] ?? fallback;
     return value.split(',').filter((item) => item !== '');
+  }
+
+  /** `key=value` pairs, separated by commas. @param values that there are to choose from */
+  pairs(
+    name: string,
+    options: { fallback: string; values: readonly string[] },
+  ): [string, string][] {
+    const pairs = this.list(name, options.fallback).map((item): [string, string] => {
+      const [, key = '', value = ''] = /^([^=]+)=([^=]+)$/u.exec(item) ?? [];
+      return [key, value];
+    });
+    if (pairs.some(([, value]) => !options.values.includes(value))) {
+      this.#problems.push(
+        `${name} must be pairs <name>=<value> with the values ${options.values.join(', ')}`,
+      );
+    }
+    return pairs;
   }
 
   /** One to `max` secrets of at least 32 characters each, separated by commas. */

@@ -112,8 +112,7 @@ export type JobKind = keyof typeof payloads;
 /** Runs in a container, when its turn has come. */
 export const isCommand = (kind: JobKind): boolean => kind === 'exec.run' || kind === 'grep.run';
 
-/** Goes to the queue of the host's sandboxes. */
-export const isSandboxJob = (kind: JobKind): boolean => kind.startsWith('sandbox.');
+export type SandboxJobKind = Extract<JobKind, `sandbox.${string}`>;
 
 export type JobPayload<K extends JobKind> = Type.Static<(typeof payloads)[K]>;
 
@@ -172,6 +171,10 @@ export interface JobEnvelope<K extends JobKind = JobKind> {
   /** A job that is not begun by then is dropped; work that is not done by then is ended. */
   readonly deadlineAt: number;
 }
+
+/** Goes to the queue of the host's sandboxes. */
+export const isSandboxJob = (job: { readonly kind: JobKind }): job is JobEnvelope<SandboxJobKind> =>
+  job.kind.startsWith('sandbox.');
 
 const Header = Type.Object({
   id: Type.String({ pattern: '^[0-9a-f-]{36}$' }),

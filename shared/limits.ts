@@ -106,19 +106,29 @@ export const LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
   imageReferenceLengthMax: 512,
+  sandboxBaseImageDefault: 'ubuntu:26.04',
   sandboxEnvironmentBytesMax: 128 * KiB, // Names, values, and two bytes for each.
   // Clients give up after 30 s (WIRE §1.6).
   sandboxWaitMsMax: 20_000,
   // Between the claim of name and room and the owner's journal.
   sandboxClaimMs: 30_000,
+  // A job that its host has not begun by then is dropped.
+  sandboxBeginMs: 8_000,
+  // How many hosts are asked to take a new sandbox.
+  sandboxPlacementsMax: 3,
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
+  sandboxExitMessageLengthMax: 1000,
+  // When the host goes down, for all sandboxes together.
+  sandboxStopAllMs: 30_000,
   sandboxJobsAtOnceMax: 1000,
   sandboxExecsListedMax: 100, // SPEC "Limits".
   sandboxCommandListedMax: 4 * KiB, // Characters.
   sandboxExecTimeoutSecondsMax: 86_400,
   // Of both streams of a command together; the newest are kept, up to twice as much.
   sandboxExecOutputBytes: 4 * MiB,
+
+  slotsPerHostMax: 4096,
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
@@ -162,6 +172,9 @@ assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
+// A caller who waits 30 s gets the answer (WIRE §1.6), and a claim outlasts what it is for.
+assert(LIMITS.sandboxBeginMs + LIMITS.sandboxWaitMsMax < 30_000);
+assert(LIMITS.sandboxBeginMs * 2 < LIMITS.sandboxClaimMs);
 assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
 assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);

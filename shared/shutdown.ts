@@ -1,15 +1,18 @@
 import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
 
-type Step = () => Promise<void> | void;
+type Step = (signal: StopSignal) => Promise<void> | void;
+
+/** SIGPWR (signal(7)): the host is about to go down, so nothing may be left running on it. */
+export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGPWR';
 
 /**
- * Runs the steps in order on SIGTERM or SIGINT, then ends the process. A step that fails does not
+ * Runs the steps in order on SIGTERM, SIGINT or SIGPWR, then ends the process. A step that fails does not
  * keep the others from running; past the deadline the process ends all the same.
  */
 export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step[]): void {
   let begun = false;
-  const shutdown = async (signal: string): Promise<void> => {
+  const shutdown = async (signal: StopSignal): Promise<void> => {
     if (begun) return;
     begun = true;
     log.info({ signal }, 'process:stopping');
@@ -19,7 +22,7 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
     }, deadlineMs).unref();
     for (const step of steps) {
       try {
-        await step();
+        await step(signal);
       } catch (error) {
         log.error({ err: toError(error) }, 'process:stopStepFailed');
       }
@@ -27,7 +30,7 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
     log.info('process:stopped');
     log.flush(() => process.exit(0));
   };
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGPWR'] as const) {
     // Not `once`: a second signal would end the process half-way.
     process.on(signal, () => void shutdown(signal));
   }

@@ -20,10 +20,30 @@ export const HostLoad = Type.Object({
   execsWaiting: Type.Integer({ minimum: 0 }),
   /** New work would be refused for want of storage. */
   storageLow: Type.Boolean(),
+  /** Memory in MiB. All zero while `isEnabled` is false. */
+  sandboxes: Type.Object({
+    isEnabled: Type.Boolean(),
+    memoryMib: Type.Integer({ minimum: 0 }),
+    memoryMibUsed: Type.Integer({ minimum: 0 }),
+    vcpus: Type.Integer({ minimum: 0 }),
+    vcpusUsed: Type.Integer({ minimum: 0 }),
+    /** New ones would be refused for want of storage or memory. */
+    isLow: Type.Boolean(),
+  }),
   /** Takes no new work: it is shutting down, or Redis cannot be reached from there. */
   draining: Type.Boolean(),
 });
 export type HostLoad = Type.Static<typeof HostLoad>;
+
+/** The load of a host that runs no sandboxes. */
+export const NO_SANDBOXES: HostLoad['sandboxes'] = {
+  isEnabled: false,
+  memoryMib: 0,
+  memoryMibUsed: 0,
+  vcpus: 0,
+  vcpusUsed: 0,
+  isLow: false,
+};
 
 const AgentFrame = taggedUnion('type', [
   Type.Object({

@@ -15,8 +15,8 @@ import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
-import { syncPath, writeDurably } from '../durable-file.ts';
 import { run } from '../spawn.ts';
+import { syncPath, writeDurably } from '../write-durably.ts';
 
 const DEFAULT_ROOT_MODE = 0o755;
 

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { AppError, errnoOf } from '../../shared/errors.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
-import { all, close, type Database, exec, open, run } from './sqlite.ts';
+import { all, close, type Database, exec, open, openToRead, run } from './sqlite.ts';
 
 /** An exec that was begun on this host and not yet cleared away. */
 export interface ExecIntent {
@@ -12,12 +12,20 @@ export interface ExecIntent {
   readonly begunAt: string;
 }
 
+const directory = new URL('.', import.meta.url);
+
+const listMigrations = async (): Promise<string[]> =>
+  (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
+
+async function countApplied(database: Database): Promise<number> {
+  const [row] = await all(database, 'PRAGMA user_version');
+  return Number(row?.['user_version'] ?? 0);
+}
+
 /** Applies the numbered .sql files that this journal has not seen; `user_version` counts them. */
 async function migrate(database: Database): Promise<void> {
-  const directory = new URL('.', import.meta.url);
-  const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
-  const [row] = await all(database, 'PRAGMA user_version');
-  const applied = Number(row?.['user_version'] ?? 0);
+  const files = await listMigrations();
+  const applied = await countApplied(database);
   if (applied > files.length) throw new Error('the journal was written by a newer agent');
   for (const [index, name] of files.entries()) {
     if (index < applied) continue;
@@ -47,6 +55,23 @@ export class Journal {
     );
     await migrate(database);
     return new Journal(database);
+  }
+
+  /**
+   * To read only, all of it as it is at one moment; the agent that it belongs to may run.
+   * @throws Error when there is none, or one of another version
+   */
+  static async openToRead(path: string): Promise<Journal> {
+    const database = await openToRead(path);
+    try {
+      await exec(database, 'BEGIN');
+      const [known, applied] = [(await listMigrations()).length, await countApplied(database)];
+      if (applied === known) return new Journal(database);
+      throw new Error(`the journal has version ${applied}, these sources read version ${known}`);
+    } catch (error) {
+      await close(database);
+      throw error;
+    }
   }
 
   /** @throws AppError `outcome_unknown` when this exec was begun before: it never runs twice */

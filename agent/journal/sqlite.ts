@@ -4,12 +4,18 @@ export type Database = sqlite3.Database;
 export type Row = Record<string, string | number | null>;
 export type Value = string | number | null;
 
-export const open = (path: string): Promise<Database> =>
+const openAs = (path: string, mode: number): Promise<Database> =>
   new Promise((resolve, reject) => {
-    const database = new sqlite3.Database(path, (error) =>
+    const database = new sqlite3.Database(path, mode, (error) =>
       error === null ? resolve(database) : reject(error),
     );
   });
+
+export const open = (path: string): Promise<Database> =>
+  openAs(path, sqlite3.OPEN_READWRITE | sqlite3.OPEN_CREATE);
+
+/** @throws Error when there is no such file */
+export const openToRead = (path: string): Promise<Database> => openAs(path, sqlite3.OPEN_READONLY);
 
 /** Runs one statement. */
 export const run = (

@@ -86,6 +86,9 @@ export const guardPath = new URL('build/guard', import.meta.url).pathname;
 /** Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c. */
 export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
 
+/** Starts a virtual machine and stays with it, whatever becomes of the agent; see shim.c. */
+export const shimPath = new URL('build/shim', import.meta.url).pathname;
+
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
 export const MountFlag = {
   nosuid: 2,

@@ -1,3 +1,6 @@
+import assert from 'node:assert';
+import { LIMITS } from '../../shared/limits.ts';
+
 /** Addresses and names of a slot's network, all of them computed from its number. */
 export interface SlotPlan {
   readonly index: number;
@@ -8,5 +11,40 @@ export interface SlotPlan {
   readonly gatewayAddress: string;
   readonly prefixBits: number;
   readonly guestMac: string;
+  readonly gatewayMac: string;
   readonly mtuBytes: number;
+}
+
+/*
+ * Slots are separate namespaces, so what lies inside is the same in each: the guest of one memory
+ * image can wake in any slot, and its neighbour entry for the gateway still holds. The subnet is one
+ * that neither container engines nor clusters take by default.
+ */
+const INSIDE = {
+  tap: 'tap0',
+  guestAddress: '10.255.255.2',
+  gatewayAddress: '10.255.255.1',
+  prefixBits: 30,
+  guestMac: '02:00:00:00:00:02',
+  gatewayMac: '02:00:00:00:00:01',
+  mtuBytes: 1500,
+} as const;
+
+/** Several agents may share a machine: the host's own part of the name keeps them apart. */
+const prefixOf = (hostId: string): string => `berth-${hostId.replace(/^host-/u, '')}-`;
+
+const isIndex = (index: number): boolean =>
+  Number.isInteger(index) && index >= 0 && index < LIMITS.slotsPerHostMax;
+
+export function planSlot(hostId: string, index: number): SlotPlan {
+  assert(isIndex(index), `there is no slot ${index}`);
+  return { index, namespace: `${prefixOf(hostId)}${index}`, ...INSIDE };
+}
+
+/** The slot whose namespace this is, unless it is another host's or nobody's. */
+export function slotOfNamespace(hostId: string, name: string): number | undefined {
+  const prefix = prefixOf(hostId);
+  const digits = name.startsWith(prefix) ? name.slice(prefix.length) : '';
+  if (!/^(0|[1-9]\d{0,8})$/u.test(digits)) return undefined;
+  return isIndex(Number(digits)) ? Number(digits) : undefined;
 }

@@ -15,6 +15,9 @@ const SIGNAL_EXIT_CODE = 128; // As shells show it.
 /** A timer of Node goes no further; a longer one is set again. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
+const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
+const STOPPED = 'the sandbox was stopped';
+
 interface Exit {
   readonly exitCode: number | undefined;
   readonly signal: number | undefined;
@@ -38,6 +41,7 @@ export class SandboxExec {
   #row: SandboxExecRow;
   #channel: GuestChannel | undefined;
   #exit: Exit | undefined;
+  #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   /** One thing after the other: output is appended before the end is written. */
   #turn: Promise<void> = Promise.resolve();
@@ -133,6 +137,11 @@ export class SandboxExec {
     await this.#channel?.signal(this.#row.id, SIGKILL).catch(() => undefined);
   }
 
+  /** The sandbox is about to stop: however it ends from here on, that is why. */
+  expectStop(): void {
+    this.#isStopping = true;
+  }
+
   /** Its machine is gone, with whatever of the output had not come. */
   async lose(status: SandboxExecStatus, reason: string): Promise<void> {
     await this.#turn;
@@ -150,15 +159,12 @@ export class SandboxExec {
   async #finishIfDrained(): Promise<void> {
     const exit = this.#exit;
     if (exit === undefined || this.#output.end < exit.end) return;
-    const { ending } = this.#row;
     const exitCode = exit.exitCode ?? SIGNAL_EXIT_CODE + (exit.signal ?? 0);
     const how = exit.signal === undefined ? `exit code ${exitCode}` : `signal ${exit.signal}`;
-    const reason = { cancelled: 'cancelled', timed_out: 'timed out' };
-    await this.#finish(
-      ending ?? 'completed',
-      ending === undefined ? how : reason[ending],
-      exitCode,
-    );
+    const { ending } = this.#row;
+    if (ending !== undefined) await this.#finish(ending, REASONS[ending], exitCode);
+    else if (this.#isStopping) await this.#finish('cancelled', STOPPED, exitCode);
+    else await this.#finish('completed', how, exitCode);
     await this.#channel?.forget(this.#row.id).catch(() => undefined);
   }
 

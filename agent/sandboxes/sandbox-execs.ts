@@ -138,6 +138,11 @@ export class SandboxExecs {
     return toRecord(await this.#find(id));
   }
 
+  /** The sandbox is about to stop, and what runs in it with it. */
+  expectStop(): void {
+    for (const exec of this.#running.values()) exec.expectStop();
+  }
+
   /** The machine is gone: what ran in it has ended. */
   async loseAll(status: SandboxExecStatus, reason: string): Promise<void> {
     this.#link = undefined;
@@ -178,7 +183,10 @@ export class SandboxExecs {
     processes: readonly GuestProcessRecord[],
   ): Promise<void> {
     const known = new Map(processes.map((record) => [record.id, record]));
-    for (const exec of running) await exec.adopt(channel, known.get(exec.row.id));
+    for (const exec of running) {
+      await exec.adopt(channel, known.get(exec.row.id));
+      known.delete(exec.row.id);
+    }
     // What has ended, and is in the journal as such, need not be kept by the guest.
     for (const exec of await this.#journal.execs(this.#sandboxId)) {
       if (exec.status !== 'running' && known.has(exec.id)) await channel.forget(exec.id);

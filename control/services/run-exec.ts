@@ -16,7 +16,8 @@ export interface ExecRequest {
 
 const msSince = (then: number): number => Math.round(performance.now() - then);
 
-function checkCommand(command: string): void {
+/** @throws AppError `bad_request` */
+export function checkCommand(command: string): void {
   if (Buffer.byteLength(command) > LIMITS.commandBytesMax) {
     throw new AppError('bad_request', `command is longer than ${LIMITS.commandBytesMax} bytes`);
   }

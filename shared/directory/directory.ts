@@ -7,6 +7,8 @@ import { Disks } from './disks.ts';
 import { Hosts } from './hosts.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { Room } from './room.ts';
+import { SandboxCapacity } from './capacity.ts';
+import { Sandboxes } from './sandboxes.ts';
 
 /** Everything that Redis knows, seen from one region. */
 export interface Directory {
@@ -18,6 +20,8 @@ export interface Directory {
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
   readonly room: Room;
+  readonly sandboxCapacity: SandboxCapacity;
+  readonly sandboxes: Sandboxes;
 }
 
 export const openDirectory = (redis: Redis, region: string): Directory => ({
@@ -29,4 +33,6 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
   room: new Room(redis),
+  sandboxCapacity: new SandboxCapacity(redis),
+  sandboxes: new Sandboxes(redis, region),
 });

@@ -23,6 +23,13 @@ export const keys = {
   diskEpoch: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:epoch`,
 
+  sandboxes: (region: string, accountId: string) => `berth:{${accountId}}:${region}:sandboxes`,
+  sandboxNames: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:sandbox-names`,
+  sandboxClaims: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:sandbox-claims`,
+  sandboxCapacity: (hostId: string) => `berth:{${hostId}}:sandbox-capacity`,
+
   idempotencyKey: (accountId: string, keyHash: string) =>
     `berth:{${accountId}}:idempotency:${keyHash}`,
 

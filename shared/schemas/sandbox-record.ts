@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { accountIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
@@ -43,7 +44,7 @@ export const SandboxRecord = Type.Object({
   finishedAt: Type.Optional(Type.String()),
   exitReason: Type.Optional(Type.Enum([...sandboxExitReasons])),
   /** The reason in words, with what was observed. */
-  exitMessage: Type.Optional(Type.String({ maxLength: 1000 })),
+  exitMessage: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
   /** Grows with every change; the newest one counts. */
   revision: Type.Integer({ minimum: 1 }),
 });

@@ -8,6 +8,7 @@ import {
   decodeControlFrame,
   encodeFrame,
   type HostLoad,
+  NO_SANDBOXES,
 } from '../../shared/stream-protocol.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -108,6 +109,7 @@ const load: HostLoad = {
   execsRunning: 0,
   execsWaiting: 0,
   storageLow: true,
+  sandboxes: NO_SANDBOXES,
   draining: true,
 };
 

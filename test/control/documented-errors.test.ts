@@ -1,5 +1,7 @@
 import anyTest, { type TestFn } from 'ava';
 import { routes } from '../../control/routes.ts';
+import { keys } from '../../shared/directory/keys.ts';
+import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
@@ -16,19 +18,22 @@ interface Context {
 
 const test = anyTest as TestFn<Context>;
 
-async function clientOf(stack: Stack, { allowed }: { allowed: boolean }): Promise<ApiClient> {
+async function newAccount(
+  stack: Stack,
+  { allowed }: { allowed: boolean },
+): Promise<{ api: ApiClient; accountId: string }> {
   const { accounts, apiKeys } = await stack.openDirectory();
   const account = await accounts.create(newName());
   await accounts.setRegionAccess(account.id, 'local-test', allowed);
   const { token } = await apiKeys.create(account, { name: 'test' });
-  return new ApiClient(stack.baseUrl, token);
+  return { api: new ApiClient(stack.baseUrl, token), accountId: account.id };
 }
 
 test.before(async (t) => {
   const stack = await Stack.start({ REGION_PREVIEW: 'true', EXEC_TIMEOUT_MS: '1500' });
   t.context.stack = stack;
-  t.context.api = await clientOf(stack, { allowed: true });
-  t.context.outsider = await clientOf(stack, { allowed: false });
+  t.context.api = (await newAccount(stack, { allowed: true })).api;
+  t.context.outsider = (await newAccount(stack, { allowed: false })).api;
 });
 
 test.after.always(async (t) => {
@@ -43,6 +48,10 @@ interface Call {
 }
 
 type Cause = (call: Call, context: Context) => Promise<ApiReply<{ code: string }>>;
+
+const sandboxId = newSandboxId();
+const sandboxPath = `/api/sandboxes/${sandboxId}`;
+const execPath = `${sandboxPath}/execs/${newSandboxId()}`;
 
 const calls: Readonly<Record<string, Call>> = {
   listDisks: { method: 'GET', path: '/api/disks' },
@@ -79,6 +88,16 @@ const calls: Readonly<Record<string, Call>> = {
   listApiKeys: { method: 'GET', path: '/api/tokens' },
   createApiKey: { method: 'POST', path: '/api/tokens', body: { name: 'n' } },
   deleteApiKey: { method: 'DELETE', path: `/api/tokens/${'0'.repeat(64)}` },
+  listSandboxes: { method: 'GET', path: '/api/sandboxes' },
+  createSandbox: { method: 'POST', path: '/api/sandboxes', body: {} },
+  getSandbox: { method: 'GET', path: sandboxPath },
+  deleteSandbox: { method: 'DELETE', path: sandboxPath },
+  startSandbox: { method: 'POST', path: `${sandboxPath}/start`, body: {} },
+  stopSandbox: { method: 'POST', path: `${sandboxPath}/stop` },
+  listSandboxExecs: { method: 'GET', path: `${sandboxPath}/execs` },
+  execInSandbox: { method: 'POST', path: `${sandboxPath}/execs`, body: { command: 'true' } },
+  getSandboxExec: { method: 'GET', path: execPath },
+  cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
 };
 
 const send = (api: ApiClient, { method, path, body }: Call, diskId: string) => {
@@ -178,6 +197,14 @@ const sharedBroken: Cause = async (_call, context) => {
   return whileBroken(context, id, () => send(api, call, id));
 };
 
+/** A sandbox's record that nobody but a broken program could have written. */
+const brokenSandbox: Cause = async (call, { stack }) => {
+  const { api, accountId } = await newAccount(stack, { allowed: true });
+  const redis = await stack.redisClient();
+  await redis.hset(keys.sandboxes('local-test', accountId), sandboxId, '{broken');
+  return send(api, call, missingDiskId);
+};
+
 const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
 
 const diskConflict: Cause = async (call, { api }) => {
@@ -211,6 +238,12 @@ const causes: Readonly<Record<string, Cause>> = {
   'grepDisk 400': withBody({ directory: '..', pattern: 'x' }),
   'listApiKeys 400': withQuery('cursor=garbled'),
   'createApiKey 400': withBody({ name: '' }),
+  'listSandboxes 400': withQuery('filesystem=x'),
+  'createSandbox 400': withBody({ name: '' }),
+  'createSandbox 404': withBody({ base_image: 'nothing/here' }),
+  'startSandbox 400': withQuery('wait=x'),
+  'stopSandbox 400': withQuery('wait=x'),
+  'execInSandbox 400': withBody({ command: '' }),
 };
 const general: Readonly<Record<number, Cause>> = {
   400: malformedId,
@@ -220,6 +253,8 @@ const general: Readonly<Record<number, Cause>> = {
   413: tooLarge,
   500: brokenRecord,
 };
+const generalOf = (path: string, status: number): Cause | undefined =>
+  status === 500 && path.startsWith('/api/sandboxes') ? brokenSandbox : general[status];
 
 const codes: Readonly<Record<number, string>> = {
   400: 'bad_request',
@@ -240,23 +275,29 @@ const specialCodes: Readonly<Record<string, string>> = {
 };
 
 /** Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500. */
-const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey']);
+const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey', 'createSandbox']);
 
-for (const { operationId, errors, public: isPublic } of routes) {
+/** These need a sandbox that runs (test/system/sandboxes.test.ts), or a host that does not answer. */
+const needsSandbox = (operationId: string, status: number): boolean =>
+  operationId.includes('Sandbox') && [409, 429, 504].includes(status);
+
+for (const { operationId, path, errors, public: isPublic, plainUnauthorized } of routes) {
   if (errors.includes(501)) continue;
   for (const status of [...errors, 401, 500]) {
     if (status === 503) continue; // See redis-away.test.ts.
     if (status === 401 && isPublic === true) continue;
+    if (needsSandbox(operationId, status)) continue;
     if (status === 500 && withoutStoredText.has(operationId)) continue;
     test(`${operationId} answers ${status}`, async (t) => {
       const call = calls[operationId];
-      const cause = causes[`${operationId} ${status}`] ?? general[status];
+      const cause = causes[`${operationId} ${status}`] ?? generalOf(path, status);
       if (call === undefined || cause === undefined) {
         t.fail('no test brings this error about: add one to the table');
         return;
       }
       const reply = await cause(call, t.context);
       t.is(reply.status, status, JSON.stringify(reply.body));
+      if (status === 401 && plainUnauthorized === true) return;
       t.is<string | undefined, string | undefined>(
         reply.body.code,
         specialCodes[`${operationId} ${status}`] ?? codes[status],

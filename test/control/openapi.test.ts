@@ -65,16 +65,20 @@ POST /api/disks/{id}/grep
 GET /api/tokens
 POST /api/tokens
 DELETE /api/tokens/{id}
-`;
-const notBuilt = `
-POST /api/images
-GET /api/images/{image_id}
 GET /api/sandboxes
 POST /api/sandboxes
 GET /api/sandboxes/{sid}
 DELETE /api/sandboxes/{sid}
 POST /api/sandboxes/{sid}/start
 POST /api/sandboxes/{sid}/stop
+GET /api/sandboxes/{sid}/execs
+POST /api/sandboxes/{sid}/execs
+GET /api/sandboxes/{sid}/execs/{eid}
+POST /api/sandboxes/{sid}/execs/{eid}/cancel
+`;
+const notBuilt = `
+POST /api/images
+GET /api/images/{image_id}
 POST /api/sandboxes/{sid}/pause
 POST /api/sandboxes/{sid}/resume
 POST /api/sandboxes/{sid}/fork
@@ -82,7 +86,6 @@ POST /api/sandboxes/{sid}/connections
 POST /api/sandboxes/{sid}/timeout
 GET /api/sandboxes/{sid}/network
 PUT /api/sandboxes/{sid}/network
-GET /api/sandboxes/{sid}/execs
 GET /api/sandboxes/{sid}/ports
 PUT /api/sandboxes/{sid}/ports/{port}
 DELETE /api/sandboxes/{sid}/ports/{port}
@@ -308,6 +311,7 @@ test('lists describe their parameters', (t) => {
     t.context.document.paths[path]?.['get']?.parameters.map(({ name }) => name).toSorted();
   t.deepEqual(names('/api/disks'), ['cursor', 'limit', 'name']);
   t.deepEqual(names('/api/tokens'), ['cursor', 'limit']);
+  t.deepEqual(names('/api/sandboxes'), ['filesystem']);
 });
 
 test('bodies are described as they are checked', (t) => {
@@ -323,6 +327,11 @@ test('bodies are described as they are checked', (t) => {
   t.true(check('/api/disks/{id}/users', { type: 'awssts', principal: 'p' }));
   t.false(check('/api/disks/{id}/users', { type: 'token' }));
   t.false(check('/api/disks/{id}/exec', { command: '' }));
+  t.true(check('/api/sandboxes', {}));
+  t.true(check('/api/sandboxes', { name: 'box', base_image: 'ubuntu:26.04', env: { A: 'b' } }));
+  t.false(check('/api/sandboxes', { name: 'Box' }));
+  t.false(check('/api/sandboxes', { env: { A: 1 } }));
+  t.false(check('/api/sandboxes/{sid}/execs', { command: '' }));
 });
 
 for (const [method, path] of endpointsOf(notBuilt)) {

@@ -1,5 +1,6 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
 
 const lines = async (path: string): Promise<string[]> => {
   try {
@@ -47,7 +48,18 @@ async function cgroupsNamed(name: string): Promise<string[]> {
   return found;
 }
 
-/** What a stopped stack left on the host: mounts, processes, loop devices, control groups. */
+/** Network slots of the hosts whose data lies in the directory; taps and rules go with them. */
+async function slotsOfHostsIn(directory: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const name of await readdir(directory).catch(() => [])) {
+    const [hostId = ''] = await lines(join(directory, name, 'host-id'));
+    const slots = hostId === '' ? [] : await slotsWithNamespace(hostId);
+    found.push(...slots.map((slot) => `network slot ${slot} of ${hostId}`));
+  }
+  return found;
+}
+
+/** What a stopped stack left on the host: mounts, processes, loop devices, control groups, slots. */
 export async function findLeaks(directory: string, cgroup: string): Promise<string[]> {
   const mounts = (await lines('/proc/self/mountinfo')).filter((line) => line.includes(directory));
   return [
@@ -55,5 +67,6 @@ export async function findLeaks(directory: string, cgroup: string): Promise<stri
     ...(await processesIn(directory)),
     ...(await loopDevicesIn(directory)),
     ...(await cgroupsNamed(cgroup)),
+    ...(await slotsOfHostsIn(directory)),
   ];
 }

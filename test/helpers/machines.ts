@@ -1,217 +1,185 @@
-/*
- * Virtual machines of QEMU under a user of their own, with the arguments and descriptors that the
- * agent gives them. Only what confines them beyond that is left out.
- */
-import { type ChildProcess, spawn, type StdioOptions } from 'node:child_process';
-import { once } from 'node:events';
-import { closeSync } from 'node:fs';
-import { chmod, chown, copyFile, mkdir } from 'node:fs/promises';
-import { connect, type Socket } from 'node:net';
+import assert from 'node:assert';
+import { randomUUID } from 'node:crypto';
+import { access, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Duplex } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
-import { holesPath, native } from '../../agent/native/native.ts';
-import { GuestChannel } from '../../agent/runtimes/microvm/guest-channel.ts';
-import type { MachineProcess } from '../../agent/runtimes/microvm/machine-state.ts';
-import {
-  QEMU_FD,
-  QEMU_PATH,
-  qemuArguments,
-  qemuProgram,
-  RAM_PATH,
-} from '../../agent/runtimes/microvm/qemu-arguments.ts';
-import { QmpClient } from '../../agent/runtimes/microvm/qmp-client.ts';
-import { run } from '../../agent/spawn.ts';
-import { collect, guestSettings, processSpec } from './guest.ts';
+import { pino } from 'pino';
+import { paths } from '../../agent/config.ts';
+import type { SlotPool } from '../../agent/network/slot-pool.ts';
+import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
+import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
+import { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import { Collected, processSpec } from './guest.ts';
+import { SlotHost } from './slots.ts';
 import { temporaryDirectory } from './temporary.ts';
+import { waitFor } from './wait.ts';
 
-const UID = 600_099_000 + (process.pid % 1000);
-const architecture = process.arch === 'arm64' ? 'arm64' : 'x64';
+const log = pino({ level: 'silent' });
+const SMALL_MIB = 256;
+/** Far from the users of an agent that may run beside the tests. */
+const UID_BASE = 700_000_000;
 
-function setting(name: string): string {
-  const value = process.env[name];
-  if (value === undefined) throw new Error(`${name} is not set; scripts/test sets it`);
-  return value;
+interface Settings {
+  readonly rootDisk?: string;
+  readonly bootTimeoutMs?: number;
 }
 
-interface MachineOptions {
-  readonly memSizeMib: number;
-  readonly vcpuCount?: number;
-  /** A descriptor. */
-  readonly ram: number;
-  readonly isRamShared?: boolean;
-  readonly isRestored?: boolean;
-  readonly disk: string;
+function built(): { guestDir: string; rootDisk: string } {
+  const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
+  assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
+  return { guestDir: GUEST_DIR, rootDisk: DEFAULT_ROOT_DISK };
 }
 
-/** A place for the disks and sockets of machines. */
-export class MachineRoom implements AsyncDisposable {
-  readonly path: string;
-  readonly #directory: AsyncDisposable;
-  readonly #machines: TestMachine[] = [];
-  #last = 0;
+const cgroupOf = (hostId: string): string => `/berth-test/${hostId}`;
 
-  private constructor(directory: AsyncDisposable & { path: string }) {
-    this.#directory = directory;
-    this.path = directory.path;
-  }
-
-  static async open(): Promise<MachineRoom> {
-    const directory = await temporaryDirectory();
-    await chmod(directory.path, 0o711);
-    await mkdir(join(directory.path, 'machines'), { mode: 0o700 });
-    await chown(join(directory.path, 'machines'), UID, UID);
-    return new MachineRoom(directory);
-  }
-
-  newPath(name: string): string {
-    this.#last += 1;
-    return join(this.path, 'machines', `${name}-${this.#last}`);
-  }
-
-  /** A layer on the default root disk, or a copy of one. */
-  async newDisk(from?: string): Promise<string> {
-    const path = this.newPath('disk');
-    if (from === undefined) {
-      const base = setting('DEFAULT_ROOT_DISK');
-      await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', base, '-F', 'raw', path]);
-    } else {
-      await copyFile(from, path);
-    }
-    await chown(path, UID, UID);
-    return path;
-  }
-
-  async start(options: MachineOptions): Promise<TestMachine> {
-    const machine = await TestMachine.start(this.newPath('socket'), options);
-    this.#machines.push(machine);
-    return machine;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(this.#machines.map((machine) => machine.kill()));
-    await this.#directory[Symbol.asyncDispose]();
-  }
-}
-
-const replacements = (socket: string, disk: string): [string, string][] => [
-  [QEMU_PATH.kernel, join(setting('GUEST_DIR'), 'vmlinuz')],
-  [QEMU_PATH.initramfs, join(setting('GUEST_DIR'), 'initramfs')],
-  [QEMU_PATH.baseDisk, setting('DEFAULT_ROOT_DISK')],
-  [`${QEMU_PATH.disks}/root`, disk],
-  [`id=monitor,fd=${QEMU_FD.monitor},`, `id=monitor,path=${socket}-monitor,`],
-  [`id=guest,fd=${QEMU_FD.guest},`, `id=guest,path=${socket}-guest,`],
-];
-
-function argumentsFor(socket: string, options: MachineOptions): string[] {
-  const { memSizeMib, vcpuCount = 1, isRamShared = false, isRestored = false } = options;
-  const args = qemuArguments({
-    architecture,
-    accelerator: 'tcg',
-    name: 'test',
-    vcpuCount,
-    memSizeMib,
-    memory: { kind: 'file', path: RAM_PATH, isShared: isRamShared },
-    diskLayers: ['root'],
-    network: undefined,
-    isRestored,
-  });
-  return args.map((argument) =>
-    replacements(socket, options.disk).reduce((text, pair) => text.replace(...pair), argument),
+/** A driver as an agent opens it, for a host of that name; another one of the same takes over. */
+export async function openDriver(
+  dataDir: string,
+  hostId: string,
+  settings: Settings = {},
+): Promise<MicrovmDriver> {
+  const cgroups = await detectCgroups();
+  return MicrovmDriver.open(
+    { ...built(), accelerator: 'tcg', uidBase: UID_BASE, bootTimeoutMs: 120_000, ...settings },
+    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), log },
   );
 }
 
-/** One QEMU and the ways to it. */
-export class TestMachine implements MachineProcess {
-  readonly monitor: QmpClient;
-  /** Of a machine that is to be restored. */
-  readonly incoming: Duplex;
-  readonly disk: string;
-  #guest: GuestChannel | undefined;
-  readonly #child: ChildProcess;
-  readonly #socket: string;
-  readonly #ended: Promise<unknown>;
+/** A host of the test's own for machines; what is left of them goes with it. */
+export class MachineHost implements AsyncDisposable {
+  readonly dataDir: string;
+  readonly slotHost = new SlotHost();
+  #removeDirectory: () => Promise<void>;
+  #slots: SlotPool | undefined;
+  #uid = UID_BASE;
 
-  private constructor(child: ChildProcess, socket: string, disk: string, monitor: QmpClient) {
-    this.#child = child;
-    this.#socket = socket;
-    this.#ended = once(child, 'close');
-    this.disk = disk;
-    this.monitor = monitor;
-    this.incoming = child.stdio.at(QEMU_FD.incoming) as Duplex;
-    this.incoming.on('error', () => undefined);
+  private constructor(directory: AsyncDisposable & { readonly path: string }) {
+    this.dataDir = directory.path;
+    this.#removeDirectory = async () => directory[Symbol.asyncDispose]();
   }
 
-  static async start(socket: string, options: MachineOptions): Promise<TestMachine> {
-    const devices = native.newMemory('berth-devices', 4096);
-    const before = Array.from({ length: QEMU_FD.passed }, (_, fd) => (fd === 2 ? 2 : 'ignore'));
-    const child = spawn(qemuProgram(architecture), argumentsFor(socket, options), {
-      stdio: [...before, options.ram, devices, 'pipe'] as StdioOptions,
-      uid: UID,
-      gid: UID,
-      env: { PATH: '/usr/bin', LD_PRELOAD: holesPath },
-    });
-    closeSync(devices);
-    const monitor = await untilOpen(child, () => QmpClient.open(`${socket}-monitor`));
-    return new TestMachine(child, socket, options.disk, monitor);
+  static async open(): Promise<MachineHost> {
+    return new MachineHost(await temporaryDirectory());
   }
 
-  get pid(): number {
-    return this.#child.pid ?? -1;
+  get hostId(): string {
+    return this.slotHost.hostId;
   }
 
-  get guest(): GuestChannel {
-    if (this.#guest === undefined) throw new Error('the guest was not reached');
-    return this.#guest;
+  driver(settings: Settings = {}): Promise<MicrovmDriver> {
+    return openDriver(this.dataDir, this.hostId, settings);
   }
 
-  /** Opens the channel to the guest. */
-  async reach(): Promise<GuestChannel> {
-    const path = `${this.#socket}-guest`;
-    const stream = await untilOpen(this.#child, () => connected(path));
-    const { channel } = await GuestChannel.open(stream, { timeoutMs: 60_000 });
-    channel.setMaxListeners(0); // One for each process that a test looks at.
-    this.#guest = channel;
-    return channel;
+  /** A sandbox that is not there yet, with a slot of its own. */
+  async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
+    this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 });
+    this.#uid += 1;
+    return {
+      id: newSandboxId(),
+      vcpuCount: 1,
+      memSizeMib: SMALL_MIB,
+      uid: this.#uid,
+      slot: await this.#slots.lease(),
+      settings: {
+        hostname: 'machine-under-test',
+        machineId: randomUUID(),
+        bootId: randomUUID(),
+        environment: { GREETING: 'hello' },
+      },
+      ...changes,
+    };
   }
 
-  /** Tells the guest who it is. */
-  async configure(hostname: string): Promise<void> {
-    const rootDisk = { device: '/dev/vda', type: 'ext4' };
-    await this.guest.configure(guestSettings({ hostname, rootDisk }));
+  runDir(id: string): string {
+    return join(paths.sandboxes(this.dataDir), id, 'run');
   }
 
-  /** What a command puts out; it must succeed. */
-  async run(command: string): Promise<string> {
-    const { text, exit } = await collect(this.guest, processSpec(command));
-    if (exit?.exitCode !== 0) throw new Error(`${command}: ${exit?.exitCode}: ${text}`);
-    return text.trim();
+  /** The process of a machine that runs, and that of its shim. */
+  async processes(id: string): Promise<{ machine: number; keeper: number }> {
+    const text = await readFile(join(this.runDir(id), 'machine.json'), 'utf8');
+    const identity = JSON.parse(text) as Record<'machine' | 'keeper', { pid: number }>;
+    return { machine: identity.machine.pid, keeper: identity.keeper.pid };
   }
 
-  async kill(): Promise<void> {
-    this.#guest?.close();
-    this.monitor.close();
-    this.incoming.destroy();
-    this.#child.kill('SIGKILL');
-    await this.#ended;
+  /** The control group of a machine, where its limits are. */
+  async #group(id: string, controller: string): Promise<string> {
+    const { version } = await detectCgroups();
+    const name = version === 2 ? '' : controller;
+    return join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id, 'machine');
+  }
+
+  async #read(id: string, controller: string, one: string, two: string): Promise<string> {
+    const { version } = await detectCgroups();
+    const path = join(await this.#group(id, controller), version === 2 ? two : one);
+    return (await readFile(path, 'utf8')).trim();
+  }
+
+  async limits(id: string): Promise<{ memoryBytes: number; processes: number; cpus: number }> {
+    const memory = await this.#read(id, 'memory', 'memory.limit_in_bytes', 'memory.max');
+    const processes = await this.#read(id, 'pids', 'pids.max', 'pids.max');
+    const quota = await this.#read(id, 'cpu', 'cpu.cfs_quota_us', 'cpu.max');
+    const cpus = Number(quota.split(' ')[0]) / 100_000;
+    return { memoryBytes: Number(memory), processes: Number(processes), cpus };
+  }
+
+  /** From now on the machine may use no more than that beyond what it uses. */
+  async leaveMemory(id: string, bytes: number): Promise<void> {
+    const used = await this.#read(id, 'memory', 'memory.usage_in_bytes', 'memory.current');
+    const { version } = await detectCgroups();
+    const name = version === 2 ? 'memory.max' : 'memory.limit_in_bytes';
+    await writeFile(join(await this.#group(id, 'memory'), name), String(Number(used) + bytes));
+  }
+
+  /** What there is of a sandbox on the host beside its disk. */
+  async leftOf(id: string): Promise<string[]> {
+    const groups = await readdir('/sys/fs/cgroup');
+    const places = ['', ...groups].map((name) =>
+      join('/sys/fs/cgroup', name, cgroupOf(this.hostId), 'sandboxes', id),
+    );
+    const found = await Promise.all(
+      [this.runDir(id), ...places].map((path) =>
+        access(path).then(
+          () => [path],
+          () => [],
+        ),
+      ),
+    );
+    return found.flat();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const driver = await this.driver();
+    for (const id of await driver.list()) await driver.remove(id);
+    await removeCgroups(await detectCgroups(), cgroupOf(this.hostId));
+    await this.slotHost[Symbol.asyncDispose]();
+    await this.#removeDirectory();
   }
 }
 
-function connected(path: string): Promise<Socket> {
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const socket = connect({ path });
-  socket.once('connect', () => resolve(socket));
-  socket.once('error', reject);
-  return promise;
+/** Boots a machine; nothing keeps the start from going on. */
+export async function boot(driver: MicrovmDriver, spec: MachineSpec): Promise<Machine> {
+  await driver.prepare(spec.id, spec.uid);
+  const machine = await driver.start(spec, new AbortController().signal);
+  machine.guest.setMaxListeners(0);
+  return machine;
 }
 
-async function untilOpen<T>(child: ChildProcess, open: () => Promise<T>): Promise<T> {
-  for (;;) {
-    try {
-      return await open();
-    } catch (error) {
-      if (child.exitCode !== null || child.signalCode !== null) throw error;
-      await delay(5);
-    }
-  }
+const channelOf = (machine: Machine) =>
+  waitFor('the guest to answer', async () => machine.guest.channel);
+
+/** Starts a command in the guest that goes on. */
+export async function begin(machine: Machine, command: string): Promise<Collected> {
+  const channel = await channelOf(machine);
+  channel.setMaxListeners(0);
+  const spec = processSpec(command);
+  const collected = new Collected(channel, spec.id);
+  await channel.start(spec);
+  return collected;
+}
+
+/** What a command in the guest prints, which must succeed. */
+export async function outputOf(machine: Machine, command: string): Promise<string> {
+  const collected = await (await begin(machine, command)).ended();
+  assert.equal(collected.exit?.exitCode, 0, collected.text);
+  return collected.text.trim();
 }

@@ -39,8 +39,8 @@ function firstOf(nodes: readonly StackNode[]): StackNode {
 }
 
 /** @returns their exit codes */
-const stopAll = (nodes: readonly StackNode[]): Promise<(number | null)[]> =>
-  Promise.all(nodes.map(({ daemon }) => daemon.stop()));
+const stopAll = (nodes: readonly StackNode[], signal: NodeJS.Signals): Promise<(number | null)[]> =>
+  Promise.all(nodes.map(({ daemon }) => daemon.stop(signal)));
 
 async function startDaemon(daemon: Daemon, ready: () => Promise<boolean>): Promise<void> {
   daemon.start();
@@ -257,7 +257,9 @@ export class Stack {
   /** Stops everything and checks that the host is as it was. */
   async stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
-    const codes = [...(await stopAll(this.agents)), ...(await stopAll(this.controls))];
+    // Nothing is to be left on the host, sandboxes included.
+    const agents = await stopAll(this.agents, 'SIGPWR');
+    const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
     if (codes.some((code) => code !== 0 && code !== null)) {

@@ -39,6 +39,7 @@ test('whatever stands in the environment, reading throws nothing but the one Err
         reader.integer('X', { min: 1, max: 9 });
         reader.flag('X');
         reader.list('X', 'a,b');
+        reader.pairs('X', { fallback: '', values: ['a'] });
         reader.key('X', 32);
       });
       t.true(problem === undefined || problem.startsWith('configuration: '));
@@ -64,6 +65,7 @@ const reads: Readonly<Record<string, (reader: ConfigReader) => unknown>> = {
   flag: (reader) => reader.flag('X'),
   key: (reader) => reader.key('X', 4),
   secrets: (reader) => reader.secrets('X', 2),
+  pairs: (reader) => reader.pairs('X', { fallback: '', values: ['one', 'two'] }),
 };
 
 const refused = test.macro({
@@ -90,6 +92,9 @@ test(refused, 'key', 'AAAA', 'must be 4 bytes in base64');
 for (const value of [undefined, '', 'short', `${'x'.repeat(32)},short`, 'x'.repeat(31)]) {
   test(refused, 'secrets', value, 'must be 1 to 2 secrets of at least 32 characters');
 }
+for (const value of ['a', 'a=', '=one', 'a=three', 'a=one=two', 'a=one,b', '=']) {
+  test(refused, 'pairs', value, 'must be pairs <name>=<value> with the values one, two');
+}
 test(refused, 'key', undefined, 'must be 4 bytes in base64');
 
 test('a control node without settings names all that it needs in one sentence', (t) => {
@@ -108,6 +113,17 @@ test('a control node without settings names all that it needs in one sentence', 
     t.true(error.message.includes(name), name);
   }
   t.false(error.message.includes('\n'));
+});
+
+test('pairs are told apart by commas', (t) => {
+  const options = { fallback: 'a:b/c=one,d=two', values: ['one', 'two'] };
+  const expected = [
+    ['a:b/c', 'one'],
+    ['d', 'two'],
+  ];
+  t.deepEqual(new ConfigReader({}).pairs('X', options), expected);
+  t.deepEqual(new ConfigReader({ X: 'd=two' }).pairs('X', options), expected.slice(1));
+  t.deepEqual(new ConfigReader({ X: '' }).pairs('X', options), []);
 });
 
 test('secrets are told apart by commas, as many as are allowed', (t) => {

@@ -17,6 +17,14 @@ const load = fc.record({
   execsRunning: fc.nat(),
   execsWaiting: fc.nat(),
   storageLow: fc.boolean(),
+  sandboxes: fc.record({
+    isEnabled: fc.boolean(),
+    memoryMib: fc.nat(),
+    memoryMibUsed: fc.nat(),
+    vcpus: fc.nat(),
+    vcpusUsed: fc.nat(),
+    isLow: fc.boolean(),
+  }),
   draining: fc.boolean(),
 });
 const type = <T extends string>(value: T) => fc.constant(value);

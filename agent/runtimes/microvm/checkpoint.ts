@@ -5,9 +5,9 @@ import type { Duplex } from 'node:stream';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
-import { syncPath, writeDurably } from '../../durable-file.ts';
 import { native } from '../../native/native.ts';
 import { step } from '../../step.ts';
+import { syncPath, writeDurably } from '../../write-durably.ts';
 import type { GuestChannel } from './guest-channel.ts';
 import {
   continueMachine,

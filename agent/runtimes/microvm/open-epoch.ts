@@ -7,12 +7,16 @@ import {
   stuffedFrameMax,
   type GuestFrame,
 } from '../../../shared/guest-protocol.ts';
+import { stuffedLengthMax } from '../../../shared/byte-stuffing.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
 
 type Welcome = Extract<GuestFrame, { type: 'welcome' }>;
 
 /** What pipes and buffers between host and guest can still hold of former epochs is far less. */
 const STALE_BYTES_MAX = 8 * 1024 ** 2;
+
+/** Kind, request, version, epoch, instance and checksum. All others are skipped unread. */
+const WELCOME_STUFFED_BYTES = stuffedLengthMax(1 + 4 + 2 + 16 + 16 + 4);
 
 /** Looks for the answer to one hello among the remains of former conversations. */
 class WelcomeSearch {
@@ -43,6 +47,7 @@ class WelcomeSearch {
   }
 
   #readWelcome(stuffed: Buffer): Welcome | undefined {
+    if (stuffed.length !== WELCOME_STUFFED_BYTES) return undefined;
     try {
       const frame = decodeGuestFrame(stuffed);
       return frame.type === 'welcome' && frame.epoch === this.#epoch ? frame : undefined;

@@ -24,8 +24,8 @@ export const QEMU_PATH = {
 } as const;
 
 /**
- * MiB of QEMU's cache of translated code. Bounded, since by default it may grow to 1 GiB; what is
- * in it counts against the machine's control group.
+ * MiB of QEMU's cache of translated code. Bounded, since by default it may grow to 1 GiB; it is part of
+ * what a machine may use beside its guest's memory (shared/sandbox-need.ts).
  */
 const TCG_CACHE_MIB = 128;
 
@@ -210,10 +210,3 @@ export function qemuArguments(spec: QemuSpec): string[] {
 /** The program that runs machines of the host's own processor type. */
 export const qemuProgram = (architecture: QemuSpec['architecture']): string =>
   `/usr/bin/qemu-system-${architecture === 'x64' ? 'x86_64' : 'aarch64'}`;
-
-/**
- * What a machine may use beside the guest's own memory: QEMU's code and state, the translation
- * cache, and what each processor's thread needs.
- */
-export const machineOverheadBytes = (vcpuCount: number): number =>
-  (96 + TCG_CACHE_MIB + 8 * vcpuCount) * 1024 ** 2;

@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { toError } from '../../../shared/errors.ts';
+import { connectSocket } from './connect-socket.ts';
 
 const TIMEOUT_MS = 10_000;
 /** The longest answers, to `query-block` and the like, have some KiB for each device. */
@@ -91,7 +92,7 @@ export class QmpClient extends EventEmitter<QmpEvents> {
     options: { timeoutMs?: number; listener?: (event: QmpEvent) => void } = {},
   ): Promise<QmpClient> {
     const timeoutMs = options.timeoutMs ?? TIMEOUT_MS;
-    const client = new QmpClient(connect({ path }));
+    const client = new QmpClient(connectSocket(path));
     if (options.listener !== undefined) client.on('event', options.listener);
     const late = (): void => client.#end(new QmpUnavailableError('no greeting in time'));
     const timer = setTimeout(late, timeoutMs);

@@ -4,9 +4,9 @@ import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import Type from 'typebox';
 import { compile } from '../../../shared/validate.ts';
-import { syncPath, writeDurably } from '../../durable-file.ts';
 import { native, type RamMapping } from '../../native/native.ts';
 import { step } from '../../step.ts';
+import { syncPath, writeDurably } from '../../write-durably.ts';
 import {
   DEVICES_BYTES_MAX,
   type MachineProcess,

@@ -29,7 +29,7 @@ import {
   templateKey,
   type TemplateParts,
 } from '../../../agent/runtimes/microvm/template.ts';
-import { MachineRoom, type TestMachine } from '../../helpers/machines.ts';
+import { MachineRoom, type TestMachine } from '../../helpers/bare-machines.ts';
 
 const memSizeMib = 256;
 const PARTS: TemplateParts = {

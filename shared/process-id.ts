@@ -6,6 +6,10 @@ export interface ProcessId {
   readonly startTime: string;
 }
 
+/** Drawn by the kernel when the machine started. */
+export const hostBootId = (): string =>
+  readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+
 /** Undefined when the process is gone or only waits for its parent to notice its end. */
 export function identify(pid: number): ProcessId | undefined {
   try {
@@ -14,8 +18,7 @@ export function identify(pid: number): ProcessId | undefined {
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const [state, ticksSinceBoot] = [fields[0], fields[19]];
     if (state === 'Z' || state === 'X' || ticksSinceBoot === undefined) return undefined;
-    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-    return { pid, startTime: `${boot}/${ticksSinceBoot}` };
+    return { pid, startTime: `${hostBootId()}/${ticksSinceBoot}` };
   } catch {
     return undefined;
   }
@@ -26,9 +29,12 @@ export function isAlive(id: ProcessId): boolean {
 }
 
 /** Asks the process to end, and kills it and its process group after `withinMs`. */
-export async function endProcess(id: ProcessId, withinMs: number): Promise<void> {
+export async function endProcess(
+  id: ProcessId,
+  { withinMs, signal = 'SIGTERM' }: { withinMs: number; signal?: NodeJS.Signals },
+): Promise<void> {
   if (!isAlive(id)) return;
-  sendSignal(id.pid, 'SIGTERM');
+  sendSignal(id.pid, signal);
   if (await waitForEnd(id, withinMs)) return;
   killGroup(id);
   await waitForEnd(id, 5000);

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** Resolves once the file, or the names in the directory, will be there after a crash. */
+/** What was written to the file, or which names the directory has, is on the storage. */
 export async function syncPath(path: string): Promise<void> {
   const file = await open(path, 'r');
   try {

@@ -1,0 +1,52 @@
+/* What the parts of the shim know of each other; see shim.c. */
+#ifndef SHIM_H
+#define SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { GROUPS_MAX = 16, PASSED_MAX = 8 };
+
+/* Descriptors of QEMU; qemu-arguments.ts repeats them. */
+enum { FD_MONITOR = 3, FD_GUEST = 4, FD_TAP = 5, FD_PASSED = 10 };
+
+/* Those that are not for QEMU lie out of the way of the others. */
+enum { FD_OWN_MIN = 100 };
+
+struct options {
+  const char *run;   /* Sockets, log, and what is told of the machine. */
+  const char *disks; /* The only directory in which QEMU may write, and only to its own files. */
+  const char *base;
+  const char *guest;
+  const char *network; /* A network namespace; NULL: an empty one. */
+  const char *tap;
+  const char *oom_counter;
+  const char *keeper_groups[GROUPS_MAX + 1];
+  const char *machine_groups[GROUPS_MAX + 1];
+  long uid;
+  long file_bytes_max;
+  long passed; /* How many descriptors from FD_PASSED on are for QEMU. */
+  bool with_kvm;
+  char **program;
+};
+
+/* What the machine's process takes over; all close themselves on exec. */
+struct handles {
+  int monitor, guest, output, failure, go;
+};
+
+struct failure {
+  int error;
+  char step[60];
+};
+
+int join_groups(const char *const *files);
+
+/* Becomes QEMU, in a world of its own. Returns only on failure. */
+struct failure become_machine(const struct options *options, const struct handles *handles);
+
+/* Reads what QEMU and the guest's kernel print until the end of it, and keeps the last of it. */
+void keep_log(int output, int directory);
+
+#endif

@@ -1,0 +1,200 @@
+import assert from 'node:assert';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { planSlot, type SlotPlan } from './slot.ts';
+import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-namespace.ts';
+
+/** Slots made or removed at the same time. */
+const LANES = 2;
+const RETRY_AFTER_FAILURE_MS = 1_000;
+
+export interface SlotPoolOptions {
+  readonly hostId: string;
+  readonly slotsMax: number;
+  /** Slots made ahead, at most. */
+  readonly readyMax: number;
+  /** The slots that the journal says are in use. */
+  readonly leased: readonly number[];
+  readonly log: Logger;
+}
+
+interface Slot {
+  readonly plan: SlotPlan;
+  /** Settles when it can be used; undefined for one of a former agent's that nobody asked for yet. */
+  made: Promise<void> | undefined;
+  state: 'ahead' | 'leased' | 'leaving';
+}
+
+/**
+ * The network slots of this host. Each is made for one lease and removed after it, so that nothing of
+ * one sandbox is there for the next; some are made ahead. A slot is in the pool from the beginning
+ * of its making to the end of its removal.
+ */
+export class SlotPool {
+  readonly #options: SlotPoolOptions;
+  readonly #slots = new Map<number, Slot>();
+  /** What is done to one slot is done in order, for it always has the same lane. */
+  readonly #lanes: Promise<unknown>[] = Array.from({ length: LANES }, () => Promise.resolve());
+  readonly #retries = new Set<NodeJS.Timeout>();
+  #isResting = false;
+  #isClosed = false;
+
+  private constructor(options: SlotPoolOptions) {
+    this.#options = options;
+    for (const index of options.leased) {
+      this.#slots.set(index, { plan: this.#plan(index), made: undefined, state: 'leased' });
+    }
+  }
+
+  /** Removes the slots of this host that are not in use, and begins to make some ahead. */
+  static async open(options: SlotPoolOptions): Promise<SlotPool> {
+    const { hostId, slotsMax, log } = options;
+    assert(slotsMax <= LIMITS.slotsPerHostMax);
+    const pool = new SlotPool(options);
+    const left = (await slotsWithNamespace(hostId)).filter((index) => !pool.#slots.has(index));
+    await Promise.all(
+      left.map((index) => {
+        log.warn({ slot: index }, 'reclaim:slot');
+        return pool.#inLane(index, () => removeSlot(pool.#plan(index)));
+      }),
+    );
+    pool.#fill();
+    return pool;
+  }
+
+  /**
+   * A slot that is made and nobody else's, until `release`.
+   * @throws AppError `no_capacity` when all are leased
+   */
+  async lease(): Promise<SlotPlan> {
+    assert(!this.#isClosed, 'the pool is closed');
+    const slot = this.#lowestAhead() ?? this.#beginNext();
+    if (slot === undefined) {
+      throw new AppError('no_capacity', 'all network slots of the host are taken; try again');
+    }
+    slot.state = 'leased';
+    this.#fill();
+    await slot.made;
+    return slot.plan;
+  }
+
+  /** The slot of somebody who has leased it; one of a former agent's is repaired if need be. */
+  async take(index: number): Promise<SlotPlan> {
+    const slot = this.#slots.get(index);
+    assert(slot?.state === 'leased', `slot ${index} is not leased`);
+    slot.made ??= this.#renew(slot);
+    await slot.made;
+    return slot.plan;
+  }
+
+  /** Removes the slot, so that nothing uses it and another can be made in its place; idempotent. */
+  async release(index: number): Promise<void> {
+    const slot = this.#slots.get(index);
+    if (slot?.state !== 'leased') return;
+    slot.state = 'leaving';
+    await this.#remove(slot);
+  }
+
+  /** Removes the slots that nobody leased; the others stay for the next agent. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const retry of this.#retries) clearTimeout(retry);
+    const ahead = [...this.#slots.values()].filter(({ state }) => state === 'ahead');
+    for (const slot of ahead) slot.state = 'leaving';
+    await Promise.all(ahead.map((slot) => this.#remove(slot)));
+    await Promise.all(this.#lanes);
+  }
+
+  #plan(index: number): SlotPlan {
+    return planSlot(this.#options.hostId, index);
+  }
+
+  /** After everything that was asked for on the same lane. */
+  #inLane<T>(index: number, work: () => Promise<T>): Promise<T> {
+    const lane = index % LANES;
+    const done = (this.#lanes[lane] ?? Promise.resolve()).then(work);
+    this.#lanes[lane] = done.catch(() => undefined);
+    return done;
+  }
+
+  #countAhead(): number {
+    return [...this.#slots.values()].filter(({ state }) => state === 'ahead').length;
+  }
+
+  #lowestAhead(): Slot | undefined {
+    return [...this.#slots.values()]
+      .filter(({ state }) => state === 'ahead')
+      .sort((a, b) => a.plan.index - b.plan.index)[0];
+  }
+
+  #fill(): void {
+    while (!this.#isClosed && !this.#isResting && this.#countAhead() < this.#options.readyMax) {
+      if (this.#beginNext() === undefined) return;
+    }
+  }
+
+  /** Begins to make the lowest slot of which there is nothing. */
+  #beginNext(): Slot | undefined {
+    let index = 0;
+    while (this.#slots.has(index)) index += 1;
+    if (index >= this.#options.slotsMax) return undefined;
+    const plan = this.#plan(index);
+    const made = this.#inLane(index, () => makeSlot(plan));
+    const slot: Slot = { plan, made, state: 'ahead' };
+    this.#slots.set(index, slot);
+    made.catch((error: unknown) => this.#handleNotMade(slot, toError(error)));
+    return slot;
+  }
+
+  /** Whoever leased it learns of it; then a pause, so that a broken host is not hammered. */
+  #handleNotMade(slot: Slot, error: Error): void {
+    this.#options.log.error({ slot: slot.plan.index, err: error }, 'slot:notMade');
+    this.#isResting = true;
+    this.#later(() => {
+      this.#isResting = false;
+      this.#fill();
+    });
+    if (slot.state === 'leaving') return; // Its removal is on its way.
+    slot.state = 'leaving';
+    void this.#remove(slot);
+  }
+
+  /** A slot that another agent made, and which a machine may be using. */
+  async #renew(slot: Slot): Promise<void> {
+    const { plan } = slot;
+    try {
+      await this.#inLane(plan.index, async () => {
+        if (await renewSlot(plan)) return;
+        this.#options.log.warn({ slot: plan.index }, 'slot:madeAgain');
+        await removeSlot(plan);
+        await makeSlot(plan);
+      });
+    } catch (error) {
+      slot.made = undefined; // The next one who asks tries again.
+      throw error;
+    }
+  }
+
+  /** Tries until it is removed; resolves after the first time. */
+  async #remove(slot: Slot): Promise<void> {
+    const { index } = slot.plan;
+    try {
+      await this.#inLane(index, () => removeSlot(slot.plan));
+      this.#slots.delete(index);
+      this.#fill();
+    } catch (error) {
+      this.#options.log.error({ slot: index, err: toError(error) }, 'slot:notRemoved');
+      this.#later(() => void this.#remove(slot));
+    }
+  }
+
+  #later(work: () => void): void {
+    if (this.#isClosed) return;
+    const retry = setTimeout(() => {
+      this.#retries.delete(retry);
+      work();
+    }, RETRY_AFTER_FAILURE_MS);
+    this.#retries.add(retry);
+  }
+}

@@ -1,0 +1,91 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { overheadMib } from '../../../shared/sandbox-need.ts';
+import { step } from '../../step.ts';
+import type { CgroupHost } from '../container/cgroup.ts';
+import { type Accelerator, qemuArguments, qemuProgram, type QemuSpec } from './qemu-arguments.ts';
+import { startShim, type ShimSpec } from './shim.ts';
+import { VmCgroup } from './vm-cgroup.ts';
+
+const MiB = 1024 ** 2;
+const GiB = 1024 ** 3;
+
+/** The root disk's size and what qcow2 needs beside it; it bounds what QEMU could write at all. */
+const FILE_BYTES_MAX = 40 * GiB;
+/** Threads of QEMU beside those of the processors; most of them read and write the disk. */
+const THREADS = 96;
+/** What QEMU itself may use beside its guest. */
+const CPU_SHARE = 0.5;
+
+/** What all machines of this host have in common. */
+export interface VmHost {
+  readonly guestDir: string;
+  readonly rootDisk: string;
+  readonly cgroups: CgroupHost;
+  /** Each machine has its groups below this one. */
+  readonly cgroupParent: string;
+}
+
+export interface Launch {
+  /** Names the control groups, too. */
+  readonly name: string;
+  /** Must be there. */
+  readonly directory: string;
+  readonly accelerator: Accelerator;
+  readonly vcpuCount: number;
+  readonly memSizeMib: number;
+  readonly uid: number;
+  readonly diskLayers: readonly string[];
+  readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
+}
+
+/** Where a sandbox keeps what; `run` only lasts as long as its machine. */
+export const machinePaths = (directory: string) =>
+  ({ run: join(directory, 'run'), disks: join(directory, 'disks') }) as const;
+
+export const vmCgroup = (host: VmHost, name: string): VmCgroup =>
+  new VmCgroup(host.cgroups, `${host.cgroupParent}/${name}`);
+
+export const hostArchitecture: QemuSpec['architecture'] =
+  process.arch === 'arm64' ? 'arm64' : 'x64';
+
+/** Starts the machine's processes; resolves when QEMU was executed. @throws Error */
+export async function launch(host: VmHost, spec: Launch): Promise<void> {
+  const { run, disks } = machinePaths(spec.directory);
+  const { accelerator, vcpuCount, memSizeMib } = spec;
+  const groups = await step('make control groups', () =>
+    vmCgroup(host, spec.name).create({
+      memoryBytes: (memSizeMib + overheadMib(vcpuCount)) * MiB,
+      processes: THREADS + vcpuCount,
+      cpus: vcpuCount + CPU_SHARE,
+    }),
+  );
+  await step('make run directory', () => mkdir(run, { mode: 0o700 }));
+  const args = qemuArguments({
+    architecture: hostArchitecture,
+    accelerator,
+    name: spec.name,
+    vcpuCount,
+    memSizeMib,
+    memory: { kind: 'anonymous' },
+    diskLayers: spec.diskLayers,
+    network: spec.network,
+    isRestored: false,
+  });
+  const hasDisk = spec.diskLayers.length > 0;
+  await step('start machine', () =>
+    startShim({
+      runDir: run,
+      guestDir: host.guestDir,
+      disk: hasDisk ? { directory: disks, base: host.rootDisk } : undefined,
+      network: spec.network,
+      uid: spec.uid,
+      fileBytesMax: FILE_BYTES_MAX,
+      withKvm: accelerator === 'kvm',
+      groups,
+      passed: [],
+      program: qemuProgram(hostArchitecture),
+      args,
+    }),
+  );
+}

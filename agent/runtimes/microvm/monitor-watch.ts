@@ -1,0 +1,93 @@
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import Type from 'typebox';
+import { compile } from '../../../shared/validate.ts';
+import { QmpClient } from './qmp-client.ts';
+
+const BACKOFF_MS = { min: 20, max: 1000 } as const;
+/** How long a machine that found no room on the host waits before it tries to write again. */
+const ROOM_RETRY_MS = 2000;
+
+const parseStatus = compile(Type.Object({ status: Type.String() }));
+
+/**
+ * Keeps a connection to a machine's monitor and says in what state the machine stopped: also when
+ * that was before the connection, since QEMU stays as it is until it is told to quit.
+ */
+export class MonitorWatch {
+  readonly #path: string;
+  readonly #onStopped: (status: string) => Promise<void>;
+  readonly #closed = new AbortController();
+  #client: QmpClient | undefined;
+  #roomTimer: NodeJS.Timeout | undefined;
+  #looking: Promise<void> = Promise.resolve();
+
+  /** @param onStopped with QEMU's name for the state: `shutdown`, `guest-panicked` … */
+  constructor(path: string, onStopped: (status: string) => Promise<void>) {
+    this.#path = path;
+    this.#onStopped = onStopped;
+  }
+
+  get client(): QmpClient | undefined {
+    return this.#client;
+  }
+
+  /** Connects again whenever it is cut off, until nobody is to be watched any more. */
+  async run(isAlive: () => boolean): Promise<void> {
+    const { signal } = this.#closed;
+    let pauseMs: number = BACKOFF_MS.min;
+    while (!signal.aborted && isAlive()) {
+      const wasOpen = await this.#useConnection();
+      pauseMs = wasOpen ? BACKOFF_MS.min : Math.min(pauseMs * 2, BACKOFF_MS.max);
+      await sleep(pauseMs, undefined, { signal }).catch(() => undefined);
+    }
+    clearTimeout(this.#roomTimer);
+  }
+
+  /** Has the machine end at once. */
+  async quit(): Promise<void> {
+    await this.#client?.execute('quit');
+  }
+
+  close(): void {
+    this.#closed.abort();
+    this.#client?.close();
+  }
+
+  async #useConnection(): Promise<boolean> {
+    try {
+      const listener = ({ name }: { name: string }): void => {
+        if (name === 'STOP') this.#look();
+      };
+      const client = await QmpClient.open(this.#path, { listener });
+      const closed = once(client, 'closed');
+      if (this.#closed.signal.aborted) client.close();
+      this.#client = client;
+      this.#look();
+      await closed;
+      return true;
+    } catch {
+      return false; // Not there yet, or not any more.
+    } finally {
+      this.#client = undefined;
+    }
+  }
+
+  #look(): void {
+    this.#looking = this.#looking.then(() => this.#lookNow()).catch(() => undefined);
+  }
+
+  /** What cannot be told now is told by the next connection. */
+  async #lookNow(): Promise<void> {
+    const { status } = parseStatus(await this.#client?.execute('query-status'), 'query-status');
+    if (status === 'io-error') {
+      this.#roomTimer = setTimeout(() => void this.#tryAgain(), ROOM_RETRY_MS);
+    } else if (status !== 'running') {
+      await this.#onStopped(status);
+    }
+  }
+
+  async #tryAgain(): Promise<void> {
+    await this.#client?.execute('cont').catch(() => undefined);
+  }
+}

@@ -1,0 +1,129 @@
+import { readFile } from 'node:fs/promises';
+import type { SandboxCapacity, SandboxRoom } from '../../shared/directory/capacity.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import { needOf } from '../../shared/sandbox-need.ts';
+import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+
+const MIB = 1024 ** 2;
+const CHECK_EVERY_MS = 1_000;
+
+export interface HostCapacityOptions {
+  readonly hostId: string;
+  /** All that sandboxes that run may take together. */
+  readonly total: SandboxRoom;
+  /** Memory that must stay available on the host, whatever was promised. */
+  readonly memoryReserveMib: number;
+  readonly storage: StorageWatch;
+  /** Where control nodes reserve room before they send a sandbox here. */
+  readonly directory: SandboxCapacity;
+  readonly log: Logger;
+}
+
+type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
+
+/**
+ * What the sandboxes of this host take of it. The host has the last word: what the directory holds
+ * is a copy, for control nodes to choose by.
+ */
+export class HostCapacity {
+  readonly #options: HostCapacityOptions;
+  readonly #held = new Map<string, SandboxRoom>();
+  readonly #timer: NodeJS.Timeout;
+  #availableMib = Number.POSITIVE_INFINITY;
+
+  constructor(options: HostCapacityOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => void this.#readMemory(), CHECK_EVERY_MS);
+    void this.#readMemory();
+  }
+
+  /** For control nodes: what there is, what is taken, and whether new work would be refused. */
+  get load(): {
+    memoryMib: number;
+    memoryMibUsed: number;
+    vcpus: number;
+    vcpusUsed: number;
+    isLow: boolean;
+  } {
+    const { total, storage } = this.#options;
+    const used = this.#used();
+    return {
+      memoryMib: total.memoryMib,
+      memoryMibUsed: used.memoryMib,
+      vcpus: total.vcpus,
+      vcpusUsed: used.vcpus,
+      isLow: storage.isLow || this.#isMemoryLow,
+    };
+  }
+
+  /** @throws AppError `no_capacity`, `host_full` when there is no room for it now */
+  hold(id: string, config: Config): void {
+    const { total, storage } = this.#options;
+    const need = needOf(config);
+    storage.refuseIfLow();
+    const used = this.#used();
+    if (
+      used.memoryMib + need.memoryMib > total.memoryMib ||
+      used.vcpus + need.vcpus > total.vcpus ||
+      this.#isMemoryLow
+    ) {
+      throw new AppError('no_capacity', 'the host has no room for this sandbox now; try again');
+    }
+    this.keep(id, config);
+  }
+
+  /** Counts a sandbox that is there already. */
+  keep(id: string, config: Config): void {
+    const need = needOf(config);
+    this.#held.set(id, need);
+    this.#tell(this.#options.directory.hold(this.#options.hostId, id, need));
+  }
+
+  release(id: string): void {
+    this.#held.delete(id);
+    this.#tell(this.#options.directory.release(this.#options.hostId, id));
+  }
+
+  /** Says all of it again. @returns whether the directory had lost it */
+  async announce(): Promise<boolean> {
+    const { directory, hostId, total } = this.#options;
+    const wasLost = await directory.announce(hostId, total);
+    if (wasLost) {
+      const held = [...this.#held].map(([id, need]) => ({ id, ...need }));
+      await directory.replace(hostId, held);
+    }
+    return wasLost;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #used(): SandboxRoom {
+    let [memoryMib, vcpus] = [0, 0];
+    for (const need of this.#held.values()) {
+      memoryMib += need.memoryMib;
+      vcpus += need.vcpus;
+    }
+    return { memoryMib, vcpus };
+  }
+
+  get #isMemoryLow(): boolean {
+    return this.#availableMib < this.#options.memoryReserveMib;
+  }
+
+  /** A copy that was not written is corrected by the next announcement that finds it lost. */
+  #tell(written: Promise<unknown>): void {
+    written.catch((error: unknown) => {
+      this.#options.log.warn({ err: toError(error) }, 'capacity:notTold');
+    });
+  }
+
+  async #readMemory(): Promise<void> {
+    const text = await readFile('/proc/meminfo', 'utf8');
+    const kib = Number(/^MemAvailable:\s+(\d+) kB$/mu.exec(text)?.[1] ?? Number.POSITIVE_INFINITY);
+    this.#availableMib = (kib * 1024) / MIB;
+  }
+}

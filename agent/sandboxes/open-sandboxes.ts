@@ -1,0 +1,102 @@
+import { availableParallelism } from 'node:os';
+import { SandboxRegistry } from '../actors/sandbox-registry.ts';
+import { SandboxPublisher } from './publisher.ts';
+import { toError } from '../../shared/errors.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+import type { SandboxSettings } from '../config.ts';
+import type { Journal } from '../journal/journal.ts';
+import { SlotPool } from '../network/slot-pool.ts';
+import type { CgroupHost } from '../runtimes/container/cgroup.ts';
+import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
+import { BootTurns } from './boot-turns.ts';
+import { HostCapacity } from './host-capacity.ts';
+import { SandboxJobs } from './sandbox-jobs.ts';
+
+export interface SandboxParts {
+  readonly hostId: string;
+  readonly dataDir: string;
+  readonly cgroups: CgroupHost;
+  readonly cgroupParent: string;
+  readonly journal: Journal;
+  readonly storage: StorageWatch;
+  readonly directory: Directory;
+  readonly log: Logger;
+}
+
+/** The sandboxes of a host that runs some. */
+export interface HostSandboxes {
+  readonly jobs: SandboxJobs;
+  readonly load: HostCapacity['load'];
+  /** Ends every machine; its disk stays. */
+  stopAll(): Promise<void>;
+  /** Lets go of all: machines run on until `stopAll` of a later agent. */
+  close(): Promise<void>;
+}
+
+/** Takes up what the journal tells of, and clears away what it does not. */
+export async function openSandboxes(
+  settings: SandboxSettings,
+  parts: SandboxParts,
+): Promise<HostSandboxes> {
+  const { hostId, dataDir, journal, storage, directory, log } = parts;
+  const driver = await MicrovmDriver.open(settings, parts);
+  const rows = await journal.sandboxes.list();
+  const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
+  const slots = await SlotPool.open({
+    hostId,
+    slotsMax: settings.slotsMax,
+    readyMax: settings.slotsReady,
+    leased,
+    log,
+  });
+  const publisher = new SandboxPublisher(directory.sandboxes, log);
+  const capacity = new HostCapacity({
+    hostId,
+    total: { memoryMib: settings.memoryMib, vcpus: settings.vcpus },
+    memoryReserveMib: settings.memoryReserveMib,
+    storage,
+    directory: directory.sandboxCapacity,
+    log,
+  });
+  const registry = new SandboxRegistry({
+    hostId,
+    dataDir,
+    uidBase: settings.uidBase,
+    platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
+    journal: journal.sandboxes,
+    driver,
+    slots,
+    capacity,
+    boots: new BootTurns(availableParallelism()),
+    publisher,
+    bootTimeoutMs: settings.bootTimeoutMs,
+    log,
+  });
+  await registry.recover();
+  const announce = async (): Promise<void> => {
+    if (await capacity.announce()) await registry.republish();
+  };
+  const announceOrWarn = (): void => {
+    announce().catch((error: unknown) => log.warn({ err: toError(error) }, 'capacity:notTold'));
+  };
+  announceOrWarn();
+  const timer = setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
+  const jobs = new SandboxJobs(registry);
+  return {
+    jobs,
+    get load() {
+      return capacity.load;
+    },
+    stopAll: () => registry.stopAll(),
+    async close() {
+      clearInterval(timer);
+      capacity.close();
+      await registry.detach();
+      publisher.close();
+      await slots.close();
+    },
+  };
+}

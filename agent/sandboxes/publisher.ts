@@ -1,0 +1,77 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+
+const RETRY_AFTER_MS = 500;
+/** An answer waits this long for the directory to show what it says. */
+const PUBLISHED_MS_MAX = 1_000;
+
+/** Keeps the directory's copies of this host's sandboxes as new as can be. */
+export class SandboxPublisher {
+  readonly #directory: Sandboxes;
+  readonly #log: Logger;
+  /** The newest records that are not written yet, by id. */
+  readonly #due = new Map<string, SandboxRecord>();
+  readonly #writing = new Map<string, Promise<void>>();
+  readonly #closed = new AbortController();
+
+  constructor(directory: Sandboxes, log: Logger) {
+    this.#directory = directory;
+    this.#log = log;
+  }
+
+  /** Resolves when the directory has it, or after a second; it goes on trying. */
+  async publish(record: SandboxRecord): Promise<void> {
+    this.#due.set(record.id, record);
+    const writing = this.#writing.get(record.id) ?? this.#write(record.id);
+    await settledWithin(writing, PUBLISHED_MS_MAX);
+  }
+
+  /** Resolves when the directory does not show it any more. @throws AppError when the agent ends */
+  async remove(record: SandboxRecord): Promise<void> {
+    const { accountId, id, config } = record;
+    this.#due.delete(id);
+    await this.#writing.get(id);
+    await this.#repeat(() => this.#directory.remove({ accountId, id, name: config.name }));
+  }
+
+  close(): void {
+    this.#closed.abort();
+  }
+
+  #write(id: string): Promise<void> {
+    const writing = (async () => {
+      try {
+        for (;;) {
+          const record = this.#due.get(id);
+          if (record === undefined) return;
+          await this.#repeat(() => this.#directory.publish(this.#due.get(id) ?? record));
+          if (this.#due.get(id) === record) this.#due.delete(id);
+        }
+      } catch (error) {
+        this.#log.warn({ sandboxId: id, err: toError(error) }, 'sandbox:notPublished');
+      } finally {
+        this.#writing.delete(id);
+      }
+    })();
+    this.#writing.set(id, writing);
+    return writing;
+  }
+
+  async #repeat(write: () => Promise<unknown>): Promise<void> {
+    const { signal } = this.#closed;
+    while (!signal.aborted) {
+      try {
+        await write();
+        return;
+      } catch (error) {
+        this.#log.warn({ err: toError(error) }, 'directory:notWritten');
+        await pause(RETRY_AFTER_MS, undefined, { signal }).catch(() => undefined);
+      }
+    }
+    throw new AppError('unavailable', 'the host is shutting down; try again');
+  }
+}

@@ -1,0 +1,75 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ApiClient } from '../test/helpers/api.ts';
+
+const POLL_EVERY_MS = 50;
+
+interface Sandbox {
+  readonly sandbox_id: string;
+  readonly status: string;
+  readonly exit_reason?: string;
+  readonly exit_message?: string;
+}
+
+interface Exec {
+  readonly exec_id: string;
+  readonly status: string;
+  readonly stdout?: string;
+  readonly stderr?: string;
+}
+
+/** Calls the API of sandboxes as a client would, without the checks of the tests' client. */
+export class SandboxCalls {
+  readonly #api: ApiClient;
+
+  constructor(api: ApiClient) {
+    this.#api = api;
+  }
+
+  /** @returns the id of a sandbox that runs */
+  async createRunning(memSizeMib: number): Promise<string> {
+    const input = { vcpu_count: 1, mem_size_mib: memSizeMib };
+    const created = await this.#call<Sandbox>('POST', '/api/sandboxes?wait=true', input);
+    await this.#until(created, 'running');
+    return created.sandbox_id;
+  }
+
+  /** What a command puts out. */
+  async output(id: string, command: string): Promise<string> {
+    const path = `/api/sandboxes/${id}/execs`;
+    let exec = await this.#call<Exec>('POST', `${path}?wait=true`, { command });
+    while (exec.status === 'running') {
+      await sleep(POLL_EVERY_MS);
+      exec = await this.#call<Exec>('GET', `${path}/${exec.exec_id}`);
+    }
+    if (exec.status !== 'completed') throw new Error(`${command}: ${JSON.stringify(exec)}`);
+    return exec.stdout ?? '';
+  }
+
+  async remove(id: string): Promise<void> {
+    const stopping = await this.#call<Sandbox>('POST', `/api/sandboxes/${id}/stop`);
+    await this.#until(stopping, 'stopped');
+    await this.#call('DELETE', `/api/sandboxes/${id}`);
+  }
+
+  async #until(sandbox: Sandbox, status: 'running' | 'stopped'): Promise<void> {
+    let now = sandbox;
+    while (now.status !== status) {
+      if (now.status !== 'pending' && now.status !== 'stopping') {
+        throw new Error(`not ${status}: ${JSON.stringify(now)}`);
+      }
+      await sleep(POLL_EVERY_MS);
+      now = await this.#call<Sandbox>('GET', `/api/sandboxes/${sandbox.sandbox_id}`);
+    }
+  }
+
+  async #call<T>(method: string, path: string, body?: object): Promise<T> {
+    const response = await fetch(`${this.#api.baseUrl}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${this.#api.key}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return (text === '' ? {} : (JSON.parse(text) as { data: object }).data) as T;
+  }
+}

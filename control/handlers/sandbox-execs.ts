@@ -1,0 +1,92 @@
+import { success } from '../../shared/schemas/common.ts';
+import {
+  ExecInSandbox,
+  SandboxExec,
+  SandboxExecList,
+  SandboxExecPath,
+  SandboxPath,
+  WaitQuery,
+} from '../../shared/schemas/sandbox.ts';
+import { presentSandboxExec } from '../present-sandbox.ts';
+import { route } from '../route.ts';
+import {
+  cancelSandboxExec,
+  execInSandbox,
+  getSandboxExec,
+  listSandboxExecs,
+} from '../services/sandbox-execs.ts';
+
+const tag = 'Sandboxes';
+
+const listExecs = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/execs',
+  operationId: 'listSandboxExecs',
+  summary: 'List the newest commands of a sandbox in the order of their execution',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(SandboxExecList) },
+  errors: [404, 504],
+  async handle({ deps, caller, params, requestId }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const records = await listSandboxExecs(deps, ref, { requestId });
+    return { status: 200, data: { execs: records.map((record) => presentSandboxExec(record)) } };
+  },
+});
+
+const runExec = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/execs',
+  operationId: 'execInSandbox',
+  summary: 'Run a shell command in a running sandbox',
+  tag,
+  params: SandboxPath,
+  query: WaitQuery,
+  body: ExecInSandbox,
+  idempotent: true,
+  replies: { 202: success(SandboxExec) },
+  errors: [400, 404, 409, 413, 429, 504],
+  async handle({ deps, caller, params, query, body, requestId, note }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    note({ sandboxId: params.sid });
+    const input = { ...body, wait: query.wait === true };
+    const { exec, output } = await execInSandbox(deps, ref, input, { requestId });
+    note({ execId: exec.id, exitCode: exec.exitCode });
+    return { status: 202, data: presentSandboxExec(exec, output) };
+  },
+});
+
+const getExec = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/execs/{eid}',
+  operationId: 'getSandboxExec',
+  summary: 'Show a command of a sandbox with what is kept of its output',
+  tag,
+  params: SandboxExecPath,
+  replies: { 200: success(SandboxExec) },
+  errors: [404, 504],
+  async handle({ deps, caller, params, requestId }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid, execId: params.eid };
+    const { exec, output } = await getSandboxExec(deps, ref, { requestId });
+    return { status: 200, data: presentSandboxExec(exec, output) };
+  },
+});
+
+const cancelExec = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/execs/{eid}/cancel',
+  operationId: 'cancelSandboxExec',
+  summary: 'End a command of a sandbox; one that has ended stays as it is',
+  tag,
+  params: SandboxExecPath,
+  replies: { 200: success(SandboxExec) },
+  errors: [404, 504],
+  async handle({ deps, caller, params, requestId, note }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid, execId: params.eid };
+    note({ sandboxId: params.sid, execId: params.eid });
+    const exec = await cancelSandboxExec(deps, ref, { requestId });
+    return { status: 200, data: presentSandboxExec(exec) };
+  },
+});
+
+export const sandboxExecRoutes = [listExecs, runExec, getExec, cancelExec];

@@ -1,0 +1,144 @@
+import { success } from '../../shared/schemas/common.ts';
+import {
+  CreateSandbox,
+  Sandbox,
+  SandboxList,
+  SandboxListQuery,
+  SandboxPath,
+  StartSandbox,
+  WaitQuery,
+} from '../../shared/schemas/sandbox.ts';
+import { presentSandbox } from '../present-sandbox.ts';
+import { route } from '../route.ts';
+import { commandSandbox, deleteSandbox } from '../services/command-sandbox.ts';
+import { createSandbox } from '../services/create-sandbox.ts';
+import { findSandbox } from '../services/find-sandbox.ts';
+import { refuseUnbuilt } from '../services/sandbox-input.ts';
+
+const tag = 'Sandboxes';
+
+const listSandboxes = route({
+  method: 'get',
+  path: '/api/sandboxes',
+  operationId: 'listSandboxes',
+  summary: 'List the sandboxes of the account, oldest first',
+  tag,
+  query: SandboxListQuery,
+  replies: { 200: success(SandboxList) },
+  errors: [400],
+  async handle({ deps, caller, query }) {
+    const records = await deps.directory.sandboxes.list(caller.accountId);
+    const { filesystem } = query;
+    const sandboxes = records
+      .map(presentSandbox)
+      .filter(
+        ({ mounts }) =>
+          filesystem === undefined || mounts.some(({ disk_id: diskId }) => diskId === filesystem),
+      );
+    return { status: 200, data: { sandboxes } };
+  },
+});
+
+const createSandboxRoute = route({
+  method: 'post',
+  path: '/api/sandboxes',
+  operationId: 'createSandbox',
+  summary: 'Create a sandbox, a virtual machine of its own, and start it',
+  tag,
+  query: WaitQuery,
+  body: CreateSandbox,
+  bodyOptional: true,
+  idempotent: true,
+  plainUnauthorized: true,
+  replies: { 202: success(Sandbox) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, query, body, requestId, note }) {
+    const input = { ...body, wait: query.wait === true };
+    const record = await createSandbox(deps, caller.accountId, input, { requestId });
+    note({ sandboxId: record.id, hostId: record.hostId });
+    return { status: 202, data: presentSandbox(record) };
+  },
+});
+
+const getSandbox = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}',
+  operationId: 'getSandbox',
+  summary: 'Show a sandbox',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(Sandbox) },
+  errors: [404],
+  async handle({ deps, caller, params }) {
+    const record = await findSandbox(deps, caller.accountId, params.sid);
+    return { status: 200, data: presentSandbox(record) };
+  },
+});
+
+const deleteSandboxRoute = route({
+  method: 'delete',
+  path: '/api/sandboxes/{sid}',
+  operationId: 'deleteSandbox',
+  summary: 'Delete a sandbox that is stopped, exited or failed, with its disk',
+  tag,
+  params: SandboxPath,
+  replies: {},
+  empty: [204],
+  errors: [404, 409, 504],
+  async handle({ deps, caller, params, requestId, note }) {
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    await deleteSandbox(deps, ref, { requestId });
+    return { status: 204 };
+  },
+});
+
+const startSandbox = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/start',
+  operationId: 'startSandbox',
+  summary: 'Start a sandbox; one that runs or starts already stays as it is',
+  tag,
+  params: SandboxPath,
+  query: WaitQuery,
+  body: StartSandbox,
+  bodyOptional: true,
+  replies: { 200: success(Sandbox) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, params, query, body, requestId, note }) {
+    refuseUnbuilt(body ?? {});
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const command = { command: 'start', wait: query.wait === true } as const;
+    const record = await commandSandbox(deps, ref, command, { requestId });
+    return { status: 200, data: presentSandbox(record) };
+  },
+});
+
+const stopSandbox = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/stop',
+  operationId: 'stopSandbox',
+  summary: 'Stop a sandbox; its processes end, its disk stays',
+  tag,
+  params: SandboxPath,
+  query: WaitQuery,
+  replies: { 200: success(Sandbox) },
+  errors: [400, 404, 409, 504],
+  async handle({ deps, caller, params, query, requestId, note }) {
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const command = { command: 'stop', wait: query.wait === true } as const;
+    const record = await commandSandbox(deps, ref, command, { requestId });
+    return { status: 200, data: presentSandbox(record) };
+  },
+});
+
+export const sandboxRoutes = [
+  listSandboxes,
+  createSandboxRoute,
+  getSandbox,
+  deleteSandboxRoute,
+  startSandbox,
+  stopSandbox,
+];

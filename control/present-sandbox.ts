@@ -1,0 +1,56 @@
+import { statusOfState } from '../shared/sandbox-lifecycle.ts';
+import type { Sandbox, SandboxExec } from '../shared/schemas/sandbox.ts';
+import type { SandboxExecRecord, SandboxRecord } from '../shared/schemas/sandbox-record.ts';
+
+/** With exactly three fraction digits (WIRE §1.5). */
+const timestamp = (text: string): string => new Date(text).toISOString();
+
+/** A sandbox as the API shows it (SPEC "Sandbox", WIRE §2.7). */
+export function presentSandbox(record: SandboxRecord): Sandbox {
+  const { config, runningAt, finishedAt, exitReason, exitMessage } = record;
+  return {
+    sandbox_id: record.id,
+    name: config.name,
+    status: statusOfState(record.state),
+    vcpu_count: config.vcpuCount,
+    mem_size_mib: config.memSizeMib,
+    max_ttl_seconds: config.maxTtlSeconds,
+    idle_ttl_seconds: config.idleTtlSeconds,
+    max_concurrent_execs: config.maxConcurrentExecs,
+    enable_service_ingress: false,
+    base_image: config.baseImage,
+    mounts: [],
+    created_at: timestamp(record.createdAt),
+    last_active_at: timestamp(record.lastActiveAt),
+    platform: record.platform,
+    endpoints: [],
+    ...(runningAt === undefined ? {} : { running_at: timestamp(runningAt) }),
+    ...(finishedAt === undefined ? {} : { finished_at: timestamp(finishedAt) }),
+    ...(exitReason === undefined ? {} : { exit_reason: exitReason }),
+    ...(exitMessage === undefined ? {} : { exit_message: exitMessage }),
+  };
+}
+
+/** @param output stdout and stderr, where they are shown; bytes that are not UTF-8 become U+FFFD */
+export function presentSandboxExec(
+  record: SandboxExecRecord,
+  output: readonly Buffer[] = [],
+): SandboxExec {
+  const { finishedAt, exitCode, exitReason, executeTimeMs } = record;
+  const [stdout, stderr] = output;
+  return {
+    sandbox_id: record.sandboxId,
+    exec_id: record.id,
+    command: record.command,
+    status: record.status,
+    started_at: timestamp(record.startedAt),
+    ...(finishedAt === undefined ? {} : { finished_at: timestamp(finishedAt) }),
+    ...(exitCode === undefined ? {} : { exit_code: exitCode }),
+    ...(exitReason === undefined ? {} : { exit_reason: exitReason }),
+    ...(executeTimeMs === undefined ? {} : { execute_time_ms: Math.round(executeTimeMs) }),
+    ...(stdout === undefined ? {} : { stdout: stdout.toString('utf8') }),
+    ...(stderr === undefined ? {} : { stderr: stderr.toString('utf8') }),
+    ...(record.isCommandCut === true ? { command_truncated: true } : {}),
+    ...(record.droppedBytes > 0 ? { output_truncated: true } : {}),
+  };
+}

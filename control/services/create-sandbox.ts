@@ -1,0 +1,179 @@
+import type { SandboxRoom } from '../../shared/directory/capacity.ts';
+import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
+import { AppError, type ErrorCode } from '../../shared/errors.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import type { JobPayload } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { needOf } from '../../shared/sandbox-need.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { Deps } from '../deps.ts';
+import { findImage, knownImages } from '../image-aliases.ts';
+import { noSandboxCapacity, rankSandboxHosts } from '../placement.ts';
+import type { RequestContext } from './call-handler.ts';
+import { waitMsOf } from './command-sandbox.ts';
+import { discardSandbox } from './discard-sandbox.ts';
+import { randomName } from './random-name.ts';
+import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
+
+type Draft = JobPayload<'sandbox.create'>;
+
+/** How often another name is made up when the account has the one before. */
+const RANDOM_NAMES_MAX = 5;
+
+/** The host says so before it has journalled anything: another one may take the sandbox. */
+const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
+  'no_capacity',
+  'host_full',
+  'not_enabled',
+  'unavailable',
+]);
+
+/** With these nothing remains on the host; after any other failure something may. */
+const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set(['no_capacity', 'host_full', 'not_enabled']);
+
+/** @returns the reference of the sandbox's image, as the caller gave it */
+function chooseImage(
+  { config }: Deps,
+  { base_image: given, image_id: imageId }: CreateSandbox,
+): string {
+  if (given !== undefined && imageId !== undefined) {
+    throw new AppError('bad_request', 'base_image and image_id exclude each other');
+  }
+  const baseImage = given ?? LIMITS.sandboxBaseImageDefault;
+  if (findImage(config.imageAliases, baseImage) !== undefined) return baseImage;
+  const known = knownImages(config.imageAliases);
+  throw new AppError('not_found', `image ${baseImage} not found; there are ${known}`);
+}
+
+function draftOf(
+  accountId: string,
+  input: CreateSandbox & { readonly wait: boolean },
+  baseImage: string,
+): Draft {
+  return {
+    accountId,
+    sandboxId: newSandboxId(),
+    name: input.name ?? randomName(),
+    vcpuCount: input.vcpu_count ?? 1,
+    memSizeMib: input.mem_size_mib ?? LIMITS.sandboxMemMibDefault,
+    maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
+    idleTtlSeconds: input.idle_ttl_seconds ?? 0,
+    maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
+    baseImage,
+    environment: input.env ?? {},
+    waitMs: waitMsOf(input.wait),
+  };
+}
+
+/**
+ * Creates a sandbox on the least loaded host that has room (SPEC "Sandboxes"). Name and room are
+ * claimed first, for a time; the host journals the sandbox and makes both its own. It goes on when
+ * the caller hangs up.
+ * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
+ * @throws AppError `bad_request`, `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`,
+ *   `not_enabled`, `no_capacity`, `unavailable`, `timeout`; nothing remains then
+ */
+export async function createSandbox(
+  deps: Deps,
+  accountId: string,
+  input: CreateSandbox & { readonly wait: boolean },
+  context: RequestContext,
+): Promise<SandboxRecord> {
+  const baseImage = chooseImage(deps, input);
+  refuseUnbuilt(input);
+  checkEnvironment(input.env ?? {});
+  const draft = draftOf(accountId, input, baseImage);
+  const need = needOf(draft);
+  const hostIds = rankSandboxHosts(deps.hub.hosts, need);
+  const named = await claimName(deps, draft, input.name === undefined);
+  try {
+    return await place(deps, { ...draft, name: named.name }, { need, hostIds }, context);
+  } catch (error) {
+    // Where this fails too, the claim lapses.
+    await deps.directory.sandboxes.letGo(named).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function claimName(
+  { directory }: Deps,
+  { accountId, sandboxId: id, name: first }: Draft,
+  isMadeUp: boolean,
+): Promise<NamedSandbox> {
+  let name = first;
+  for (let tries = 1; ; tries += 1) {
+    const named = { accountId, id, name };
+    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs);
+    if (result === 'claimed') return named;
+    if (result === 'limit') {
+      throw new AppError(
+        'sandbox_limit_reached',
+        `the account has ${LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
+      );
+    }
+    if (!isMadeUp || tries === RANDOM_NAMES_MAX) {
+      throw new AppError('sandbox_name_conflict', `a sandbox named ${name} exists`);
+    }
+    name = randomName();
+  }
+}
+
+/** Asks one host after the other until one takes the sandbox. */
+async function place(
+  deps: Deps,
+  draft: Draft,
+  { need, hostIds }: { need: SandboxRoom; hostIds: readonly string[] },
+  context: RequestContext,
+): Promise<SandboxRecord> {
+  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  let refusal: AppError | undefined;
+  let asked = 0;
+  for (const hostId of hostIds) {
+    if (asked === LIMITS.sandboxPlacementsMax || Date.now() >= deadlineAt) break;
+    const { sandboxCapacity } = deps.directory;
+    if (!(await sandboxCapacity.reserve(hostId, draft.sandboxId, need, LIMITS.sandboxClaimMs))) {
+      continue;
+    }
+    asked += 1;
+    try {
+      return await createOn(deps, hostId, draft, { ...context, deadlineAt });
+    } catch (error) {
+      if (!(error instanceof AppError) || !NOT_TAKEN.has(error.code)) throw error;
+      refusal = error;
+    }
+  }
+  throw refusal ?? noSandboxCapacity(need);
+}
+
+/** @throws AppError what the host says, or that it does not answer; nothing remains there then */
+async function createOn(
+  deps: Deps,
+  hostId: string,
+  payload: Draft,
+  { requestId, deadlineAt }: RequestContext & { readonly deadlineAt: number },
+): Promise<SandboxRecord> {
+  const { accountId, sandboxId } = payload;
+  try {
+    const call = { kind: 'sandbox.create' as const, payload, hostId, requestId, deadlineAt };
+    return (await deps.jobs.call(call)).result.sandbox;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    const isUnknown = error.code === 'outcome_unknown' || error.code === 'timeout';
+    if (isUnknown) {
+      // It may have journalled the sandbox and been lost only then: that is a creation, too.
+      const { sandboxes } = deps.directory;
+      const published = await sandboxes.get(accountId, sandboxId).catch(() => undefined);
+      if (published !== undefined) return published;
+    }
+    if (!NOTHING_LEFT.has(error.code)) {
+      await discardSandbox(deps, hostId, { accountId, sandboxId }, requestId);
+    }
+    // What the host holds by now stays until the host itself lets it go.
+    await deps.directory.sandboxCapacity.letGo(hostId, sandboxId).catch(() => undefined);
+    if (error.code !== 'outcome_unknown') throw error;
+    throw new AppError('unavailable', 'the host was lost meanwhile; nothing was created', {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,23 @@
+import { AppError } from '../../shared/errors.ts';
+import { sandboxIdPattern } from '../../shared/ids.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { Deps } from '../deps.ts';
+
+/** Names a sandbox or a command in one; such ids are UUIDs in lower case. */
+export const isUuid = (text: string): boolean => new RegExp(sandboxIdPattern, 'u').test(text);
+
+/**
+ * A sandbox of the account, as its host published it last.
+ * @throws AppError `not_found`, alike for a missing one, another account's, and what is no id
+ */
+export async function findSandbox(
+  { directory }: Deps,
+  accountId: string,
+  sandboxId: string,
+): Promise<SandboxRecord> {
+  const record = isUuid(sandboxId)
+    ? await directory.sandboxes.get(accountId, sandboxId)
+    : undefined;
+  if (record === undefined) throw new AppError('not_found', `sandbox ${sandboxId} not found`);
+  return record;
+}

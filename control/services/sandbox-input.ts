@@ -1,0 +1,50 @@
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+
+/**
+ * What a field may be while it is not built: who counts on more is told so, never ignored. A field
+ * that gets built leaves this table.
+ */
+const untilBuilt: {
+  readonly [F in keyof CreateSandbox]?: (value: NonNullable<CreateSandbox[F]>) => boolean;
+} = {
+  image_id: () => false,
+  network: () => false,
+  mounts: (mounts) => mounts.length === 0,
+  ports: (ports) => ports.length === 0,
+  enable_service_ingress: (isEnabled) => !isEnabled,
+  max_ttl_seconds: (seconds) => seconds === LIMITS.sandboxTtlSecondsMax,
+  idle_ttl_seconds: (seconds) => seconds === 0,
+};
+
+/** @throws AppError `bad_request` naming the first field that asks for what is not built */
+export function refuseUnbuilt(input: CreateSandbox): void {
+  for (const [field, isBuilt] of Object.entries(untilBuilt)) {
+    const value: unknown = Reflect.get(input, field);
+    if (value === undefined || (isBuilt as (value: unknown) => boolean)(value)) continue;
+    throw new AppError('bad_request', `${field}: this is not supported yet`);
+  }
+}
+
+const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.
+
+/** @throws AppError `bad_request` for what cannot stand in a process's environment */
+export function checkEnvironment(environment: Readonly<Record<string, string>>): void {
+  let bytes = 0;
+  for (const [name, value] of Object.entries(environment)) {
+    if (name === '' || /[=\0]/u.test(name)) {
+      throw new AppError('bad_request', `env: ${JSON.stringify(name)} is not a name`);
+    }
+    if (value.includes('\0')) {
+      throw new AppError('bad_request', `env: the value of ${name} contains a NUL character`);
+    }
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(value) + BYTES_BESIDE;
+  }
+  if (bytes > LIMITS.sandboxEnvironmentBytesMax) {
+    throw new AppError(
+      'bad_request',
+      `env is longer than ${LIMITS.sandboxEnvironmentBytesMax} bytes`,
+    );
+  }
+}

@@ -1,0 +1,139 @@
+import { readFile } from 'node:fs/promises';
+import { parseArgs } from 'node:util';
+import { paths } from '../agent/config.ts';
+import { type ExecIntent, Journal } from '../agent/journal/journal.ts';
+import type { SandboxExecRow, SandboxRow } from '../agent/journal/sandbox-journal.ts';
+import { planSlot } from '../agent/network/slot.ts';
+import { toError } from '../shared/errors.ts';
+import { isTransitional } from '../shared/sandbox-lifecycle.ts';
+
+const USAGE = `usage: scripts/inspect-journal [<agent data directory>] [--json]
+
+Prints the sandboxes of a host, what each has of the host, their commands, and what was begun and is
+not finished. Changes nothing; the agent may run. The directory is AGENT_DATA_DIR unless it is given.
+`;
+
+const TEXT_LENGTH_MAX = 100;
+
+type SandboxReport = Omit<SandboxRow, 'environment'> & {
+  /** Their values may be secrets. */
+  readonly environmentNames: readonly string[];
+  /** Network namespace of its slot. */
+  readonly namespace: string | undefined;
+  readonly execs: readonly SandboxExecRow[];
+};
+
+interface Report {
+  readonly hostId: string;
+  /** Commands on disks that run, or whose traces are not cleared away. */
+  readonly diskExecs: readonly ExecIntent[];
+  readonly sandboxes: readonly SandboxReport[];
+  readonly unfinished: readonly string[];
+}
+
+function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[]): SandboxReport {
+  const { environment, ...rest } = row;
+  const namespace = row.slot === undefined ? undefined : planSlot(hostId, row.slot).namespace;
+  return { ...rest, environmentNames: Object.keys(environment), namespace, execs };
+}
+
+/** What a crash at this moment would leave to the next agent. */
+function unfinishedOf({ id, state, isDeleting, execs }: SandboxReport): string[] {
+  const begun = execs.filter(({ status }) => status === 'running');
+  return [
+    ...(isDeleting ? [`sandbox ${id} is being deleted`] : []),
+    ...(!isDeleting && isTransitional(state) ? [`sandbox ${id} is in state ${state}`] : []),
+    ...begun.map(({ id: execId, ending }) =>
+      ending === undefined
+        ? `command ${execId} of sandbox ${id} runs`
+        : `command ${execId} of sandbox ${id} is being ended: ${ending}`,
+    ),
+  ];
+}
+
+async function inspect(dataDir: string): Promise<Report> {
+  const journal = await Journal.openToRead(paths.journal(dataDir));
+  try {
+    const hostId = (await readFile(paths.hostId(dataDir), 'utf8')).trim();
+    const diskExecs = await journal.execs();
+    const sandboxes: SandboxReport[] = [];
+    for (const row of await journal.sandboxes.list()) {
+      sandboxes.push(reportSandbox(hostId, row, await journal.sandboxes.execs(row.id)));
+    }
+    const unfinished = [
+      ...diskExecs.map(({ id }) => `command ${id} on disks runs, or is not cleared away`),
+      ...sandboxes.flatMap(unfinishedOf),
+    ];
+    return { hostId, diskExecs, sandboxes, unfinished };
+  } finally {
+    await journal.close();
+  }
+}
+
+/** Callers chose these texts: a terminal must not obey them. */
+function plain(text: string): string {
+  const cut = text.length > TEXT_LENGTH_MAX ? `${text.slice(0, TEXT_LENGTH_MAX)}…` : text;
+  return cut.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '?');
+}
+
+const line = (indent: number, ...parts: (string | undefined)[]): string =>
+  `${' '.repeat(indent)}${parts.filter((part) => part !== undefined).join('  ')}`;
+
+function describeExec(exec: SandboxExecRow): string {
+  const end = exec.exitCode === undefined ? undefined : `exit ${exec.exitCode}`;
+  const ending = exec.ending === undefined ? undefined : `will be ${exec.ending}`;
+  return line(4, exec.id, exec.startedAt, exec.status, end, ending, plain(exec.command));
+}
+
+function describeSandbox(sandbox: SandboxReport): string[] {
+  const { id, accountId, config, state, revision, uid, slot, namespace, bootId } = sandbox;
+  const { vcpuCount, memSizeMib } = config;
+  const isDeleting = sandbox.isDeleting ? 'being deleted' : undefined;
+  const network = slot === undefined ? 'no slot' : `slot ${slot}  namespace ${namespace}`;
+  const exit = sandbox.exitReason;
+  const { createdAt, runningAt = '-', finishedAt = '-' } = sandbox;
+  const shape = `${vcpuCount} vcpu  ${memSizeMib} MiB`;
+  return [
+    line(0, id, plain(config.name), accountId, state, isDeleting, `revision ${revision}`),
+    line(2, `machine: ${shape}  uid ${uid}  boot ${bootId}  ${network}`),
+    line(2, `created ${createdAt}  running ${runningAt}  finished ${finishedAt}`),
+    ...(exit === undefined ? [] : [line(2, `exit: ${exit}`, plain(sandbox.exitMessage ?? ''))]),
+    ...(sandbox.execs.length === 0 ? [] : [line(2, 'commands:')]),
+    ...sandbox.execs.map(describeExec),
+  ];
+}
+
+const describe = ({ hostId, diskExecs, sandboxes, unfinished }: Report): string =>
+  [
+    `${hostId}: ${sandboxes.length} sandboxes, ${diskExecs.length} commands on disks`,
+    '',
+    ...sandboxes.flatMap((sandbox) => [...describeSandbox(sandbox), '']),
+    ...diskExecs.map(({ id, accountId, diskIds, begunAt }) =>
+      line(0, id, accountId, begunAt, diskIds.join(' ')),
+    ),
+    unfinished.length === 0 ? 'Nothing is unfinished.' : 'Unfinished:',
+    ...unfinished.map((each) => line(2, each)),
+  ].join('\n');
+
+async function main(): Promise<void> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  });
+  if (values.help) {
+    process.stdout.write(USAGE);
+    return;
+  }
+  const dataDir = positionals[0] ?? process.env['AGENT_DATA_DIR'];
+  if (dataDir === undefined || positionals.length > 1) throw new Error(USAGE);
+  const report = await inspect(dataDir);
+  process.stdout.write(`${values.json ? JSON.stringify(report) : describe(report)}\n`);
+}
+
+main().catch((error: unknown) => {
+  process.stderr.write(`inspect-journal: ${toError(error).message}\n`);
+  process.exitCode = 1;
+});

@@ -1,0 +1,149 @@
+import type { Redis } from 'ioredis';
+import { LIMITS } from '../limits.ts';
+import { SandboxRecord } from '../schemas/sandbox-record.ts';
+import { compile } from '../validate.ts';
+import { keys } from './keys.ts';
+import { Script } from './script.ts';
+
+/** What a claim or a removal is about. */
+export interface NamedSandbox {
+  readonly accountId: string;
+  readonly id: string;
+  readonly name: string;
+}
+
+// In all scripts KEYS are records (JSON by id), names (id by name) and claims ("<until> <id>" by
+// name, in milliseconds). A name stands in names from the first publication to the removal.
+
+// ARGV id, name, time to live, limit
+const claim = new Script(`
+  local holder = redis.call('HGET', KEYS[2], ARGV[2])
+  if holder and holder ~= ARGV[1] then return 'name_taken' end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local others = 0
+  local claims = redis.call('HGETALL', KEYS[3])
+  for i = 1, #claims, 2 do
+    local ends, id = string.match(claims[i + 1], '^(%d+) (.+)$')
+    if not ends or tonumber(ends) <= now then redis.call('HDEL', KEYS[3], claims[i])
+    elseif id ~= ARGV[1] then
+      if claims[i] == ARGV[2] then return 'name_taken' end
+      others = others + 1
+    end
+  end
+  if redis.call('HLEN', KEYS[1]) + others >= tonumber(ARGV[4]) then return 'limit' end
+  local ends = string.format('%.0f', now + tonumber(ARGV[3]))
+  redis.call('HSET', KEYS[3], ARGV[2], ends .. ' ' .. ARGV[1])
+  return 'claimed'
+`);
+// ARGV id, name
+const letGo = new Script(`
+  local present = redis.call('HGET', KEYS[3], ARGV[2])
+  if not present or string.match(present, ' (.+)$') ~= ARGV[1] then return 0 end
+  redis.call('HDEL', KEYS[3], ARGV[2])
+  return 1
+`);
+// ARGV id, name, revision, record. A sandbox that is there is worth more than a claim: claims are
+// of this name only when Redis lost its data, or when this sandbox's own one lapsed.
+const publish = new Script(`
+  local present = redis.call('HGET', KEYS[1], ARGV[1])
+  local isRead, record = pcall(cjson.decode, present or '')
+  local revision = isRead and type(record) == 'table' and tonumber(record.revision) or 0
+  if tonumber(ARGV[3]) >= revision then redis.call('HSET', KEYS[1], ARGV[1], ARGV[4]) end
+  redis.call('HDEL', KEYS[3], ARGV[2])
+  redis.call('HSETNX', KEYS[2], ARGV[2], ARGV[1])
+  return redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] and 1 or 0
+`);
+// ARGV id, name
+const remove = new Script(`
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] then redis.call('HDEL', KEYS[2], ARGV[2]) end
+  local present = redis.call('HGET', KEYS[3], ARGV[2])
+  if present and string.match(present, ' (.+)$') == ARGV[1] then
+    redis.call('HDEL', KEYS[3], ARGV[2])
+  end
+  return 1
+`);
+
+const check = compile(SandboxRecord);
+
+/** @throws Error for what no program of ours wrote */
+function parse(text: string): SandboxRecord {
+  try {
+    return check(JSON.parse(text), 'sandbox record');
+  } catch (cause) {
+    // Not the caller's fault, whatever the check calls it.
+    throw new Error('the directory holds a sandbox record that cannot be read', { cause });
+  }
+}
+
+const byAge = (a: SandboxRecord, b: SandboxRecord): number =>
+  Date.parse(a.createdAt) - Date.parse(b.createdAt) || (a.id < b.id ? -1 : 1);
+
+/**
+ * The read copy of every sandbox, republished by its owner with each change, and the names that are
+ * taken. Emptied, it is whole again when the owners have published.
+ */
+export class Sandboxes {
+  readonly #redis: Redis;
+  readonly #region: string;
+
+  constructor(redis: Redis, region: string) {
+    this.#redis = redis;
+    this.#region = region;
+  }
+
+  /**
+   * Claims the name of a sandbox that is about to be created, and its place in the account. Lapses
+   * unless the owner publishes it in time; until then nobody sees it.
+   */
+  async claim(sandbox: NamedSandbox, ttlMs: number): Promise<'claimed' | 'name_taken' | 'limit'> {
+    const { accountId, id, name } = sandbox;
+    const result = await claim.run(this.#redis, this.#keys(accountId), [
+      id,
+      name,
+      ttlMs,
+      LIMITS.sandboxesPerAccountMax,
+    ]);
+    return result as 'claimed' | 'name_taken' | 'limit';
+  }
+
+  /** Gives a claim up; what was published since stays. */
+  async letGo({ accountId, id, name }: NamedSandbox): Promise<void> {
+    await letGo.run(this.#redis, this.#keys(accountId), [id, name]);
+  }
+
+  /**
+   * For the owner: shows the sandbox as it is now; an older revision changes nothing.
+   * @returns whether the name is its own; false when another sandbox has it
+   */
+  async publish(record: SandboxRecord): Promise<boolean> {
+    const { accountId, id, config, revision } = record;
+    const args = [id, config.name, revision, JSON.stringify(record)];
+    return (await publish.run(this.#redis, this.#keys(accountId), args)) === 1;
+  }
+
+  /** For the owner, which never publishes the sandbox again. Its name is free at once. */
+  async remove({ accountId, id, name }: NamedSandbox): Promise<void> {
+    await remove.run(this.#redis, this.#keys(accountId), [id, name]);
+  }
+
+  async get(accountId: string, id: string): Promise<SandboxRecord | undefined> {
+    const text = await this.#redis.hget(keys.sandboxes(this.#region, accountId), id);
+    return text === null ? undefined : parse(text);
+  }
+
+  /** All of the account, oldest first. */
+  async list(accountId: string): Promise<SandboxRecord[]> {
+    const texts = await this.#redis.hvals(keys.sandboxes(this.#region, accountId));
+    return texts.map(parse).sort(byAge);
+  }
+
+  #keys(accountId: string): string[] {
+    return [
+      keys.sandboxes(this.#region, accountId),
+      keys.sandboxNames(this.#region, accountId),
+      keys.sandboxClaims(this.#region, accountId),
+    ];
+  }
+}

@@ -1,0 +1,109 @@
+/* The way to a guest that may say anything: the real guest agent, and things that are none. */
+import { once } from 'node:events';
+import { createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import test from 'ava';
+import { SocketGuestLink } from '../../../agent/runtimes/microvm/socket-guest-link.ts';
+import { collect, GuestPort, guestSettings, processSpec, TestGuest } from '../../helpers/guest.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const OPEN_MS = 5_000;
+
+/** A socket at which whoever connects is handed to `serve`. */
+async function listen(
+  serve: (socket: Socket) => void,
+): Promise<{ path: string; connections: () => number } & AsyncDisposable> {
+  const directory = await temporaryDirectory();
+  const path = join(directory.path, 'guest');
+  const sockets = new Set<Socket>();
+  let connections = 0;
+  const server: Server = createServer((socket) => {
+    connections += 1;
+    sockets.add(socket);
+    socket.on('error', () => undefined).once('close', () => sockets.delete(socket));
+    serve(socket);
+  }).listen(path);
+  await once(server, 'listening');
+  return {
+    path,
+    connections: () => connections,
+    async [Symbol.asyncDispose]() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test('a channel that breaks is opened again, and the processes are still there', async (t) => {
+  await using guest = await TestGuest.start();
+  const port = new GuestPort(guest.socket);
+  let present: Socket | undefined;
+  await using listener = await listen((socket) => {
+    present = socket;
+    const wire = port.connect();
+    socket.pipe(wire);
+    wire.pipe(socket);
+    wire.on('error', () => undefined).once('close', () => socket.destroy());
+    socket.once('close', () => wire.destroy());
+  });
+  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  const [channel] = await once(link, 'opened').then(() => [link.channel]);
+  await channel?.configure(guestSettings());
+  const spec = processSpec('sleep 1000', { isFollowed: false });
+  await channel?.start(spec);
+  const [closed, opened] = [once(link, 'closed'), once(link, 'opened')];
+  present?.destroy();
+  await closed;
+  t.is(link.channel, undefined);
+  await opened;
+  t.deepEqual(
+    link.processes.map(({ id }) => id),
+    [spec.id],
+  );
+  const channelAgain = link.channel;
+  if (channelAgain === undefined) return t.fail();
+  t.is((await collect(channelAgain, processSpec('echo again'))).text, 'again\n');
+  link.close();
+});
+
+test('a guest that garbles is tried again, and never believed', async (t) => {
+  await using listener = await listen((socket) => socket.write('\0garbage\0'.repeat(2_000_000)));
+  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  link.on('opened', () => t.fail());
+  await waitFor('another try', async () => listener.connections() >= 3);
+  t.is(link.channel, undefined);
+  link.close();
+});
+
+test('a guest that says nothing is asked again', async (t) => {
+  await using listener = await listen((socket) => socket.resume());
+  const link = new SocketGuestLink(listener.path, 50);
+  await waitFor('another try', async () => listener.connections() >= 3);
+  t.is(link.channel, undefined);
+  link.close();
+});
+
+test('a link that is closed tries no more', async (t) => {
+  await using listener = await listen((socket) => socket.destroy());
+  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  await waitFor('a try', async () => listener.connections() >= 1);
+  link.close();
+  const before = listener.connections();
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  t.true(listener.connections() <= before + 1);
+});
+
+test('a guest that is not there yet is waited for', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'guest');
+  const link = new SocketGuestLink(path, OPEN_MS);
+  const server = createServer();
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  server.listen(path);
+  await once(server, 'connection').then(([socket]) => (socket as Socket).destroy());
+  link.close();
+  server.close();
+  t.pass();
+});

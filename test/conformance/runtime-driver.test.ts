@@ -1,0 +1,403 @@
+/*
+ * What every driver of sandboxes does, whatever it runs them in. Each test has a machine of its own
+ * but those that only look.
+ */
+import assert from 'node:assert';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import { BootError, type Machine, type MachineSpec } from '../../agent/runtimes/driver.ts';
+import type { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { BootTurns } from '../../agent/sandboxes/boot-turns.ts';
+import { run } from '../../agent/spawn.ts';
+import { identify } from '../../shared/process-id.ts';
+import { begin, boot, MachineHost, outputOf } from '../helpers/machines.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  host: MachineHost;
+  driver: MicrovmDriver;
+  /** A machine that runs, for tests that leave it as it is. */
+  spec: MachineSpec;
+  machine: Machine;
+}
+
+const test = anyTest as TestFn<Context>;
+const GRACE_MS = 10_000;
+const never = new AbortController().signal;
+
+let shared: Context | undefined;
+
+/** Machines are heavy: only so many are there at once. */
+const turns = new BootTurns(4);
+
+/** A sandbox of the test's own, which is removed after it. */
+async function ownSpec(t: ExecutionContext<Context>): Promise<MachineSpec> {
+  const { host, driver } = t.context;
+  const endTurn = await turns.take(never);
+  const spec = await host.newSpec();
+  t.teardown(async () => {
+    await driver.remove(spec.id);
+    endTurn();
+  });
+  return spec;
+}
+
+test.before(async () => {
+  const host = await MachineHost.open();
+  const driver = await host.driver();
+  const spec = await host.newSpec();
+  shared = { host, driver, spec, machine: await boot(driver, spec) };
+});
+
+test.beforeEach((t) => {
+  assert(shared !== undefined);
+  t.context = shared;
+});
+
+test.after.always(async () => {
+  await shared?.host[Symbol.asyncDispose]();
+});
+
+test('a guest has the identity that it was given', async (t) => {
+  const { machine, spec } = t.context;
+  const { machineId, bootId } = spec.settings;
+  const shown = await outputOf(
+    machine,
+    'uname -n; cat /etc/machine-id /proc/sys/kernel/random/boot_id; echo $GREETING; pwd',
+  );
+  const expected = ['machine-under-test', machineId.replaceAll('-', ''), bootId, 'hello', '/'];
+  t.deepEqual(shown.split('\n'), expected);
+});
+
+test('a guest has the memory, processors and disk that it was given', async (t) => {
+  const { machine } = t.context;
+  t.is(await outputOf(machine, 'nproc'), '1');
+  const memory = Number(await outputOf(machine, "awk '/MemTotal/ {print $2}' /proc/meminfo"));
+  t.true(memory > 200 * 1024 && memory < 256 * 1024);
+  t.is(
+    await outputOf(machine, "df --output=source,fstype / | tail -1 | tr -s ' '"),
+    '/dev/vda ext4',
+  );
+  const size = Number(await outputOf(machine, 'df --output=size -B1G / | tail -1'));
+  t.true(size >= 30 && size <= 32);
+});
+
+test('a guest has the network of its slot', async (t) => {
+  const { machine, spec } = t.context;
+  t.is(await outputOf(machine, 'cat /sys/class/net/eth0/address'), spec.slot.guestMac);
+  // Whatever comes of it, something went out.
+  await outputOf(machine, `timeout 2 bash -c '>/dev/tcp/${spec.slot.gatewayAddress}/9' || true`);
+  const { namespace, tap } = spec.slot;
+  const link = await run('ip', ['-n', namespace, '-j', '-s', 'link', 'show', tap]);
+  const [{ stats64 }] = JSON.parse(link) as [{ stats64: { rx: { packets: number } } }];
+  t.true(stats64.rx.packets > 0);
+});
+
+test('the clock of a guest is that of the host', async (t) => {
+  const seconds = Number(await outputOf(t.context.machine, 'date +%s'));
+  t.true(Math.abs(seconds - Date.now() / 1000) < 60);
+});
+
+test('a sandbox with anything on the host is listed', async (t) => {
+  const { driver } = t.context;
+  const spec = await ownSpec(t);
+  t.false((await driver.list()).includes(spec.id));
+  await driver.prepare(spec.id, spec.uid);
+  t.true((await driver.list()).includes(spec.id));
+  await driver.remove(spec.id);
+  t.false((await driver.list()).includes(spec.id));
+});
+
+test('what is no id of a sandbox reaches no path', async (t) => {
+  const { driver } = t.context;
+  await t.throwsAsync(driver.remove('../elsewhere'), { instanceOf: RangeError });
+  await t.throwsAsync(driver.prepare('x/../..', 1), { instanceOf: RangeError });
+});
+
+test('a stopped machine has shut down, and its disk is there at the next start', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  await outputOf(machine, 'echo kept > /root/file');
+  const running = await begin(machine, 'exec sleep 1000');
+  t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
+  t.is(running.exit?.exitCode ?? running.exit?.signal, running.exit?.exitCode ?? 15);
+  await driver.prepare(spec.id, spec.uid); // Changes nothing.
+  const again = await driver.start(spec, never);
+  t.is(await outputOf(again, 'cat /root/file'), 'kept');
+  await again.kill();
+  await driver.remove(spec.id);
+  t.deepEqual(await host.leftOf(spec.id), []);
+});
+
+test('a guest that does not shut down in its grace time is killed', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  process.kill((await host.processes(spec.id)).machine, 'SIGSTOP');
+  t.like(await machine.stop(500), { reason: 'stop_forced' });
+  await driver.remove(spec.id);
+});
+
+test('a guest that shuts down by itself has done so', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  await begin(machine, 'kill -TERM 1');
+  t.like(await machine.ended, { reason: 'guest_shutdown' });
+  t.like(await driver.recover(spec), { reason: 'guest_shutdown' });
+  await driver.reclaim(spec.id);
+  t.deepEqual(await host.leftOf(spec.id), []);
+});
+
+test('a guest whose kernel fails has panicked', async (t) => {
+  const { driver } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  await begin(machine, 'sleep 0.1; echo c > /proc/sysrq-trigger');
+  const end = await machine.ended;
+  t.is(end.reason, 'guest_panic');
+  t.regex(end.message, /sysrq/iu);
+});
+
+test('a machine whose process is killed has crashed, and says by what', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  process.kill((await host.processes(spec.id)).machine, 'SIGKILL');
+  const end = await machine.ended;
+  t.is(end.reason, 'vmm_crashed');
+  t.regex(end.message, /SIGKILL/u);
+  await driver.reclaim(spec.id);
+  t.deepEqual(await host.leftOf(spec.id), []);
+});
+
+test('a machine ends with what watches over it', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  const { machine: pid, keeper } = await host.processes(spec.id);
+  process.kill(keeper, 'SIGKILL');
+  t.like(await machine.ended, { reason: 'vmm_crashed' });
+  t.is(identify(pid), undefined);
+});
+
+test('a machine that the host has no memory for is told from a crash', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  await host.leaveMemory(spec.id, 1024 ** 2);
+  await begin(machine, 'head -c 150M /dev/zero | tail').catch(() => undefined); // It may be quick.
+  t.like(await machine.ended, { reason: 'out_of_memory' });
+});
+
+test('a machine outlives its agent, and the next one takes it over', async (t) => {
+  const { host } = t.context;
+  const spec = await ownSpec(t);
+  const fixture = new URL('../fixtures/run-machine.ts', import.meta.url).pathname;
+  const args = [fixture, host.dataDir, host.hostId, JSON.stringify(spec)];
+  const agent = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  await once(agent.stdout, 'data');
+  agent.kill('SIGKILL');
+  await once(agent, 'exit');
+
+  const driver = await host.driver();
+  const machine = await driver.recover(spec);
+  assert('ended' in machine, JSON.stringify(machine));
+  const ticks = async (): Promise<number> => Number(await outputOf(machine, 'wc -l < /root/ticks'));
+  const before = await ticks();
+  await waitFor('the guest to go on', async () => (await ticks()) > before);
+  t.is(machine.guest.processes.length > 0, true);
+  t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
+  await driver.remove(spec.id);
+});
+
+test('what happened while no agent was there is told to the next one', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const ends: Record<string, (machine: Machine) => Promise<void>> = {
+    guest_shutdown: async (machine) => void (await begin(machine, 'sleep 0.3; kill -TERM 1')),
+    vmm_crashed: async () => {
+      process.kill((await host.processes(spec.id)).machine, 'SIGKILL');
+    },
+  };
+  for (const [reason, end] of Object.entries(ends)) {
+    const machine = await boot(driver, spec);
+    await end(machine);
+    machine.detach();
+    await sleep(1000);
+    const found = await (await host.driver()).recover(spec);
+    t.like('ended' in found ? await found.ended : found, { reason });
+  }
+});
+
+test('a machine of before the host was restarted ended by that', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  const file = join(host.runDir(spec.id), 'machine.json');
+  const identity = await readFile(file, 'utf8');
+  const { hostBootId } = JSON.parse(identity) as { hostBootId: string };
+  machine.detach();
+  await driver.reclaim(spec.id);
+  t.like(await driver.recover(spec), { reason: 'vmm_crashed' });
+  // As the restart of a host leaves it: nothing runs, and nobody saw the end.
+  await boot(driver, spec).then((other) => other.kill());
+  await run('rm', [join(host.runDir(spec.id), 'exit.json')]);
+  await writeFile(file, identity.replaceAll(hostBootId, '00000000-0000-0000-0000-000000000000'));
+  t.like(await driver.recover(spec), { reason: 'host_restarted' });
+});
+
+test('a start that is aborted at any moment leaves only the disk', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  await driver.prepare(spec.id, spec.uid);
+  for (const afterMs of [0, 5, 15, 30, 60, 150, 400, 1000]) {
+    const aborted = new Error(`aborted after ${afterMs} ms`);
+    const abort = new AbortController();
+    const started = driver.start(spec, abort.signal);
+    const rejected = t.throwsAsync(started, { is: aborted });
+    await sleep(afterMs);
+    abort.abort(aborted);
+    await rejected;
+    t.deepEqual(await host.leftOf(spec.id), []);
+  }
+  t.true((await driver.list()).includes(spec.id));
+});
+
+test('a guest that is not ready in time is given up, and nothing of it is left', async (t) => {
+  const { host } = t.context;
+  const spec = await ownSpec(t);
+  const driver = await host.driver({ bootTimeoutMs: 300 });
+  const error = await t.throwsAsync(boot(driver, spec), { instanceOf: BootError });
+  t.is(error.reason, 'boot_timeout');
+  t.deepEqual(await host.leftOf(spec.id), []);
+});
+
+test('what keeps a machine from booting is told', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const slot = { ...spec.slot, tap: 'no-such-tap' };
+  const noTap = await t.throwsAsync(boot(driver, { ...spec, slot }), { instanceOf: BootError });
+  t.is(noTap.reason, 'boot_failed');
+  t.regex(noTap.message, /tap/u);
+
+  const disk = join(host.runDir(spec.id), '../disks/root.qcow2');
+  await writeFile(disk, 'no disk');
+  const noDisk = await t.throwsAsync(driver.start(spec, never), { instanceOf: BootError });
+  t.is(noDisk.reason, 'boot_failed');
+  t.regex(noDisk.message, /qcow2/u);
+  t.deepEqual(await host.leftOf(spec.id), []);
+});
+
+test('a root disk without a file system is told', async (t) => {
+  const { host } = t.context;
+  const spec = await ownSpec(t);
+  const rootDisk = join(host.dataDir, 'empty-disk');
+  await writeFile(rootDisk, '', { mode: 0o644 });
+  await run('truncate', ['--size', '1G', rootDisk]);
+  const driver = await host.driver({ rootDisk });
+  const error = await t.throwsAsync(boot(driver, spec), { instanceOf: BootError });
+  t.is(error.reason, 'boot_failed');
+  t.regex(error.message, /root/u);
+});
+
+test('a leftover is reclaimed, as often as one likes', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  (await boot(driver, spec)).detach();
+  const { machine, keeper } = await host.processes(spec.id);
+  await driver.reclaim(spec.id);
+  await driver.reclaim(spec.id);
+  for (const pid of [machine, keeper]) t.is(identify(pid), undefined);
+  t.deepEqual(await host.leftOf(spec.id), []);
+  t.deepEqual(await readdir(join(host.runDir(spec.id), '..')), ['disks']);
+});
+
+test('a guest that floods its console fills no disk, and still answers', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  await begin(machine, 'exec yes flood-flood-flood-flood-flood > /dev/ttyS0');
+  await waitFor('the log to turn over', () =>
+    stat(join(host.runDir(spec.id), 'console.log.1')).catch(() => undefined),
+  );
+  t.is(await outputOf(machine, 'echo here'), 'here');
+  for (const name of ['console.log', 'console.log.1']) {
+    t.true((await stat(join(host.runDir(spec.id), name))).size <= 512 * 1024);
+  }
+  await machine.kill();
+});
+
+test('a machine runs as nobody, sees nothing, and can become nothing else', async (t) => {
+  const { host, spec } = t.context;
+  const { machine } = await host.processes(spec.id);
+  const proc = `/proc/${machine}`;
+  const status = await readFile(join(proc, 'status'), 'utf8');
+  const field = (name: string): string =>
+    new RegExp(`^${name}:[\t ]*(.*)$`, 'mu').exec(status)?.[1]?.trim() ?? '';
+  t.deepEqual(
+    field('Uid').split(/\s+/u),
+    Array.from({ length: 4 }, () => String(spec.uid)),
+  );
+  t.deepEqual(
+    field('Gid').split(/\s+/u),
+    Array.from({ length: 4 }, () => String(spec.uid)),
+  );
+  t.is(field('Groups'), '');
+  for (const name of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) {
+    t.regex(field(name), /^0+$/u, name);
+  }
+  t.is(field('NoNewPrivs'), '1');
+  t.is(field('Seccomp'), '2');
+  t.regex(field('NSpid'), /\s1$/u);
+  for (const name of ['mnt', 'net', 'pid', 'ipc', 'uts', 'cgroup']) {
+    const namespaces = [`${proc}/ns/${name}`, `/proc/self/ns/${name}`];
+    const [theirs, ours] = await Promise.all(namespaces.map((path) => stat(path)));
+    t.not(theirs?.ino, ours?.ino, name);
+  }
+});
+
+test('the root of a machine holds programs, its devices and its disks', async (t) => {
+  const { host, spec } = t.context;
+  const root = `/proc/${(await host.processes(spec.id)).machine}/root`;
+  const names = (await readdir(root)).filter((name) => !name.startsWith('lib'));
+  t.deepEqual(names.toSorted(), ['base', 'dev', 'disks', 'etc', 'guest', 'proc', 'usr']);
+  t.deepEqual((await readdir(join(root, 'dev'))).toSorted(), ['null', 'urandom']);
+  t.deepEqual(await readdir(join(root, 'disks')), ['root.qcow2']);
+  t.deepEqual(await readdir(join(root, 'etc')), ['ld.so.cache']);
+  const mounts = await readFile(join(root, '../mounts'), 'utf8');
+  for (const line of mounts.trim().split('\n')) {
+    const [, target = '', , options = ''] = line.split(' ');
+    const flags = options.split(',');
+    t.true(flags.includes('nosuid'), line);
+    t.is(flags.includes('rw'), ['/disks', '/proc'].includes(target), line);
+  }
+});
+
+test('a machine has only the descriptors that it needs', async (t) => {
+  const { host, spec } = t.context;
+  const { machine, keeper } = await host.processes(spec.id);
+  const list = await run('ls', ['-l', `/proc/${machine}/fd`]);
+  const targets = [...list.matchAll(/-> (\S+)/gu)].map(([, target = '']) => target);
+  const known =
+    /^(?:\/dev\/null|pipe:|socket:|anon_inode:|\/dev\/net\/tun|\/base\/root|\/disks\/root)/u;
+  t.deepEqual(
+    targets.filter((target) => !known.test(target)),
+    [],
+  );
+  t.true((await readdir(`/proc/${keeper}/fd`)).length <= 8);
+});
+
+test('a machine is bounded in memory, processes and processors', async (t) => {
+  const { host, spec } = t.context;
+  const limits = await host.limits(spec.id);
+  const ram = spec.memSizeMib * 1024 ** 2;
+  t.true(limits.memoryBytes > ram && limits.memoryBytes < ram + 512 * 1024 ** 2);
+  t.true(limits.processes >= 64 && limits.processes <= 256);
+  t.is(limits.cpus, 1.5);
+});

@@ -1,0 +1,165 @@
+import assert from 'node:assert';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ApiClient, ApiReply } from './api.ts';
+import type { Environment } from './daemon.ts';
+import { processesMarked } from './host.ts';
+import type { Stack } from './stack.ts';
+import { waitFor } from './wait.ts';
+
+/** A boot on a machine that does other things too. */
+const SETTLED_MS_MAX = 120_000;
+const MIB_SMALL = 256;
+
+/** A sandbox as the API shows it. */
+export interface ApiSandbox {
+  readonly sandbox_id: string;
+  readonly name: string;
+  readonly status: string;
+  readonly exit_reason?: string;
+  readonly running_at?: string;
+  readonly finished_at?: string;
+  readonly last_active_at: string;
+}
+
+export interface ApiSandboxExec {
+  readonly exec_id: string;
+  readonly status: string;
+  readonly command: string;
+  readonly exit_code?: number;
+  readonly exit_reason?: string;
+  readonly stdout?: string;
+  readonly stderr?: string;
+}
+
+/** Settings of a stack whose agents run sandboxes. */
+export function sandboxSettings(): Environment {
+  const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
+  assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
+  return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg' };
+}
+
+export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;
+
+export const getSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
+  api.data<ApiSandbox>('GET', sandboxPath(id));
+
+/** Waits until its status is none that passes by itself. */
+export const settledSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
+  waitFor(
+    `sandbox ${id} to settle`,
+    async () => {
+      const sandbox = await getSandbox(api, id).catch(() => undefined);
+      const isSettled = sandbox !== undefined && !/^(?:pending|stopping)$/u.test(sandbox.status);
+      return isSettled && sandbox;
+    },
+    SETTLED_MS_MAX,
+  );
+
+/** A small sandbox that runs. */
+export async function createSandbox(
+  api: ApiClient,
+  body: Readonly<Record<string, unknown>> = {},
+): Promise<ApiSandbox> {
+  const input = { mem_size_mib: MIB_SMALL, ...body };
+  const { sandbox_id: id } = await api.data<ApiSandbox>('POST', '/api/sandboxes?wait=true', input);
+  const sandbox = await settledSandbox(api, id);
+  assert.equal(sandbox.status, 'running', JSON.stringify(sandbox));
+  return sandbox;
+}
+
+/** Runs a command in a sandbox to its end. */
+export async function execIn(
+  api: ApiClient,
+  id: string,
+  command: string,
+  options: Readonly<Record<string, unknown>> = {},
+): Promise<ApiSandboxExec> {
+  const path = `${sandboxPath(id)}/execs`;
+  const body = { command, ...options };
+  const begun = await api.data<ApiSandboxExec>('POST', `${path}?wait=true`, body);
+  return begun.status === 'running' ? endedExec(api, id, begun.exec_id) : begun;
+}
+
+export const endedExec = (api: ApiClient, id: string, execId: string): Promise<ApiSandboxExec> =>
+  waitFor(
+    `exec ${execId} to end`,
+    async () => {
+      const path = `${sandboxPath(id)}/execs/${execId}`;
+      const exec = await api.data<ApiSandboxExec>('GET', path).catch(() => undefined);
+      return exec !== undefined && exec.status !== 'running' && exec;
+    },
+    SETTLED_MS_MAX,
+  );
+
+/** What a command printed, which must have succeeded. */
+export async function outputOf(api: ApiClient, id: string, command: string): Promise<string> {
+  const exec = await execIn(api, id, command);
+  assert.deepEqual([exec.status, exec.exit_code], ['completed', 0], JSON.stringify(exec));
+  return exec.stdout ?? '';
+}
+
+export const commandSandbox = (
+  api: ApiClient,
+  id: string,
+  command: 'start' | 'stop' | 'pause' | 'resume' | 'fork',
+): Promise<ApiReply<{ success: boolean; data: ApiSandbox; code: string; error: string }>> =>
+  api.call('POST', `${sandboxPath(id)}/${command}`);
+
+/** Stops it if it runs, and deletes it. */
+export async function removeSandbox(api: ApiClient, id: string): Promise<void> {
+  await commandSandbox(api, id, 'stop');
+  await settledSandbox(api, id);
+  const { status } = await api.call('DELETE', sandboxPath(id));
+  assert.equal(status, 204);
+}
+
+/** The processes of the virtual machines that belong to these sandboxes. */
+export async function machinesOf(ids: readonly string[]): Promise<number[]> {
+  const found: number[] = [];
+  for (const id of ids) {
+    for (const line of await processesMarked(id)) {
+      const [pid, program = ''] = line.split(' ');
+      if (program.includes('qemu-system')) found.push(Number(pid));
+    }
+  }
+  return found;
+}
+
+/** The crash points of a stack's agents (agent/step.ts), which were started with its settings. */
+export class CrashPoints {
+  readonly #file: string;
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  get settings(): Environment {
+    return { CRASH_POINTS: this.#file };
+  }
+
+  /** The agent ends itself when it gets there. */
+  async arm(point: string): Promise<void> {
+    await writeFile(this.#file, point);
+  }
+
+  async disarm(): Promise<void> {
+    await rm(this.#file, { force: true });
+  }
+
+  /** What was reached since the last call, in order. */
+  async takeReached(): Promise<string[]> {
+    const file = `${this.#file}.reached`;
+    const text = await readFile(file, 'utf8').catch(() => '');
+    await rm(file, { force: true });
+    return text.split('\n').filter((line) => line !== '');
+  }
+}
+
+/** Waits for the end of an agent that crashes, and starts it again. */
+export async function restartCrashed(stack: Stack): Promise<void> {
+  await waitFor('the agent to crash', async () => !stack.agent.isRunning, SETTLED_MS_MAX);
+  await stack.startAgent();
+}
+
+export const crashFile = (stack: Stack): string => join(stack.directory, 'crash-point');

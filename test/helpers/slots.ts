@@ -1,0 +1,113 @@
+import { randomBytes } from 'node:crypto';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { pino } from 'pino';
+import { SlotPool } from '../../agent/network/slot-pool.ts';
+import { removeSlot, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { planSlot, type SlotPlan } from '../../agent/network/slot.ts';
+import { run } from '../../agent/spawn.ts';
+import { newHostId } from '../../shared/ids.ts';
+
+const log = pino({ level: 'silent' });
+
+interface PoolSettings {
+  readonly slotsMax?: number;
+  readonly readyMax?: number;
+  readonly leased?: readonly number[];
+}
+
+/** A host of the test's own; its slots go with it. */
+export class SlotHost implements AsyncDisposable {
+  readonly hostId = newHostId();
+  readonly #pools: SlotPool[] = [];
+
+  async openPool({
+    slotsMax = 8,
+    readyMax = 2,
+    leased = [],
+  }: PoolSettings = {}): Promise<SlotPool> {
+    const pool = await SlotPool.open({ hostId: this.hostId, slotsMax, readyMax, leased, log });
+    this.#pools.push(pool);
+    return pool;
+  }
+
+  /** The slots of which there is something on the machine. */
+  present(): Promise<number[]> {
+    return slotsWithNamespace(this.hostId);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#pools.map((pool) => pool.close()));
+    for (const index of await this.present()) await removeSlot(planSlot(this.hostId, index));
+  }
+}
+
+/** What a program prints that runs in a slot. */
+export const withinSlot = (slot: { namespace: string }, ...command: string[]): Promise<string> =>
+  run('nsenter', [`--net=/run/netns/${slot.namespace}`, ...command]);
+
+const fixture = (name: string): string => new URL(`../fixtures/${name}`, import.meta.url).pathname;
+
+/** What comes of connecting to each address, from within a namespace. */
+export async function probe(from: { namespace: string }, ...targets: string[]): Promise<string[]> {
+  const output = await withinSlot(from, 'python3', fixture('tcp-probe.py'), ...targets);
+  return output.trim().split('\n');
+}
+
+/** What a guest is to its slot: a namespace with the guest's addresses, on the slot's tap. */
+export class TestPeer implements AsyncDisposable {
+  readonly namespace = `berth-test-${randomBytes(4).toString('hex')}`;
+  #unplug: (() => Promise<void>) | undefined;
+
+  static async on(slot: SlotPlan): Promise<TestPeer> {
+    const peer = new TestPeer();
+    try {
+      await peer.#setUp(slot);
+    } catch (error) {
+      await peer[Symbol.asyncDispose]();
+      throw error;
+    }
+    return peer;
+  }
+
+  async #setUp(slot: SlotPlan): Promise<void> {
+    await run('ip', ['netns', 'add', this.namespace]);
+    const links = [
+      'tuntap add dev eth0 mode tap',
+      `link set eth0 address ${slot.guestMac}`,
+      `address add ${slot.guestAddress}/${slot.prefixBits} dev eth0`,
+      'link set lo up',
+      'link set eth0 up',
+    ];
+    await run('ip', ['-n', this.namespace, '-batch', '-'], { input: `${links.join('\n')}\n` });
+    const ends = [`${this.namespace}:eth0`, `${slot.namespace}:${slot.tap}`];
+    const cable = spawn('python3', [fixture('tap-cable.py'), ...ends], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    const exited = once(cable, 'exit');
+    this.#unplug = async () => {
+      cable.stdin.end();
+      await exited;
+    };
+    const attached = once(cable.stdout, 'data');
+    await Promise.race([attached, exited]);
+    if (cable.exitCode !== null) throw new Error('the cable was not attached');
+    await run('ip', ['-n', this.namespace, 'route', 'add', 'default', 'via', slot.gatewayAddress]);
+  }
+
+  /** What the peer has learned of who has the address. */
+  async neighbours(): Promise<string> {
+    return run('ip', ['-n', this.namespace, 'neighbour', 'show']);
+  }
+
+  /** Tells it who has the address, so that it need not ask. */
+  async learn(address: string, mac: string): Promise<void> {
+    const entry = [address, 'lladdr', mac, 'dev', 'eth0', 'nud', 'permanent'];
+    await run('ip', ['-n', this.namespace, 'neighbour', 'replace', ...entry]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#unplug?.();
+    await run('ip', ['netns', 'delete', this.namespace]).catch(() => undefined);
+  }
+}

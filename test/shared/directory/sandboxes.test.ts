@@ -1,0 +1,208 @@
+import anyTest, { type TestFn } from 'ava';
+import type { Redis } from 'ioredis';
+import { keys } from '../../../shared/directory/keys.ts';
+import { type NamedSandbox, Sandboxes } from '../../../shared/directory/sandboxes.ts';
+import { newAccountId, newSandboxId } from '../../../shared/ids.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { sandboxRecord } from '../../helpers/sandbox-records.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const REGION = 'local-test';
+const LONG_MS = 600_000;
+
+interface Context {
+  server: AsyncDisposable;
+  redis: Redis;
+  sandboxes: Sandboxes;
+}
+
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const server = await startRedis();
+  t.context.server = server;
+  t.context.redis = server.redis;
+  t.context.sandboxes = new Sandboxes(server.redis, REGION);
+});
+
+test.after.always(async (t) => {
+  await t.context.server[Symbol.asyncDispose]();
+});
+
+const draft = (accountId = newAccountId(), name = 'box'): NamedSandbox => ({
+  accountId,
+  id: newSandboxId(),
+  name,
+});
+
+/** What the owner publishes of a draft. */
+const recordOf = (
+  { accountId, id, name }: NamedSandbox,
+  changes: Partial<SandboxRecord> = {},
+): SandboxRecord => sandboxRecord({ ...changes, accountId, id, config: { name } });
+
+test('of many who claim a name at once one gets it', async (t) => {
+  const { sandboxes } = t.context;
+  const accountId = newAccountId();
+  const results = await Promise.all(
+    Array.from({ length: 20 }, () => sandboxes.claim(draft(accountId), LONG_MS)),
+  );
+  t.is(results.filter((result) => result === 'claimed').length, 1);
+  t.is(results.filter((result) => result === 'name_taken').length, 19);
+});
+
+test('accounts do not share names', async (t) => {
+  const { sandboxes } = t.context;
+  t.is(await sandboxes.claim(draft(), LONG_MS), 'claimed');
+  t.is(await sandboxes.claim(draft(), LONG_MS), 'claimed');
+});
+
+test('who has a claim may repeat it', async (t) => {
+  const mine = draft();
+  t.is(await t.context.sandboxes.claim(mine, LONG_MS), 'claimed');
+  t.is(await t.context.sandboxes.claim(mine, LONG_MS), 'claimed');
+});
+
+test('a claim that was not confirmed lapses', async (t) => {
+  const { sandboxes } = t.context;
+  const first = draft();
+  t.is(await sandboxes.claim(first, 30), 'claimed');
+  await waitFor('the claim to lapse', async () => {
+    return (await sandboxes.claim(draft(first.accountId), LONG_MS)) === 'claimed';
+  });
+});
+
+test('a claim is invisible until the owner publishes', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  await sandboxes.claim(mine, LONG_MS);
+  t.is(await sandboxes.get(mine.accountId, mine.id), undefined);
+  t.deepEqual(await sandboxes.list(mine.accountId), []);
+  const record = recordOf(mine);
+  t.true(await sandboxes.publish(record));
+  t.deepEqual(await sandboxes.get(mine.accountId, mine.id), record);
+  t.deepEqual(await sandboxes.list(mine.accountId), [record]);
+});
+
+test('the name of a claim that is given up is free', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  await sandboxes.claim(mine, LONG_MS);
+  await sandboxes.letGo(draft(mine.accountId)); // Another's, so nothing happens.
+  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
+  await sandboxes.letGo(mine);
+  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
+});
+
+test('giving up a claim leaves what was published since', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  await sandboxes.claim(mine, LONG_MS);
+  await sandboxes.publish(recordOf(mine));
+  await sandboxes.letGo(mine);
+  t.truthy(await sandboxes.get(mine.accountId, mine.id));
+  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
+});
+
+test('an account has a limit that claims count towards', async (t) => {
+  const { sandboxes, redis } = t.context;
+  const accountId = newAccountId();
+  const key = keys.sandboxes(REGION, accountId);
+  const others = Array.from({ length: LIMITS.sandboxesPerAccountMax - 1 }, newSandboxId);
+  await redis.hset(key, Object.fromEntries(others.map((id) => [id, '{}'])));
+  const results = await Promise.all(
+    ['a', 'b', 'c'].map((name) => sandboxes.claim(draft(accountId, name), LONG_MS)),
+  );
+  t.deepEqual(results.toSorted(), ['claimed', 'limit', 'limit']);
+});
+
+test('the newest revision wins, in whatever order they come', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  const revisions = [1, 2, 10, 9].map((revision) =>
+    recordOf(mine, { revision, state: revision === 10 ? 'running' : 'stopped' }),
+  );
+  for (const record of revisions) t.true(await sandboxes.publish(record));
+  t.like(await sandboxes.get(mine.accountId, mine.id), { revision: 10, state: 'running' });
+});
+
+test('a removed sandbox is gone and its name free', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  await sandboxes.publish(recordOf(mine));
+  await sandboxes.remove(mine);
+  await sandboxes.remove(mine);
+  t.is(await sandboxes.get(mine.accountId, mine.id), undefined);
+  t.deepEqual(await sandboxes.list(mine.accountId), []);
+  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
+});
+
+test('removing a sandbox leaves a name that another one has', async (t) => {
+  const { sandboxes } = t.context;
+  const holder = draft();
+  const other = draft(holder.accountId);
+  await sandboxes.publish(recordOf(holder));
+  t.false(await sandboxes.publish(recordOf(other)));
+  await sandboxes.remove(other);
+  t.is(await sandboxes.claim(draft(holder.accountId), LONG_MS), 'name_taken');
+  const claimed = draft(holder.accountId, 'claimed');
+  await sandboxes.claim(claimed, LONG_MS);
+  await sandboxes.remove(draft(holder.accountId, 'claimed'));
+  t.is(await sandboxes.claim(draft(holder.accountId, 'claimed'), LONG_MS), 'name_taken');
+});
+
+test('an emptied directory is whole again when the owners have published', async (t) => {
+  const { sandboxes, redis } = t.context;
+  const accountId = newAccountId();
+  const records = ['a', 'b', 'c'].map((name) => recordOf(draft(accountId, name), { revision: 7 }));
+  for (const record of records) await sandboxes.publish(record);
+  const before = await sandboxes.list(accountId);
+  await redis.del(
+    keys.sandboxes(REGION, accountId),
+    keys.sandboxNames(REGION, accountId),
+    keys.sandboxClaims(REGION, accountId),
+  );
+  t.deepEqual(await sandboxes.list(accountId), []);
+  for (const record of records) t.true(await sandboxes.publish(record));
+  t.deepEqual(await sandboxes.list(accountId), before);
+  t.is(await sandboxes.claim(draft(accountId, 'b'), LONG_MS), 'name_taken');
+});
+
+test('a sandbox that comes back takes its name from a mere claim, not from another sandbox', async (t) => {
+  const { sandboxes } = t.context;
+  const old = draft();
+  const claimed = draft(old.accountId);
+  await sandboxes.claim(claimed, LONG_MS);
+  t.true(await sandboxes.publish(recordOf(old)));
+  t.false(await sandboxes.publish(recordOf(claimed)));
+  t.false(await sandboxes.publish(recordOf(claimed, { revision: 2 })));
+  t.true(await sandboxes.publish(recordOf(old, { revision: 2 })));
+});
+
+test('the list is ordered by age, then by id', async (t) => {
+  const { sandboxes } = t.context;
+  const accountId = newAccountId();
+  const at = (second: number, name: string): SandboxRecord =>
+    recordOf(draft(accountId, name), { createdAt: `2026-11-21T12:00:0${second}.000Z` });
+  const records = [at(1, 'a'), at(2, 'b'), at(2, 'c'), at(3, 'd')];
+  for (const record of records.toReversed()) await sandboxes.publish(record);
+  const expected = records.toSorted((a, b) =>
+    `${a.createdAt} ${a.id}`.localeCompare(`${b.createdAt} ${b.id}`),
+  );
+  t.deepEqual(await sandboxes.list(accountId), expected);
+});
+
+for (const text of ['{broken', 'null', '[]', '{}', '{"revision":"x"}']) {
+  test(`a record that nobody of ours wrote is an error, until it is published: ${text}`, async (t) => {
+    const { sandboxes, redis } = t.context;
+    const mine = draft();
+    await redis.hset(keys.sandboxes(REGION, mine.accountId), mine.id, text);
+    const expected = { name: 'Error', message: /cannot be read/u };
+    await t.throwsAsync(sandboxes.get(mine.accountId, mine.id), expected);
+    await t.throwsAsync(sandboxes.list(mine.accountId), expected);
+    t.true(await sandboxes.publish(recordOf(mine)));
+    t.is((await sandboxes.get(mine.accountId, mine.id))?.id, mine.id);
+  });
+}

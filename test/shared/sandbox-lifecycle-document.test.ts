@@ -1,0 +1,52 @@
+/* docs/sandboxes.md draws the lifecycle; it is drawn from the table that the code reads. */
+import { readFile } from 'node:fs/promises';
+import test from 'ava';
+import {
+  type SandboxCommand,
+  sandboxCommands,
+  type SandboxState,
+  sandboxStates,
+  sandboxTransitions,
+  verdictOn,
+} from '../../shared/sandbox-lifecycle.ts';
+
+const document = await readFile(new URL('../../docs/sandboxes.md', import.meta.url), 'utf8');
+
+function cell(state: SandboxState, command: SandboxCommand): string {
+  const verdict = verdictOn(state, command);
+  switch (verdict.kind) {
+    case 'begin':
+      return `→ ${verdict.to}`;
+    case 'allow':
+      return 'done';
+    case 'unchanged':
+      return 'unchanged';
+    case 'refuse':
+      return `\`${verdict.code}\``;
+  }
+}
+
+const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
+const table = [
+  row(['', ...sandboxCommands]),
+  row(['', ...sandboxCommands].map(() => '---')),
+  ...sandboxStates.map((state) =>
+    row([`**${state}**`, ...sandboxCommands.map((command) => cell(state, command))]),
+  ),
+].join('\n');
+
+const diagram = [
+  '```mermaid',
+  'stateDiagram-v2',
+  '  [*] --> pending_start',
+  ...sandboxStates.flatMap((from) => sandboxTransitions[from].map((to) => `  ${from} --> ${to}`)),
+  '```',
+].join('\n');
+
+test('the document shows what each command comes to in each state', (t) => {
+  t.true(document.includes(table), table);
+});
+
+test('the document draws which states follow which', (t) => {
+  t.true(document.includes(diagram), diagram);
+});
