@@ -70,6 +70,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
     memory: { kind: 'anonymous' },
     diskLayers: spec.diskLayers,
     network: spec.network,
+    isRestored: false,
   });
   const hasDisk = spec.diskLayers.length > 0;
   await step('start machine', () =>
