@@ -426,10 +426,13 @@ export class SandboxActor {
     const change = {
       slot: undefined,
       finishedAt: new Date().toISOString(),
-      exitReason: end.reason,
+      // A former agent may have asked for it, and the guest have ended before this one came.
+      exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
       exitMessage: end.message.slice(0, LIMITS.sandboxExitMessageLengthMax),
     };
     await this.#enter(to, change, end.message);
+    // Only now: until it was journalled, what tells how it ended had to stay.
+    await this.#deps.driver.reclaim(this.id);
     if (slot !== undefined) await this.#deps.slots.release(slot);
     this.#deps.capacity.release(this.id);
   }

@@ -16,7 +16,7 @@ export interface MachineSpec {
 }
 
 /** What the guest is told before it counts as running; the rest of its settings is the driver's. */
-export type MachineSettings = Pick<
+type MachineSettings = Pick<
   GuestSettings,
   'hostname' | 'machineId' | 'bootId' | 'environment'
 >;

@@ -4,7 +4,7 @@ import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
-export const sandboxExitReasons = [
+const sandboxExitReasons = [
   'stopped', // As asked: the guest shut down.
   'stop_forced', // As asked, but the guest did not shut down within its grace time.
   'guest_shutdown', // The guest ended by itself.

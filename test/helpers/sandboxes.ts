@@ -1,6 +1,5 @@
 import assert from 'node:assert';
 import { readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { ApiClient, ApiReply } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { processesMarked } from './host.ts';
@@ -161,5 +160,3 @@ export async function restartCrashed(stack: Stack): Promise<void> {
   await waitFor('the agent to crash', async () => !stack.agent.isRunning, SETTLED_MS_MAX);
   await stack.startAgent();
 }
-
-export const crashFile = (stack: Stack): string => join(stack.directory, 'crash-point');

@@ -16,7 +16,7 @@ export const QEMU_FD = {
 } as const;
 
 /** Where QEMU sees its files, in a root of its own. */
-export const QEMU_PATH = {
+const QEMU_PATH = {
   kernel: '/guest/vmlinuz',
   initramfs: '/guest/initramfs',
   baseDisk: '/base/root',
