@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { Duplex } from 'node:stream';
+import type { Writable } from 'node:stream';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
@@ -209,7 +209,7 @@ async function readMarker(directory: string): Promise<Marker | undefined> {
  */
 export async function restoreTemplate(
   machine: MachineProcess,
-  incoming: Duplex,
+  incoming: Writable,
   template: Template,
 ): Promise<void> {
   await step('load devices', () => loadDevices(machine, incoming, template.devices));
@@ -223,7 +223,7 @@ export async function restoreTemplate(
  */
 export async function restoreCheckpoint(
   machine: MachineProcess,
-  incoming: Duplex,
+  incoming: Writable,
   { directory, template }: CheckpointPlace,
 ): Promise<void> {
   const marker = await readMarker(directory);

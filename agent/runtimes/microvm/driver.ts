@@ -168,6 +168,7 @@ export class MicrovmDriver implements RuntimeDriver {
     await launch(this.#options, {
       ...{ name, directory, vcpuCount, memSizeMib, uid },
       accelerator: this.#options.accelerator,
+      memory: { kind: 'own' },
       diskLayers: [ROOT_LAYER],
       network: { namespace, tap, mac },
     });
