@@ -149,7 +149,7 @@ export class SandboxActor {
 
   /** Says again what it is: the directory has lost it. */
   async republish(): Promise<void> {
-    if (!this.#row.isDeleting) await this.#publish();
+    await this.#publish();
   }
 
   /** @throws AppError with the verdict's code, `no_capacity`, `host_full` */
@@ -305,7 +305,8 @@ export class SandboxActor {
   }
 
   async #publish(): Promise<void> {
-    if (this.#isDetached) return;
+    // What is on its way out is not to be seen again.
+    if (this.#isDetached || this.#row.isDeleting) return;
     await this.#deps.publisher.publish(this.record);
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
-import { access, readdir, readFile, writeFile } from 'node:fs/promises';
+import { access, readdir, readFile, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/config.ts';
@@ -8,6 +8,7 @@ import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
 import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
 import { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { run } from '../../agent/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { Collected, processSpec } from './guest.ts';
 import { SlotHost } from './slots.ts';
@@ -58,8 +59,27 @@ export class MachineHost implements AsyncDisposable {
     this.#removeDirectory = async () => directory[Symbol.asyncDispose]();
   }
 
-  static async open(): Promise<MachineHost> {
-    return new MachineHost(await temporaryDirectory());
+  /** @param options a size bounds what all its machines can write */
+  static async open(options: { sizeBytes?: number } = {}): Promise<MachineHost> {
+    const host = new MachineHost(await temporaryDirectory());
+    if (options.sizeBytes === undefined) return host;
+    const size = `size=${options.sizeBytes}`;
+    await run('mount', ['-t', 'tmpfs', '-o', size, 'tmpfs', host.dataDir]);
+    const remove = host.#removeDirectory;
+    host.#removeDirectory = async () => {
+      await run('umount', ['--lazy', host.dataDir]);
+      await remove();
+    };
+    return host;
+  }
+
+  async resize(sizeBytes: number): Promise<void> {
+    await run('mount', ['-o', `remount,size=${sizeBytes}`, this.dataDir]);
+  }
+
+  async freeBytes(): Promise<number> {
+    const { bavail, bsize } = await statfs(this.dataDir);
+    return bavail * bsize;
   }
 
   get hostId(): string {

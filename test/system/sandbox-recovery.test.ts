@@ -61,7 +61,7 @@ test('what ended while no agent was there is told as it was', async (t) => {
   });
   await stack.agent.stop('SIGKILL');
   const [victim = 0] = await machinesOf([crashed.sandbox_id]);
-  process.kill(victim, 'SIGABRT');
+  process.kill(victim, 'SIGKILL');
   await new Promise((resolve) => {
     setTimeout(resolve, 8_000);
   });
