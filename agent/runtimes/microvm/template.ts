@@ -158,23 +158,6 @@ export class Template implements Disposable {
   }
 
   /**
-   * What a machine is booted with whose template is not there yet, so that checkpoints of it can be
-   * taken: all of its memory is changes then. It has no state to begin with.
-   * @param key of the template that the machine would have had
-   */
-  static blank(key: string, memSizeMib: number): Template {
-    const ram = newTemplateRam(memSizeMib);
-    try {
-      writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
-      native.sealMemory(ram);
-      return new Template(sha256(`blank ${key}`), ram, Buffer.alloc(0));
-    } catch (error) {
-      closeSync(ram);
-      throw error;
-    }
-  }
-
-  /**
    * Reads a template into memory and checks it.
    * @param machines process ids of machines that were started from it by a former agent: what they
    *   map is taken instead where it is the same and sealed, so that old and new ones share it
