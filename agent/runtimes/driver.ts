@@ -16,10 +16,7 @@ export interface MachineSpec {
 }
 
 /** What the guest is told before it counts as running; the rest of its settings is the driver's. */
-type MachineSettings = Pick<
-  GuestSettings,
-  'hostname' | 'machineId' | 'bootId' | 'environment'
->;
+type MachineSettings = Pick<GuestSettings, 'hostname' | 'machineId' | 'bootId' | 'environment'>;
 
 /** How a machine ended, as it was observed. */
 export interface MachineEnd {

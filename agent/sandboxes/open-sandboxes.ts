@@ -42,7 +42,6 @@ export async function openSandboxes(
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
   const { hostId, dataDir, journal, storage, directory, log } = parts;
-  const driver = await MicrovmDriver.open(settings, parts);
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({
@@ -52,6 +51,7 @@ export async function openSandboxes(
     leased,
     log,
   });
+  const driver = await MicrovmDriver.open(settings, { ...parts, slots });
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const capacity = new HostCapacity({
     hostId,
@@ -95,6 +95,7 @@ export async function openSandboxes(
       clearInterval(timer);
       capacity.close();
       await registry.detach();
+      await driver.close();
       publisher.close();
       await slots.close();
     },

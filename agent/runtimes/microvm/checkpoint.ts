@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { link, mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { Duplex } from 'node:stream';
+import type { Writable } from 'node:stream';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
@@ -188,6 +188,16 @@ async function commit(directory: string, marker: Marker): Promise<void> {
   await step('mark checkpoint', () => writeDurably(directory, FILES.marker, text));
 }
 
+/** Gives a copy of the machine what this one would go on with; durable when this returns. */
+export async function copyCheckpoint(from: string, to: string): Promise<void> {
+  const marker = await readFile(join(from, FILES.marker), 'utf8');
+  await step('make checkpoint directory', () => mkdir(to, { recursive: true, mode: 0o700 }));
+  // Nobody changes them: both have the same files, as long as either needs them.
+  for (const name of [FILES.pages, FILES.devices]) await link(join(from, name), join(to, name));
+  await syncPath(dirname(to));
+  await step('mark checkpoint', () => writeDurably(to, FILES.marker, marker));
+}
+
 /** Which template a checkpoint stands on; undefined when there is none. */
 export async function templateOf(directory: string): Promise<string | undefined> {
   return (await readMarker(directory))?.template;
@@ -209,7 +219,7 @@ async function readMarker(directory: string): Promise<Marker | undefined> {
  */
 export async function restoreTemplate(
   machine: MachineProcess,
-  incoming: Duplex,
+  incoming: Writable,
   template: Template,
 ): Promise<void> {
   await step('load devices', () => loadDevices(machine, incoming, template.devices));
@@ -223,7 +233,7 @@ export async function restoreTemplate(
  */
 export async function restoreCheckpoint(
   machine: MachineProcess,
-  incoming: Duplex,
+  incoming: Writable,
   { directory, template }: CheckpointPlace,
 ): Promise<void> {
   const marker = await readMarker(directory);

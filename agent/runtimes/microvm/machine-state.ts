@@ -1,6 +1,6 @@
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import type { Duplex } from 'node:stream';
+import type { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RamMapping } from '../../native/native.ts';
@@ -123,18 +123,18 @@ function checkedRegular(fd: number): { dev: bigint; ino: bigint; size: bigint } 
 /**
  * Gives a machine that was started to be restored the state of its devices; it is stopped then. Its
  * RAM must be complete: devices look into it.
- * @param incoming the other end of its descriptor for this
+ * @param incoming the writing end of the pipe that it was given for this
  */
 export async function loadDevices(
   machine: MachineProcess,
-  incoming: Duplex,
+  incoming: Writable,
   devices: Buffer,
 ): Promise<void> {
   const late = AbortSignal.timeout(TIMEOUTS_MS.load);
   await machine.monitor.execute('migrate-incoming', { uri: `fd:${QEMU_FD.incoming}` });
   incoming.end(devices);
   // Whatever keeps the state from being read, QEMU tells by its status, or by its end.
-  const sent = finished(incoming, { readable: false, signal: late }).catch(() => undefined);
+  const sent = finished(incoming, { signal: late }).catch(() => undefined);
   let status = await statusOf(machine);
   while (status === 'inmigrate' && !late.aborted) {
     await delay(TIMEOUTS_MS.look);

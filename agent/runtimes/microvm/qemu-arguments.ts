@@ -16,7 +16,7 @@ export const QEMU_FD = {
 } as const;
 
 /** Where QEMU sees its files, in a root of its own. */
-const QEMU_PATH = {
+export const QEMU_PATH = {
   kernel: '/guest/vmlinuz',
   initramfs: '/guest/initramfs',
   baseDisk: '/base/root',

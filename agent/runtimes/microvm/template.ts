@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { closeSync, fstatSync } from 'node:fs';
+import { closeSync, fstatSync, writeSync } from 'node:fs';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import Type from 'typebox';
@@ -133,6 +133,28 @@ export class Template implements Disposable {
     this.ram = ram;
     this.mapping = { device: dev, inode: ino, sizeBytes: Number(size) };
     this.devices = devices;
+  }
+
+  /** There is nothing in it that a machine could go on with. */
+  get isBlank(): boolean {
+    return this.devices.length === 0;
+  }
+
+  /**
+   * What a machine is booted with whose template is not there yet, so that checkpoints of it can be
+   * taken: all of its memory is changes then. It has no state to begin with.
+   * @param key of the template that the machine would have had
+   */
+  static blank(key: string, memSizeMib: number): Template {
+    const ram = newTemplateRam(memSizeMib);
+    try {
+      writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
+      native.sealMemory(ram);
+      return new Template(sha256(`blank ${key}`), ram, Buffer.alloc(0));
+    } catch (error) {
+      closeSync(ram);
+      throw error;
+    }
   }
 
   /**

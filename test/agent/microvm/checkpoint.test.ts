@@ -29,7 +29,7 @@ import {
   templateKey,
   type TemplateParts,
 } from '../../../agent/runtimes/microvm/template.ts';
-import { MachineRoom, type TestMachine } from '../../helpers/bare-machines.ts';
+import { MachineRoom, type TestMachine } from '../../helpers/restorable-machines.ts';
 
 const memSizeMib = 256;
 const PARTS: TemplateParts = {
@@ -53,8 +53,8 @@ test.before(async () => {
 
 async function makeTemplate(): Promise<Template> {
   const ram = newTemplateRam(memSizeMib);
-  const disk = await room.newDisk();
-  const machine = await room.start({ memSizeMib, ram, isRamShared: true, disk });
+  const memory = { kind: 'shared', ram } as const;
+  const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
   (await machine.reach()).close();
   await saveTemplate(machine, ram, KEY, templateDirectory);
   await machine.kill();
@@ -62,12 +62,11 @@ async function makeTemplate(): Promise<Template> {
   return Template.open(templateDirectory, KEY);
 }
 
-async function startStopped(disk: string): Promise<TestMachine> {
-  return room.start({ memSizeMib, ram: template.ram, isRestored: true, disk });
-}
+const startStopped = (home: string, from = template): Promise<TestMachine> =>
+  room.startStopped({ memSizeMib, ram: from.ram, home });
 
 async function startNew(hostname: string): Promise<TestMachine> {
-  const machine = await startStopped(await room.newDisk());
+  const machine = await startStopped(await room.newHome());
   await restoreTemplate(machine, machine.incoming, template);
   await continueMachine(machine);
   await machine.reach();
@@ -75,9 +74,14 @@ async function startNew(hostname: string): Promise<TestMachine> {
   return machine;
 }
 
-async function resume(directory: string, disk: string, hostname: string): Promise<TestMachine> {
-  const machine = await startStopped(disk);
-  await restoreCheckpoint(machine, machine.incoming, { directory, template });
+async function resume(
+  directory: string,
+  home: string,
+  hostname: string,
+  from = template,
+): Promise<TestMachine> {
+  const machine = await startStopped(home, from);
+  await restoreCheckpoint(machine, machine.incoming, { directory, template: from });
   await invalidateCheckpoint(directory);
   await continueMachine(machine);
   const guest = await machine.reach();
@@ -86,8 +90,8 @@ async function resume(directory: string, disk: string, hostname: string): Promis
   return machine;
 }
 
-async function pause(machine: TestMachine, directory: string): Promise<void> {
-  await pauseMachine(machine, { directory, template, disks: [machine.disk] });
+async function pause(machine: TestMachine, directory: string, from = template): Promise<void> {
+  await pauseMachine(machine, { directory, template: from, disks: [machine.disk] });
   await machine.kill();
 }
 
@@ -136,11 +140,11 @@ test.serial('a machine goes on where it was, over generations, on its disk', asy
   for (let generation = 1; generation <= 3; generation++) {
     sums.set(`g${generation % 2}`, await dirty(machine, `g${generation % 2}`, 4));
     await machine.run(`echo ${generation} >> /root/log`);
-    const { disk } = machine;
+    const { home } = machine;
     await pause(machine, directory);
     t.is(await templateOf(directory), KEY);
     sizes.push((await stat(join(directory, 'pages'))).size);
-    machine = await resume(directory, disk, `generation-${generation}`);
+    machine = await resume(directory, home, `generation-${generation}`);
     t.is(await templateOf(directory), undefined);
     for (const [name, sum] of sums) t.is(await machine.run(sumOf(name)), sum);
     t.is(await machine.run('hostname; cat /root/file'), `generation-${generation}\ndurable`);
@@ -160,12 +164,12 @@ test.serial('a copy goes on beside the one that it was taken from', async (t) =>
   const parent = await startNew('parent');
   await startCounting(parent);
   const sum = await dirty(parent, 'x', 4);
-  let disk = '';
+  let home = '';
   await forkMachine(parent, { directory, template }, async () => {
-    disk = await room.newDisk(parent.disk);
+    home = await room.newHome(parent.home);
   });
   const later = await dirty(parent, 'x', 4);
-  const child = await resume(directory, disk, 'child');
+  const child = await resume(directory, home, 'child');
   t.is(await child.run(sumOf('x')), sum);
   t.is(await parent.run(sumOf('x')), later);
   t.not(await child.run(RANDOM), await parent.run(RANDOM));
@@ -177,7 +181,7 @@ test.serial('a copy goes on beside the one that it was taken from', async (t) =>
   await parent.kill();
   // The copy can be paused like any other.
   await pause(child, directory);
-  const again = await resume(directory, disk, 'again');
+  const again = await resume(directory, home, 'again');
   t.is(await again.run(sumOf('x')), sum);
   await again.kill();
 });
@@ -196,9 +200,8 @@ test.serial('a pause for which there is no room leaves the machine running', asy
   t.is(await machine.run(`${sumOf('x')}; sync; echo x > /root/file`), sum);
   await native.unmount(small, UnmountFlag.detach);
   const other = join(room.path, 'roomy');
-  const { disk } = machine;
   await pause(machine, other);
-  const resumed = await resume(other, disk, 'resumed');
+  const resumed = await resume(other, machine.home, 'resumed');
   t.is(await resumed.run(sumOf('x')), sum);
   await resumed.kill();
 });
@@ -236,7 +239,6 @@ async function flip(path: string, at: number): Promise<void> {
 test.serial('a checkpoint that is not whole, or not this one, is refused', async (t) => {
   const machine = await startNew('paused');
   const whole = join(room.path, 'whole');
-  const { disk } = machine;
   const copy = room.newPath('copy');
   const place = { directory: join(room.path, 'other'), template };
   await forkMachine(machine, place, async () => undefined);
@@ -244,11 +246,11 @@ test.serial('a checkpoint that is not whole, or not this one, is refused', async
   for (const [name, damage] of Object.entries(damages)) {
     await cp(whole, copy, { recursive: true });
     await damage(copy);
-    await refuses(t, name, copy, disk);
+    await refuses(t, name, copy, machine.home);
     await discardCheckpoint(copy);
   }
   t.is(await templateOf(whole), KEY);
-  const resumed = await resume(whole, disk, 'resumed');
+  const resumed = await resume(whole, machine.home, 'resumed');
   t.is(await resumed.run('hostname'), 'resumed');
   await resumed.kill();
 });
@@ -257,9 +259,9 @@ async function refuses(
   t: ExecutionContext,
   name: string,
   directory: string,
-  disk: string,
+  home: string,
 ): Promise<void> {
-  const machine = await startStopped(disk);
+  const machine = await startStopped(home);
   const restoring = restoreCheckpoint(machine, machine.incoming, { directory, template });
   await t.throwsAsync(restoring, { instanceOf: CheckpointError }, name);
   await machine.kill();
@@ -268,12 +270,7 @@ async function refuses(
 test.serial('a new agent shares the memory that machines of the former one have', async (t) => {
   const machine = await startNew('goes-on');
   const forged = newTemplateRam(memSizeMib);
-  const foreign = await room.start({
-    memSizeMib,
-    ram: forged,
-    disk: machine.disk,
-    isRestored: true,
-  });
+  const foreign = await room.startStopped({ memSizeMib, ram: forged, home: await room.newHome() });
   {
     using again = await Template.open(templateDirectory, KEY, [2 ** 30, foreign.pid, machine.pid]);
     t.deepEqual(again.mapping, template.mapping);
@@ -285,6 +282,25 @@ test.serial('a new agent shares the memory that machines of the former one have'
   await Promise.all([machine.kill(), foreign.kill()]);
   closeSync(forged);
 });
+
+test.serial(
+  'a machine that was booted for want of a template is paused like any other',
+  async (t) => {
+    using blank = Template.blank(KEY, memSizeMib);
+    const directory = join(room.path, 'booted');
+    const memory = { kind: 'private', ram: blank.ram } as const;
+    const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
+    await machine.reach();
+    await machine.configure('booted');
+    const sum = await dirty(machine, 'x', 4);
+    await pause(machine, directory, blank);
+    t.is(await templateOf(directory), blank.key);
+    using again = Template.blank(KEY, memSizeMib);
+    const resumed = await resume(directory, machine.home, 'resumed', again);
+    t.is(await resumed.run(sumOf('x')), sum);
+    await resumed.kill();
+  },
+);
 
 test.serial('a template that is not whole, or not this one, is refused', async (t) => {
   const copy = join(room.path, 'damaged');
