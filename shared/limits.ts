@@ -119,6 +119,8 @@ export const LIMITS = {
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
   sandboxExitMessageLengthMax: 1000,
+  sandboxCheckpointLengthMax: 64,
+  dependentForksListedMax: 10, // SPEC "Endpoints", DELETE of a sandbox.
   // When the host goes down, for all sandboxes together.
   sandboxStopAllMs: 30_000,
   sandboxJobsAtOnceMax: 1000,
