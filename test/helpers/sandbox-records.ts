@@ -1,4 +1,4 @@
-import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
+import { newAccountId, newDiskId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 
 type Changes = Partial<Omit<SandboxRecord, 'config'>> & {
@@ -24,6 +24,7 @@ export function sandboxRecord({ config, ...changes }: Changes = {}): SandboxReco
       ...config,
     },
     state: 'stopped',
+    rootDiskId: newDiskId(),
     platform: 'amd64',
     createdAt: now,
     lastActiveAt: now,
