@@ -95,7 +95,7 @@ const payloads = {
     childId: Type.String({ pattern: sandboxIdPattern }),
     name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
     /** The one that the source must have, for a caller who looked before. */
-    checkpoint: Type.Optional(Type.String({ maxLength: 64 })),
+    checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
     waitMs,
   }),
   /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
@@ -144,7 +144,7 @@ export interface JobResults {
   /** Without a sandbox: it was deleted, unless forks of it stand in the way. */
   'sandbox.command': {
     readonly sandbox?: SandboxRecord;
-    /** Ids of root disks, at most 10, the deepest first. */
+    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
     readonly dependentForks?: { readonly count: number; readonly diskIds: readonly string[] };
   };
   'sandbox.fork': { readonly sandbox: SandboxRecord };

@@ -119,6 +119,8 @@ export const LIMITS = {
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
   sandboxExitMessageLengthMax: 1000,
+  sandboxCheckpointLengthMax: 64,
+  dependentForksListedMax: 10, // SPEC "Endpoints", DELETE of a sandbox.
   // When the host goes down, for all sandboxes together.
   sandboxStopAllMs: 120_000,
   // How long a pause or a fork may take: for its beginning and end, and for each MiB of memory, which

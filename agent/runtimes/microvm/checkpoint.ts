@@ -62,9 +62,9 @@ interface CheckpointPlace {
   readonly template: Template;
 }
 
-/** Ties the pages to one checkpoint of one template. */
-const pagesKey = (marker: Pick<Marker, 'id' | 'template'>): Buffer =>
-  createHash('sha256').update(`${marker.template} ${marker.id}`).digest();
+/** Ties the pages to one checkpoint, and to what its template contained. */
+const pagesKey = ({ id }: Pick<Marker, 'id'>, { key, contents }: Template): Buffer =>
+  createHash('sha256').update(`${key} ${contents} ${id}`).digest();
 
 /**
  * Stops a machine and keeps what it needs to go on later; durable when this returns, and the machine
@@ -157,7 +157,7 @@ async function capture(
   await writeFile(join(directory, FILES.devices), devices, { mode: 0o600 });
   const named = { version: 1, id: randomUUID(), template: template.key } as const;
   const changedPages = await step('save pages', () =>
-    savePages(machine, template, join(directory, FILES.pages), pagesKey(named)),
+    savePages(machine, template, join(directory, FILES.pages), pagesKey(named, template)),
   );
   return { ...named, changedPages, devicesHash: sha256(devices) };
 }
@@ -256,7 +256,7 @@ async function loadPages(
   const file = await open(join(directory, FILES.pages), 'r').catch(damaged);
   try {
     const { mapping } = template;
-    const loaded = await native.loadChangedPages(pid, mapping, file.fd, pagesKey(marker));
+    const loaded = await native.loadChangedPages(pid, mapping, file.fd, pagesKey(marker, template));
     if (loaded !== marker.changedPages) throw new CheckpointError('pages of the checkpoint miss');
   } catch (error) {
     if (['EBADMSG', 'ESTALE'].includes(errnoOf(error) ?? '')) damaged(error);

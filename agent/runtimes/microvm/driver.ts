@@ -51,7 +51,7 @@ import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
 import { type MachineIdentity, readIdentity } from './shim.ts';
 import type { Template } from './template.ts';
-import { TemplateStore, type TemplateStoreOptions } from './template-store.ts';
+import { type Shape, TemplateStore, type TemplateStoreOptions } from './template-store.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
 const CHECKPOINT = 'checkpoint';
@@ -257,6 +257,11 @@ export class MicrovmDriver implements RuntimeDriver {
     const groups = await listVmCgroups(cgroups, cgroupParent);
     const names = new Set([...(await listNames(sandboxesDir)), ...groups]);
     return [...names].filter((name) => idPattern.test(name)).toSorted();
+  }
+
+  /** Whether a machine of this shape would begin with the memory of a template. */
+  async hasTemplate(shape: Shape): Promise<boolean> {
+    return !(await this.#options.templates.forNew(shape)).isBlank;
   }
 
   /** Machines run on. */

@@ -122,14 +122,17 @@ const hexHash = (hash: bigint): string => hash.toString(16).padStart(16, '0');
  */
 export class Template implements Disposable {
   readonly key: string;
+  /** What is in it: one that was made again has the same key, and is another one. */
+  readonly contents: string;
   /** A descriptor; machines get a copy. */
   readonly ram: number;
   readonly mapping: RamMapping;
   readonly devices: Buffer;
 
-  private constructor(key: string, ram: number, devices: Buffer) {
+  private constructor(key: string, contents: string, ram: number, devices: Buffer) {
     const { dev, ino, size } = fstatSync(ram, { bigint: true });
     this.key = key;
+    this.contents = contents;
     this.ram = ram;
     this.mapping = { device: dev, inode: ino, sizeBytes: Number(size) };
     this.devices = devices;
@@ -150,24 +153,7 @@ export class Template implements Disposable {
     try {
       writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
       native.sealMemory(ram);
-      return new Template(sha256(`blank ${key}`), ram, Buffer.alloc(0));
-    } catch (error) {
-      closeSync(ram);
-      throw error;
-    }
-  }
-
-  /**
-   * What a machine is booted with whose template is not there yet, so that checkpoints of it can be
-   * taken: all of its memory is changes then. It has no state to begin with.
-   * @param key of the template that the machine would have had
-   */
-  static blank(key: string, memSizeMib: number): Template {
-    const ram = newTemplateRam(memSizeMib);
-    try {
-      writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
-      native.sealMemory(ram);
-      return new Template(sha256(`blank ${key}`), ram, Buffer.alloc(0));
+      return new Template(sha256(`blank ${key}`), 'blank', ram, Buffer.alloc(0));
     } catch (error) {
       closeSync(ram);
       throw error;
@@ -195,7 +181,7 @@ export class Template implements Disposable {
       }
       const shared = await adoptRam(machines, manifest);
       const ram = shared ?? (await readRam(join(directory, FILES.ram), manifest));
-      return new Template(key, ram, devices);
+      return new Template(key, `${manifest.ramHash} ${manifest.devicesHash}`, ram, devices);
     } catch (cause) {
       throw new TemplateError(`no template ${key}: ${String(cause)}`, { cause });
     }

@@ -51,15 +51,15 @@ test.before(async () => {
   template = await makeTemplate();
 });
 
-async function makeTemplate(): Promise<Template> {
+async function makeTemplate(directory = templateDirectory): Promise<Template> {
   const ram = newTemplateRam(memSizeMib);
   const memory = { kind: 'shared', ram } as const;
   const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
   (await machine.reach()).close();
-  await saveTemplate(machine, ram, KEY, templateDirectory);
+  await saveTemplate(machine, ram, KEY, directory);
   await machine.kill();
   closeSync(ram);
-  return Template.open(templateDirectory, KEY);
+  return Template.open(directory, KEY);
 }
 
 const startStopped = (home: string, from = template): Promise<TestMachine> =>
@@ -266,6 +266,18 @@ async function refuses(
   await t.throwsAsync(restoring, { instanceOf: CheckpointError }, name);
   await machine.kill();
 }
+
+test.serial('a template that was made again is another one, with whatever key', async (t) => {
+  const machine = await startNew('paused');
+  const directory = join(room.path, 'of-the-first');
+  await pause(machine, directory);
+  using again = await makeTemplate(join(room.path, 'made-again'));
+  const other = await startStopped(machine.home, again);
+  const restoring = restoreCheckpoint(other, other.incoming, { directory, template: again });
+  await t.throwsAsync(restoring, { instanceOf: CheckpointError });
+  await other.kill();
+  await (await resume(directory, machine.home, 'resumed')).kill();
+});
 
 test.serial('a new agent shares the memory that machines of the former one have', async (t) => {
   const machine = await startNew('goes-on');
