@@ -18,13 +18,15 @@ import {
   BootError,
   type Machine,
   type MachineEnd,
-  type MachineSpec,
   type RuntimeDriver,
 } from '../runtimes/driver.ts';
 import type { BootTurns } from '../sandboxes/boot-turns.ts';
+import type { DependentForks } from '../sandboxes/fork-tree.ts';
 import type { HostCapacity } from '../sandboxes/host-capacity.ts';
 import type { SandboxPublisher } from '../sandboxes/publisher.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../sandboxes/sandbox-execs.ts';
+import { machineSpec, toRecord } from '../sandboxes/sandbox-row.ts';
+import { resetExpiry, TimeLimits } from '../sandboxes/time-limits.ts';
 import { step } from '../step.ts';
 import { Mailbox } from './mailbox.ts';
 
@@ -36,6 +38,8 @@ export interface SandboxActorDeps {
   readonly slots: SlotPool;
   readonly capacity: HostCapacity;
   readonly boots: BootTurns;
+  /** Cheaper than a boot, so more of them at once. */
+  readonly resumes: BootTurns;
   readonly publisher: SandboxPublisher;
   readonly bootTimeoutMs: number;
   readonly log: Logger;
@@ -44,27 +48,45 @@ export interface SandboxActorDeps {
 /** From one start to the end of its machine; what comes late from a former one is told by it. */
 interface Session {
   readonly abort: AbortController;
-  /** Settles when nothing boots any more. */
-  booted: Promise<unknown>;
+  /** Settles when nothing boots or resumes any more. */
+  up: Promise<unknown>;
   machine: Machine | undefined;
 }
 
 const newSession = (): Session => ({
   abort: new AbortController(),
-  booted: Promise.resolve(),
+  up: Promise.resolve(),
   machine: undefined,
 });
 
 type Change = Partial<
-  Pick<
-    SandboxRow,
-    'slot' | 'bootId' | 'runningAt' | 'finishedAt' | 'exitReason' | 'exitMessage' | 'isDeleting'
-  >
+  Omit<SandboxRow, 'id' | 'accountId' | 'environment' | 'uid' | 'state' | 'revision' | 'createdAt'>
 >;
 
+/** A fork that is still to be made. */
+export interface ForkTarget {
+  readonly id: string;
+  readonly uid: number;
+}
+
+/** The state in which a fork begins. */
+export type ForkState = 'pending_start' | 'pending_resume';
+
+/** Undefined leaves a limit as it is. */
+export interface NewLimits {
+  readonly timeoutSeconds: number | undefined;
+  readonly idleTtlSeconds: number | undefined;
+}
+
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
+const PAUSED = 'the sandbox was paused';
+const LATE = 'it did not come up in time';
 /** Uses are written down together: a sandbox may see many of them. */
 const TOUCHED_WRITTEN_AFTER_MS = 5_000;
+
+const laterOf = (a: number | undefined, b: number | undefined): number | undefined =>
+  a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
+const shorten = (text: string): string => text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
 /**
  * The life of one sandbox (`shared/sandbox-lifecycle.ts`). It is what the journal says; commands are
@@ -78,6 +100,14 @@ export class SandboxActor {
   #session: Session | undefined;
   #watchdog: NodeJS.Timeout | undefined;
   #touched: NodeJS.Timeout | undefined;
+  readonly #limits = new TimeLimits(() => this.#handleLimit());
+  /** How many things use it, so that it is not idle. */
+  #holds = 0;
+  /** Settles when nothing copies its machine or disk any more; commands wait for it. */
+  #copying: Promise<unknown> | undefined;
+  #pausing: Promise<unknown> | undefined;
+  /** It is in the journal. */
+  #isMade = false;
   #isDetached = false;
   readonly #changeWaiters = new Set<() => void>();
 
@@ -85,6 +115,7 @@ export class SandboxActor {
     this.#deps = deps;
     this.#row = row;
     this.#execs = execs;
+    execs.holdBy(() => this.holdIdle());
   }
 
   get id(): string {
@@ -101,49 +132,42 @@ export class SandboxActor {
 
   /** As it is published. */
   get record(): SandboxRecord {
-    const { id, accountId, config, state, revision, createdAt, lastActiveAt } = this.#row;
-    const { rootDiskId, checkpoint, runningAt, finishedAt, exitReason, exitMessage } = this.#row;
-    const { hostId, platform } = this.#deps;
-    return {
-      ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
-      ...(checkpoint === undefined ? {} : { checkpoint }),
-      ...(runningAt === undefined ? {} : { runningAt }),
-      ...(finishedAt === undefined ? {} : { finishedAt }),
-      ...(exitReason === undefined ? {} : { exitReason }),
-      ...(exitMessage === undefined ? {} : { exitMessage }),
-      revision,
-    };
+    return toRecord(this.#row, this.#deps);
+  }
+
+  get row(): SandboxRow {
+    return this.#row;
   }
 
   /**
    * Journals the sandbox and begins to start it.
-   * @throws AppError `no_capacity`, `host_full`; nothing of it is left then
+   * @param copy makes its disk from that of another sandbox, and tells how it begins
+   * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; nothing of it is left then
    */
-  async create(): Promise<void> {
+  async create(copy?: () => Promise<ForkState>): Promise<void> {
     await this.#mailbox.send(async () => {
-      const { capacity, slots, journal } = this.#deps;
-      capacity.hold(this.id, this.#row.config);
-      try {
-        const { index } = await slots.lease();
+      await this.#takeRoom(async (slot) => {
+        const state = (await copy?.()) ?? 'pending_start';
         try {
-          this.#row = { ...this.#row, slot: index };
-          await step('journal create', () => journal.insert(this.#row));
+          const checkpoint = state === 'pending_resume' ? this.#row.checkpoint : undefined;
+          const row = { ...this.#row, slot, state, checkpoint };
+          await step('journal create', () => this.#deps.journal.insert(row));
+          this.#row = row;
         } catch (error) {
-          await slots.release(index);
+          if (copy !== undefined) await this.#deps.driver.remove(this.id);
           throw error;
         }
-      } catch (error) {
-        capacity.release(this.id);
-        throw error;
-      }
+      });
+      this.#isMade = true;
       this.#noticeEntered('created');
-      this.#start();
+      this.#bringUp();
     });
     await this.#publish();
   }
 
   /** Goes on where a former agent was ended. */
   async recover(): Promise<void> {
+    this.#isMade = true;
     await this.#mailbox.send(() => this.#recover());
     await this.#publish();
   }
@@ -153,39 +177,105 @@ export class SandboxActor {
     await this.#publish();
   }
 
-  /** @throws AppError with the verdict's code, `no_capacity`, `host_full` */
+  /** A checkpoint is given up for it. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
   async start(): Promise<void> {
     await this.#command('start', async () => {
-      this.#deps.capacity.hold(this.id, this.#row.config);
-      try {
-        await this.#beginStart('start was asked for');
-      } catch (error) {
-        this.#deps.capacity.release(this.id);
-        throw error;
-      }
+      // What the checkpoint has is removed when it boots.
+      const change = { checkpoint: undefined };
+      await this.#beginUp('pending_start', change, 'start was asked for');
     });
+  }
+
+  /** Goes on where it was paused. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
+  async resume(): Promise<void> {
+    await this.#command('resume', () =>
+      this.#beginUp('pending_resume', {}, 'resume was asked for'),
+    );
+  }
+
+  /** Keeps memory and disk, and ends the machine. @throws AppError the verdict’s code */
+  async pause(): Promise<void> {
+    await this.#command('pause', () => this.#beginPause('pause was asked for'));
   }
 
   /** The guest may end in order; after the grace time it is killed. @throws AppError */
   async stop(): Promise<void> {
-    await this.#command('stop', async () => {
-      await this.#enter('stopping', {}, 'stop was asked for');
+    await this.#command('stop', async (to) => {
+      if (to === 'stopped') return this.#stopPaused();
+      await this.#enter('stopping', { checkpoint: randomUUID() }, 'stop was asked for');
       this.#beginStop();
     });
   }
 
-  /** Deletes it and its disk. @throws AppError `sandbox_not_stopped` */
-  async delete(): Promise<void> {
+  /**
+   * Gives a sandbox that is not there yet a copy of the disk, and of the memory if there is any.
+   * @param checkpoint the one that this sandbox must have
+   * @throws AppError the verdict’s code, `sandbox_start_conflict` for another checkpoint
+   */
+  async fork(child: ForkTarget, checkpoint: string | undefined): Promise<ForkState> {
+    const { copied } = await this.#send(async () => {
+      this.#judge('fork');
+      if (checkpoint !== undefined && checkpoint !== this.#row.checkpoint) {
+        const message = 'the sandbox has another checkpoint now: it went on meanwhile';
+        throw new AppError('sandbox_start_conflict', message);
+      }
+      this.#touch();
+      const copying = this.#copyTo(child);
+      this.#waitForCopy(copying);
+      return { copied: copying };
+    });
+    return copied;
+  }
+
+  /** Sets how long the session may go on, and sessions to come. @throws AppError `bad_request` */
+  async setLimits({ timeoutSeconds, idleTtlSeconds }: NewLimits): Promise<void> {
     await this.#mailbox.send(async () => {
-      if (this.#row.isDeleting) return;
+      this.#refuseIfDeleted();
+      const { config, expiresAt } = this.#row;
+      const limits = {
+        maxTtlSeconds: timeoutSeconds ?? config.maxTtlSeconds,
+        idleTtlSeconds: idleTtlSeconds ?? config.idleTtlSeconds,
+      };
+      await this.#save('journal limits', {
+        config: { ...config, ...limits },
+        expiresAt: timeoutSeconds === undefined ? expiresAt : this.#resetExpiry(timeoutSeconds),
+        ...this.#used(),
+      });
+    });
+    await this.#publish();
+  }
+
+  /** It is not idle until the function that this returns is called. */
+  holdIdle(): () => void {
+    this.#holds += 1;
+    this.#touch();
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.#holds -= 1;
+      this.#touch();
+    };
+  }
+
+  /**
+   * Deletes it and its disk, unless others were forked from it.
+   * @returns those forks
+   * @throws AppError `sandbox_not_stopped`
+   */
+  async delete(forks: () => DependentForks | undefined): Promise<DependentForks | undefined> {
+    return this.#send(async () => {
+      if (this.#row.isDeleting) return undefined;
       this.#judge('delete');
-      await this.#delete();
+      const dependent = forks();
+      if (dependent === undefined) await this.#delete();
+      return dependent;
     });
   }
 
   /** Takes it back, whatever it is at: its creator was told that there is none. */
   async discard(): Promise<void> {
-    await this.#mailbox.send(async () => {
+    await this.#send(async () => {
       if (this.#row.isDeleting) return;
       await this.#leaveSession('the sandbox is discarded');
       await this.#execs.loseAll('failed', 'the sandbox was discarded');
@@ -237,62 +327,144 @@ export class SandboxActor {
     for (const resolve of this.#changeWaiters) resolve();
     clearTimeout(this.#watchdog);
     clearTimeout(this.#touched);
+    this.#limits.watch(undefined);
+    // What is durable need not be done again by the next agent.
+    await settledWithin(Promise.all([this.#copying, this.#pausing]), LIMITS.sandboxDetachMs);
     await this.#leaveSession('the agent ends');
     await this.#execs.detach();
   }
 
-  /** What boots is ended; what runs goes on. */
+  /** What boots or resumes is ended; what runs goes on. */
   async #leaveSession(reason: string): Promise<void> {
     const session = this.#session;
     this.#session = undefined;
     session?.abort.abort(new Error(reason));
-    await session?.booted;
+    await session?.up;
     session?.machine?.detach();
   }
 
   /** What the command comes to now. @throws AppError when it is refused */
   #judge(command: SandboxCommand): Verdict {
-    if (this.#row.isDeleting) throw new AppError('not_found', 'there is no such sandbox');
+    this.#refuseIfDeleted();
     const verdict = verdictOn(this.#row.state, command);
     if (verdict.kind !== 'refuse') return verdict;
     const state = this.#row.state.replace('_', ' ');
     throw new AppError(verdict.code, `the sandbox is ${state}: ${command} is not possible now`);
   }
 
-  async #command(command: SandboxCommand, begin: () => Promise<void>): Promise<void> {
-    await this.#mailbox.send(async () => {
-      if (this.#judge(command).kind !== 'begin') return;
+  #refuseIfDeleted(): void {
+    if (this.#row.isDeleting) throw new AppError('not_found', 'there is no such sandbox');
+  }
+
+  /** A message that is handled when nothing copies the machine or the disk. */
+  async #send<T>(handle: () => Promise<T>): Promise<T> {
+    for (;;) {
+      await this.#copying;
+      const handled = await this.#mailbox.send(async () =>
+        this.#copying === undefined ? { result: await handle() } : undefined,
+      );
+      if (handled !== undefined) return handled.result;
+    }
+  }
+
+  async #command(
+    command: SandboxCommand,
+    begin: (to: SandboxState | 'deleted') => Promise<void>,
+  ): Promise<void> {
+    await this.#send(async () => {
+      const verdict = this.#judge(command);
+      if (verdict.kind !== 'begin') return;
       this.#touch();
-      await begin();
+      await begin(verdict.to);
     });
     await this.#publish();
   }
 
+  /** How a use changes its row. */
+  #used(): Change {
+    const now = Date.now();
+    const idleSince = this.#holds > 0 ? undefined : now;
+    return { lastActiveAt: new Date(now).toISOString(), idleSince };
+  }
+
   #touch(): void {
-    this.#row = { ...this.#row, lastActiveAt: new Date().toISOString() };
+    this.#row = { ...this.#row, ...this.#used() };
+    this.#watchLimits();
+    // With a limit for being idle, an agent to come must know exactly since when.
+    const isLimited = this.#row.state === 'running' && this.#row.config.idleTtlSeconds > 0;
     this.#touched ??= setTimeout(
-      () => void this.#mailbox.send(() => this.#saveTouched()),
-      TOUCHED_WRITTEN_AFTER_MS,
+      () => this.#saveTouched(),
+      isLimited ? 0 : TOUCHED_WRITTEN_AFTER_MS,
     );
   }
 
-  async #saveTouched(): Promise<void> {
+  #saveTouched(): void {
     this.#touched = undefined;
-    if (this.#isDetached || this.#row.isDeleting) return;
-    const row = { ...this.#row, revision: this.#row.revision + 1 };
-    await this.#deps.journal.save(row);
-    this.#row = row;
-    void this.#publish();
+    const save = async (): Promise<void> => {
+      if (this.#isDetached || this.#row.isDeleting || !this.#isMade) return;
+      await this.#save('journal use', {});
+      void this.#publish();
+    };
+    this.#mailbox.send(save).catch((error: unknown) => {
+      this.#deps.log.warn({ sandboxId: this.id, err: toError(error) }, 'sandbox:useNotSaved');
+    });
+  }
+
+  async #save(name: string, change: Change): Promise<void> {
+    const row = { ...this.#row, ...change, revision: this.#row.revision + 1 };
+    await step(name, () => this.#deps.journal.save(row));
+    this.#keep(row);
   }
 
   /** The one gate through which its state changes: journal, memory, those who wait, directory. */
   async #enter(to: SandboxState, change: Change, cause: string): Promise<void> {
     assertTransition(this.#row.state, to);
-    const row = { ...this.#row, ...change, state: to, revision: this.#row.revision + 1 };
+    const changed = { exitMessage: undefined, ...change, state: to };
+    const row = { ...this.#row, ...changed, revision: this.#row.revision + 1 };
     await step(`journal ${to}`, () => this.#deps.journal.save(row));
-    this.#row = row;
+    this.#keep(row);
     this.#noticeEntered(cause);
     void this.#publish();
+  }
+
+  /** What is journalled counts, but for uses meanwhile. */
+  #keep(row: SandboxRow): void {
+    const { lastActiveAt, idleSince } = this.#row;
+    this.#row = {
+      ...row,
+      lastActiveAt: lastActiveAt > row.lastActiveAt ? lastActiveAt : row.lastActiveAt,
+      idleSince: this.#holds > 0 ? undefined : laterOf(idleSince, row.idleSince),
+    };
+    this.#watchLimits();
+  }
+
+  /** A session that there is may go on for so long; without one, only the next one is meant. */
+  #resetExpiry(timeoutSeconds: number): number | undefined {
+    const now = Date.now();
+    const { runningAt, expiresAt } = this.#row;
+    const hasSession = expiresAt !== undefined && runningAt !== undefined;
+    const expiry = resetExpiry(hasSession ? Date.parse(runningAt) : now, timeoutSeconds, now);
+    return hasSession ? expiry : undefined;
+  }
+
+  #watchLimits(): void {
+    const { state, expiresAt, idleSince, config } = this.#row;
+    const isWatched = state === 'running' && !this.#isDetached;
+    const { idleTtlSeconds } = config;
+    this.#limits.watch(isWatched ? { expiresAt, idleSince, idleTtlSeconds } : undefined);
+  }
+
+  /** It has run, or been idle, for as long as it may. */
+  #handleLimit(): void {
+    const pause = async (): Promise<void> => {
+      // It may have been used, or been given more time, while this message waited.
+      if (this.#isDetached || this.#row.state !== 'running' || !this.#limits.isReached) return;
+      await this.#beginPause('a time limit is reached');
+    };
+    this.#send(pause).catch((error: unknown) => {
+      this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
+      this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
+    });
   }
 
   #noticeEntered(cause: string): void {
@@ -302,76 +474,81 @@ export class SandboxActor {
     if (state === 'stopping') {
       this.#watch(LIMITS.sandboxStopGraceMs + 2 * LIMITS.sandboxKillMsMax);
     }
+    if (state === 'pausing') this.#watch(this.#copyMsMax);
     for (const resolve of this.#changeWaiters) resolve();
   }
 
   async #publish(): Promise<void> {
     // What is on its way out is not to be seen again.
-    if (this.#isDetached || this.#row.isDeleting) return;
+    if (this.#isDetached || this.#row.isDeleting || !this.#isMade) return;
     await this.#deps.publisher.publish(this.record);
   }
 
-  async #beginStart(cause: string): Promise<void> {
-    const { slots } = this.#deps;
-    const { index } = await slots.lease();
+  /** Holds room and a network slot for what is then made; gives them back when that fails. */
+  async #takeRoom(make: (slot: number) => Promise<void>): Promise<void> {
+    const { capacity, slots } = this.#deps;
+    capacity.hold(this.id, this.#row.config);
     try {
-      await this.#enter(
-        'pending_start',
-        {
-          slot: index,
-          bootId: randomUUID(),
-          runningAt: undefined,
-          finishedAt: undefined,
-          exitReason: undefined,
-          exitMessage: undefined,
-        },
-        cause,
-      );
+      const { index } = await slots.lease();
+      try {
+        await make(index);
+      } catch (error) {
+        await slots.release(index);
+        throw error;
+      }
     } catch (error) {
-      await slots.release(index);
+      capacity.release(this.id);
       throw error;
     }
-    this.#start();
   }
 
-  /** Beside the mailbox: from the turn to boot to the end of the machine. */
-  #start(): void {
+  async #beginUp(to: ForkState, change: Change, cause: string): Promise<void> {
+    await this.#takeRoom((slot) => {
+      const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+      return this.#enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
+    });
+    this.#bringUp();
+  }
+
+  /** Beside the mailbox: from the turn to boot or resume to the end of the machine. */
+  #bringUp(): void {
     const session = newSession();
     this.#session = session;
-    const boot = this.#boot(session);
-    session.booted = boot.catch(toError);
-    boot.then(
-      (machine) => this.#report(session, () => this.#handleBooted(session, machine)),
-      (error: unknown) => this.#report(session, () => this.#handleNotBooted(toError(error))),
+    const up = this.#row.state === 'pending_resume' ? this.#resume(session) : this.#boot(session);
+    session.up = up.catch(toError);
+    up.then(
+      (machine) => this.#report(session, () => this.#handleUp(session, machine)),
+      (error: unknown) => this.#report(session, () => this.#handleNotUp(toError(error))),
     );
   }
 
   async #boot(session: Session): Promise<Machine> {
-    const { boots, driver } = this.#deps;
+    const { boots, driver, slots } = this.#deps;
     const { signal } = session.abort;
     const endTurn = await boots.take(signal);
     try {
       this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
+      // The disk is about to change: what is left of a checkpoint would not fit it any more.
+      await driver.discardCheckpoint(this.id);
       await driver.prepare(this.id, this.#row.uid);
-      const machine = await driver.start(await this.#machineSpec(), signal);
-      session.machine = machine;
-      return machine;
+      session.machine = await driver.start(await machineSpec(this.#row, slots), signal);
+      return session.machine;
     } finally {
       endTurn();
     }
   }
 
-  async #machineSpec(): Promise<MachineSpec> {
-    const { id, uid, slot, config, bootId, environment } = this.#row;
-    if (slot === undefined) throw new Error('a machine without a network slot');
-    return {
-      id,
-      uid,
-      vcpuCount: config.vcpuCount,
-      memSizeMib: config.memSizeMib,
-      slot: await this.#deps.slots.take(slot),
-      settings: { hostname: config.name, machineId: id, bootId, environment },
-    };
+  async #resume(session: Session): Promise<Machine> {
+    const { resumes, driver, slots } = this.#deps;
+    const { signal } = session.abort;
+    const endTurn = await resumes.take(signal);
+    try {
+      this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
+      session.machine = await driver.resume(await machineSpec(this.#row, slots), signal);
+      return session.machine;
+    } finally {
+      endTurn();
+    }
   }
 
   /** A message from beside the mailbox; what a former session still says is nothing to this one. */
@@ -384,25 +561,120 @@ export class SandboxActor {
     });
   }
 
-  async #handleBooted(session: Session, machine: Machine): Promise<void> {
+  async #handleUp(session: Session, machine: Machine): Promise<void> {
     this.#follow(session, machine);
-    if (this.#row.state === 'pending_start') {
-      await this.#enter('running', { runningAt: new Date().toISOString() }, 'the guest is ready');
-      this.#execs.attach(machine.guest);
-    } else {
-      this.#beginStop(); // It came up although it was to stop.
-    }
+    if (this.#row.state === 'stopping') return this.#beginStop(); // It came up all the same.
+    const now = Date.now();
+    await this.#enter(
+      'running',
+      {
+        checkpoint: undefined,
+        runningAt: new Date(now).toISOString(),
+        expiresAt: now + this.#row.config.maxTtlSeconds * 1000,
+        idleSince: now,
+      },
+      'the guest is ready',
+    );
+    this.#execs.attach(machine.guest);
   }
 
-  async #handleNotBooted(error: Error): Promise<void> {
-    if (this.#row.state === 'stopping') return this.#finish(STOPPED);
+  async #handleNotUp(error: Error): Promise<void> {
+    const { state } = this.#row;
+    if (state === 'stopping') return this.#finish(STOPPED);
+    if (state === 'pending_resume') return this.#handleNotResumed(error.message);
     const reason = error instanceof BootError ? error.reason : 'boot_failed';
     await this.#finish({ reason, message: error.message });
   }
 
+  /** With its checkpoint untouched it is as it was. */
+  async #handleNotResumed(message: string): Promise<void> {
+    if (!(await this.#deps.driver.hasCheckpoint(this.id))) {
+      return this.#finish({ reason: 'resume_failed', message });
+    }
+    const exitMessage = shorten(`it could not be resumed: ${message}`);
+    await this.#rest('paused', { exitMessage }, exitMessage);
+  }
+
   #follow(session: Session, machine: Machine): void {
     session.machine = machine;
-    void machine.ended.then((end) => this.#report(session, () => this.#finish(end)));
+    void machine.ended.then((end) => this.#report(session, () => this.#handleEnded(end)));
+  }
+
+  async #beginPause(cause: string): Promise<void> {
+    const session = this.#session;
+    const machine = session?.machine;
+    if (session === undefined || machine === undefined) throw new Error('it runs on no machine');
+    await this.#enter('pausing', { checkpoint: randomUUID() }, cause);
+    const pausing = this.#execs.cancelAll(PAUSED).then(() => machine.pause());
+    this.#pausing = pausing.catch(toError);
+    pausing.then(
+      () => this.#report(session, () => this.#handlePaused()),
+      (error: unknown) => this.#report(session, () => this.#handleNotPaused(toError(error))),
+    );
+  }
+
+  async #handlePaused(): Promise<void> {
+    this.#session?.machine?.detach();
+    await this.#execs.loseAll('cancelled', PAUSED);
+    await this.#rest('paused', {}, 'the checkpoint is durable');
+  }
+
+  /** It runs on; the caller sees why, and a time limit asks again. */
+  async #handleNotPaused(error: Error): Promise<void> {
+    // What failed may have come after the checkpoint, which counts as soon as it is there.
+    if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+    this.#deps.log.warn({ sandboxId: this.id, err: error }, 'sandbox:notPaused');
+    await this.#runOn(`it could not be paused: ${error.message}`);
+  }
+
+  async #runOn(message: string): Promise<void> {
+    const exitMessage = shorten(message);
+    await this.#enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
+    this.#execs.goOn();
+    if (this.#limits.isReached) this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
+  }
+
+  async #stopPaused(): Promise<void> {
+    const change = {
+      checkpoint: randomUUID(), // What was in memory is not to be had any more.
+      finishedAt: new Date().toISOString(),
+      exitReason: 'stopped',
+      exitMessage: 'stopped while it was paused',
+    } as const;
+    await this.#enter('stopped', change, 'stop was asked for');
+    await this.#deps.driver.discardCheckpoint(this.id);
+  }
+
+  async #copyTo(child: ForkTarget): Promise<ForkState> {
+    const { state } = this.#row;
+    if (state === 'running') {
+      const machine = this.#session?.machine;
+      if (machine === undefined) throw new Error('it runs on no machine');
+      await machine.fork(child);
+      return 'pending_resume';
+    }
+    await this.#deps.driver.fork(this.id, child);
+    return state === 'paused' ? 'pending_resume' : 'pending_start';
+  }
+
+  /** Commands wait for it. One that takes too long is ended with its machine. */
+  #waitForCopy(copying: Promise<unknown>): void {
+    const session = this.#session;
+    const watchdog = setTimeout(() => {
+      this.#deps.log.error({ sandboxId: this.id }, 'sandbox:copyOverdue');
+      void session?.machine?.kill();
+    }, this.#copyMsMax);
+    watchdog.unref();
+    const settled = copying.catch(toError).finally(() => {
+      clearTimeout(watchdog);
+      this.#copying = undefined;
+    });
+    this.#copying = settled;
+  }
+
+  get #copyMsMax(): number {
+    const { memSizeMib } = this.#row.config;
+    return LIMITS.sandboxCopyMsBase + memSizeMib * LIMITS.sandboxCopyMsPerMib;
   }
 
   /** Ends the machine, or keeps it from coming up; `#finish` follows. */
@@ -414,7 +686,13 @@ export class SandboxActor {
     void session.machine?.stop(LIMITS.sandboxStopGraceMs);
   }
 
-  /** Nothing of the machine runs any more. */
+  async #handleEnded(end: MachineEnd): Promise<void> {
+    const isPausing = this.#row.state === 'pausing';
+    if (isPausing && (await this.#deps.driver.hasCheckpoint(this.id))) return this.#handlePaused();
+    await this.#finish(end);
+  }
+
+  /** Nothing of the machine runs any more, and of its memory nothing is left. */
   async #finish(end: MachineEnd): Promise<void> {
     this.#session = undefined;
     const wasStopping = this.#row.state === 'stopping';
@@ -422,22 +700,30 @@ export class SandboxActor {
     const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
     const status = to === 'stopped' ? 'cancelled' : 'failed';
     await this.#execs.loseAll(status, `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`);
-    const { slot } = this.#row;
     const change = {
-      slot: undefined,
+      checkpoint: to === 'stopped' ? this.#row.checkpoint : undefined,
       finishedAt: new Date().toISOString(),
       // A former agent may have asked for it, and the guest have ended before this one came.
       exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
-      exitMessage: end.message.slice(0, LIMITS.sandboxExitMessageLengthMax),
+      exitMessage: shorten(end.message),
     };
-    await this.#enter(to, change, end.message);
-    // Only now: until it was journalled, what tells how it ended had to stay.
-    await this.#deps.driver.reclaim(this.id);
-    if (slot !== undefined) await this.#deps.slots.release(slot);
-    this.#deps.capacity.release(this.id);
+    await this.#rest(to, change, end.message);
+    await this.#deps.driver.discardCheckpoint(this.id);
   }
 
-  /** What could not be ended or brought up in time is ended by force. */
+  /** What the machine had of the host is given back. */
+  async #rest(to: SandboxState, change: Change, cause: string): Promise<void> {
+    this.#session = undefined;
+    const { driver, slots, capacity } = this.#deps;
+    const { slot } = this.#row;
+    await this.#enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
+    // Only now: until it was journalled, what tells how it ended had to stay.
+    await driver.reclaim(this.id);
+    if (slot !== undefined) await slots.release(slot);
+    capacity.release(this.id);
+  }
+
+  /** What could not be ended, brought up or paused in time is ended by force. */
   #watch(ms: number): void {
     clearTimeout(this.#watchdog);
     this.#watchdog = setTimeout(() => {
@@ -445,39 +731,69 @@ export class SandboxActor {
       if (session === undefined || !isTransitional(this.#row.state)) return;
       const { log, driver } = this.#deps;
       log.error({ sandboxId: this.id, state: this.#row.state }, 'sandbox:overdue');
-      session.abort.abort(new BootError('boot_timeout', 'it did not come up in time'));
+      session.abort.abort(new BootError('boot_timeout', LATE));
       this.#report(session, async () => {
         await driver.reclaim(this.id);
-        const stopped: MachineEnd = { reason: 'stop_forced', message: 'it did not stop in time' };
-        const late: MachineEnd = { reason: 'boot_timeout', message: 'it did not come up in time' };
-        await this.#finish(this.#row.state === 'stopping' ? stopped : late);
+        await this.#handleOverdue();
       });
     }, ms);
     this.#watchdog.unref();
   }
 
+  async #handleOverdue(): Promise<void> {
+    const { state } = this.#row;
+    if (state === 'stopping') {
+      return this.#finish({ reason: 'stop_forced', message: 'it did not stop in time' });
+    }
+    if (state === 'pausing') {
+      return this.#handleEnded({ reason: 'vmm_crashed', message: 'it did not pause in time' });
+    }
+    await this.#handleNotUp(new BootError('boot_timeout', LATE));
+  }
+
   async #recover(): Promise<void> {
     const { state, isDeleting, slot } = this.#row;
-    const { capacity, driver } = this.#deps;
+    const { capacity } = this.#deps;
     if (isDeleting) return this.#delete();
     await this.#execs.load();
-    if (slot === undefined) {
-      await driver.reclaim(this.id);
-      return this.#execs.loseAll('failed', 'the sandbox ended');
-    }
+    if (slot === undefined) return this.#recoverAtRest();
     capacity.keep(this.id, this.#row.config);
-    if (state === 'pending_start') {
-      await driver.reclaim(this.id);
-      return this.#start();
+    if (state === 'pending_start' || state === 'pending_resume') return this.#recoverPending();
+    if (state === 'pausing' && (await this.#deps.driver.hasCheckpoint(this.id))) {
+      return this.#handlePaused();
     }
     await this.#takeOver();
   }
 
+  /** Whether a checkpoint is still good is found out when it is to be resumed, and told then. */
+  async #recoverAtRest(): Promise<void> {
+    const { driver } = this.#deps;
+    await driver.reclaim(this.id);
+    const isPaused = this.#row.state === 'paused';
+    if (!isPaused) await driver.discardCheckpoint(this.id);
+    await this.#execs.loseAll(
+      isPaused ? 'cancelled' : 'failed',
+      isPaused ? PAUSED : 'the sandbox ended',
+    );
+  }
+
+  /** It had not run yet, so it is brought up again, unless its checkpoint was about to be used. */
+  async #recoverPending(): Promise<void> {
+    const { driver } = this.#deps;
+    await driver.reclaim(this.id);
+    if (this.#row.state === 'pending_start' || (await driver.hasCheckpoint(this.id))) {
+      return this.#bringUp();
+    }
+    const message = 'the agent of the host ended while the checkpoint was used up';
+    await this.#finish({ reason: 'resume_failed', message });
+  }
+
   /** A machine that was running when the former agent ended: it runs on, or has ended since. */
   async #takeOver(): Promise<void> {
+    const { driver, slots, log } = this.#deps;
     const session = newSession();
     this.#session = session;
-    const found = await this.#deps.driver.recover(await this.#machineSpec());
+    const found = await driver.recover(await machineSpec(this.#row, slots));
     if ('reason' in found) return this.#finish(found);
     this.#follow(session, found);
     if (this.#row.state === 'stopping') {
@@ -485,7 +801,21 @@ export class SandboxActor {
       return this.#beginStop();
     }
     this.#execs.attach(found.guest);
+    if (this.#row.state === 'pausing') {
+      await found.goOn();
+      return this.#runOn('it could not be paused: the agent of the host ended meanwhile');
+    }
+    // It may have been forked just then; a guest that does not answer holds only itself up.
+    const goingOn = found.goOn();
+    goingOn.catch((error: unknown) => {
+      log.warn({ sandboxId: this.id, err: toError(error) }, 'sandbox:notGoneOn');
+    });
+    this.#waitForCopy(goingOn);
+    // What used it when the former agent ended uses it no more, or has said so again.
+    const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? Date.now());
+    this.#row = { ...this.#row, idleSince };
     this.#noticeEntered('taken over');
+    this.#watchLimits();
   }
 
   /** Intent first; then what others see of it; then what it is made of; its row at the very end. */
@@ -493,6 +823,7 @@ export class SandboxActor {
     const { journal, publisher, driver, slots, capacity } = this.#deps;
     clearTimeout(this.#watchdog);
     clearTimeout(this.#touched);
+    this.#limits.watch(undefined);
     const row = { ...this.#row, isDeleting: true, revision: this.#row.revision + 1 };
     await step('journal delete', () => journal.save(row));
     this.#row = row;

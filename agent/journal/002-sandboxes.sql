@@ -12,6 +12,7 @@ CREATE TABLE sandboxes (
   state TEXT NOT NULL,
   checkpoint TEXT, -- names what it could go on from
   expires_at INTEGER, -- milliseconds since the epoch; when it has run for as long as it may
+  idle_since INTEGER, -- milliseconds since the epoch; none while something uses it
   revision INTEGER NOT NULL,
   created_at TEXT NOT NULL,
   last_active_at TEXT NOT NULL,

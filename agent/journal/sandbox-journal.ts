@@ -22,6 +22,8 @@ export interface SandboxRow {
   readonly checkpoint: string | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number | undefined;
+  /** Milliseconds since the epoch; undefined while something uses it. */
+  readonly idleSince: number | undefined;
   readonly revision: number;
   readonly createdAt: string;
   readonly lastActiveAt: string;
@@ -53,6 +55,7 @@ const columns = [
   'state',
   'checkpoint',
   'expires_at',
+  'idle_since',
   'revision',
   'created_at',
   'last_active_at',
@@ -91,6 +94,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.state,
   row.checkpoint ?? null,
   row.expiresAt ?? null,
+  row.idleSince ?? null,
   row.revision,
   row.createdAt,
   row.lastActiveAt,
@@ -119,6 +123,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   state: String(row['state']) as SandboxState,
   checkpoint: text(row['checkpoint']),
   expiresAt: number(row['expires_at']),
+  idleSince: number(row['idle_since']),
   revision: Number(row['revision']),
   createdAt: String(row['created_at']),
   lastActiveAt: String(row['last_active_at']),

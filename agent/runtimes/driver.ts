@@ -50,7 +50,7 @@ export interface Machine {
    * When it rejects the machine runs on as if nothing had been, or, if it cannot, `ended` settles.
    */
   pause(): Promise<void>;
-  /** Goes on in the middle of a pause that a former agent began; without one, nothing happens. */
+  /** Goes on in the middle of a pause or fork that a former agent began; without one, nothing happens. */
   goOn(): Promise<void>;
   /**
    * Gives a sandbox that is not there yet a copy of the disk and a checkpoint to resume from; this
@@ -82,7 +82,7 @@ export interface RuntimeDriver {
   fork(id: string, child: { readonly id: string; readonly uid: number }): Promise<void>;
   /** Takes over the machine that a former agent started, or tells how it ended since. */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
-  /** Kills whatever there is of the machine and leaves only its disk. */
+  /** Kills whatever there is of the machine and leaves only its disk, and its checkpoint if it is whole. */
   reclaim(id: string): Promise<void>;
   /** Deletes the disk and everything else; nothing of the machine may run. */
   remove(id: string): Promise<void>;

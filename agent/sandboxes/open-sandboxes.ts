@@ -30,7 +30,7 @@ export interface SandboxParts {
 export interface HostSandboxes {
   readonly jobs: SandboxJobs;
   readonly load: HostCapacity['load'];
-  /** Ends every machine; its disk stays. */
+  /** Ends every machine; what ran is paused. */
   stopAll(): Promise<void>;
   /** Lets go of all: machines run on until `stopAll` of a later agent. */
   close(): Promise<void>;
@@ -71,6 +71,7 @@ export async function openSandboxes(
     slots,
     capacity,
     boots: new BootTurns(availableParallelism()),
+    resumes: new BootTurns(LIMITS.sandboxResumesAtOnceMax),
     publisher,
     bootTimeoutMs: settings.bootTimeoutMs,
     log,

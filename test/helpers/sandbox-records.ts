@@ -59,6 +59,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
   state: 'running',
   checkpoint: undefined,
   expiresAt: undefined,
+  idleSince: undefined,
   revision: 4,
   createdAt: NOW,
   lastActiveAt: NOW,
