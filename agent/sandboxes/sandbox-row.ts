@@ -13,8 +13,7 @@ export function toRecord(
   const { hostId, platform } = host;
   return {
     ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
-    // One that is being resumed is about to be used up.
-    ...(checkpoint === undefined || state === 'pending_resume' ? {} : { checkpoint }),
+    ...(checkpoint === undefined ? {} : { checkpoint }),
     ...(runningAt === undefined ? {} : { runningAt }),
     ...(finishedAt === undefined ? {} : { finishedAt }),
     ...(exitReason === undefined ? {} : { exitReason }),
