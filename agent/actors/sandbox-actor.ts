@@ -1,9 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { Logger } from '../../shared/log.ts';
 import {
-  assertTransition,
   isTransitional,
   type SandboxCommand,
   type SandboxState,
@@ -12,7 +10,7 @@ import {
 } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import {
   BootError,
@@ -23,26 +21,25 @@ import {
 import type { BootTurns } from '../sandboxes/boot-turns.ts';
 import type { DependentForks } from '../sandboxes/fork-tree.ts';
 import type { HostCapacity } from '../sandboxes/host-capacity.ts';
-import type { SandboxPublisher } from '../sandboxes/publisher.ts';
+import {
+  JournalledSandbox,
+  type JournalledSandboxDeps,
+  type NewLimits,
+  type SandboxChange,
+} from '../sandboxes/journalled-sandbox.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../sandboxes/sandbox-execs.ts';
-import { machineSpec, toRecord } from '../sandboxes/sandbox-row.ts';
-import { resetExpiry, TimeLimits } from '../sandboxes/time-limits.ts';
+import { machineSpec } from '../sandboxes/sandbox-row.ts';
 import { step } from '../step.ts';
 import { Mailbox } from './mailbox.ts';
 
-export interface SandboxActorDeps {
-  readonly hostId: string;
-  readonly platform: SandboxRecord['platform'];
-  readonly journal: SandboxJournal;
+export interface SandboxActorDeps extends JournalledSandboxDeps {
   readonly driver: RuntimeDriver;
   readonly slots: SlotPool;
   readonly capacity: HostCapacity;
   readonly boots: BootTurns;
   /** Cheaper than a boot, so more of them at once. */
   readonly resumes: BootTurns;
-  readonly publisher: SandboxPublisher;
   readonly bootTimeoutMs: number;
-  readonly log: Logger;
 }
 
 /** From one start to the end of its machine; what comes late from a former one is told by it. */
@@ -59,10 +56,6 @@ const newSession = (): Session => ({
   machine: undefined,
 });
 
-type Change = Partial<
-  Omit<SandboxRow, 'id' | 'accountId' | 'environment' | 'uid' | 'state' | 'revision' | 'createdAt'>
->;
-
 /** A fork that is still to be made. */
 export interface ForkTarget {
   readonly id: string;
@@ -72,20 +65,9 @@ export interface ForkTarget {
 /** The state in which a fork begins. */
 export type ForkState = 'pending_start' | 'pending_resume';
 
-/** Undefined leaves a limit as it is. */
-export interface NewLimits {
-  readonly timeoutSeconds: number | undefined;
-  readonly idleTtlSeconds: number | undefined;
-}
-
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
 const PAUSED = 'the sandbox was paused';
 const LATE = 'it did not come up in time';
-/** Uses are written down together: a sandbox may see many of them. */
-const TOUCHED_WRITTEN_AFTER_MS = 5_000;
-
-const laterOf = (a: number | undefined, b: number | undefined): number | undefined =>
-  a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 const shorten = (text: string): string => text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
 /**
@@ -96,24 +78,20 @@ export class SandboxActor {
   readonly #deps: SandboxActorDeps;
   readonly #execs: SandboxExecs;
   readonly #mailbox = new Mailbox();
-  #row: SandboxRow;
+  readonly #sandbox: JournalledSandbox;
   #session: Session | undefined;
   #watchdog: NodeJS.Timeout | undefined;
-  #touched: NodeJS.Timeout | undefined;
-  readonly #limits = new TimeLimits(() => this.#handleLimit());
-  /** How many things use it, so that it is not idle. */
-  #holds = 0;
   /** Settles when nothing copies its machine or disk any more; commands wait for it. */
   #copying: Promise<unknown> | undefined;
   #pausing: Promise<unknown> | undefined;
-  /** It is in the journal. */
-  #isMade = false;
-  #isDetached = false;
-  readonly #changeWaiters = new Set<() => void>();
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, execs: SandboxExecs) {
     this.#deps = deps;
-    this.#row = row;
+    this.#sandbox = new JournalledSandbox(deps, row, {
+      entered: () => this.#watchTransition(),
+      limitReached: () => this.#handleLimit(),
+      send: (write) => this.#mailbox.send(write),
+    });
     this.#execs = execs;
     execs.holdBy(() => this.holdIdle());
   }
@@ -132,11 +110,15 @@ export class SandboxActor {
 
   /** As it is published. */
   get record(): SandboxRecord {
-    return toRecord(this.#row, this.#deps);
+    return this.#sandbox.record;
   }
 
   get row(): SandboxRow {
     return this.#row;
+  }
+
+  get #row(): SandboxRow {
+    return this.#sandbox.row;
   }
 
   /**
@@ -149,32 +131,28 @@ export class SandboxActor {
       await this.#takeRoom(async (slot) => {
         const state = (await copy?.()) ?? 'pending_start';
         try {
-          const checkpoint = state === 'pending_resume' ? this.#row.checkpoint : undefined;
-          const row = { ...this.#row, slot, state, checkpoint };
-          await step('journal create', () => this.#deps.journal.insert(row));
-          this.#row = row;
+          const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
+          await this.#sandbox.insert(state, { slot, checkpoint });
         } catch (error) {
           if (copy !== undefined) await this.#deps.driver.remove(this.id);
           throw error;
         }
       });
-      this.#isMade = true;
-      this.#noticeEntered('created');
       this.#bringUp();
     });
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** Goes on where a former agent was ended. */
   async recover(): Promise<void> {
-    this.#isMade = true;
+    this.#sandbox.takeUp();
     await this.#mailbox.send(() => this.#recover());
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** Says again what it is: the directory has lost it. */
   async republish(): Promise<void> {
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** A checkpoint is given up for it. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
@@ -202,7 +180,7 @@ export class SandboxActor {
   async stop(): Promise<void> {
     await this.#command('stop', async (to) => {
       if (to === 'stopped') return this.#stopPaused();
-      await this.#enter('stopping', { checkpoint: randomUUID() }, 'stop was asked for');
+      await this.#sandbox.enter('stopping', { checkpoint: randomUUID() }, 'stop was asked for');
       this.#beginStop();
     });
   }
@@ -219,7 +197,7 @@ export class SandboxActor {
         const message = 'the sandbox has another checkpoint now: it went on meanwhile';
         throw new AppError('sandbox_start_conflict', message);
       }
-      this.#touch();
+      this.#sandbox.touch();
       const copying = this.#copyTo(child);
       this.#waitForCopy(copying);
       return { copied: copying };
@@ -228,34 +206,17 @@ export class SandboxActor {
   }
 
   /** Sets how long the session may go on, and sessions to come. @throws AppError `bad_request` */
-  async setLimits({ timeoutSeconds, idleTtlSeconds }: NewLimits): Promise<void> {
+  async setLimits(limits: NewLimits): Promise<void> {
     await this.#mailbox.send(async () => {
       this.#refuseIfDeleted();
-      const { config, expiresAt } = this.#row;
-      const limits = {
-        maxTtlSeconds: timeoutSeconds ?? config.maxTtlSeconds,
-        idleTtlSeconds: idleTtlSeconds ?? config.idleTtlSeconds,
-      };
-      await this.#save('journal limits', {
-        config: { ...config, ...limits },
-        expiresAt: timeoutSeconds === undefined ? expiresAt : this.#resetExpiry(timeoutSeconds),
-        ...this.#used(),
-      });
+      await this.#sandbox.setLimits(limits);
     });
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** It is not idle until the function that this returns is called. */
   holdIdle(): () => void {
-    this.#holds += 1;
-    this.#touch();
-    let isHeld = true;
-    return () => {
-      if (!isHeld) return;
-      isHeld = false;
-      this.#holds -= 1;
-      this.#touch();
-    };
+    return this.#sandbox.hold();
   }
 
   /**
@@ -290,7 +251,7 @@ export class SandboxActor {
   async exec(spec: SandboxExecSpec): Promise<{ ended: Promise<unknown> }> {
     const begun = await this.#mailbox.send(async () => {
       this.#judge('exec');
-      this.#touch();
+      this.#sandbox.touch();
       // Not awaited here: a guest that is slow must not keep it from being stopped.
       return { exec: this.#execs.begin(spec) };
     });
@@ -310,24 +271,20 @@ export class SandboxActor {
     return this.#execs.cancel(id);
   }
 
+  /** Resolves when what was asked of it so far is begun. */
+  async begun(): Promise<void> {
+    await this.#send(async () => undefined);
+  }
+
   /** Resolves when it is in no transition, or after that time. */
-  async settled(waitMs: number): Promise<void> {
-    const until = Date.now() + waitMs;
-    while (isTransitional(this.#row.state) && !this.#isDetached && Date.now() < until) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      this.#changeWaiters.add(resolve);
-      await settledWithin(promise, until - Date.now());
-      this.#changeWaiters.delete(resolve);
-    }
+  settled(waitMs: number): Promise<void> {
+    return this.#sandbox.settled(waitMs);
   }
 
   /** Lets go of it: its machine runs on. Nothing is journalled or published from here on. */
   async detach(): Promise<void> {
-    this.#isDetached = true;
-    for (const resolve of this.#changeWaiters) resolve();
+    this.#sandbox.detach();
     clearTimeout(this.#watchdog);
-    clearTimeout(this.#touched);
-    this.#limits.watch(undefined);
     // What is durable need not be done again by the next agent.
     await settledWithin(Promise.all([this.#copying, this.#pausing]), LIMITS.sandboxDetachMs);
     await this.#leaveSession('the agent ends');
@@ -374,114 +331,34 @@ export class SandboxActor {
     await this.#send(async () => {
       const verdict = this.#judge(command);
       if (verdict.kind !== 'begin') return;
-      this.#touch();
+      this.#sandbox.touch();
       await begin(verdict.to);
     });
-    await this.#publish();
-  }
-
-  /** How a use changes its row. */
-  #used(): Change {
-    const now = Date.now();
-    const idleSince = this.#holds > 0 ? undefined : now;
-    return { lastActiveAt: new Date(now).toISOString(), idleSince };
-  }
-
-  #touch(): void {
-    this.#row = { ...this.#row, ...this.#used() };
-    this.#watchLimits();
-    // With a limit for being idle, an agent to come must know exactly since when.
-    const isLimited = this.#row.state === 'running' && this.#row.config.idleTtlSeconds > 0;
-    this.#touched ??= setTimeout(
-      () => this.#saveTouched(),
-      isLimited ? 0 : TOUCHED_WRITTEN_AFTER_MS,
-    );
-  }
-
-  #saveTouched(): void {
-    this.#touched = undefined;
-    const save = async (): Promise<void> => {
-      if (this.#isDetached || this.#row.isDeleting || !this.#isMade) return;
-      await this.#save('journal use', {});
-      void this.#publish();
-    };
-    this.#mailbox.send(save).catch((error: unknown) => {
-      this.#deps.log.warn({ sandboxId: this.id, err: toError(error) }, 'sandbox:useNotSaved');
-    });
-  }
-
-  async #save(name: string, change: Change): Promise<void> {
-    const row = { ...this.#row, ...change, revision: this.#row.revision + 1 };
-    await step(name, () => this.#deps.journal.save(row));
-    this.#keep(row);
-  }
-
-  /** The one gate through which its state changes: journal, memory, those who wait, directory. */
-  async #enter(to: SandboxState, change: Change, cause: string): Promise<void> {
-    assertTransition(this.#row.state, to);
-    const changed = { exitMessage: undefined, ...change, state: to };
-    const row = { ...this.#row, ...changed, revision: this.#row.revision + 1 };
-    await step(`journal ${to}`, () => this.#deps.journal.save(row));
-    this.#keep(row);
-    this.#noticeEntered(cause);
-    void this.#publish();
-  }
-
-  /** What is journalled counts, but for uses meanwhile. */
-  #keep(row: SandboxRow): void {
-    const { lastActiveAt, idleSince } = this.#row;
-    this.#row = {
-      ...row,
-      lastActiveAt: lastActiveAt > row.lastActiveAt ? lastActiveAt : row.lastActiveAt,
-      idleSince: this.#holds > 0 ? undefined : laterOf(idleSince, row.idleSince),
-    };
-    this.#watchLimits();
-  }
-
-  /** A session that there is may go on for so long; without one, only the next one is meant. */
-  #resetExpiry(timeoutSeconds: number): number | undefined {
-    const now = Date.now();
-    const { runningAt, expiresAt } = this.#row;
-    const hasSession = expiresAt !== undefined && runningAt !== undefined;
-    const expiry = resetExpiry(hasSession ? Date.parse(runningAt) : now, timeoutSeconds, now);
-    return hasSession ? expiry : undefined;
-  }
-
-  #watchLimits(): void {
-    const { state, expiresAt, idleSince, config } = this.#row;
-    const isWatched = state === 'running' && !this.#isDetached;
-    const { idleTtlSeconds } = config;
-    this.#limits.watch(isWatched ? { expiresAt, idleSince, idleTtlSeconds } : undefined);
+    await this.#sandbox.publish();
   }
 
   /** It has run, or been idle, for as long as it may. */
   #handleLimit(): void {
     const pause = async (): Promise<void> => {
       // It may have been used, or been given more time, while this message waited.
-      if (this.#isDetached || this.#row.state !== 'running' || !this.#limits.isReached) return;
+      const { isDetached, isLimitReached } = this.#sandbox;
+      if (isDetached || !isLimitReached || this.#row.state !== 'running') return;
       await this.#beginPause('a time limit is reached');
     };
     this.#send(pause).catch((error: unknown) => {
       this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
-      this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
+      this.#sandbox.postponeLimits();
     });
   }
 
-  #noticeEntered(cause: string): void {
-    const { id, accountId, state } = this.#row;
-    this.#deps.log.info({ sandboxId: id, accountId, state, cause }, 'sandbox:transitioned');
+  /** Each transition has a deadline. */
+  #watchTransition(): void {
     clearTimeout(this.#watchdog);
+    const { state } = this.#row;
+    if (state === 'pausing') this.#watch(this.#copyMsMax);
     if (state === 'stopping') {
       this.#watch(LIMITS.sandboxStopGraceMs + 2 * LIMITS.sandboxKillMsMax);
     }
-    if (state === 'pausing') this.#watch(this.#copyMsMax);
-    for (const resolve of this.#changeWaiters) resolve();
-  }
-
-  async #publish(): Promise<void> {
-    // What is on its way out is not to be seen again.
-    if (this.#isDetached || this.#row.isDeleting || !this.#isMade) return;
-    await this.#deps.publisher.publish(this.record);
   }
 
   /** Holds room and a network slot for what is then made; gives them back when that fails. */
@@ -502,10 +379,10 @@ export class SandboxActor {
     }
   }
 
-  async #beginUp(to: ForkState, change: Change, cause: string): Promise<void> {
+  async #beginUp(to: ForkState, change: SandboxChange, cause: string): Promise<void> {
     await this.#takeRoom((slot) => {
       const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
-      return this.#enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
+      return this.#sandbox.enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
     });
     this.#bringUp();
   }
@@ -554,7 +431,7 @@ export class SandboxActor {
   /** A message from beside the mailbox; what a former session still says is nothing to this one. */
   #report(session: Session, handle: () => Promise<void>): void {
     const message = async (): Promise<void> => {
-      if (this.#session === session && !this.#isDetached) await handle();
+      if (this.#session === session && !this.#sandbox.isDetached) await handle();
     };
     this.#mailbox.send(message).catch((error: unknown) => {
       this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:failed');
@@ -565,7 +442,7 @@ export class SandboxActor {
     this.#follow(session, machine);
     if (this.#row.state === 'stopping') return this.#beginStop(); // It came up all the same.
     const now = Date.now();
-    await this.#enter(
+    await this.#sandbox.enter(
       'running',
       {
         checkpoint: undefined,
@@ -604,7 +481,7 @@ export class SandboxActor {
     const session = this.#session;
     const machine = session?.machine;
     if (session === undefined || machine === undefined) throw new Error('it runs on no machine');
-    await this.#enter('pausing', { checkpoint: randomUUID() }, cause);
+    await this.#sandbox.enter('pausing', { checkpoint: randomUUID() }, cause);
     const pausing = this.#execs.cancelAll(PAUSED).then(() => machine.pause());
     this.#pausing = pausing.catch(toError);
     pausing.then(
@@ -629,9 +506,9 @@ export class SandboxActor {
 
   async #runOn(message: string): Promise<void> {
     const exitMessage = shorten(message);
-    await this.#enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
+    await this.#sandbox.enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
     this.#execs.goOn();
-    if (this.#limits.isReached) this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
+    this.#sandbox.postponeLimits();
   }
 
   async #stopPaused(): Promise<void> {
@@ -641,7 +518,7 @@ export class SandboxActor {
       exitReason: 'stopped',
       exitMessage: 'stopped while it was paused',
     } as const;
-    await this.#enter('stopped', change, 'stop was asked for');
+    await this.#sandbox.enter('stopped', change, 'stop was asked for');
     await this.#deps.driver.discardCheckpoint(this.id);
   }
 
@@ -687,9 +564,16 @@ export class SandboxActor {
   }
 
   async #handleEnded(end: MachineEnd): Promise<void> {
-    const isPausing = this.#row.state === 'pausing';
-    if (isPausing && (await this.#deps.driver.hasCheckpoint(this.id))) return this.#handlePaused();
+    if (this.#row.state === 'pausing') {
+      await this.#leavePause();
+      if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+    }
     await this.#finish(end);
+  }
+
+  /** A pause whose machine is gone ends soon; what it does until then is not to meet what follows. */
+  async #leavePause(): Promise<void> {
+    await settledWithin(Promise.resolve(this.#pausing), LIMITS.sandboxKillMsMax);
   }
 
   /** Nothing of the machine runs any more, and of its memory nothing is left. */
@@ -712,12 +596,12 @@ export class SandboxActor {
   }
 
   /** What the machine had of the host is given back. */
-  async #rest(to: SandboxState, change: Change, cause: string): Promise<void> {
+  async #rest(to: SandboxState, change: SandboxChange, cause: string): Promise<void> {
     this.#session = undefined;
     const { driver, slots, capacity } = this.#deps;
     const { slot } = this.#row;
     capacity.release(this.id); // Who sees that it rests may count on its room.
-    await this.#enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
+    await this.#sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
     // Only now: until it was journalled, what tells how it ended had to stay.
     await driver.reclaim(this.id);
     if (slot !== undefined) await slots.release(slot);
@@ -797,7 +681,7 @@ export class SandboxActor {
     if ('reason' in found) return this.#finish(found);
     this.#follow(session, found);
     if (this.#row.state === 'stopping') {
-      this.#noticeEntered('taken over while it was to stop');
+      this.#sandbox.noticeEntered('taken over while it was to stop');
       return this.#beginStop();
     }
     this.#execs.attach(found.guest);
@@ -811,28 +695,22 @@ export class SandboxActor {
       log.warn({ sandboxId: this.id, err: toError(error) }, 'sandbox:notGoneOn');
     });
     this.#waitForCopy(goingOn);
-    // What used it when the former agent ended uses it no more, or has said so again.
-    const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? Date.now());
-    this.#row = { ...this.#row, idleSince };
-    this.#noticeEntered('taken over');
-    this.#watchLimits();
+    this.#sandbox.noticeEntered('taken over');
+    this.#sandbox.countIdleOn();
   }
 
   /** Intent first; then what others see of it; then what it is made of; its row at the very end. */
   async #delete(): Promise<void> {
-    const { journal, publisher, driver, slots, capacity } = this.#deps;
+    const { journal, driver, slots, capacity } = this.#deps;
+    const { slot } = this.#row;
     clearTimeout(this.#watchdog);
-    clearTimeout(this.#touched);
-    this.#limits.watch(undefined);
-    const row = { ...this.#row, isDeleting: true, revision: this.#row.revision + 1 };
-    await step('journal delete', () => journal.save(row));
-    this.#row = row;
-    await publisher.remove(this.record);
+    await this.#sandbox.beginDelete();
     await step('reclaim machine', () => driver.reclaim(this.id));
+    await this.#leavePause();
     await this.#execs.removeAll();
     await step('remove disk', () => driver.remove(this.id));
     await step('journal deleted', () => journal.remove(this.id));
-    if (row.slot !== undefined) await slots.release(row.slot);
+    if (slot !== undefined) await slots.release(slot);
     capacity.release(this.id);
     this.#deps.log.info({ sandboxId: this.id }, 'sandbox:deleted');
   }

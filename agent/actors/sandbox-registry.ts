@@ -5,6 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../config.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import { ChainTooLongError } from '../runtimes/microvm/disk-chain.ts';
 import { dependentForksOf, type DependentForks, depthOf } from '../sandboxes/fork-tree.ts';
 import { SandboxExecs } from '../sandboxes/sandbox-execs.ts';
 import { step } from '../step.ts';
@@ -26,10 +27,7 @@ export interface NewFork {
   readonly checkpoint: string | undefined;
 }
 
-type Origin = Pick<
-  SandboxRow,
-  'id' | 'accountId' | 'config' | 'environment' | 'parentId' | 'state' | 'checkpoint'
->;
+type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | 'parentId'>;
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
@@ -39,6 +37,12 @@ export interface SandboxRegistryDeps extends SandboxActorDeps {
 export interface SandboxRef {
   readonly accountId: string;
   readonly sandboxId: string;
+}
+
+function refuseLongChain(error: unknown): never {
+  if (!(error instanceof ChainTooLongError)) throw error;
+  const message = 'the sandbox was forked too often since its disk was made; fork one of its forks';
+  throw new AppError('sandbox_start_conflict', message, { cause: error });
 }
 
 /** Ids that were taken back are remembered as long as a job of theirs may still come. */
@@ -78,8 +82,6 @@ export class SandboxRegistry {
     const actor = this.#addNew({
       ...origin,
       parentId: undefined,
-      state: 'pending_start',
-      checkpoint: undefined,
     });
     return this.#make(actor);
   }
@@ -99,11 +101,9 @@ export class SandboxRegistry {
     const child = this.#addNew({
       ...{ id, accountId, environment, parentId: source.id },
       config: { ...config, name },
-      state: 'pending_resume', // Unless the source turns out to have no memory.
-      checkpoint: randomUUID(),
     });
     const { uid } = child.row;
-    return this.#make(child, () => source.fork({ id, uid }, checkpoint));
+    return this.#make(child, () => source.fork({ id, uid }, checkpoint).catch(refuseLongChain));
   }
 
   /** @throws AppError `not_found` */
@@ -166,6 +166,7 @@ export class SandboxRegistry {
         this.#deps.log.warn(found, 'sandbox:notPutToRest');
       }
     };
+    await actor.begun().catch(toError);
     // Stopped now, what is on its way to running or to paused would lose its memory.
     if (actor.row.state !== 'pending_start') await settled();
     if (actor.row.state === 'running') await attempt(() => actor.pause());
@@ -195,6 +196,8 @@ export class SandboxRegistry {
       uid: this.#freeUid(),
       slot: undefined,
       bootId: randomUUID(),
+      state: 'pending_start',
+      checkpoint: undefined,
       expiresAt: undefined,
       idleSince: undefined,
       revision: 1,
