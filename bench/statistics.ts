@@ -1,5 +1,5 @@
 /** The value below which the given share of the sorted samples lies. */
-function quantile(samples: readonly number[], share: number): number {
+export function quantile(samples: readonly number[], share: number): number {
   const sorted = [...samples].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
 }
@@ -25,6 +25,16 @@ export async function alternate(
     times.baseline.push(await timed(baseline));
   }
   return times;
+}
+
+/** One line of figures for each row. */
+export function printRows(
+  title: string,
+  rows: readonly { readonly name: string; readonly samples: readonly number[] }[],
+  unit: string,
+): void {
+  const lines = rows.map(({ name, samples }) => `  ${row(name, samples, unit)}\n`);
+  process.stdout.write(`${title}\n${lines.join('')}\n`);
 }
 
 const row = (name: string, samples: readonly number[], unit: string): string =>

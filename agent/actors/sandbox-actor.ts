@@ -29,6 +29,7 @@ import {
 } from '../sandboxes/journalled-sandbox.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../sandboxes/sandbox-execs.ts';
 import { machineSpec } from '../sandboxes/sandbox-row.ts';
+import { type ObserveStart, StartClock } from '../sandboxes/start-clock.ts';
 import { step } from '../step.ts';
 import { Mailbox } from './mailbox.ts';
 
@@ -40,18 +41,21 @@ export interface SandboxActorDeps extends JournalledSandboxDeps {
   /** Cheaper than a boot, so more of them at once. */
   readonly resumes: BootTurns;
   readonly bootTimeoutMs: number;
+  readonly observeStart: ObserveStart;
 }
 
 /** From one start to the end of its machine; what comes late from a former one is told by it. */
 interface Session {
   readonly abort: AbortController;
+  readonly clock: StartClock;
   /** Settles when nothing boots or resumes any more. */
   up: Promise<unknown>;
   machine: Machine | undefined;
 }
 
-const newSession = (): Session => ({
+const newSession = (clock = new StartClock()): Session => ({
   abort: new AbortController(),
+  clock,
   up: Promise.resolve(),
   machine: undefined,
 });
@@ -128,6 +132,7 @@ export class SandboxActor {
    */
   async create(copy?: () => Promise<ForkState>): Promise<void> {
     await this.#mailbox.send(async () => {
+      const clock = new StartClock();
       await this.#takeRoom(async (slot) => {
         const state = (await copy?.()) ?? 'pending_start';
         try {
@@ -138,7 +143,7 @@ export class SandboxActor {
           throw error;
         }
       });
-      this.#bringUp();
+      this.#bringUp(clock);
     });
     await this.#sandbox.publish();
   }
@@ -380,16 +385,18 @@ export class SandboxActor {
   }
 
   async #beginUp(to: ForkState, change: SandboxChange, cause: string): Promise<void> {
+    const clock = new StartClock();
     await this.#takeRoom((slot) => {
       const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
       return this.#sandbox.enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
     });
-    this.#bringUp();
+    this.#bringUp(clock);
   }
 
   /** Beside the mailbox: from the turn to boot or resume to the end of the machine. */
-  #bringUp(): void {
-    const session = newSession();
+  #bringUp(clock = new StartClock()): void {
+    clock.end('placed');
+    const session = newSession(clock);
     this.#session = session;
     const up = this.#row.state === 'pending_resume' ? this.#resume(session) : this.#boot(session);
     session.up = up.catch(toError);
@@ -404,6 +411,7 @@ export class SandboxActor {
     const { signal } = session.abort;
     const endTurn = await boots.take(signal);
     try {
+      session.clock.end('queued');
       this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
       // The disk is about to change: what is left of a checkpoint would not fit it any more.
       await driver.discardCheckpoint(this.id);
@@ -420,6 +428,7 @@ export class SandboxActor {
     const { signal } = session.abort;
     const endTurn = await resumes.take(signal);
     try {
+      session.clock.end('queued');
       this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
       session.machine = await driver.resume(await machineSpec(this.#row, slots), signal);
       return session.machine;
@@ -453,6 +462,16 @@ export class SandboxActor {
       'the guest is ready',
     );
     this.#execs.attach(machine.guest);
+    this.#noticeStarted(session.clock, machine);
+  }
+
+  #noticeStarted(clock: StartClock, { origin }: Machine): void {
+    if (origin === undefined) return;
+    clock.end('restored', origin.beganAt);
+    clock.end('ready');
+    const { log, observeStart } = this.#deps;
+    log.info({ sandboxId: this.id, from: origin.kind, timesMs: clock.times }, 'sandbox:started');
+    observeStart(origin.kind, clock.times);
   }
 
   async #handleNotUp(error: Error): Promise<void> {

@@ -36,8 +36,17 @@ export class BootError extends Error {
   }
 }
 
+/** How a machine came up. */
+export interface MachineOrigin {
+  readonly kind: 'boot' | 'template' | 'checkpoint';
+  /** When its first instruction was, by `performance.now()`. */
+  readonly beganAt: number;
+}
+
 /** A machine that runs: it goes on when the agent ends. */
 export interface Machine {
+  /** Undefined for one that a former agent started. */
+  readonly origin: MachineOrigin | undefined;
   readonly guest: GuestLink;
   /** Settles when nothing of the machine runs any more; never rejects. */
   readonly ended: Promise<MachineEnd>;

@@ -14,6 +14,7 @@ import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
 import { BootTurns } from './boot-turns.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SandboxJobs } from './sandbox-jobs.ts';
+import type { ObserveStart } from './start-clock.ts';
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -23,6 +24,7 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
+  readonly observeStart: ObserveStart;
   readonly log: Logger;
 }
 
@@ -74,6 +76,7 @@ export async function openSandboxes(
     resumes: new BootTurns(LIMITS.sandboxResumesAtOnceMax),
     publisher,
     bootTimeoutMs: settings.bootTimeoutMs,
+    observeStart: parts.observeStart,
     log,
   });
   await registry.recover();

@@ -18,6 +18,7 @@ import {
   BootError,
   type Machine,
   type MachineEnd,
+  type MachineOrigin,
   type MachineSpec,
   type RuntimeDriver,
 } from '../driver.ts';
@@ -71,6 +72,15 @@ const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }
 const parseMemory = compile(Memory);
 
 type Child = Parameters<RuntimeDriver['fork']>[1];
+
+/** Gives a machine memory and devices, before its first instruction. */
+type Load = (machine: MachineProcess, incoming: Writable) => Promise<void>;
+
+interface Restored {
+  readonly template: Template;
+  readonly kind: MachineOrigin['kind'];
+  readonly load: Load;
+}
 
 /** What the guest is told: the sandbox's own and the machine's. */
 const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
@@ -148,9 +158,8 @@ export class MicrovmDriver implements RuntimeDriver {
     return this.#bringUp(spec, signal, async (limit) => {
       const template = await this.#options.templates.forNew(spec);
       if (template.isBlank) return this.#boot(spec, template, limit);
-      return this.#restore(spec, template, limit, (machine, incoming) =>
-        restoreTemplate(machine, incoming, template),
-      );
+      const load: Load = (...machine) => restoreTemplate(...machine, template);
+      return this.#restore(spec, { template, kind: 'template', load }, limit);
     });
   }
 
@@ -161,10 +170,11 @@ export class MicrovmDriver implements RuntimeDriver {
         const key = await templateOf(directory);
         if (key === undefined) throw new CheckpointError('there is no checkpoint');
         const template = await this.#options.templates.byKey(key, spec);
-        return await this.#restore(spec, template, limit, async (machine, incoming) => {
-          await restoreCheckpoint(machine, incoming, { directory, template });
+        const load: Load = async (...machine) => {
+          await restoreCheckpoint(...machine, { directory, template });
           await invalidateCheckpoint(directory);
-        });
+        };
+        return await this.#restore(spec, { template, kind: 'checkpoint', load }, limit);
       } catch (error) {
         // Another attempt would find the same.
         if (error instanceof CheckpointError) await discardCheckpoint(directory);
@@ -336,17 +346,16 @@ export class MicrovmDriver implements RuntimeDriver {
 
   async #boot(spec: MachineSpec, template: Template, signal: AbortSignal): Promise<MicrovmMachine> {
     const machine = await this.#launch(spec, template, { kind: 'private', ram: template.ram });
+    machine.origin = { kind: 'boot', beganAt: performance.now() };
     machine.letGuestTalk();
     await this.#untilRunning(machine, signal, (limit) => configure(machine, spec, limit));
     return machine;
   }
 
-  /** @param load gives the machine memory and devices, before its first instruction */
   async #restore(
     spec: MachineSpec,
-    template: Template,
+    { template, kind, load }: Restored,
     signal: AbortSignal,
-    load: (machine: MachineProcess, incoming: Writable) => Promise<void>,
   ): Promise<MicrovmMachine> {
     const [readFd, writeFd] = native.pipe();
     const incoming = new Socket({ fd: writeFd, readable: false, writable: true });
@@ -359,6 +368,7 @@ export class MicrovmDriver implements RuntimeDriver {
         await load(live, incoming);
         limit.throwIfAborted();
         await continueMachine(live);
+        machine.origin = { kind, beganAt: performance.now() };
         machine.letGuestTalk();
         await configure(machine, spec, limit);
         await machine.guest.channel?.thaw();

@@ -3,7 +3,7 @@ import type { Logger } from '../../../shared/log.ts';
 import { isAlive } from '../../../shared/process-id.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { step } from '../../step.ts';
-import type { Machine, MachineEnd } from '../driver.ts';
+import type { Machine, MachineEnd, MachineOrigin } from '../driver.ts';
 import { type LiveMachine, pauseMachine } from './checkpoint.ts';
 import { writtenLayers } from './disk-chain.ts';
 import { howItEnded, type Intent, type Observed, rememberObserved } from './machine-end.ts';
@@ -49,6 +49,7 @@ type Child = Parameters<Machine['fork']>[0];
 export class MicrovmMachine implements Machine {
   readonly guest: SocketGuestLink;
   readonly ended: Promise<MachineEnd>;
+  origin: MachineOrigin | undefined;
   readonly #parts: Parts;
   readonly #monitor: MonitorWatch;
   readonly #settle: (end: MachineEnd) => void;
