@@ -74,12 +74,3 @@ export async function besideBoots<T>(
   }
   return results;
 }
-
-/** Runs something that gives a value. @returns milliseconds and the value */
-export async function timedValue<T>(run: () => Promise<T>): Promise<{ ms: number; value: T }> {
-  let value: T | undefined;
-  const ms = await timed(async () => {
-    value = await run();
-  });
-  return { ms, value: value as T };
-}

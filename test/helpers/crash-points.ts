@@ -35,6 +35,11 @@ export class CrashPoints {
     await rm(this.#file, { force: true });
   }
 
+  async hasReached(point: string): Promise<boolean> {
+    const text = await readFile(`${this.#file}.reached`, 'utf8').catch(() => '');
+    return text.split('\n').includes(point);
+  }
+
   /** What was reached since the last call, in order. */
   async takeReached(): Promise<string[]> {
     const file = `${this.#file}.reached`;
