@@ -14,6 +14,9 @@ not finished. Changes nothing; the agent may run. The directory is AGENT_DATA_DI
 `;
 
 const TEXT_LENGTH_MAX = 100;
+/** More than a sandbox keeps, and enough of each for --json. */
+const EXECS_MAX = 10_000;
+const COMMAND_LENGTH_MAX = 4096;
 
 type SandboxReport = Omit<SandboxRow, 'environment'> & {
   /** Their values may be secrets. */
@@ -58,7 +61,8 @@ async function inspect(dataDir: string): Promise<Report> {
     const diskExecs = await journal.execs();
     const sandboxes: SandboxReport[] = [];
     for (const row of await journal.sandboxes.list()) {
-      sandboxes.push(reportSandbox(hostId, row, await journal.sandboxes.execs(row.id)));
+      const execs = await journal.sandboxes.listExecs(row.id, EXECS_MAX, COMMAND_LENGTH_MAX);
+      sandboxes.push(reportSandbox(hostId, row, execs));
     }
     const unfinished = [
       ...diskExecs.map(({ id }) => `command ${id} on disks runs, or is not cleared away`),

@@ -600,11 +600,11 @@ export class SandboxActor {
     this.#session = undefined;
     const { driver, slots, capacity } = this.#deps;
     const { slot } = this.#row;
+    capacity.release(this.id); // Who sees that it rests may count on its room.
     await this.#sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
     // Only now: until it was journalled, what tells how it ended had to stay.
     await driver.reclaim(this.id);
     if (slot !== undefined) await slots.release(slot);
-    capacity.release(this.id);
   }
 
   /** What could not be ended, brought up or paused in time is ended by force. */

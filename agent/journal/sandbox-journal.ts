@@ -66,6 +66,21 @@ const columns = [
   'is_deleting',
 ].join(', ');
 
+/** Of a command, without the command itself, which can be long. */
+const execColumns = [
+  'id',
+  'sandbox_id',
+  'timeout_at',
+  'status',
+  'ending',
+  'started_at',
+  'finished_at',
+  'exit_code',
+  'exit_reason',
+  'execute_time_ms',
+  'dropped_bytes',
+].join(', ');
+
 const valuesOf = (row: SandboxRow): Value[] => [
   row.id,
   row.accountId,
@@ -217,9 +232,35 @@ export class SandboxJournal {
     await run(this.#database, 'DELETE FROM sandbox_execs WHERE id = ?', [id]);
   }
 
-  /** The commands of a sandbox in the order of their execution. */
-  async execs(sandboxId: string): Promise<SandboxExecRow[]> {
-    const sql = 'SELECT * FROM sandbox_execs WHERE sandbox_id = ? ORDER BY position';
+  /** The newest commands of a sandbox in the order of their execution, each cut to a length. */
+  async listExecs(
+    sandboxId: string,
+    count: number,
+    commandLengthMax: number,
+  ): Promise<SandboxExecRow[]> {
+    const sql = `SELECT ${execColumns}, substr(command, 1, ?) AS command FROM sandbox_execs
+                 WHERE sandbox_id = ? ORDER BY position DESC LIMIT ?`;
+    const rows = await all(this.#database, sql, [commandLengthMax, sandboxId, count]);
+    return rows.map(toExec).toReversed();
+  }
+
+  /** The commands of a sandbox that run, in the order of their execution. */
+  async runningExecs(sandboxId: string): Promise<SandboxExecRow[]> {
+    const sql = `SELECT * FROM sandbox_execs
+                 WHERE sandbox_id = ? AND status = 'running' ORDER BY position`;
     return (await all(this.#database, sql, [sandboxId])).map(toExec);
+  }
+
+  /** The ids of a sandbox's commands that have ended, the oldest first. */
+  async endedExecs(sandboxId: string): Promise<string[]> {
+    const sql = `SELECT id FROM sandbox_execs
+                 WHERE sandbox_id = ? AND status <> 'running' ORDER BY position`;
+    return (await all(this.#database, sql, [sandboxId])).map((row) => String(row['id']));
+  }
+
+  async exec(sandboxId: string, id: string): Promise<SandboxExecRow | undefined> {
+    const sql = 'SELECT * FROM sandbox_execs WHERE sandbox_id = ? AND id = ?';
+    const [row] = await all(this.#database, sql, [sandboxId, id]);
+    return row === undefined ? undefined : toExec(row);
   }
 }

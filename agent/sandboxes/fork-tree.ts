@@ -1,11 +1,9 @@
 import type { JobResults } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 
 export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
 export type DependentForks = NonNullable<JobResults['sandbox.command']['dependentForks']>;
-
-/** How many ids of disks a refusal names. */
-const NAMED_MAX = 10;
 
 /** How many sandboxes it descends from. */
 export function depthOf(id: string, all: ReadonlyMap<string, Kin>): number {
@@ -34,5 +32,5 @@ export function dependentForksOf(
   }
   if (found.length === 0) return undefined;
   const diskIds = found.toReversed().map(({ rootDiskId }) => rootDiskId);
-  return { count: found.length, diskIds: diskIds.slice(0, NAMED_MAX) };
+  return { count: found.length, diskIds: diskIds.slice(0, LIMITS.dependentForksListedMax) };
 }

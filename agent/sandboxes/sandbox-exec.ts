@@ -95,6 +95,7 @@ export class SandboxExec {
   /** Goes on over a new channel; `record` is what the guest knows of it. */
   async adopt(channel: GuestChannel, record: GuestProcessRecord | undefined): Promise<void> {
     this.#channel = channel;
+    if (this.#row.status !== 'running') return; // It ended while others were taken up.
     if (record === undefined)
       return this.#finish('failed', 'the sandbox does not know it any more');
     if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
@@ -106,7 +107,8 @@ export class SandboxExec {
     } else if (this.#row.ending !== undefined) {
       await channel.signal(this.#row.id, SIGKILL);
     }
-    if (this.#output.end < record.end || this.#exit === undefined) {
+    // The end may have been told since the record was.
+    if (this.#exit === undefined || this.#output.end < this.#exit.end) {
       await channel.follow(this.#row.id, this.#output.end);
     }
     await this.#finishIfDrained();

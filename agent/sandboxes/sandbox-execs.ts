@@ -45,6 +45,8 @@ export class SandboxExecs {
   readonly #journal: SandboxJournal;
   readonly #log: Logger;
   readonly #running = new Map<string, SandboxExec>();
+  /** Those that run and those that are about to: how many there may be counts both. */
+  readonly #begun = new Set<string>();
   #link: GuestLink | undefined;
   /** Why nothing is begun now, while the sandbox pauses. */
   #refused: string | undefined;
@@ -69,8 +71,8 @@ export class SandboxExecs {
 
   /** Takes up what a former agent's journal tells. */
   async load(): Promise<void> {
-    for (const row of await this.#journal.execs(this.#sandboxId)) {
-      if (row.status === 'running') this.#track(await this.#open(row));
+    for (const row of await this.#journal.runningExecs(this.#sandboxId)) {
+      this.#track(await this.#open(row));
     }
   }
 
@@ -94,7 +96,7 @@ export class SandboxExecs {
    * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
    */
   async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
-    if (this.#running.size >= this.#runningMax) {
+    if (this.#begun.size >= this.#runningMax) {
       const message = `the sandbox runs ${this.#runningMax} commands, as many as it may`;
       throw new AppError('rate_limited', message);
     }
@@ -113,8 +115,7 @@ export class SandboxExecs {
       startedAt: new Date(now).toISOString(),
       droppedBytes: 0,
     };
-    await step('journal exec', () => this.#journal.beginExec(row));
-    const exec = await this.#open(row);
+    const exec = await this.#enter(row);
     // At once: a channel that opens in between would not find it in the guest, and give it up.
     const { channel } = this.#link ?? {};
     this.#track(exec);
@@ -127,8 +128,10 @@ export class SandboxExecs {
 
   /** The newest ones in the order of their execution. */
   async list(): Promise<SandboxExecRecord[]> {
-    const rows = await this.#journal.execs(this.#sandboxId);
-    return rows.slice(-LIMITS.sandboxExecsListedMax).map(toListed);
+    const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = LIMITS;
+    // One more character tells that there are more.
+    const rows = await this.#journal.listExecs(this.#sandboxId, count, commandLength + 1);
+    return rows.map(toListed);
   }
 
   /** @throws AppError `not_found` */
@@ -185,16 +188,31 @@ export class SandboxExecs {
     await step('remove exec output', () => rm(this.#directory, { recursive: true, force: true }));
   }
 
+  /** Journals it. */
+  async #enter(row: SandboxExecRow): Promise<SandboxExec> {
+    this.#begun.add(row.id);
+    try {
+      await step('journal exec', () => this.#journal.beginExec(row));
+      return await this.#open(row);
+    } catch (error) {
+      this.#begun.delete(row.id);
+      throw error;
+    }
+  }
+
   async #open(row: SandboxExecRow): Promise<SandboxExec> {
     const output = await ExecOutput.open(this.#directory, row.id);
     return new SandboxExec(this.#journal, output, row, this.#log);
   }
 
   #track(exec: SandboxExec): void {
-    this.#running.set(exec.row.id, exec);
+    const { id } = exec.row;
+    this.#begun.add(id);
+    this.#running.set(id, exec);
     const release = this.#hold();
     void exec.ended.then(() => {
-      this.#running.delete(exec.row.id);
+      this.#begun.delete(id);
+      this.#running.delete(id);
       release();
     });
   }
@@ -217,25 +235,23 @@ export class SandboxExecs {
       known.delete(exec.row.id);
     }
     // What has ended, and is in the journal as such, need not be kept by the guest.
-    for (const exec of await this.#journal.execs(this.#sandboxId)) {
-      if (exec.status !== 'running' && known.has(exec.id)) await channel.forget(exec.id);
+    for (const id of await this.#journal.endedExecs(this.#sandboxId)) {
+      if (known.has(id)) await channel.forget(id);
     }
   }
 
   async #find(id: string): Promise<SandboxExecRow> {
     const running = this.#running.get(id);
     if (running !== undefined) return running.row;
-    const rows = await this.#journal.execs(this.#sandboxId);
-    const row = rows.find((exec) => exec.id === id);
+    const row = await this.#journal.exec(this.#sandboxId, id);
     if (row === undefined) throw noSuchExec();
     return row;
   }
 
   async #dropOldest(): Promise<void> {
-    const rows = await this.#journal.execs(this.#sandboxId);
-    const ended = rows.filter(({ status }) => status !== 'running');
-    const surplus = Math.max(0, rows.length - LIMITS.sandboxExecsListedMax);
-    for (const { id } of ended.slice(0, surplus)) {
+    const ended = await this.#journal.endedExecs(this.#sandboxId);
+    const surplus = ended.length + this.#running.size - LIMITS.sandboxExecsListedMax;
+    for (const id of ended.slice(0, Math.max(0, surplus))) {
       await removeExecOutput(this.#directory, id);
       await this.#journal.removeExec(id);
     }

@@ -1,5 +1,9 @@
+import { randomUUID } from 'node:crypto';
+import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 import { newAccountId, newDiskId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+
+const NOW = '2026-01-02T03:04:05.678Z';
 
 type Changes = Partial<Omit<SandboxRecord, 'config'>> & {
   readonly config?: Partial<SandboxRecord['config']>;
@@ -32,3 +36,37 @@ export function sandboxRecord({ config, ...changes }: Changes = {}): SandboxReco
     ...changes,
   };
 }
+
+/** A sandbox that runs as its owner's journal has it, but for `changes`. */
+export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
+  id: newSandboxId(),
+  accountId: newAccountId(),
+  config: {
+    name: 'calm-river-17',
+    vcpuCount: 2,
+    memSizeMib: 512,
+    maxTtlSeconds: 86_400,
+    idleTtlSeconds: 0,
+    maxConcurrentExecs: 32,
+    baseImage: 'default',
+  },
+  environment: { TOKEN: 'a-secret' },
+  rootDiskId: newDiskId(),
+  parentId: undefined,
+  uid: 600_100_001,
+  slot: 3,
+  bootId: randomUUID(),
+  state: 'running',
+  checkpoint: undefined,
+  expiresAt: undefined,
+  idleSince: undefined,
+  revision: 4,
+  createdAt: NOW,
+  lastActiveAt: NOW,
+  runningAt: NOW,
+  finishedAt: undefined,
+  exitReason: undefined,
+  exitMessage: undefined,
+  isDeleting: false,
+  ...changes,
+});

@@ -1,13 +1,13 @@
 import test from 'ava';
 import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { paths } from '../../agent/config.ts';
 import { Journal } from '../../agent/journal/journal.ts';
 import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
-import { newAccountId, newDiskId, newJobId, newRequestId, newSandboxId } from '../../shared/ids.ts';
+import { newAccountId, newDiskId, newJobId, newRequestId } from '../../shared/ids.ts';
+import { newSandbox } from '../helpers/sandbox-records.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const program = new URL('../../scripts/inspect-journal.ts', import.meta.url).pathname;
@@ -26,39 +26,6 @@ const inspect = (words: readonly string[], env: Record<string, string> = {}): Pr
       resolve({ code: typeof error?.code === 'number' ? error.code : 0, stdout, stderr });
     });
   });
-
-const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
-  id: newSandboxId(),
-  accountId: newAccountId(),
-  config: {
-    name: 'calm-river-17',
-    vcpuCount: 2,
-    memSizeMib: 512,
-    maxTtlSeconds: 86_400,
-    idleTtlSeconds: 0,
-    maxConcurrentExecs: 32,
-    baseImage: 'default',
-  },
-  environment: { TOKEN: 'a-secret' },
-  rootDiskId: newDiskId(),
-  parentId: undefined,
-  uid: 600_100_001,
-  slot: 3,
-  bootId: randomUUID(),
-  state: 'running',
-  checkpoint: undefined,
-  expiresAt: undefined,
-  idleSince: undefined,
-  revision: 4,
-  createdAt: now,
-  lastActiveAt: now,
-  runningAt: now,
-  finishedAt: undefined,
-  exitReason: undefined,
-  exitMessage: undefined,
-  isDeleting: false,
-  ...changes,
-});
 
 const newExec = (sandboxId: string, changes: Partial<SandboxExecRow> = {}): SandboxExecRow => ({
   id: newJobId(),

@@ -30,7 +30,8 @@ import { sha256, type Template } from './template.ts';
 
 const FILES = { pages: 'pages', devices: 'devices', marker: 'checkpoint.json' } as const;
 
-const FREEZE_TIMEOUT_MS = 10_000;
+/** The guest writes its disks meanwhile, however much it has of them in memory. */
+const FREEZE_TIMEOUT_MS = 60_000;
 
 const Marker = Type.Object({
   version: Type.Literal(1),

@@ -62,6 +62,8 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   readonly #requests = new GuestRequests();
   readonly #flows = new Map<string, ProcessFlow>();
   readonly #acksDue = new Set<string>();
+  /** What the guest told of its processes when this channel was opened, with their ends since. */
+  readonly #listed: GuestProcessRecord[] = [];
   #turn: Promise<unknown> = Promise.resolve();
   #isListed = false;
   #isClosed = false;
@@ -79,7 +81,8 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
 
   /**
    * Begins a new epoch on a stream that may still hold bytes of former ones, and learns which
-   * processes there are. The stream belongs to the channel from here on.
+   * processes there are. The stream belongs to the channel from here on. Ends that come before
+   * anybody listens are in `processes`.
    * @throws GuestUnavailableError when the guest does not answer in time
    * @throws GuestProtocolError when it answers with something else
    */
@@ -95,9 +98,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     const channel = new GuestChannel(stream, welcome.instance);
     channel.#receive(rest);
     try {
-      const processes = await channel.#learnProcesses();
+      await channel.#learnProcesses();
       channel.#pingRegularly();
-      return { channel, processes };
+      return { channel, processes: channel.#listed };
     } catch (error) {
       channel.#end(toError(error));
       throw error;
@@ -390,8 +393,8 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return { records, next: answer.next };
   }
 
-  async #learnProcesses(): Promise<GuestProcessRecord[]> {
-    const all: GuestProcessRecord[] = [];
+  async #learnProcesses(): Promise<void> {
+    const all = this.#listed;
     let after = 0;
     do {
       const { next } = await this.#page(after, (records, following) => {
@@ -402,7 +405,6 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       });
       after = next;
     } while (after !== 0);
-    return all;
   }
 
   #pingRegularly(): void {
@@ -461,12 +463,22 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     const flow = this.#flowOfGuest(id);
     if (flow === undefined) return;
     flow.receiveExit(end);
+    this.#noteEnd(id, isSignal, status, end);
     this.emit('exited', {
       processId: id,
       exitCode: isSignal === 0 ? status : undefined,
       signal: isSignal === 0 ? undefined : status,
       end,
     });
+  }
+
+  #noteEnd(id: string, isSignal: number, status: number, end: number): void {
+    const index = this.#listed.findIndex((record) => record.id === id);
+    const record = this.#listed[index];
+    if (record === undefined) return;
+    const flags =
+      record.flags | PROCESS_FLAGS.exited | (isSignal === 0 ? 0 : PROCESS_FLAGS.signalled);
+    this.#listed[index] = { ...record, flags, status, end };
   }
 
   #end(error: Error | undefined): void {

@@ -98,9 +98,12 @@ export class MicrovmMachine implements Machine {
   }
 
   async goOn(): Promise<void> {
-    const { monitor, guest } = (await this.#reachable()).machine;
-    await continueMachine({ pid: this.pid, monitor });
-    await guest.thaw();
+    const { guest } = this;
+    const signal = AbortSignal.timeout(GUEST_OPEN_MS);
+    // First the machine: a guest that stands still cannot answer.
+    await continueMachine({ pid: this.pid, monitor: await this.#monitor.ready(signal) });
+    if (guest.channel === undefined) await once(guest, 'opened', { signal });
+    await guest.channel?.thaw();
   }
 
   async fork(child: Child): Promise<void> {
@@ -136,15 +139,6 @@ export class MicrovmMachine implements Machine {
     if (channel === undefined) throw new Error('the guest does not answer');
     if (template === undefined) throw new Error('what its memory began as is not there any more');
     return { machine: { pid: this.pid, monitor: client, guest: channel }, template };
-  }
-
-  async #reachable(): Promise<{ machine: LiveMachine; template: Template }> {
-    const { guest } = this;
-    await this.#monitor.ready(AbortSignal.timeout(GUEST_OPEN_MS));
-    if (guest.channel === undefined) {
-      await once(guest, 'opened', { signal: AbortSignal.timeout(GUEST_OPEN_MS) });
-    }
-    return this.#live();
   }
 
   detach(): void {

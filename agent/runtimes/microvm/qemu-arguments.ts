@@ -34,7 +34,7 @@ export type Accelerator = 'kvm' | 'tcg';
 export const RAM_PATH = `/proc/self/fd/${QEMU_FD.ram}`;
 
 /** What guest memory is made of. */
-export type GuestMemory =
+type GuestMemory =
   | { readonly kind: 'anonymous' }
   /** A file that QEMU sees, for example `/proc/self/fd/10`; changes go to it only if shared. */
   | { readonly kind: 'file'; readonly path: string; readonly isShared: boolean };

@@ -3,83 +3,13 @@
  * the first thing else, with a clear error and without having held more than its bounds.
  */
 import { randomUUID } from 'node:crypto';
-import { duplexPair, type Duplex } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
-import { FrameSplitter } from '../../../agent/runtimes/microvm/frame-splitter.ts';
 import { GuestChannel } from '../../../agent/runtimes/microvm/guest-channel.ts';
-import {
-  decodeHostFrame,
-  encodeGuestFrame,
-  GUEST_LIMITS,
-  GUEST_PROTOCOL_VERSION,
-  type GuestFrame,
-  type HostFrame,
-} from '../../../shared/guest-protocol.ts';
+import { encodeGuestFrame, GUEST_LIMITS, type GuestFrame } from '../../../shared/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
-
-/** The far side, played by the test: answers what it is told to and says whatever it likes. */
-class PlayedGuest {
-  readonly theirs: Duplex;
-  readonly #ours: Duplex;
-  readonly #splitter = new FrameSplitter();
-  readonly #answers: (frame: HostFrame) => readonly GuestFrame[];
-
-  constructor(answers: (frame: HostFrame) => readonly GuestFrame[]) {
-    [this.theirs, this.#ours] = duplexPair();
-    this.#answers = answers;
-    this.#ours.on('error', () => undefined);
-    this.#ours.on('data', (chunk: Buffer) => {
-      for (const stuffed of this.#splitter.push(chunk)) {
-        if (stuffed.length > 0) this.#answer(decodeHostFrame(stuffed));
-      }
-    });
-  }
-
-  say(...frames: readonly GuestFrame[]): void {
-    for (const frame of frames) this.write(encodeGuestFrame(frame));
-  }
-
-  stopReading(): void {
-    this.#ours.pause();
-  }
-
-  write(bytes: Buffer): void {
-    if (!this.#ours.destroyed) this.#ours.write(bytes);
-  }
-
-  #answer(frame: HostFrame): void {
-    this.say(...this.#answers(frame));
-  }
-}
-
-const welcome = (epoch: string): GuestFrame => ({
-  type: 'welcome',
-  request: 0,
-  version: GUEST_PROTOCOL_VERSION,
-  epoch,
-  instance: randomUUID(),
-});
-
-/** Does what a guest must, for the few things that these tests ask. */
-function orderly(frame: HostFrame): GuestFrame[] {
-  const { request } = frame;
-  switch (frame.type) {
-    case 'hello':
-      return [welcome(frame.epoch)];
-    case 'list':
-      return [{ type: 'records', request, next: 0, records: Buffer.alloc(0) }];
-    case 'start':
-      return [{ type: 'started', request, pid: 2 }];
-    case 'stage':
-    case 'stdin':
-    case 'ack':
-      return [];
-    default:
-      return [{ type: 'done', request }];
-  }
-}
+import { orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
 
 async function endsWith(
   t: ExecutionContext,

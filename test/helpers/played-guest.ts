@@ -1,0 +1,93 @@
+import { randomUUID } from 'node:crypto';
+import { duplexPair, type Duplex } from 'node:stream';
+import { FrameSplitter } from '../../agent/runtimes/microvm/frame-splitter.ts';
+import {
+  decodeHostFrame,
+  encodeGuestFrame,
+  GUEST_PROTOCOL_VERSION,
+  processRecordBytes,
+  type GuestFrame,
+  type HostFrame,
+} from '../../shared/guest-protocol.ts';
+
+/** The far side, played by the test: answers what it is told to and says whatever it likes. */
+export class PlayedGuest {
+  readonly theirs: Duplex;
+  readonly #ours: Duplex;
+  readonly #splitter = new FrameSplitter();
+  readonly #answers: (frame: HostFrame) => readonly GuestFrame[];
+
+  constructor(answers: (frame: HostFrame) => readonly GuestFrame[]) {
+    [this.theirs, this.#ours] = duplexPair();
+    this.#answers = answers;
+    this.#ours.on('error', () => undefined);
+    this.#ours.on('data', (chunk: Buffer) => {
+      for (const stuffed of this.#splitter.push(chunk)) {
+        if (stuffed.length > 0) this.#answer(decodeHostFrame(stuffed));
+      }
+    });
+  }
+
+  /** All in one chunk. */
+  say(...frames: readonly GuestFrame[]): void {
+    if (frames.length > 0) this.write(Buffer.concat(frames.map(encodeGuestFrame)));
+  }
+
+  stopReading(): void {
+    this.#ours.pause();
+  }
+
+  write(bytes: Buffer): void {
+    if (!this.#ours.destroyed) this.#ours.write(bytes);
+  }
+
+  #answer(frame: HostFrame): void {
+    this.say(...this.#answers(frame));
+  }
+}
+
+export const welcome = (epoch: string): GuestFrame => ({
+  type: 'welcome',
+  request: 0,
+  version: GUEST_PROTOCOL_VERSION,
+  epoch,
+  instance: randomUUID(),
+});
+
+/** Does what a guest must, for the few things that these tests ask. */
+export function orderly(frame: HostFrame): GuestFrame[] {
+  const { request } = frame;
+  switch (frame.type) {
+    case 'hello':
+      return [welcome(frame.epoch)];
+    case 'list':
+      return [{ type: 'records', request, next: 0, records: Buffer.alloc(0) }];
+    case 'start':
+      return [{ type: 'started', request, pid: 2 }];
+    case 'stage':
+    case 'stdin':
+    case 'ack':
+      return [];
+    default:
+      return [{ type: 'done', request }];
+  }
+}
+
+/** A process that runs and has put so much out, as a guest lists it. */
+export function recordOf(id: string, end: number): Buffer {
+  const record = Buffer.alloc(processRecordBytes);
+  Buffer.from(id.replaceAll('-', ''), 'hex').copy(record);
+  record.writeUInt32LE(2, 16); // Its number inside.
+  record.writeBigUInt64LE(BigInt(end), 36);
+  return record;
+}
+
+/** The end of a process with exit code 0. */
+export const exitOf = (id: string, end: number): GuestFrame => ({
+  type: 'exited',
+  request: 0,
+  id,
+  isSignal: 0,
+  status: 0,
+  end,
+});
