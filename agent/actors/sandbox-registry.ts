@@ -5,7 +5,6 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../config.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
-import { ChainTooLongError } from '../runtimes/microvm/disk-chain.ts';
 import { dependentForksOf, type DependentForks, depthOf } from '../sandboxes/fork-tree.ts';
 import { SandboxExecs } from '../sandboxes/sandbox-execs.ts';
 import { step } from '../step.ts';
@@ -37,12 +36,6 @@ export interface SandboxRegistryDeps extends SandboxActorDeps {
 export interface SandboxRef {
   readonly accountId: string;
   readonly sandboxId: string;
-}
-
-function refuseLongChain(error: unknown): never {
-  if (!(error instanceof ChainTooLongError)) throw error;
-  const message = 'the sandbox was forked too often since its disk was made; fork one of its forks';
-  throw new AppError('sandbox_start_conflict', message, { cause: error });
 }
 
 /** Ids that were taken back are remembered as long as a job of theirs may still come. */
@@ -103,7 +96,7 @@ export class SandboxRegistry {
       config: { ...config, name },
     });
     const { uid } = child.row;
-    return this.#make(child, () => source.fork({ id, uid }, checkpoint).catch(refuseLongChain));
+    return this.#make(child, () => source.fork({ id, uid }, checkpoint));
   }
 
   /** @throws AppError `not_found` */

@@ -1,4 +1,5 @@
 import assert from 'node:assert';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import type { ApiClient, ApiReply } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { processesMarked } from './host.ts';
@@ -153,6 +154,41 @@ export async function machinesOf(ids: readonly string[]): Promise<number[]> {
     }
   }
   return found;
+}
+
+/** The crash points of a stack's agents (agent/step.ts), which were started with its settings. */
+export class CrashPoints {
+  readonly #file: string;
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  get settings(): Environment {
+    return { CRASH_POINTS: this.#file };
+  }
+
+  /** The agent ends itself when it gets there. */
+  async arm(point: string): Promise<void> {
+    await writeFile(this.#file, point);
+  }
+
+  async disarm(): Promise<void> {
+    await rm(this.#file, { force: true });
+  }
+
+  async hasReached(point: string): Promise<boolean> {
+    const text = await readFile(`${this.#file}.reached`, 'utf8').catch(() => '');
+    return text.split('\n').includes(point);
+  }
+
+  /** What was reached since the last call, in order. */
+  async takeReached(): Promise<string[]> {
+    const file = `${this.#file}.reached`;
+    const text = await readFile(file, 'utf8').catch(() => '');
+    await rm(file, { force: true });
+    return text.split('\n').filter((line) => line !== '');
+  }
 }
 
 /** Waits for the end of an agent that crashes, and starts it again. */

@@ -3,20 +3,18 @@
  * journal, while it creates, starts, stops and deletes sandboxes. Which points there are is learnt by
  * doing each once. Ordinary runs try a sample drawn with a seed, BERTH_TEST_FULL=1 all of them.
  */
+import assert from 'node:assert';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import type { ApiClient } from '../helpers/api.ts';
-import {
-  assertNothingElse,
-  CrashPoints,
-  pointsSeed,
-  samplePoints,
-} from '../helpers/crash-points.ts';
+import type { ApiClient, ApiReply } from '../helpers/api.ts';
 import {
   type ApiSandbox,
   commandSandbox,
+  CrashPoints,
   createSandbox,
   getSandbox,
+  machinesOf,
   outputOf,
   removeSandbox,
   restartCrashed,
@@ -26,6 +24,10 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
+const SAMPLE = 2;
+const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 1000) % 100_000);
 
 interface Context {
   readonly stack: Stack;
@@ -46,6 +48,34 @@ test.after.always(async (t) => {
   await t.context.points.takeReached();
 });
 
+/** A few of them, always the same for one seed. */
+function sample(points: readonly string[]): string[] {
+  const distinct = [...new Set(points)];
+  if (isFull) return distinct;
+  let state = seed;
+  const next = (): number => (state = (state * 1_103_515_245 + 12_345) % 2 ** 31);
+  return distinct
+    .map((point) => ({ point, order: next() }))
+    .sort((a, b) => a.order - b.order)
+    .slice(0, SAMPLE)
+    .map(({ point }) => point);
+}
+
+/** What is left on the host belongs to the sandboxes that there are. */
+async function assertNothingElse({ stack, api }: Context): Promise<void> {
+  const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+  const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
+  const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
+  const kept = await readdir(join(dataDir, 'sandboxes')).catch(() => []);
+  assert.deepEqual(
+    kept.filter((name) => !ids.has(name)),
+    [],
+  );
+  const running = sandboxes.filter(({ status }) => status === 'running');
+  const machines = await machinesOf([...ids]);
+  assert.equal(machines.length, running.length, machines.join(', '));
+}
+
 const SETTLED_MS = 120_000;
 
 test.serial('create: done or undone, whatever point the agent is killed at', async (t) => {
@@ -60,9 +90,9 @@ test.serial('create: done or undone, whatever point the agent is killed at', asy
   await removeSandbox(api, booted.sandbox_id);
   await points.takeReached();
   const first = await createSandbox(api);
-  const reached = samplePoints(await points.takeReached());
+  const reached = sample(await points.takeReached());
   await removeSandbox(api, first.sandbox_id);
-  t.log({ seed: pointsSeed, reached });
+  t.log({ seed, reached });
   for (const point of reached) {
     await points.arm(point);
     const name = `crash-${Math.random().toString(36).slice(2)}`;
@@ -89,7 +119,7 @@ test.serial('create: done or undone, whatever point the agent is killed at', asy
       await settledSandbox(api, id);
       await removeSandbox(api, id);
     }
-    await assertNothingElse(stack, api);
+    await assertNothingElse(t.context);
   }
 });
 
@@ -100,11 +130,11 @@ test.serial('start and stop: the disk is whole, and the sandbox goes on', async 
   await points.takeReached();
   await commandSandbox(api, id, 'stop');
   await settledSandbox(api, id);
-  const stopping = samplePoints(await points.takeReached());
+  const stopping = sample(await points.takeReached());
   await commandSandbox(api, id, 'start');
   await settledSandbox(api, id);
-  const starting = samplePoints(await points.takeReached());
-  t.log({ seed: pointsSeed, starting, stopping });
+  const starting = sample(await points.takeReached());
+  t.log({ seed, starting, stopping });
   const steps = [
     ...stopping.map((point) => ({ command: 'stop', point }) as const),
     ...starting.map((point) => ({ command: 'start', point }) as const),
@@ -126,13 +156,109 @@ test.serial('start and stop: the disk is whole, and the sandbox goes on', async 
       t.is((await settledSandbox(api, id)).status, 'running');
     }
     await outputOf(api, id, 'sha256sum -c /root/sum');
-    await assertNothingElse(stack, api);
+    await assertNothingElse(t.context);
+  }
+  await removeSandbox(api, id);
+});
+
+const DIRTY = 'head -c 4000000 /dev/urandom > /run/random; sha256sum /run/random';
+const CHECK = 'sha256sum /run/random';
+
+/** Lets the agent be killed while it does this, and starts it again. */
+async function crashAt(
+  { stack, points }: Context,
+  point: string,
+  command: () => Promise<unknown>,
+): Promise<void> {
+  await points.arm(point);
+  const commanded = command();
+  await waitFor(`the crash ${point}`, async () => !stack.agent.isRunning, SETTLED_MS);
+  await points.disarm();
+  await stack.startAgent();
+  await commanded;
+}
+
+test.serial('pause and resume: memory goes on, or is given up where it was used', async (t) => {
+  const { api, points } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  let sum = await outputOf(api, id, DIRTY);
+  const command = async (name: 'pause' | 'resume' | 'start', status: string): Promise<void> => {
+    await waitFor('the host', async () => (await commandSandbox(api, id, name)).status === 200);
+    await waitFor(
+      `${name} to end`,
+      async () => (await getSandbox(api, id)).status === status,
+      SETTLED_MS,
+    );
+  };
+  await points.takeReached();
+  await command('pause', 'paused');
+  const pausing = await points.takeReached();
+  await command('resume', 'running');
+  const resuming = await points.takeReached();
+  const used = resuming.indexOf('before invalidate checkpoint');
+  const steps = [
+    ...sample(pausing).map((point) => ({ name: 'pause', point }) as const),
+    ...sample(resuming).map((point) => ({ name: 'resume', point }) as const),
+  ];
+  t.log({ seed, steps });
+  for (const { name, point } of steps) {
+    if (name === 'resume') await command('pause', 'paused');
+    await crashAt(t.context, point, () => commandSandbox(api, id, name));
+    const settled = await settledSandbox(api, id);
+    if (settled.status === 'paused') await command('resume', 'running');
+    const isUsed = name === 'resume' && resuming.indexOf(point) >= used;
+    if (settled.status === 'failed') {
+      t.true(isUsed, `${name} ${point}: ${JSON.stringify(settled)}`);
+      await command('start', 'running');
+      sum = await outputOf(api, id, DIRTY);
+    }
+    t.is(await outputOf(api, id, CHECK), sum, `${name} ${point}`);
+    await assertNothingElse(t.context);
+  }
+  await removeSandbox(api, id);
+});
+
+test.serial('fork: the source goes on; the fork is there whole or not at all', async (t) => {
+  const { api, points } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const sum = await outputOf(api, id, DIRTY);
+  const others = async (): Promise<string[]> => {
+    const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+    return all.sandboxes.map((sandbox) => sandbox.sandbox_id).filter((other) => other !== id);
+  };
+  const check = async (): Promise<void> => {
+    for (const child of await others()) {
+      const settled = await settledSandbox(api, child);
+      t.is(settled.status, 'running', JSON.stringify(settled));
+      t.is(await outputOf(api, child, CHECK), sum);
+      await removeSandbox(api, child);
+    }
+  };
+  await points.takeReached();
+  await commandSandbox(api, id, 'fork');
+  for (const child of await others()) await settledSandbox(api, child);
+  const reached = sample(await points.takeReached());
+  await check();
+  t.log({ seed, reached });
+  for (const point of reached) {
+    let reply: ApiReply | undefined;
+    await crashAt(t.context, point, async () => {
+      reply = await commandSandbox(api, id, 'fork');
+    });
+    await waitFor('the host', async () => (await commandSandbox(api, id, 'start')).status === 200);
+    t.is((await settledSandbox(api, id)).status, 'running', point);
+    t.is(await outputOf(api, id, CHECK), sum, point);
+    if (reply?.status !== 202) {
+      await waitFor(`nothing to remain (${point})`, async () => (await others()).length === 0);
+    }
+    await check();
+    await assertNothingElse(t.context);
   }
   await removeSandbox(api, id);
 });
 
 test.serial('delete: it is gone, or can be deleted again', async (t) => {
-  const { api, stack, points } = t.context;
+  const { api, points } = t.context;
   const make = async (): Promise<string> => {
     const { sandbox_id: id } = await createSandbox(api);
     await commandSandbox(api, id, 'stop');
@@ -142,15 +268,15 @@ test.serial('delete: it is gone, or can be deleted again', async (t) => {
   const first = await make();
   await points.takeReached();
   await api.call('DELETE', sandboxPath(first));
-  const reached = samplePoints(await points.takeReached());
-  t.log({ seed: pointsSeed, reached });
+  const reached = sample(await points.takeReached());
+  t.log({ seed, reached });
   for (const point of reached) {
     const id = await make();
     await points.arm(point);
     const deleting = api.call('DELETE', sandboxPath(id));
-    await waitFor('the crash', async () => !stack.agent.isRunning, SETTLED_MS);
+    await waitFor('the crash', async () => !t.context.stack.agent.isRunning, SETTLED_MS);
     await points.disarm();
-    await restartCrashed(stack);
+    await restartCrashed(t.context.stack);
     const { status } = await deleting;
     if (status !== 204) {
       await waitFor(`it to be gone (${point})`, async () => {
@@ -159,6 +285,6 @@ test.serial('delete: it is gone, or can be deleted again', async (t) => {
       });
     }
     await t.throwsAsync(getSandbox(api, id));
-    await assertNothingElse(stack, api);
+    await assertNothingElse(t.context);
   }
 });
