@@ -99,6 +99,8 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     channel.#receive(rest);
     try {
       await channel.#learnProcesses();
+      // What came right behind the list may have ended it, before anybody could be told.
+      if (channel.#isClosed) throw new GuestUnavailableError('the guest hung up');
       channel.#pingRegularly();
       return { channel, processes: channel.#listed };
     } catch (error) {

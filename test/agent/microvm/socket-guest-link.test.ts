@@ -4,7 +4,9 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
 import { SocketGuestLink } from '../../../agent/runtimes/microvm/socket-guest-link.ts';
+import { encodeGuestFrame } from '../../../shared/guest-protocol.ts';
 import { collect, GuestPort, guestSettings, processSpec, TestGuest } from '../../helpers/guest.ts';
+import { orderly, PlayedGuest } from '../../helpers/played-guest.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -74,6 +76,34 @@ test('a guest that garbles is tried again, and never believed', async (t) => {
   link.on('opened', () => t.fail());
   await waitFor('another try', async () => listener.connections() >= 3);
   t.is(link.channel, undefined);
+  link.close();
+});
+
+test('a guest that garbles right behind its first words is tried again, too', async (t) => {
+  let garbled = 0;
+  await using listener = await listen((socket) => {
+    const guest = new PlayedGuest((frame) => {
+      if (frame.type !== 'list' || garbled === 3) return orderly(frame);
+      garbled += 1;
+      // In one piece with the answer: the channel is open and over at once.
+      const [answer] = orderly(frame);
+      if (answer !== undefined) {
+        guest.write(Buffer.concat([encodeGuestFrame(answer), Buffer.from([1, 1, 1, 0])]));
+      }
+      return [];
+    });
+    socket.pipe(guest.theirs).pipe(socket);
+    guest.theirs.on('error', () => undefined);
+  });
+  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  await waitFor('a channel that lasts', async () => {
+    const { channel } = link;
+    return channel?.ping().then(
+      () => true,
+      () => false,
+    );
+  });
+  t.is(garbled, 3);
   link.close();
 });
 
