@@ -1,7 +1,7 @@
 import assert from 'node:assert';
 
 /** Descriptors that the shim leaves open for QEMU (shim.c repeats them). */
-const QEMU_FD = {
+export const QEMU_FD = {
   monitor: 3,
   guest: 4,
   tap: 5,
