@@ -2,7 +2,7 @@ import { chmod, chown, link, mkdir, readFile, stat } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import Type from 'typebox';
-import { errnoOf } from '../../../shared/errors.ts';
+import { AppError, errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { step } from '../../step.ts';
 import { syncPath, writeDurably } from '../../write-durably.ts';
@@ -24,14 +24,6 @@ const Chain = Type.Object({
   layers: Type.Array(Type.String({ pattern: layerPattern }), { minItems: 1, maxItems: 64 }),
 });
 const parse = compile(Chain);
-
-/** A disk cannot be split once more. */
-export class ChainTooLongError extends Error {
-  constructor() {
-    super(`the root disk has ${LAYERS_MAX} layers, as many as there can be`);
-    this.name = 'ChainTooLongError';
-  }
-}
 
 const newLayerName = (): string => `layer-${randomBytes(8).toString('hex')}.qcow2`;
 
@@ -66,11 +58,14 @@ export interface Split {
 /**
  * Puts an empty layer on a disk. From here on it is part of the disk, also after a crash: as long as
  * nobody writes to it, it changes nothing.
- * @throws ChainTooLongError
+ * @throws AppError `bad_request` when it has as many layers as it may
  */
 export async function addLayer(directory: string, base: string, uid: number): Promise<Split> {
   const layers = await readChain(directory);
-  if (layers.length >= LAYERS_MAX) throw new ChainTooLongError();
+  if (layers.length >= LAYERS_MAX) {
+    const message = `the root disk was forked ${LAYERS_MAX} times, as often as it can be`;
+    throw new AppError('bad_request', message);
+  }
   const fresh = newLayerName();
   await step('make layer', () => prepareRootDisk(directory, fresh, base, uid));
   await step('write chain', () => writeChain(directory, [...layers, fresh]));
