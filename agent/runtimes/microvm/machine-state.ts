@@ -28,7 +28,7 @@ export class MachineStateError extends Error {
 }
 
 /** `running`, `paused`, `shutdown`, `io-error` … */
-async function statusOf({ monitor }: MachineProcess): Promise<string> {
+export async function statusOf({ monitor }: MachineProcess): Promise<string> {
   const answer = await monitor.execute('query-status');
   const status: unknown =
     typeof answer === 'object' && answer !== null ? Reflect.get(answer, 'status') : undefined;

@@ -7,7 +7,7 @@ import type { Machine, MachineEnd, MachineOrigin } from '../driver.ts';
 import { type LiveMachine, pauseMachine } from './checkpoint.ts';
 import { writtenLayers } from './disk-chain.ts';
 import { howItEnded, type Intent, type Observed, rememberObserved } from './machine-end.ts';
-import { continueMachine, MachineStateError } from './machine-state.ts';
+import { continueMachine, MachineStateError, statusOf } from './machine-state.ts';
 import { MonitorWatch } from './monitor-watch.ts';
 import type { QmpClient } from './qmp-client.ts';
 import { type MachineIdentity, runPaths } from './shim.ts';
@@ -102,7 +102,9 @@ export class MicrovmMachine implements Machine {
     const { guest } = this;
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
     // First the machine: a guest that stands still cannot answer.
-    await continueMachine({ pid: this.pid, monitor: await this.#monitor.ready(signal) });
+    const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
+    if (OBSERVED[await statusOf(machine)] !== undefined) return; // Its end is told by itself.
+    await continueMachine(machine);
     if (guest.channel === undefined) await once(guest, 'opened', { signal });
     await guest.channel?.thaw();
   }
