@@ -1,5 +1,5 @@
 import { isRedisFailure } from '../shared/directory/redis.ts';
-import { AppError } from '../shared/errors.ts';
+import { AppError, errnoOf } from '../shared/errors.ts';
 
 /** What the caller is told of whatever a host failed at; the text of the unexpected stays here. */
 export function toAppError(error: unknown): AppError {
@@ -7,6 +7,12 @@ export function toAppError(error: unknown): AppError {
   if (isRedisFailure(error)) {
     // Only what comes before the work itself asks Redis.
     return new AppError('unavailable', 'the host cannot reach the directory now; try again');
+  }
+  // Of SQLite and of the system: the journal or a file could not be written.
+  if (/^(?:SQLITE_FULL|ENOSPC)$/u.test(errnoOf(error) ?? '')) {
+    return new AppError('host_full', 'the storage of the host is full; try again', {
+      cause: error,
+    });
   }
   return new AppError('internal_server_error', 'the host could not do this', { cause: error });
 }

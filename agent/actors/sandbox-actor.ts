@@ -72,6 +72,7 @@ export type ForkState = 'pending_start' | 'pending_resume';
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
 const PAUSED = 'the sandbox was paused';
 const LATE = 'it did not come up in time';
+const REPORTED_AGAIN_MS = 1_000;
 const shorten = (text: string): string => text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
 /**
@@ -444,6 +445,8 @@ export class SandboxActor {
     };
     this.#mailbox.send(message).catch((error: unknown) => {
       this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:failed');
+      // The journal could not be written, as a rule: what happened is told again until it is.
+      setTimeout(() => this.#report(session, handle), REPORTED_AGAIN_MS).unref();
     });
   }
 
@@ -597,7 +600,6 @@ export class SandboxActor {
 
   /** Nothing of the machine runs any more, and of its memory nothing is left. */
   async #finish(end: MachineEnd): Promise<void> {
-    this.#session = undefined;
     const wasStopping = this.#row.state === 'stopping';
     const isShutdown = end.reason === 'guest_shutdown';
     const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
@@ -616,11 +618,11 @@ export class SandboxActor {
 
   /** What the machine had of the host is given back. */
   async #rest(to: SandboxState, change: SandboxChange, cause: string): Promise<void> {
-    this.#session = undefined;
     const { driver, slots, capacity } = this.#deps;
     const { slot } = this.#row;
     capacity.release(this.id); // Who sees that it rests may count on its room.
     await this.#sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
+    this.#session = undefined; // Not before: what cannot be journalled now is reported again.
     // Only now: until it was journalled, what tells how it ended had to stay.
     await driver.reclaim(this.id);
     if (slot !== undefined) await slots.release(slot);

@@ -42,6 +42,7 @@ export class SandboxExec {
   #exit: Exit | undefined;
   /** Why the sandbox is about to end it, if it is. */
   #expected: string | undefined;
+  #isFinishing = false;
   #timer: NodeJS.Timeout | undefined;
   /** One thing after the other: output is appended before the end is written. */
   #turn: Promise<void> = Promise.resolve();
@@ -173,7 +174,8 @@ export class SandboxExec {
   }
 
   async #finish(status: SandboxExecStatus, exitReason: string, exitCode?: number): Promise<void> {
-    if (this.#row.status !== 'running') return;
+    if (this.#row.status !== 'running' || this.#isFinishing) return;
+    this.#isFinishing = true;
     clearTimeout(this.#timer);
     const row: SandboxExecRow = {
       ...this.#row,
@@ -184,8 +186,12 @@ export class SandboxExec {
       executeTimeMs: Math.max(0, Date.now() - Date.parse(this.#row.startedAt)),
       droppedBytes: this.#output.droppedBytes,
     };
+    try {
+      await step('journal exec end', () => this.#journal.saveExec(row));
+    } finally {
+      this.#isFinishing = false;
+    }
     this.#row = row;
-    await step('journal exec end', () => this.#journal.saveExec(row));
     await this.#output.close();
     this.#settled.resolve(row);
   }

@@ -382,7 +382,9 @@ test('the root of a machine holds programs, its devices and its disks', async (t
   const { host, spec } = t.context;
   const root = `/proc/${(await host.processes(spec.id)).machine}/root`;
   const names = (await readdir(root)).filter((name) => !name.startsWith('lib'));
-  t.deepEqual(names.toSorted(), ['base', 'dev', 'disks', 'etc', 'guest', 'proc', 'usr']);
+  t.deepEqual(names.toSorted(), [
+    ...['base', 'dev', 'disks', 'etc', 'guest', 'preload.so', 'proc', 'usr'],
+  ]);
   t.deepEqual((await readdir(join(root, 'dev'))).toSorted(), ['null', 'urandom']);
   t.deepEqual(await readdir(join(root, 'disks')), ['root.qcow2']);
   t.deepEqual(await readdir(join(root, 'etc')), ['ld.so.cache']);
@@ -401,7 +403,7 @@ test('a machine has only the descriptors that it needs', async (t) => {
   const list = await run('ls', ['-l', `/proc/${machine}/fd`]);
   const targets = [...list.matchAll(/-> (\S+)/gu)].map(([, target = '']) => target);
   const known =
-    /^(?:\/dev\/null|pipe:|socket:|anon_inode:|\/dev\/net\/tun|\/base\/root|\/disks\/root)/u;
+    /^(?:\/dev\/null|pipe:|socket:|anon_inode:|\/dev\/net\/tun|\/base\/root|\/disks\/root|\/memfd:berth-)/u;
   t.deepEqual(
     targets.filter((target) => !known.test(target)),
     [],

@@ -72,6 +72,18 @@ export async function createSandbox(
   return sandbox;
 }
 
+/** Asks for a command in a sandbox, whatever comes of it; with `wait` for its end, too. */
+export const beginExec = (
+  api: ApiClient,
+  id: string,
+  command: string,
+  { wait = false, ...options }: Readonly<Record<string, unknown>> = {},
+): Promise<ApiReply<{ success: boolean; data: ApiSandboxExec; code: string; error: string }>> =>
+  api.call('POST', `${sandboxPath(id)}/execs${wait === true ? '?wait=true' : ''}`, {
+    command,
+    ...options,
+  });
+
 /** Runs a command in a sandbox to its end. */
 export async function execIn(
   api: ApiClient,

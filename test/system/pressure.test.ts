@@ -5,12 +5,41 @@ import { join } from 'node:path';
 import anyTest from 'ava';
 import type { GrepResult } from '../../shared/schemas/grep.ts';
 import { ApiClient } from '../helpers/api.ts';
+import {
+  type ApiSandbox,
+  beginExec,
+  commandSandbox,
+  createSandbox,
+  getSandbox,
+  machinesOf,
+  outputOf,
+  removeSandbox,
+  sandboxSettings,
+  settledSandbox,
+} from '../helpers/sandboxes.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 // One after the other: each brings a host near its limits.
 const test = anyTest.serial;
+const fullTest = process.env['BERTH_TEST_FULL'] === '1' ? test : test.skip;
 const MiB = 1024 ** 2;
+
+/** As `mountSmall`, with a fifth that only root may fill, as disks of hosts have. */
+function mountSmallDisk(path: string, sizeMiB: number): { unmount: () => void } {
+  const image = `${path}.img`;
+  mkdirSync(path, { recursive: true });
+  execFileSync('truncate', ['-s', `${sizeMiB}M`, image]);
+  execFileSync('mkfs.ext4', ['-q', '-m', '20', image]);
+  execFileSync('mount', ['-o', 'loop', image, path]);
+  return {
+    unmount() {
+      execFileSync('umount', [path]);
+      rmSync(path, { recursive: true });
+      rmSync(image);
+    },
+  };
+}
 
 const urlOf = ({ environment }: StackNode): string => environment['PUBLIC_BASE_URL'] ?? '';
 
@@ -115,6 +144,66 @@ test('when the storage runs full a running command is ended, and its disk stays 
     storage.unmount();
   }
 });
+
+fullTest(
+  'a guest that fills its host waits; the agent goes on from what is kept for root',
+  async (t) => {
+    const path = `/tmp/berth-test-storage-${process.pid}-s`;
+    const storage = mountSmallDisk(path, 500);
+    try {
+      const stack = await Stack.start({
+        ...sandboxSettings(),
+        AGENT_DATA_DIR: join(path, 'agent'),
+        STORAGE_RESERVE_BYTES: String(100 * MiB),
+        DISK_SIZE_BYTES: String(32 * MiB),
+      });
+      try {
+        const api = await stack.newClient();
+        const [full, other] = [await createSandbox(api), await createSandbox(api)];
+        const [id, otherId] = [full.sandbox_id, other.sandbox_id];
+        await beginExec(api, id, 'head -c 600M /dev/zero > /f; sync; echo whole');
+        const create = () => api.call('POST', '/api/sandboxes', { mem_size_mib: 256 });
+        const refused = await waitFor('refusal', async () => {
+          const reply = await create();
+          if (reply.status !== 202) return reply;
+          await removeSandbox(api, (reply.body.data as ApiSandbox).sandbox_id);
+          return undefined;
+        });
+        t.deepEqual([refused.status, refused.body.code], [503, 'host_full']);
+        t.truthy(refused.headers.get('retry-after'));
+        await waitFor(
+          'it to wait',
+          async () => (await beginExec(api, id, 'true')).status === 503,
+          60_000,
+        );
+        t.is(await outputOf(api, otherId, 'echo served'), 'served\n');
+
+        // Now nothing is left for the agent either: what it cannot write down it tells later.
+        const ballast = join(path, 'ballast');
+        await writeFile(ballast, Buffer.alloc(200 * MiB)).catch(() => undefined);
+        const { status, body } = await beginExec(api, otherId, 'true');
+        t.true(status === 202 || body.code === 'host_full', JSON.stringify(body));
+        for (const pid of await machinesOf([otherId])) process.kill(pid, 'SIGKILL');
+        await rm(ballast);
+        const { status: ended } = await waitFor('its end', async () => {
+          const sandbox = await getSandbox(api, otherId);
+          return sandbox.status !== 'running' && sandbox;
+        });
+        t.is(ended, 'failed');
+
+        await commandSandbox(api, id, 'stop');
+        t.like(await settledSandbox(api, id), { status: 'stopped', exit_reason: 'stop_forced' });
+        await removeSandbox(api, id);
+        t.is(await waitFor('room', async () => (await create()).status === 202), true);
+        await removeSandbox(api, otherId);
+      } finally {
+        await stack.stop();
+      }
+    } finally {
+      storage.unmount();
+    }
+  },
+);
 
 test('when the disk of Redis is nearly full new work is refused on every node, the rest goes on', async (t) => {
   const path = `/tmp/berth-test-storage-${process.pid}-d`;

@@ -6,7 +6,7 @@ import { QmpClient } from './qmp-client.ts';
 
 const BACKOFF_MS = { min: 20, max: 1000 } as const;
 const LOOK_MS = 2;
-/** How long a machine that found no room on the host waits before it tries to write again. */
+/** When there was no room on the host, for the machine or for what is noted of it: until the next try. */
 const ROOM_RETRY_MS = 2000;
 
 const parseStatus = compile(Type.Object({ status: Type.String() }));
@@ -84,14 +84,19 @@ export class MonitorWatch {
   }
 
   #look(): void {
-    this.#looking = this.#looking.then(() => this.#lookNow()).catch(() => undefined);
+    this.#looking = this.#looking.then(() => this.#lookNow()).catch(() => this.#later());
+  }
+
+  #later(action: () => void = () => this.#look()): void {
+    clearTimeout(this.#roomTimer);
+    if (this.#client !== undefined) this.#roomTimer = setTimeout(action, ROOM_RETRY_MS);
   }
 
   /** What cannot be told now is told by the next connection. */
   async #lookNow(): Promise<void> {
     const { status } = parseStatus(await this.#client?.execute('query-status'), 'query-status');
     if (status === 'io-error') {
-      this.#roomTimer = setTimeout(() => void this.#tryAgain(), ROOM_RETRY_MS);
+      this.#later(() => void this.#tryAgain());
     } else if (status !== 'running') {
       await this.#onStopped(status);
     }
