@@ -26,6 +26,8 @@ export interface SandboxSettings {
   /** The first of the users that machines run as; as many as there are sandboxes. */
   readonly uidBase: number;
   readonly bootTimeoutMs: number;
+  /** Machines begin with the memory of one that has booted, instead of booting each. */
+  readonly hasTemplates: boolean;
   /** What all that run may take together. */
   readonly memoryMib: number;
   readonly vcpus: number;
@@ -89,6 +91,7 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
       min: 1_000,
       max: 3_600_000,
     }),
+    hasTemplates: reader.choice('SANDBOX_TEMPLATES', ['on', 'off']) === 'on',
     memoryMib: reader.integer('SANDBOX_MEMORY_MIB', {
       fallback: Math.floor(hostMib * MEMORY_SHARE),
       min: 1,
@@ -187,6 +190,7 @@ export const paths = {
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
   /** One directory for each sandbox of this host. */
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
+  templates: (dataDir: string) => join(dataDir, 'templates'),
   /** What commands in sandboxes put out. */
   sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),
 } as const;

@@ -17,6 +17,7 @@ import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/contai
 import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
+import type { ObserveStart } from './sandboxes/start-clock.ts';
 
 /** This host's identity, held by this process alone until `release`. */
 export interface HostIdentity {
@@ -74,7 +75,7 @@ export async function openHost(
   config: AgentConfig,
   directory: Directory,
   hostId: string,
-  log: Logger,
+  { observeStart, log }: { observeStart: ObserveStart; log: Logger },
 ): Promise<Host> {
   const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
   const endGuard = await startMountGuard(dataDir);
@@ -108,7 +109,9 @@ export async function openHost(
   });
   const parts = { hostId, dataDir, cgroups, cgroupParent, journal, storage, directory, log };
   const sandboxes =
-    config.sandboxes === undefined ? undefined : await openSandboxes(config.sandboxes, parts);
+    config.sandboxes === undefined
+      ? undefined
+      : await openSandboxes(config.sandboxes, { ...parts, observeStart });
   return {
     registry,
     files,

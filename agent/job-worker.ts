@@ -19,7 +19,7 @@ import type { ActorRegistry } from './actors/registry.ts';
 import { toAppError } from './app-error.ts';
 import type { ControlLinks } from './control-link.ts';
 import { LostJobs } from './lost-jobs.ts';
-import type { JobDurations } from './metrics.ts';
+import type { JobDurations, JobWaits } from './metrics.ts';
 import type { SandboxJobs } from './sandboxes/sandbox-jobs.ts';
 
 const HOST_JOBS_AT_ONCE = 16;
@@ -37,6 +37,7 @@ export interface JobWorkerDeps {
   readonly sandboxes: SandboxJobs | undefined;
   readonly log: Logger;
   readonly jobDurations: JobDurations;
+  readonly jobWaits: JobWaits;
 }
 
 interface Answer {
@@ -104,8 +105,10 @@ export class JobWorker {
   }
 
   async #process(queued: Job): Promise<void> {
-    const { links, log, jobDurations } = this.#deps;
+    const { links, log, jobDurations, jobWaits } = this.#deps;
     const job = parseJob(queued.data); // A queue entry that is not ours fails here and is gone.
+    const waitedMs = Math.max(0, Date.now() - queued.timestamp);
+    jobWaits.observe({ kind: job.kind }, waitedMs / 1000);
     const begunAt = performance.now();
     let outcome = 'ok';
     try {
@@ -129,7 +132,9 @@ export class JobWorker {
         requestId: job.requestId,
         kind: job.kind,
         diskIds: diskIdsOf(job),
+        ...sandboxIdOf(job),
         outcome,
+        waitedMs,
         durationMs: Math.round(durationMs),
       },
       'job:ended',
@@ -243,6 +248,9 @@ export class JobWorker {
 }
 
 const diskRef = (job: JobEnvelope): DiskRef => (job as JobEnvelope<'disk.record'>).payload;
+
+const sandboxIdOf = ({ payload }: JobEnvelope): { sandboxId?: string } =>
+  'sandboxId' in payload ? { sandboxId: payload.sandboxId } : {};
 
 function diskIdsOf({ payload }: JobEnvelope): string[] {
   if ('mounts' in payload) return payload.mounts.map(({ diskId }) => diskId);

@@ -103,18 +103,20 @@ async function main(): Promise<void> {
 
   const redis = await openRedis(redisUrl, log);
   const directory = openDirectory(redis, region);
-  const host = await openHost(config, directory, hostId, log);
+  const metrics = createAgentMetrics(() => host.registry.execsRunning);
+  const { observeStart } = metrics;
+  const host: Host = await openHost(config, directory, hostId, { observeStart, log });
   const { registry, storage, sandboxes } = host;
 
   let draining = false;
   const isDraining = (): boolean => draining;
   const parts = { config, hostId, directory, host, isDraining, log };
   const links = linkToControl(parts);
-  const metrics = createAgentMetrics(() => registry.execsRunning);
-  const { jobDurations } = metrics;
+  const { jobDurations, jobWaits } = metrics;
   const { execSlots } = config;
-  const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, jobDurations };
-  const worker = new JobWorker({ ...deps, sandboxes: sandboxes?.jobs, log });
+  const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, log };
+  const durations = { jobDurations, jobWaits };
+  const worker = new JobWorker({ ...deps, ...durations, sandboxes: sandboxes?.jobs });
   const { clusterSecret } = config.cluster;
   const data = new DataEndpoint({ hostId, clusterSecret, registry, log });
   const forwarder = new RequestForwarder(clusterSecret);

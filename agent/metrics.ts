@@ -5,21 +5,32 @@ import {
   Histogram,
   type Registry,
 } from '../shared/metrics.ts';
+import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;
+export type JobWaits = Histogram<'kind'>;
 export type ObjectDurations = Histogram<'operation' | 'status'>;
 
 /** The agent's own figures beside those of every process. */
 export function createAgentMetrics(execsRunning: () => number): {
   registry: Registry;
   jobDurations: JobDurations;
+  jobWaits: JobWaits;
   objectDurations: ObjectDurations;
+  observeStart: ObserveStart;
 } {
   const registry = createMetrics('agent');
   const jobDurations = new Histogram({
     name: 'berth_job_duration_seconds',
     help: 'Time from taking a job to its answer',
     labelNames: ['kind', 'outcome'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [registry],
+  });
+  const jobWaits = new Histogram({
+    name: 'berth_job_wait_seconds',
+    help: 'Time from the queueing of a job to its taking, by the clocks of both hosts',
+    labelNames: ['kind'] as const,
     buckets: DURATION_BUCKETS,
     registers: [registry],
   });
@@ -36,5 +47,21 @@ export function createAgentMetrics(execsRunning: () => number): {
     registers: [registry],
     collect: () => running.set(execsRunning()),
   });
-  return { registry, jobDurations, objectDurations };
+  const observeStart = createStartMetrics(registry);
+  return { registry, jobDurations, jobWaits, objectDurations, observeStart };
+}
+
+function createStartMetrics(registry: Registry): ObserveStart {
+  const durations = new Histogram({
+    name: 'berth_sandbox_start_seconds',
+    help: 'Parts of the time from the taking of a job to a sandbox that runs',
+    labelNames: ['origin', 'phase'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [registry],
+  });
+  return (origin, times) => {
+    for (const phase of startPhases) {
+      durations.observe({ origin, phase }, (times[phase] ?? 0) / 1000);
+    }
+  };
 }

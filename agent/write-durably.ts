@@ -12,12 +12,16 @@ export async function syncPath(path: string): Promise<void> {
   }
 }
 
-/** Replaces a file so that after a crash it holds either the old text or the new one. */
-export async function writeDurably(directory: string, name: string, text: string): Promise<void> {
+/** Replaces a file so that after a crash it holds either the old contents or the new ones. */
+export async function writeDurably(
+  directory: string,
+  name: string,
+  contents: string | Buffer,
+): Promise<void> {
   const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
   const file = await open(temporary, 'wx', 0o600);
   try {
-    await file.writeFile(text);
+    await file.writeFile(contents);
     await file.sync();
   } finally {
     await file.close();

@@ -98,13 +98,16 @@ export class BareQemu implements AsyncDisposable {
   }
 
   /** One cold boot. */
-  async run(): Promise<BareTimes> {
+  async run(signal: AbortSignal): Promise<BareTimes> {
+    signal.throwIfAborted();
     const { directory, rootDisk } = this.#parts;
     const beganAt = performance.now();
     const overlay = join(directory, 'root.qcow2');
     await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', rootDisk, '-F', 'raw', overlay]);
     const child = this.#startQemu(overlay);
     const exited = once(child, 'exit');
+    const kill = (): void => void child.kill('SIGKILL');
+    signal.addEventListener('abort', kill);
     try {
       const stream = await connectWhenThere(join(directory, 'guest'), child);
       const { channel } = await GuestChannel.open(stream, { timeoutMs: BOOT_MS_MAX });
@@ -114,7 +117,8 @@ export class BareQemu implements AsyncDisposable {
       channel.close();
       return { runningMs, outputMs };
     } finally {
-      child.kill('SIGKILL');
+      signal.removeEventListener('abort', kill);
+      kill();
       await exited;
       await rm(overlay);
     }
@@ -123,7 +127,10 @@ export class BareQemu implements AsyncDisposable {
   #startQemu(overlay: string): ChildProcess {
     const args = frozenArguments(this.#parts, this.#slot, overlay);
     const within = [`--net=/run/netns/${this.#slot.namespace}`, 'qemu-system-x86_64'];
-    return spawn('nsenter', [...within, ...args], { stdio: ['ignore', 'ignore', 'inherit'] });
+    return spawn('nsenter', [...within, ...args], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+      detached: true, // What is typed at the terminal is for the bench alone.
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

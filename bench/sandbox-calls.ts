@@ -17,12 +17,17 @@ interface Exec {
   readonly stderr?: string;
 }
 
+const PASSING: ReadonlySet<string> = new Set(['pending', 'pausing', 'stopping']);
+
 /** Calls the API of sandboxes as a client would, without the checks of the tests' client. */
 export class SandboxCalls {
   readonly #api: ApiClient;
+  readonly #signal: AbortSignal;
 
-  constructor(api: ApiClient) {
+  /** @param signal ends every call */
+  constructor(api: ApiClient, signal: AbortSignal) {
     this.#api = api;
+    this.#signal = signal;
   }
 
   /** @returns the id of a sandbox that runs */
@@ -33,12 +38,28 @@ export class SandboxCalls {
     return created.sandbox_id;
   }
 
+  /** Until the checkpoint is durable. */
+  pause(id: string): Promise<void> {
+    return this.#command(id, 'pause', 'paused');
+  }
+
+  resume(id: string): Promise<void> {
+    return this.#command(id, 'resume', 'running');
+  }
+
+  /** @returns the id of the copy, which runs */
+  async fork(id: string): Promise<string> {
+    const child = await this.#call<Sandbox>('POST', `/api/sandboxes/${id}/fork?wait=true`, {});
+    await this.#until(child, 'running');
+    return child.sandbox_id;
+  }
+
   /** What a command puts out. */
   async output(id: string, command: string): Promise<string> {
     const path = `/api/sandboxes/${id}/execs`;
     let exec = await this.#call<Exec>('POST', `${path}?wait=true`, { command });
     while (exec.status === 'running') {
-      await sleep(POLL_EVERY_MS);
+      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
       exec = await this.#call<Exec>('GET', `${path}/${exec.exec_id}`);
     }
     if (exec.status !== 'completed') throw new Error(`${command}: ${JSON.stringify(exec)}`);
@@ -46,18 +67,20 @@ export class SandboxCalls {
   }
 
   async remove(id: string): Promise<void> {
-    const stopping = await this.#call<Sandbox>('POST', `/api/sandboxes/${id}/stop`);
-    await this.#until(stopping, 'stopped');
+    await this.#command(id, 'stop', 'stopped');
     await this.#call('DELETE', `/api/sandboxes/${id}`);
   }
 
-  async #until(sandbox: Sandbox, status: 'running' | 'stopped'): Promise<void> {
+  async #command(id: string, command: string, status: string): Promise<void> {
+    const path = `/api/sandboxes/${id}/${command}?wait=true`;
+    await this.#until(await this.#call<Sandbox>('POST', path), status);
+  }
+
+  async #until(sandbox: Sandbox, status: string): Promise<void> {
     let now = sandbox;
     while (now.status !== status) {
-      if (now.status !== 'pending' && now.status !== 'stopping') {
-        throw new Error(`not ${status}: ${JSON.stringify(now)}`);
-      }
-      await sleep(POLL_EVERY_MS);
+      if (!PASSING.has(now.status)) throw new Error(`not ${status}: ${JSON.stringify(now)}`);
+      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
       now = await this.#call<Sandbox>('GET', `/api/sandboxes/${sandbox.sandbox_id}`);
     }
   }
@@ -66,6 +89,7 @@ export class SandboxCalls {
     const response = await fetch(`${this.#api.baseUrl}${path}`, {
       method,
       headers: { authorization: `Bearer ${this.#api.key}`, 'content-type': 'application/json' },
+      signal: this.#signal,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const text = await response.text();

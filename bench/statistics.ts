@@ -27,6 +27,16 @@ export async function alternate(
   return times;
 }
 
+/** One line of figures for each row. */
+export function printRows(
+  title: string,
+  rows: readonly { readonly name: string; readonly samples: readonly number[] }[],
+  unit: string,
+): void {
+  const lines = rows.map(({ name, samples }) => `  ${row(name, samples, unit)}\n`);
+  process.stdout.write(`${title}\n${lines.join('')}\n`);
+}
+
 const row = (name: string, samples: readonly number[], unit: string): string =>
   [
     name.padEnd(28),

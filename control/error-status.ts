@@ -26,6 +26,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   sandbox_terminated: 409,
   sandbox_not_running: 409,
   sandbox_not_stopped: 409,
+  sandbox_has_forks: 409,
   body_too_large: 413,
   rate_limited: 429,
   cancelled: 499,
@@ -41,13 +42,21 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   timeout: 504,
 };
 
-/** A failure whose answer carries headers that say more, such as the size that a range missed. */
+interface Details {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Stand in the body, beside `error` and `code`; the route documents them under `failures`. */
+  readonly fields?: Readonly<Record<string, unknown>>;
+}
+
+/** A failure whose answer says more to programs, such as the size that a range missed. */
 export class RefusedRequest extends AppError {
   readonly headers: Readonly<Record<string, string>>;
+  readonly fields: Readonly<Record<string, unknown>>;
 
-  constructor(code: ErrorCode, message: string, headers: Readonly<Record<string, string>>) {
+  constructor(code: ErrorCode, message: string, { headers = {}, fields = {} }: Details) {
     super(code, message);
     this.headers = headers;
+    this.fields = fields;
   }
 }
 

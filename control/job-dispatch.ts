@@ -46,10 +46,14 @@ function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number
 /** Hosts take these from their queues at once, or not at all. */
 const isTakenAtOnce = (kind: JobKind): boolean => isCommand(kind) || isSandboxJob({ kind });
 
+const atMostOnce: ReadonlySet<JobKind> = new Set([
+  'sandbox.create',
+  'sandbox.fork',
+  'sandbox.exec',
+]);
 /** May be asked for again, whatever became of it. */
 const isRepeatable = (kind: JobKind): boolean =>
-  kind === 'grep.run' ||
-  (isSandboxJob({ kind }) && kind !== 'sandbox.create' && kind !== 'sandbox.exec');
+  kind === 'grep.run' || (isSandboxJob({ kind }) && !atMostOnce.has(kind));
 
 /** Work on disks may simply be asked for again; all other work times out for its callers. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {

@@ -39,6 +39,7 @@ const IDEMPOTENCY_KEY = {
 };
 
 const json = (schema: object) => ({ 'application/json': { schema } });
+const FAILURE = { $ref: '#/components/schemas/Failure' };
 
 function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): object[] {
   const { properties = {}, required = [] } = (schema ?? {}) as {
@@ -107,7 +108,7 @@ function responsesOf(route: Route): Record<string, object> {
         content:
           status === 401 && route.plainUnauthorized === true
             ? { 'text/plain': { schema: { type: 'string' } } }
-            : json({ $ref: '#/components/schemas/Failure' }),
+            : json(route.failures?.[status] ?? FAILURE),
       },
     ]),
   ]) as Record<string, object>;

@@ -54,11 +54,15 @@ function shareTaken(
   };
 }
 
+/** If nothing else were there. */
+const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxRoom): boolean =>
+  need.memoryMib <= memoryMib && need.vcpus <= vcpus;
+
 /**
  * The hosts for a new sandbox by their own word, least loaded first. Pure. Their word is up to a
  * second old: whether one has the room, only a reservation tells.
  * @returns at least one host id
- * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none has room
+ * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none could have room
  */
 export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): string[] {
   if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now');
@@ -68,6 +72,7 @@ export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): str
   }
   const ranked = enabled
     .filter(({ load }) => !load.draining && !load.sandboxes.isLow)
+    .filter(({ load: { sandboxes } }) => couldHold(sandboxes, need))
     .map(({ hostId, load }) => ({ hostId, share: shareTaken(load.sandboxes, need) }))
     .sort((a, b) => a.share.memory - b.share.memory || a.share.vcpus - b.share.vcpus);
   if (ranked.length === 0) throw noSandboxCapacity(need);

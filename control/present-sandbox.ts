@@ -1,17 +1,25 @@
-import { statusOfState } from '../shared/sandbox-lifecycle.ts';
+import { type SandboxState, statusOfState } from '../shared/sandbox-lifecycle.ts';
 import type { Sandbox, SandboxExec } from '../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../shared/schemas/sandbox-record.ts';
 
 /** With exactly three fraction digits (WIRE §1.5). */
 const timestamp = (text: string): string => new Date(text).toISOString();
 
+/** While the sandbox could go on from it, or will soon. */
+const withCheckpoint: ReadonlySet<SandboxState> = new Set([
+  'pausing',
+  'paused',
+  'stopping',
+  'stopped',
+]);
+
 /** A sandbox as the API shows it (SPEC "Sandbox", WIRE §2.7). */
 export function presentSandbox(record: SandboxRecord): Sandbox {
-  const { config, runningAt, finishedAt, exitReason, exitMessage } = record;
+  const { config, state, checkpoint, runningAt, finishedAt, exitReason, exitMessage } = record;
   return {
     sandbox_id: record.id,
     name: config.name,
-    status: statusOfState(record.state),
+    status: statusOfState(state),
     vcpu_count: config.vcpuCount,
     mem_size_mib: config.memSizeMib,
     max_ttl_seconds: config.maxTtlSeconds,
@@ -19,6 +27,8 @@ export function presentSandbox(record: SandboxRecord): Sandbox {
     max_concurrent_execs: config.maxConcurrentExecs,
     enable_service_ingress: false,
     base_image: config.baseImage,
+    root_disk_id: record.rootDiskId,
+    ...(checkpoint !== undefined && withCheckpoint.has(state) ? { checkpoint } : {}),
     mounts: [],
     created_at: timestamp(record.createdAt),
     last_active_at: timestamp(record.lastActiveAt),

@@ -60,6 +60,8 @@ export interface Route<
   readonly replies: Readonly<Record<number, TSchema>>;
   /** Statuses of the errors that this endpoint documents beside 401, 500 and 503. */
   readonly errors: readonly number[];
+  /** Whole bodies of those errors that say more than the plain envelope, by status. */
+  readonly failures?: Readonly<Record<number, TSchema>>;
   readonly params?: P;
   readonly query?: Q;
   readonly body?: B;

@@ -5,6 +5,7 @@ import { execRoutes } from './handlers/execs.ts';
 import { grepRoutes } from './handlers/greps.ts';
 import { notBuiltRoutes } from './handlers/not-built.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
+import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './route.ts';
@@ -17,6 +18,7 @@ export const routes: readonly Route[] = [
   ...execRoutes,
   ...grepRoutes,
   ...sandboxRoutes,
+  ...sandboxLifecycleRoutes,
   ...sandboxExecRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,

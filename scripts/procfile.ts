@@ -22,7 +22,7 @@ export function parseProcfile(text: string, config: Env): ServiceSpec[] {
 /** How a process is asked to finish its work, and how long that may take before it is killed. */
 export function howToStop(name: string): ServiceSpec['stop'] {
   // On SIGTERM the agent leaves its sandboxes running.
-  if (name === 'agent') return { withinMs: 60_000, signal: 'SIGPWR' };
+  if (name === 'agent') return { withinMs: 150_000, signal: 'SIGPWR' };
   return { withinMs: name === 'control' ? 25_000 : 10_000, signal: 'SIGTERM' };
 }
 

@@ -13,7 +13,7 @@ import { readStackState, removeStackState, writeStackState } from './stack-state
 
 export const READY_WITHIN_MS = 60_000;
 /** Longer than all processes together may take. */
-export const STOP_WITHIN_MS = 100_000;
+export const STOP_WITHIN_MS = 200_000;
 /** A supervisor that looks ended may hold its claim until the last of its threads is gone. */
 const CLAIM_WITHIN_MS = 2000;
 

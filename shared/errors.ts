@@ -30,6 +30,7 @@ export const errorCodes = [
   'sandbox_terminated',
   'sandbox_not_running',
   'sandbox_not_stopped',
+  'sandbox_has_forks',
   'rate_limited',
   'timeout',
   'cancelled',

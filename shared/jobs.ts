@@ -87,8 +87,21 @@ const payloads = {
   }),
   /** A command of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
   'sandbox.command': Type.Interface([SandboxRef], {
-    command: Type.Enum(['start', 'stop', 'delete']),
+    command: Type.Enum(['start', 'stop', 'pause', 'resume', 'delete']),
     waitMs,
+  }),
+  /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
+  'sandbox.fork': Type.Interface([SandboxRef], {
+    childId: Type.String({ pattern: sandboxIdPattern }),
+    name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+    /** The one that the source must have, for a caller who looked before. */
+    checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
+    waitMs,
+  }),
+  /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
+  'sandbox.setTtl': Type.Interface([SandboxRef], {
+    timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+    idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
   }),
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
   'sandbox.discard': SandboxRef,
@@ -128,8 +141,14 @@ export interface JobResults {
   'disk.delegations': { readonly delegations: readonly Delegation[] };
   'disk.revoke': { readonly revoked: boolean };
   'sandbox.create': { readonly sandbox: SandboxRecord };
-  /** Without a sandbox: it was deleted. */
-  'sandbox.command': { readonly sandbox?: SandboxRecord };
+  /** Without a sandbox: it was deleted, unless forks of it stand in the way. */
+  'sandbox.command': {
+    readonly sandbox?: SandboxRecord;
+    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
+    readonly dependentForks?: { readonly count: number; readonly diskIds: readonly string[] };
+  };
+  'sandbox.fork': { readonly sandbox: SandboxRecord };
+  'sandbox.setTtl': { readonly sandbox: SandboxRecord };
   'sandbox.discard': Record<string, never>;
   /** Its output is beside it when it has ended. */
   'sandbox.exec': { readonly exec: SandboxExecRecord };

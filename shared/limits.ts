@@ -119,8 +119,21 @@ export const LIMITS = {
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
   sandboxExitMessageLengthMax: 1000,
+  sandboxCheckpointLengthMax: 64,
+  dependentForksListedMax: 10, // SPEC "Endpoints", DELETE of a sandbox.
   // When the host goes down, for all sandboxes together.
-  sandboxStopAllMs: 30_000,
+  sandboxStopAllMs: 120_000,
+  // How long a pause or a fork may take: for its beginning and end, and for each MiB of memory, which
+  // no disk of any use needs to write.
+  sandboxCopyMsBase: 60_000,
+  sandboxCopyMsPerMib: 50,
+  // One that a time limit asked for and that has failed is tried again.
+  sandboxPauseRetryMs: 30_000,
+  // An agent that ends waits so long for a pause or a fork; the next one goes on with them.
+  sandboxDetachMs: 5_000,
+  sandboxResumesAtOnceMax: 8,
+  // Forks of forks: every generation is a layer more of disk.
+  sandboxForkDepthMax: 16,
   sandboxJobsAtOnceMax: 1000,
   sandboxExecsListedMax: 100, // SPEC "Limits".
   sandboxCommandListedMax: 4 * KiB, // Characters.

@@ -4,7 +4,7 @@ import type { Logger } from './log.ts';
 type Step = (signal: StopSignal) => Promise<void> | void;
 
 /** SIGPWR (signal(7)): the host is about to go down, so nothing may be left running on it. */
-export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGPWR';
+type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGPWR';
 
 /**
  * Runs the steps in order on SIGTERM, SIGINT or SIGPWR, then ends the process. A step that fails does not

@@ -1,9 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { Logger } from '../../shared/log.ts';
 import {
-  assertTransition,
   isTransitional,
   type SandboxCommand,
   type SandboxState,
@@ -12,60 +10,70 @@ import {
 } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import {
   BootError,
   type Machine,
   type MachineEnd,
-  type MachineSpec,
   type RuntimeDriver,
 } from '../runtimes/driver.ts';
 import type { BootTurns } from '../sandboxes/boot-turns.ts';
+import type { DependentForks } from '../sandboxes/fork-tree.ts';
 import type { HostCapacity } from '../sandboxes/host-capacity.ts';
-import type { SandboxPublisher } from '../sandboxes/publisher.ts';
+import {
+  JournalledSandbox,
+  type JournalledSandboxDeps,
+  type NewLimits,
+  type SandboxChange,
+} from '../sandboxes/journalled-sandbox.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../sandboxes/sandbox-execs.ts';
+import { machineSpec } from '../sandboxes/sandbox-row.ts';
+import { type ObserveStart, StartClock } from '../sandboxes/start-clock.ts';
 import { step } from '../step.ts';
 import { Mailbox } from './mailbox.ts';
 
-export interface SandboxActorDeps {
-  readonly hostId: string;
-  readonly platform: SandboxRecord['platform'];
-  readonly journal: SandboxJournal;
+export interface SandboxActorDeps extends JournalledSandboxDeps {
   readonly driver: RuntimeDriver;
   readonly slots: SlotPool;
   readonly capacity: HostCapacity;
   readonly boots: BootTurns;
-  readonly publisher: SandboxPublisher;
+  /** Cheaper than a boot, so more of them at once. */
+  readonly resumes: BootTurns;
   readonly bootTimeoutMs: number;
-  readonly log: Logger;
+  readonly observeStart: ObserveStart;
 }
 
 /** From one start to the end of its machine; what comes late from a former one is told by it. */
 interface Session {
   readonly abort: AbortController;
-  /** Settles when nothing boots any more. */
-  booted: Promise<unknown>;
+  readonly clock: StartClock;
+  /** Settles when nothing boots or resumes any more. */
+  up: Promise<unknown>;
   machine: Machine | undefined;
 }
 
-const newSession = (): Session => ({
+const newSession = (clock = new StartClock()): Session => ({
   abort: new AbortController(),
-  booted: Promise.resolve(),
+  clock,
+  up: Promise.resolve(),
   machine: undefined,
 });
 
-type Change = Partial<
-  Pick<
-    SandboxRow,
-    'slot' | 'bootId' | 'runningAt' | 'finishedAt' | 'exitReason' | 'exitMessage' | 'isDeleting'
-  >
->;
+/** A fork that is still to be made. */
+export interface ForkTarget {
+  readonly id: string;
+  readonly uid: number;
+}
+
+/** The state in which a fork begins. */
+export type ForkState = 'pending_start' | 'pending_resume';
 
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
+const PAUSED = 'the sandbox was paused';
+const LATE = 'it did not come up in time';
 const REPORTED_AGAIN_MS = 1_000;
-/** Uses are written down together: a sandbox may see many of them. */
-const TOUCHED_WRITTEN_AFTER_MS = 5_000;
+const shorten = (text: string): string => text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
 /**
  * The life of one sandbox (`shared/sandbox-lifecycle.ts`). It is what the journal says; commands are
@@ -75,17 +83,22 @@ export class SandboxActor {
   readonly #deps: SandboxActorDeps;
   readonly #execs: SandboxExecs;
   readonly #mailbox = new Mailbox();
-  #row: SandboxRow;
+  readonly #sandbox: JournalledSandbox;
   #session: Session | undefined;
   #watchdog: NodeJS.Timeout | undefined;
-  #touched: NodeJS.Timeout | undefined;
-  #isDetached = false;
-  readonly #changeWaiters = new Set<() => void>();
+  /** Settles when nothing copies its machine or disk any more; commands wait for it. */
+  #copying: Promise<unknown> | undefined;
+  #pausing: Promise<unknown> | undefined;
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, execs: SandboxExecs) {
     this.#deps = deps;
-    this.#row = row;
+    this.#sandbox = new JournalledSandbox(deps, row, {
+      entered: () => this.#watchTransition(),
+      limitReached: () => this.#handleLimit(),
+      send: (write) => this.#mailbox.send(write),
+    });
     this.#execs = execs;
+    execs.holdBy(() => this.holdIdle());
   }
 
   get id(): string {
@@ -102,90 +115,134 @@ export class SandboxActor {
 
   /** As it is published. */
   get record(): SandboxRecord {
-    const { id, accountId, config, state, revision, createdAt, lastActiveAt } = this.#row;
-    const { runningAt, finishedAt, exitReason, exitMessage } = this.#row;
-    const { hostId, platform } = this.#deps;
-    return {
-      ...{ id, accountId, hostId, config, state, platform, createdAt, lastActiveAt },
-      ...(runningAt === undefined ? {} : { runningAt }),
-      ...(finishedAt === undefined ? {} : { finishedAt }),
-      ...(exitReason === undefined ? {} : { exitReason }),
-      ...(exitMessage === undefined ? {} : { exitMessage }),
-      revision,
-    };
+    return this.#sandbox.record;
+  }
+
+  get row(): SandboxRow {
+    return this.#row;
+  }
+
+  get #row(): SandboxRow {
+    return this.#sandbox.row;
   }
 
   /**
    * Journals the sandbox and begins to start it.
-   * @throws AppError `no_capacity`, `host_full`; nothing of it is left then
+   * @param copy makes its disk from that of another sandbox, and tells how it begins
+   * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; nothing of it is left then
    */
-  async create(): Promise<void> {
+  async create(copy?: () => Promise<ForkState>): Promise<void> {
     await this.#mailbox.send(async () => {
-      const { capacity, slots, journal } = this.#deps;
-      capacity.hold(this.id, this.#row.config);
-      try {
-        const { index } = await slots.lease();
+      const clock = new StartClock();
+      await this.#takeRoom(async (slot) => {
+        const state = (await copy?.()) ?? 'pending_start';
         try {
-          this.#row = { ...this.#row, slot: index };
-          await step('journal create', () => journal.insert(this.#row));
+          const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
+          await this.#sandbox.insert(state, { slot, checkpoint });
         } catch (error) {
-          await slots.release(index);
+          if (copy !== undefined) await this.#deps.driver.remove(this.id);
           throw error;
         }
-      } catch (error) {
-        capacity.release(this.id);
-        throw error;
-      }
-      this.#noticeEntered('created');
-      this.#start();
+      });
+      this.#bringUp(clock);
     });
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** Goes on where a former agent was ended. */
   async recover(): Promise<void> {
+    this.#sandbox.takeUp();
     await this.#mailbox.send(() => this.#recover());
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
   /** Says again what it is: the directory has lost it. */
   async republish(): Promise<void> {
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
-  /** @throws AppError with the verdict's code, `no_capacity`, `host_full` */
+  /** A checkpoint is given up for it. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
   async start(): Promise<void> {
     await this.#command('start', async () => {
-      this.#deps.capacity.hold(this.id, this.#row.config);
-      try {
-        await this.#beginStart('start was asked for');
-      } catch (error) {
-        this.#deps.capacity.release(this.id);
-        throw error;
-      }
+      // What the checkpoint has is removed when it boots.
+      const change = { checkpoint: undefined };
+      await this.#beginUp('pending_start', change, 'start was asked for');
     });
+  }
+
+  /** Goes on where it was paused. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
+  async resume(): Promise<void> {
+    await this.#command('resume', () =>
+      this.#beginUp('pending_resume', {}, 'resume was asked for'),
+    );
+  }
+
+  /** Keeps memory and disk, and ends the machine. @throws AppError the verdict’s code */
+  async pause(): Promise<void> {
+    await this.#command('pause', () => this.#beginPause('pause was asked for'));
   }
 
   /** The guest may end in order; after the grace time it is killed. @throws AppError */
   async stop(): Promise<void> {
-    await this.#command('stop', async () => {
-      await this.#enter('stopping', {}, 'stop was asked for');
+    await this.#command('stop', async (to) => {
+      if (to === 'stopped') return this.#stopPaused();
+      await this.#sandbox.enter('stopping', { checkpoint: randomUUID() }, 'stop was asked for');
       this.#beginStop();
     });
   }
 
-  /** Deletes it and its disk. @throws AppError `sandbox_not_stopped` */
-  async delete(): Promise<void> {
+  /**
+   * Gives a sandbox that is not there yet a copy of the disk, and of the memory if there is any.
+   * @param checkpoint the one that this sandbox must have
+   * @throws AppError the verdict’s code, `sandbox_start_conflict` for another checkpoint
+   */
+  async fork(child: ForkTarget, checkpoint: string | undefined): Promise<ForkState> {
+    const { copied } = await this.#send(async () => {
+      this.#judge('fork');
+      if (checkpoint !== undefined && checkpoint !== this.#row.checkpoint) {
+        const message = 'the sandbox has another checkpoint now: it went on meanwhile';
+        throw new AppError('sandbox_start_conflict', message);
+      }
+      this.#sandbox.touch();
+      const copying = this.#copyTo(child);
+      this.#waitForCopy(copying);
+      return { copied: copying };
+    });
+    return copied;
+  }
+
+  /** Sets how long the session may go on, and sessions to come. @throws AppError `bad_request` */
+  async setLimits(limits: NewLimits): Promise<void> {
     await this.#mailbox.send(async () => {
-      if (this.#row.isDeleting) return;
+      this.#refuseIfDeleted();
+      await this.#sandbox.setLimits(limits);
+    });
+    await this.#sandbox.publish();
+  }
+
+  /** It is not idle until the function that this returns is called. */
+  holdIdle(): () => void {
+    return this.#sandbox.hold();
+  }
+
+  /**
+   * Deletes it and its disk, unless others were forked from it.
+   * @returns those forks
+   * @throws AppError `sandbox_not_stopped`
+   */
+  async delete(forks: () => DependentForks | undefined): Promise<DependentForks | undefined> {
+    return this.#send(async () => {
+      if (this.#row.isDeleting) return undefined;
       this.#judge('delete');
-      await this.#delete();
+      const dependent = forks();
+      if (dependent === undefined) await this.#delete();
+      return dependent;
     });
   }
 
   /** Takes it back, whatever it is at: its creator was told that there is none. */
   async discard(): Promise<void> {
-    await this.#mailbox.send(async () => {
+    await this.#send(async () => {
       if (this.#row.isDeleting) return;
       await this.#leaveSession('the sandbox is discarded');
       await this.#execs.loseAll('failed', 'the sandbox was discarded');
@@ -200,7 +257,7 @@ export class SandboxActor {
   async exec(spec: SandboxExecSpec): Promise<{ ended: Promise<unknown> }> {
     const begun = await this.#mailbox.send(async () => {
       this.#judge('exec');
-      this.#touch();
+      this.#sandbox.touch();
       // Not awaited here: a guest that is slow must not keep it from being stopped.
       return { exec: this.#execs.begin(spec) };
     });
@@ -220,164 +277,171 @@ export class SandboxActor {
     return this.#execs.cancel(id);
   }
 
+  /** Resolves when what was asked of it so far is begun. */
+  async begun(): Promise<void> {
+    await this.#send(async () => undefined);
+  }
+
   /** Resolves when it is in no transition, or after that time. */
-  async settled(waitMs: number): Promise<void> {
-    const until = Date.now() + waitMs;
-    while (isTransitional(this.#row.state) && !this.#isDetached && Date.now() < until) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      this.#changeWaiters.add(resolve);
-      await settledWithin(promise, until - Date.now());
-      this.#changeWaiters.delete(resolve);
-    }
+  settled(waitMs: number): Promise<void> {
+    return this.#sandbox.settled(waitMs);
   }
 
   /** Lets go of it: its machine runs on. Nothing is journalled or published from here on. */
   async detach(): Promise<void> {
-    this.#isDetached = true;
-    for (const resolve of this.#changeWaiters) resolve();
+    this.#sandbox.detach();
     clearTimeout(this.#watchdog);
-    clearTimeout(this.#touched);
+    // What is durable need not be done again by the next agent.
+    await settledWithin(Promise.all([this.#copying, this.#pausing]), LIMITS.sandboxDetachMs);
     await this.#leaveSession('the agent ends');
     await this.#execs.detach();
   }
 
-  /** What boots is ended; what runs goes on. */
+  /** What boots or resumes is ended; what runs goes on. */
   async #leaveSession(reason: string): Promise<void> {
     const session = this.#session;
     this.#session = undefined;
     session?.abort.abort(new Error(reason));
-    await session?.booted;
+    await session?.up;
     session?.machine?.detach();
   }
 
   /** What the command comes to now. @throws AppError when it is refused */
   #judge(command: SandboxCommand): Verdict {
-    if (this.#row.isDeleting) throw new AppError('not_found', 'there is no such sandbox');
+    this.#refuseIfDeleted();
     const verdict = verdictOn(this.#row.state, command);
     if (verdict.kind !== 'refuse') return verdict;
     const state = this.#row.state.replace('_', ' ');
     throw new AppError(verdict.code, `the sandbox is ${state}: ${command} is not possible now`);
   }
 
-  async #command(command: SandboxCommand, begin: () => Promise<void>): Promise<void> {
-    await this.#mailbox.send(async () => {
-      if (this.#judge(command).kind !== 'begin') return;
-      this.#touch();
-      await begin();
+  #refuseIfDeleted(): void {
+    if (this.#row.isDeleting) throw new AppError('not_found', 'there is no such sandbox');
+  }
+
+  /** A message that is handled when nothing copies the machine or the disk. */
+  async #send<T>(handle: () => Promise<T>): Promise<T> {
+    for (;;) {
+      await this.#copying;
+      const handled = await this.#mailbox.send(async () =>
+        this.#copying === undefined ? { result: await handle() } : undefined,
+      );
+      if (handled !== undefined) return handled.result;
+    }
+  }
+
+  async #command(
+    command: SandboxCommand,
+    begin: (to: SandboxState | 'deleted') => Promise<void>,
+  ): Promise<void> {
+    await this.#send(async () => {
+      const verdict = this.#judge(command);
+      if (verdict.kind !== 'begin') return;
+      this.#sandbox.touch();
+      await begin(verdict.to);
     });
-    await this.#publish();
+    await this.#sandbox.publish();
   }
 
-  #touch(): void {
-    this.#row = { ...this.#row, lastActiveAt: new Date().toISOString() };
-    this.#touched ??= setTimeout(
-      () => void this.#mailbox.send(() => this.#saveTouched()),
-      TOUCHED_WRITTEN_AFTER_MS,
-    );
+  /** It has run, or been idle, for as long as it may. */
+  #handleLimit(): void {
+    const pause = async (): Promise<void> => {
+      // It may have been used, or been given more time, while this message waited.
+      const { isDetached, isLimitReached } = this.#sandbox;
+      if (isDetached || !isLimitReached || this.#row.state !== 'running') return;
+      await this.#beginPause('a time limit is reached');
+    };
+    this.#send(pause).catch((error: unknown) => {
+      this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
+      this.#sandbox.postponeLimits();
+    });
   }
 
-  async #saveTouched(): Promise<void> {
-    this.#touched = undefined;
-    if (this.#isDetached || this.#row.isDeleting) return;
-    const row = { ...this.#row, revision: this.#row.revision + 1 };
-    await this.#deps.journal.save(row);
-    this.#row = row;
-    void this.#publish();
-  }
-
-  /** The one gate through which its state changes: journal, memory, those who wait, directory. */
-  async #enter(to: SandboxState, change: Change, cause: string): Promise<void> {
-    assertTransition(this.#row.state, to);
-    const row = { ...this.#row, ...change, state: to, revision: this.#row.revision + 1 };
-    await step(`journal ${to}`, () => this.#deps.journal.save(row));
-    this.#row = row;
-    this.#noticeEntered(cause);
-    void this.#publish();
-  }
-
-  #noticeEntered(cause: string): void {
-    const { id, accountId, state } = this.#row;
-    this.#deps.log.info({ sandboxId: id, accountId, state, cause }, 'sandbox:transitioned');
+  /** Each transition has a deadline. */
+  #watchTransition(): void {
     clearTimeout(this.#watchdog);
+    const { state } = this.#row;
+    if (state === 'pausing') this.#watch(this.#copyMsMax);
     if (state === 'stopping') {
       this.#watch(LIMITS.sandboxStopGraceMs + 2 * LIMITS.sandboxKillMsMax);
     }
-    for (const resolve of this.#changeWaiters) resolve();
   }
 
-  async #publish(): Promise<void> {
-    // What is on its way out is not to be seen again.
-    if (this.#isDetached || this.#row.isDeleting) return;
-    await this.#deps.publisher.publish(this.record);
-  }
-
-  async #beginStart(cause: string): Promise<void> {
-    const { slots } = this.#deps;
-    const { index } = await slots.lease();
+  /** Holds room and a network slot for what is then made; gives them back when that fails. */
+  async #takeRoom(make: (slot: number) => Promise<void>): Promise<void> {
+    const { capacity, slots } = this.#deps;
+    capacity.hold(this.id, this.#row.config);
     try {
-      await this.#enter(
-        'pending_start',
-        {
-          slot: index,
-          bootId: randomUUID(),
-          runningAt: undefined,
-          finishedAt: undefined,
-          exitReason: undefined,
-          exitMessage: undefined,
-        },
-        cause,
-      );
+      const { index } = await slots.lease();
+      try {
+        await make(index);
+      } catch (error) {
+        await slots.release(index);
+        throw error;
+      }
     } catch (error) {
-      await slots.release(index);
+      capacity.release(this.id);
       throw error;
     }
-    this.#start();
   }
 
-  /** Beside the mailbox: from the turn to boot to the end of the machine. */
-  #start(): void {
-    const session = newSession();
+  async #beginUp(to: ForkState, change: SandboxChange, cause: string): Promise<void> {
+    const clock = new StartClock();
+    await this.#takeRoom((slot) => {
+      const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+      return this.#sandbox.enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
+    });
+    this.#bringUp(clock);
+  }
+
+  /** Beside the mailbox: from the turn to boot or resume to the end of the machine. */
+  #bringUp(clock = new StartClock()): void {
+    clock.end('placed');
+    const session = newSession(clock);
     this.#session = session;
-    const boot = this.#boot(session);
-    session.booted = boot.catch(toError);
-    boot.then(
-      (machine) => this.#report(session, () => this.#handleBooted(session, machine)),
-      (error: unknown) => this.#report(session, () => this.#handleNotBooted(toError(error))),
+    const up = this.#row.state === 'pending_resume' ? this.#resume(session) : this.#boot(session);
+    session.up = up.catch(toError);
+    up.then(
+      (machine) => this.#report(session, () => this.#handleUp(session, machine)),
+      (error: unknown) => this.#report(session, () => this.#handleNotUp(toError(error))),
     );
   }
 
   async #boot(session: Session): Promise<Machine> {
-    const { boots, driver } = this.#deps;
+    const { boots, driver, slots } = this.#deps;
     const { signal } = session.abort;
     const endTurn = await boots.take(signal);
     try {
+      session.clock.end('queued');
       this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
+      // The disk is about to change: what is left of a checkpoint would not fit it any more.
+      await driver.discardCheckpoint(this.id);
       await driver.prepare(this.id, this.#row.uid);
-      const machine = await driver.start(await this.#machineSpec(), signal);
-      session.machine = machine;
-      return machine;
+      session.machine = await driver.start(await machineSpec(this.#row, slots), signal);
+      return session.machine;
     } finally {
       endTurn();
     }
   }
 
-  async #machineSpec(): Promise<MachineSpec> {
-    const { id, uid, slot, config, bootId, environment } = this.#row;
-    if (slot === undefined) throw new Error('a machine without a network slot');
-    return {
-      id,
-      uid,
-      vcpuCount: config.vcpuCount,
-      memSizeMib: config.memSizeMib,
-      slot: await this.#deps.slots.take(slot),
-      settings: { hostname: config.name, machineId: id, bootId, environment },
-    };
+  async #resume(session: Session): Promise<Machine> {
+    const { resumes, driver, slots } = this.#deps;
+    const { signal } = session.abort;
+    const endTurn = await resumes.take(signal);
+    try {
+      session.clock.end('queued');
+      this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
+      session.machine = await driver.resume(await machineSpec(this.#row, slots), signal);
+      return session.machine;
+    } finally {
+      endTurn();
+    }
   }
 
   /** A message from beside the mailbox; what a former session still says is nothing to this one. */
   #report(session: Session, handle: () => Promise<void>): void {
     const message = async (): Promise<void> => {
-      if (this.#session === session && !this.#isDetached) await handle();
+      if (this.#session === session && !this.#sandbox.isDetached) await handle();
     };
     this.#mailbox.send(message).catch((error: unknown) => {
       this.#deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:failed');
@@ -386,25 +450,130 @@ export class SandboxActor {
     });
   }
 
-  async #handleBooted(session: Session, machine: Machine): Promise<void> {
+  async #handleUp(session: Session, machine: Machine): Promise<void> {
     this.#follow(session, machine);
-    if (this.#row.state === 'pending_start') {
-      await this.#enter('running', { runningAt: new Date().toISOString() }, 'the guest is ready');
-      this.#execs.attach(machine.guest);
-    } else {
-      this.#beginStop(); // It came up although it was to stop.
-    }
+    if (this.#row.state === 'stopping') return this.#beginStop(); // It came up all the same.
+    const now = Date.now();
+    await this.#sandbox.enter(
+      'running',
+      {
+        checkpoint: undefined,
+        runningAt: new Date(now).toISOString(),
+        expiresAt: now + this.#row.config.maxTtlSeconds * 1000,
+        idleSince: now,
+      },
+      'the guest is ready',
+    );
+    this.#execs.attach(machine.guest);
+    this.#noticeStarted(session.clock, machine);
   }
 
-  async #handleNotBooted(error: Error): Promise<void> {
-    if (this.#row.state === 'stopping') return this.#finish(STOPPED);
+  #noticeStarted(clock: StartClock, { origin }: Machine): void {
+    if (origin === undefined) return;
+    clock.end('restored', origin.beganAt);
+    clock.end('ready');
+    const { log, observeStart } = this.#deps;
+    log.info({ sandboxId: this.id, from: origin.kind, timesMs: clock.times }, 'sandbox:started');
+    observeStart(origin.kind, clock.times);
+  }
+
+  async #handleNotUp(error: Error): Promise<void> {
+    const { state } = this.#row;
+    if (state === 'stopping') return this.#finish(STOPPED);
+    if (state === 'pending_resume') return this.#handleNotResumed(error.message);
     const reason = error instanceof BootError ? error.reason : 'boot_failed';
     await this.#finish({ reason, message: error.message });
   }
 
+  /** With its checkpoint untouched it is as it was. */
+  async #handleNotResumed(message: string): Promise<void> {
+    if (!(await this.#deps.driver.hasCheckpoint(this.id))) {
+      return this.#finish({ reason: 'resume_failed', message });
+    }
+    const exitMessage = shorten(`it could not be resumed: ${message}`);
+    await this.#rest('paused', { exitMessage }, exitMessage);
+  }
+
   #follow(session: Session, machine: Machine): void {
     session.machine = machine;
-    void machine.ended.then((end) => this.#report(session, () => this.#finish(end)));
+    void machine.ended.then((end) => this.#report(session, () => this.#handleEnded(end)));
+  }
+
+  async #beginPause(cause: string): Promise<void> {
+    const session = this.#session;
+    const machine = session?.machine;
+    if (session === undefined || machine === undefined) throw new Error('it runs on no machine');
+    await this.#sandbox.enter('pausing', { checkpoint: randomUUID() }, cause);
+    const pausing = this.#execs.cancelAll(PAUSED).then(() => machine.pause());
+    this.#pausing = pausing.catch(toError);
+    pausing.then(
+      () => this.#report(session, () => this.#handlePaused()),
+      (error: unknown) => this.#report(session, () => this.#handleNotPaused(toError(error))),
+    );
+  }
+
+  async #handlePaused(): Promise<void> {
+    this.#session?.machine?.detach();
+    await this.#execs.loseAll('cancelled', PAUSED);
+    await this.#rest('paused', {}, 'the checkpoint is durable');
+  }
+
+  /** It runs on; the caller sees why, and a time limit asks again. */
+  async #handleNotPaused(error: Error): Promise<void> {
+    // What failed may have come after the checkpoint, which counts as soon as it is there.
+    if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+    this.#deps.log.warn({ sandboxId: this.id, err: error }, 'sandbox:notPaused');
+    await this.#runOn(`it could not be paused: ${error.message}`);
+  }
+
+  async #runOn(message: string): Promise<void> {
+    const exitMessage = shorten(message);
+    await this.#sandbox.enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
+    this.#execs.goOn();
+    this.#sandbox.postponeLimits();
+  }
+
+  async #stopPaused(): Promise<void> {
+    const change = {
+      checkpoint: randomUUID(), // What was in memory is not to be had any more.
+      finishedAt: new Date().toISOString(),
+      exitReason: 'stopped',
+      exitMessage: 'stopped while it was paused',
+    } as const;
+    await this.#sandbox.enter('stopped', change, 'stop was asked for');
+    await this.#deps.driver.discardCheckpoint(this.id);
+  }
+
+  async #copyTo(child: ForkTarget): Promise<ForkState> {
+    const { state } = this.#row;
+    if (state === 'running') {
+      const machine = this.#session?.machine;
+      if (machine === undefined) throw new Error('it runs on no machine');
+      await machine.fork(child);
+      return 'pending_resume';
+    }
+    await this.#deps.driver.fork(this.id, child);
+    return state === 'paused' ? 'pending_resume' : 'pending_start';
+  }
+
+  /** Commands wait for it. One that takes too long is ended with its machine. */
+  #waitForCopy(copying: Promise<unknown>): void {
+    const session = this.#session;
+    const watchdog = setTimeout(() => {
+      this.#deps.log.error({ sandboxId: this.id }, 'sandbox:copyOverdue');
+      void session?.machine?.kill();
+    }, this.#copyMsMax);
+    watchdog.unref();
+    const settled = copying.catch(toError).finally(() => {
+      clearTimeout(watchdog);
+      this.#copying = undefined;
+    });
+    this.#copying = settled;
+  }
+
+  get #copyMsMax(): number {
+    const { memSizeMib } = this.#row.config;
+    return LIMITS.sandboxCopyMsBase + memSizeMib * LIMITS.sandboxCopyMsPerMib;
   }
 
   /** Ends the machine, or keeps it from coming up; `#finish` follows. */
@@ -416,27 +585,50 @@ export class SandboxActor {
     void session.machine?.stop(LIMITS.sandboxStopGraceMs);
   }
 
-  /** Nothing of the machine runs any more. */
+  async #handleEnded(end: MachineEnd): Promise<void> {
+    if (this.#row.state === 'pausing') {
+      await this.#leavePause();
+      if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+    }
+    await this.#finish(end);
+  }
+
+  /** A pause whose machine is gone ends soon; what it does until then is not to meet what follows. */
+  async #leavePause(): Promise<void> {
+    await settledWithin(Promise.resolve(this.#pausing), LIMITS.sandboxKillMsMax);
+  }
+
+  /** Nothing of the machine runs any more, and of its memory nothing is left. */
   async #finish(end: MachineEnd): Promise<void> {
     const wasStopping = this.#row.state === 'stopping';
     const isShutdown = end.reason === 'guest_shutdown';
     const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
     const status = to === 'stopped' ? 'cancelled' : 'failed';
     await this.#execs.loseAll(status, `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`);
-    const { slot } = this.#row;
     const change = {
-      slot: undefined,
+      checkpoint: to === 'stopped' ? this.#row.checkpoint : undefined,
       finishedAt: new Date().toISOString(),
-      exitReason: end.reason,
-      exitMessage: end.message.slice(0, LIMITS.sandboxExitMessageLengthMax),
+      // A former agent may have asked for it, and the guest have ended before this one came.
+      exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
+      exitMessage: shorten(end.message),
     };
-    await this.#enter(to, change, end.message);
-    this.#session = undefined;
-    if (slot !== undefined) await this.#deps.slots.release(slot);
-    this.#deps.capacity.release(this.id);
+    await this.#rest(to, change, end.message);
+    await this.#deps.driver.discardCheckpoint(this.id);
   }
 
-  /** What could not be ended or brought up in time is ended by force. */
+  /** What the machine had of the host is given back. */
+  async #rest(to: SandboxState, change: SandboxChange, cause: string): Promise<void> {
+    const { driver, slots, capacity } = this.#deps;
+    const { slot } = this.#row;
+    capacity.release(this.id); // Who sees that it rests may count on its room.
+    await this.#sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
+    this.#session = undefined; // Not before: what cannot be journalled now is reported again.
+    // Only now: until it was journalled, what tells how it ended had to stay.
+    await driver.reclaim(this.id);
+    if (slot !== undefined) await slots.release(slot);
+  }
+
+  /** What could not be ended, brought up or paused in time is ended by force. */
   #watch(ms: number): void {
     clearTimeout(this.#watchdog);
     this.#watchdog = setTimeout(() => {
@@ -444,63 +636,102 @@ export class SandboxActor {
       if (session === undefined || !isTransitional(this.#row.state)) return;
       const { log, driver } = this.#deps;
       log.error({ sandboxId: this.id, state: this.#row.state }, 'sandbox:overdue');
-      session.abort.abort(new BootError('boot_timeout', 'it did not come up in time'));
+      session.abort.abort(new BootError('boot_timeout', LATE));
       this.#report(session, async () => {
         await driver.reclaim(this.id);
-        const stopped: MachineEnd = { reason: 'stop_forced', message: 'it did not stop in time' };
-        const late: MachineEnd = { reason: 'boot_timeout', message: 'it did not come up in time' };
-        await this.#finish(this.#row.state === 'stopping' ? stopped : late);
+        await this.#handleOverdue();
       });
     }, ms);
     this.#watchdog.unref();
   }
 
+  async #handleOverdue(): Promise<void> {
+    const { state } = this.#row;
+    if (state === 'stopping') {
+      return this.#finish({ reason: 'stop_forced', message: 'it did not stop in time' });
+    }
+    if (state === 'pausing') {
+      return this.#handleEnded({ reason: 'vmm_crashed', message: 'it did not pause in time' });
+    }
+    await this.#handleNotUp(new BootError('boot_timeout', LATE));
+  }
+
   async #recover(): Promise<void> {
     const { state, isDeleting, slot } = this.#row;
-    const { capacity, driver } = this.#deps;
+    const { capacity } = this.#deps;
     if (isDeleting) return this.#delete();
     await this.#execs.load();
-    if (slot === undefined) {
-      await driver.reclaim(this.id);
-      return this.#execs.loseAll('failed', 'the sandbox ended');
-    }
+    if (slot === undefined) return this.#recoverAtRest();
     capacity.keep(this.id, this.#row.config);
-    if (state === 'pending_start') {
-      await driver.reclaim(this.id);
-      return this.#start();
+    if (state === 'pending_start' || state === 'pending_resume') return this.#recoverPending();
+    if (state === 'pausing' && (await this.#deps.driver.hasCheckpoint(this.id))) {
+      return this.#handlePaused();
     }
     await this.#takeOver();
   }
 
+  /** Whether a checkpoint is still good is found out when it is to be resumed, and told then. */
+  async #recoverAtRest(): Promise<void> {
+    const { driver } = this.#deps;
+    await driver.reclaim(this.id);
+    const isPaused = this.#row.state === 'paused';
+    if (!isPaused) await driver.discardCheckpoint(this.id);
+    await this.#execs.loseAll(
+      isPaused ? 'cancelled' : 'failed',
+      isPaused ? PAUSED : 'the sandbox ended',
+    );
+  }
+
+  /** It had not run yet, so it is brought up again, unless its checkpoint was about to be used. */
+  async #recoverPending(): Promise<void> {
+    const { driver } = this.#deps;
+    await driver.reclaim(this.id);
+    if (this.#row.state === 'pending_start' || (await driver.hasCheckpoint(this.id))) {
+      return this.#bringUp();
+    }
+    const message = 'the agent of the host ended while the checkpoint was used up';
+    await this.#finish({ reason: 'resume_failed', message });
+  }
+
   /** A machine that was running when the former agent ended: it runs on, or has ended since. */
   async #takeOver(): Promise<void> {
+    const { driver, slots, log } = this.#deps;
     const session = newSession();
     this.#session = session;
-    const found = await this.#deps.driver.recover(await this.#machineSpec());
+    const found = await driver.recover(await machineSpec(this.#row, slots));
     if ('reason' in found) return this.#finish(found);
     this.#follow(session, found);
     if (this.#row.state === 'stopping') {
-      this.#noticeEntered('taken over while it was to stop');
+      this.#sandbox.noticeEntered('taken over while it was to stop');
       return this.#beginStop();
     }
     this.#execs.attach(found.guest);
-    this.#noticeEntered('taken over');
+    if (this.#row.state === 'pausing') {
+      await found.goOn();
+      return this.#runOn('it could not be paused: the agent of the host ended meanwhile');
+    }
+    // It may have been forked just then; a guest that does not answer holds only itself up.
+    const goingOn = found.goOn();
+    goingOn.catch((error: unknown) => {
+      log.warn({ sandboxId: this.id, err: toError(error) }, 'sandbox:notGoneOn');
+    });
+    this.#waitForCopy(goingOn);
+    this.#sandbox.noticeEntered('taken over');
+    this.#sandbox.countIdleOn();
   }
 
   /** Intent first; then what others see of it; then what it is made of; its row at the very end. */
   async #delete(): Promise<void> {
-    const { journal, publisher, driver, slots, capacity } = this.#deps;
+    const { journal, driver, slots, capacity } = this.#deps;
+    const { slot } = this.#row;
     clearTimeout(this.#watchdog);
-    clearTimeout(this.#touched);
-    const row = { ...this.#row, isDeleting: true, revision: this.#row.revision + 1 };
-    await step('journal delete', () => journal.save(row));
-    this.#row = row;
-    await publisher.remove(this.record);
+    await this.#sandbox.beginDelete();
     await step('reclaim machine', () => driver.reclaim(this.id));
+    await this.#leavePause();
     await this.#execs.removeAll();
     await step('remove disk', () => driver.remove(this.id));
     await step('journal deleted', () => journal.remove(this.id));
-    if (row.slot !== undefined) await slots.release(row.slot);
+    if (slot !== undefined) await slots.release(slot);
     capacity.release(this.id);
     this.#deps.log.info({ sandboxId: this.id }, 'sandbox:deleted');
   }

@@ -1,20 +1,32 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
+import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../config.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import { dependentForksOf, type DependentForks, depthOf } from '../sandboxes/fork-tree.ts';
 import { SandboxExecs } from '../sandboxes/sandbox-execs.ts';
 import { step } from '../step.ts';
-import { SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
+import { type ForkState, SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
 
-/** A sandbox to be made. */
+/** A sandbox to be made of nothing. */
 export interface NewSandbox {
   readonly id: string;
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
 }
+
+/** A sandbox to be made of another one, which has the rest of its configuration. */
+export interface NewFork {
+  readonly id: string;
+  readonly name: string;
+  /** The one that the source must have. */
+  readonly checkpoint: string | undefined;
+}
+
+type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | 'parentId'>;
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
@@ -59,35 +71,32 @@ export class SandboxRegistry {
 
   /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
   async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
-    const present = this.#actors.get(id);
-    if (present !== undefined) throw new AppError('outcome_unknown', 'it was begun before');
-    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the sandbox was taken back');
-    const now = new Date().toISOString();
-    const actor = this.#add({
-      id,
-      accountId,
-      config,
-      environment,
-      uid: this.#freeUid(),
-      slot: undefined,
-      bootId: randomUUID(),
-      state: 'pending_start',
-      revision: 1,
-      createdAt: now,
-      lastActiveAt: now,
-      runningAt: undefined,
-      finishedAt: undefined,
-      exitReason: undefined,
-      exitMessage: undefined,
-      isDeleting: false,
+    const origin = { id, accountId, config, environment };
+    const actor = this.#addNew({
+      ...origin,
+      parentId: undefined,
     });
-    try {
-      await actor.create();
-    } catch (error) {
-      this.#forget(id);
-      throw error;
+    return this.#make(actor);
+  }
+
+  /**
+   * Makes a copy of a sandbox and begins to bring it up. When that fails the source is as it was.
+   * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another checkpoint
+   *   or too many generations, and as for `create`
+   */
+  async fork(ref: SandboxRef, { id, name, checkpoint }: NewFork): Promise<SandboxActor> {
+    const source = this.find(ref);
+    const { accountId, config, environment } = source.row;
+    if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
+      const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
+      throw new AppError('sandbox_start_conflict', message);
     }
-    return actor;
+    const child = this.#addNew({
+      ...{ id, accountId, environment, parentId: source.id },
+      config: { ...config, name },
+    });
+    const { uid } = child.row;
+    return this.#make(child, () => source.fork({ id, uid }, checkpoint));
   }
 
   /** @throws AppError `not_found` */
@@ -99,10 +108,15 @@ export class SandboxRegistry {
     return actor;
   }
 
-  /** @throws AppError `not_found`, `sandbox_not_stopped` */
-  async delete(ref: SandboxRef): Promise<void> {
-    await this.find(ref).delete();
-    this.#forget(ref.sandboxId);
+  /**
+   * @returns the forks that stand in its way
+   * @throws AppError `not_found`, `sandbox_not_stopped`
+   */
+  async delete(ref: SandboxRef): Promise<DependentForks | undefined> {
+    const { sandboxId: id } = ref;
+    const forks = await this.find(ref).delete(() => dependentForksOf(id, this.#rows()));
+    if (forks === undefined) this.#forget(id);
+    return forks;
   }
 
   /** Nothing of it remains, whether it is here or still to come. */
@@ -111,6 +125,8 @@ export class SandboxRegistry {
     this.#discarded.add(sandboxId);
     const actor = this.#actors.get(sandboxId);
     if (actor === undefined || actor.accountId !== accountId) return;
+    // Somebody has found it all the same, and made use of it.
+    if (dependentForksOf(sandboxId, this.#rows()) !== undefined) return;
     await actor.discard();
     this.#forget(sandboxId);
   }
@@ -120,9 +136,10 @@ export class SandboxRegistry {
     await Promise.all([...this.#actors.values()].map((actor) => actor.republish()));
   }
 
-  /** Ends every machine: the host goes down. */
+  /** Ends every machine, the host goes down: what runs is paused, what cannot be is stopped. */
   async stopAll(): Promise<void> {
-    await Promise.all([...this.#actors.values()].map((actor) => this.#stop(actor)));
+    const until = Date.now() + LIMITS.sandboxStopAllMs;
+    await Promise.all([...this.#actors.values()].map((actor) => this.#putToRest(actor, until)));
   }
 
   /** Lets go of every sandbox; their machines run on. */
@@ -130,13 +147,23 @@ export class SandboxRegistry {
     await Promise.all([...this.#actors.values()].map((actor) => actor.detach()));
   }
 
-  async #stop(actor: SandboxActor): Promise<void> {
-    try {
-      await actor.stop();
-      await actor.settled(LIMITS.sandboxStopAllMs);
-    } catch (error) {
-      this.#deps.log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:notStopped');
-    }
+  async #putToRest(actor: SandboxActor, until: number): Promise<void> {
+    const settled = (): Promise<void> => actor.settled(until - Date.now());
+    const attempt = async (command: () => Promise<void>): Promise<void> => {
+      try {
+        await command();
+        await settled();
+      } catch (error) {
+        const { state } = actor.row;
+        const found = { sandboxId: actor.id, state, err: toError(error) };
+        this.#deps.log.warn(found, 'sandbox:notPutToRest');
+      }
+    };
+    await actor.begun().catch(toError);
+    // Stopped now, what is on its way to running or to paused would lose its memory.
+    if (actor.row.state !== 'pending_start') await settled();
+    if (actor.row.state === 'running') await attempt(() => actor.pause());
+    if (actor.row.slot !== undefined) await attempt(() => actor.stop());
   }
 
   async #recover(actor: SandboxActor): Promise<void> {
@@ -148,6 +175,47 @@ export class SandboxRegistry {
       await actor.giveUp(toError(error));
     }
     if (actor.isDeleted) this.#forget(actor.id);
+  }
+
+  /** What is to be made; it takes its user at once. @throws AppError when it cannot be */
+  #addNew(origin: Origin): SandboxActor {
+    const { id } = origin;
+    if (this.#actors.has(id)) throw new AppError('outcome_unknown', 'it was begun before');
+    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the sandbox was taken back');
+    const now = new Date().toISOString();
+    return this.#add({
+      ...origin,
+      rootDiskId: newDiskId(),
+      uid: this.#freeUid(),
+      slot: undefined,
+      bootId: randomUUID(),
+      state: 'pending_start',
+      checkpoint: undefined,
+      expiresAt: undefined,
+      idleSince: undefined,
+      revision: 1,
+      createdAt: now,
+      lastActiveAt: now,
+      runningAt: undefined,
+      finishedAt: undefined,
+      exitReason: undefined,
+      exitMessage: undefined,
+      isDeleting: false,
+    });
+  }
+
+  async #make(actor: SandboxActor, copy?: () => Promise<ForkState>): Promise<SandboxActor> {
+    try {
+      await actor.create(copy);
+    } catch (error) {
+      this.#forget(actor.id);
+      throw error;
+    }
+    return actor;
+  }
+
+  #rows(): ReadonlyMap<string, SandboxRow> {
+    return new Map([...this.#actors].map(([id, { row }]) => [id, row]));
   }
 
   #add(row: SandboxRow): SandboxActor {

@@ -4,10 +4,15 @@ CREATE TABLE sandboxes (
   account_id TEXT NOT NULL,
   config TEXT NOT NULL, -- JSON: SandboxConfig
   environment TEXT NOT NULL, -- JSON: of every process
+  root_disk_id TEXT NOT NULL UNIQUE,
+  parent_id TEXT, -- the sandbox that it was forked from
   uid INTEGER NOT NULL UNIQUE, -- user of its machine, as long as the sandbox lives
   slot INTEGER UNIQUE, -- network, while its machine may run
   boot_id TEXT NOT NULL, -- the guest's, drawn anew for each boot
   state TEXT NOT NULL,
+  checkpoint TEXT, -- names what it could go on from
+  expires_at INTEGER, -- milliseconds since the epoch; when it has run for as long as it may
+  idle_since INTEGER, -- milliseconds since the epoch; none while something uses it
   revision INTEGER NOT NULL,
   created_at TEXT NOT NULL,
   last_active_at TEXT NOT NULL,

@@ -13,10 +13,17 @@ export interface SandboxRow {
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
+  readonly rootDiskId: string;
+  readonly parentId: string | undefined;
   readonly uid: number;
   readonly slot: number | undefined;
   readonly bootId: string;
   readonly state: SandboxState;
+  readonly checkpoint: string | undefined;
+  /** Milliseconds since the epoch. */
+  readonly expiresAt: number | undefined;
+  /** Milliseconds since the epoch; undefined while something uses it. */
+  readonly idleSince: number | undefined;
   readonly revision: number;
   readonly createdAt: string;
   readonly lastActiveAt: string;
@@ -40,10 +47,15 @@ const columns = [
   'account_id',
   'config',
   'environment',
+  'root_disk_id',
+  'parent_id',
   'uid',
   'slot',
   'boot_id',
   'state',
+  'checkpoint',
+  'expires_at',
+  'idle_since',
   'revision',
   'created_at',
   'last_active_at',
@@ -74,10 +86,15 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.accountId,
   JSON.stringify(row.config),
   JSON.stringify(row.environment),
+  row.rootDiskId,
+  row.parentId ?? null,
   row.uid,
   row.slot ?? null,
   row.bootId,
   row.state,
+  row.checkpoint ?? null,
+  row.expiresAt ?? null,
+  row.idleSince ?? null,
   row.revision,
   row.createdAt,
   row.lastActiveAt,
@@ -98,10 +115,15 @@ const toSandbox = (row: Row): SandboxRow => ({
   accountId: String(row['account_id']),
   config: JSON.parse(String(row['config'])) as SandboxConfig,
   environment: JSON.parse(String(row['environment'])) as Record<string, string>,
+  rootDiskId: String(row['root_disk_id']),
+  parentId: text(row['parent_id']),
   uid: Number(row['uid']),
   slot: number(row['slot']),
   bootId: String(row['boot_id']),
   state: String(row['state']) as SandboxState,
+  checkpoint: text(row['checkpoint']),
+  expiresAt: number(row['expires_at']),
+  idleSince: number(row['idle_since']),
   revision: Number(row['revision']),
   createdAt: String(row['created_at']),
   lastActiveAt: String(row['last_active_at']),

@@ -11,7 +11,8 @@
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
- * Files on a disk are read and written in files.c, directories listed in listing.c.
+ * Files on a disk are read and written in files.c, directories listed in listing.c; the RAM of virtual
+ * machines is kept by ram.c.
  *
  * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an
  * Error whose `code` is the errno name, as Node's own file functions do.
@@ -219,5 +220,6 @@ NAPI_MODULE_INIT() {
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
   define_file_functions(env, exports);
   define_listing_functions(env, exports);
+  define_ram_functions(env, exports);
   return exports;
 }

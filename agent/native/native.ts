@@ -15,6 +15,13 @@ export interface FileIdentity {
   readonly ctimeNs: bigint;
 }
 
+/** The file that a process maps as its RAM, as fstat(2) names it. */
+export interface RamMapping {
+  readonly device: bigint;
+  readonly inode: bigint;
+  readonly sizeBytes: number;
+}
+
 interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
@@ -51,11 +58,23 @@ interface NativeModule {
     limit: number,
     attribute: string,
   ): Promise<{ entries: DirectoryEntry[]; after?: Buffer }>;
+  newMemory(name: string, sizeBytes: number): number;
+  sealMemory(fd: number): void;
+  isSealed(fd: number): boolean;
+  copyMemory(from: number, to: number, sizeBytes: number): Promise<bigint>;
+  saveChangedPages(
+    pid: number,
+    mapping: RamMapping,
+    template: number,
+    out: number,
+    key: Buffer,
+  ): Promise<number>;
+  loadChangedPages(pid: number, mapping: RamMapping, from: number, key: Buffer): Promise<number>;
 }
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c, files.c, and listing.c. */
+/** System calls that Node lacks; see addon.c, files.c, listing.c, and ram.c. */
 export const native = loaded as NativeModule;
 
 /** Programs that containers see at `/.berth`: init.c, search.c, and rg with its libraries. */
@@ -63,6 +82,9 @@ export const toolsPath = new URL('build/tools', import.meta.url).pathname;
 
 /** Unmounts the disks when the agent is gone; see guard.c. */
 export const guardPath = new URL('build/guard', import.meta.url).pathname;
+
+/** Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c. */
+export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
 
 /** Starts a virtual machine and stays with it, whatever becomes of the agent; see shim.c. */
 export const shimPath = new URL('build/shim', import.meta.url).pathname;

@@ -94,11 +94,11 @@ static int show_directory(const char *source, const char *target, unsigned long 
   return show(source, target, flags);
 }
 
-static int show_file(const char *source, const char *target) {
+static int show_file(const char *source, const char *target, unsigned long flags) {
   int fd = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return -1;
   close(fd);
-  return show(source, target, MS_RDONLY | MS_NOEXEC);
+  return show(source, target, MS_RDONLY | flags);
 }
 
 /* Where programs find their libraries; links into /usr on most systems. */
@@ -119,7 +119,7 @@ static int show_programs(void) {
   if (show_libraries("lib") != 0 || show_libraries("lib64") != 0) return -1;
   if (access("/etc/ld.so.cache", R_OK) != 0) return 0;
   if (mkdir("etc", 0755) != 0) return -1;
-  return show_file("/etc/ld.so.cache", "etc/ld.so.cache");
+  return show_file("/etc/ld.so.cache", "etc/ld.so.cache", MS_NOEXEC);
 }
 
 static int make_device(const char *path, mode_t mode, dev_t number, uid_t owner) {
@@ -140,9 +140,10 @@ static int make_devices(const struct options *options) {
 static int show_machine(const struct options *options) {
   const unsigned long flags = MS_NOEXEC;
   if (show_directory(options->guest, "guest", flags | MS_RDONLY) != 0) return -1;
+  if (options->preload != NULL && show_file(options->preload, "preload.so", 0) != 0) return -1;
   if (options->disks != NULL && show_directory(options->disks, "disks", flags) != 0) return -1;
   if (options->base == NULL) return 0;
-  return mkdir("base", 0755) != 0 ? -1 : show_file(options->base, "base/root");
+  return mkdir("base", 0755) != 0 ? -1 : show_file(options->base, "base/root", MS_NOEXEC);
 }
 
 /* Of processes it shows only those of the same user in the same namespace: QEMU itself. */
@@ -219,7 +220,8 @@ static int close_others(const struct options *options, bool with_tap) {
 }
 
 struct failure become_machine(const struct options *options, const struct handles *handles) {
-  char *const environment[] = {"PATH=/usr/bin", "LC_ALL=C", NULL};
+  char *const preload = options->preload == NULL ? NULL : "LD_PRELOAD=/preload.so";
+  char *const environment[] = {"PATH=/usr/bin", "LC_ALL=C", preload, NULL};
   struct failure failure;
   char go;
   int tap;

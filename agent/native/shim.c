@@ -4,6 +4,7 @@
  * connection, and obeys nobody but SIGKILL; the machine ends with it.
  *
  * Usage: shim --run DIR --guest DIR --uid N --file-bytes N [--disks DIR --base FILE]
+ *             [--preload FILE]
  *             [--network FILE --tap NAME] [--keeper-group FILE]… [--machine-group FILE]…
  *             [--oom-counter FILE] [--passed N] [--kvm 1] -- PROGRAM [ARGUMENT]…
  *   Descriptor 3 is a pipe on which the agent reads `ok`, or why nothing was started.
@@ -58,6 +59,7 @@ static void read_option(struct options *options, const char *name, const char *v
   } texts[] = {
       {"--run", &options->run},         {"--disks", &options->disks},
       {"--base", &options->base},       {"--guest", &options->guest},
+      {"--preload", &options->preload},
       {"--network", &options->network}, {"--tap", &options->tap},
       {"--oom-counter", &options->oom_counter},
   };

@@ -19,6 +19,7 @@ struct options {
   const char *disks; /* The only directory in which QEMU may write, and only to its own files. */
   const char *base;
   const char *guest;
+  const char *preload; /* A library that is loaded into QEMU first; NULL: none. */
   const char *network; /* A network namespace; NULL: an empty one. */
   const char *tap;
   const char *oom_counter;

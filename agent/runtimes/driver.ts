@@ -16,10 +16,7 @@ export interface MachineSpec {
 }
 
 /** What the guest is told before it counts as running; the rest of its settings is the driver's. */
-export type MachineSettings = Pick<
-  GuestSettings,
-  'hostname' | 'machineId' | 'bootId' | 'environment'
->;
+type MachineSettings = Pick<GuestSettings, 'hostname' | 'machineId' | 'bootId' | 'environment'>;
 
 /** How a machine ended, as it was observed. */
 export interface MachineEnd {
@@ -39,8 +36,17 @@ export class BootError extends Error {
   }
 }
 
+/** How a machine came up. */
+export interface MachineOrigin {
+  readonly kind: 'boot' | 'template' | 'checkpoint';
+  /** When its first instruction was, by `performance.now()`. */
+  readonly beganAt: number;
+}
+
 /** A machine that runs: it goes on when the agent ends. */
 export interface Machine {
+  /** Undefined for one that a former agent started. */
+  readonly origin: MachineOrigin | undefined;
   readonly guest: GuestLink;
   /** Settles when nothing of the machine runs any more; never rejects. */
   readonly ended: Promise<MachineEnd>;
@@ -48,6 +54,18 @@ export interface Machine {
   stop(graceMs: number): Promise<MachineEnd>;
   /** Ends the machine at once. Resolves as `ended` does. */
   kill(): Promise<MachineEnd>;
+  /**
+   * Makes a checkpoint and ends the machine; durable when this resolves, and `ended` stays open.
+   * When it rejects the machine runs on as if nothing had been, or, if it cannot, `ended` settles.
+   */
+  pause(): Promise<void>;
+  /** Goes on in the middle of a pause or fork that a former agent began; without one, nothing happens. */
+  goOn(): Promise<void>;
+  /**
+   * Gives a sandbox that is not there yet a copy of the disk and a checkpoint to resume from; this
+   * machine goes on after a moment. When it rejects nothing of the copy is left.
+   */
+  fork(child: { readonly id: string; readonly uid: number }): Promise<void>;
   /** Lets go of the machine, which runs on; `ended` stays open. */
   detach(): void;
 }
@@ -61,9 +79,19 @@ export interface RuntimeDriver {
    * @throws BootError, or the signal's reason once nothing of it is left
    */
   start(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  /**
+   * Goes on from the checkpoint, which is gone before the guest's first instruction.
+   * @throws BootError, or the signal's reason; `hasCheckpoint` tells then whether it can be repeated
+   */
+  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  /** A whole one; a torn or damaged one is none. */
+  hasCheckpoint(id: string): Promise<boolean>;
+  discardCheckpoint(id: string): Promise<void>;
+  /** As `Machine.fork`, for a sandbox whose machine does not run; with its checkpoint if it has one. */
+  fork(id: string, child: { readonly id: string; readonly uid: number }): Promise<void>;
   /** Takes over the machine that a former agent started, or tells how it ended since. */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
-  /** Kills whatever there is of the machine and leaves only its disk. */
+  /** Kills whatever there is of the machine and leaves only its disk, and its checkpoint if it is whole. */
   reclaim(id: string): Promise<void>;
   /** Deletes the disk and everything else; nothing of the machine may run. */
   remove(id: string): Promise<void>;

@@ -14,6 +14,7 @@ import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
 import { BootTurns } from './boot-turns.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SandboxJobs } from './sandbox-jobs.ts';
+import type { ObserveStart } from './start-clock.ts';
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -23,6 +24,7 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
+  readonly observeStart: ObserveStart;
   readonly log: Logger;
 }
 
@@ -30,7 +32,7 @@ export interface SandboxParts {
 export interface HostSandboxes {
   readonly jobs: SandboxJobs;
   readonly load: HostCapacity['load'];
-  /** Ends every machine; its disk stays. */
+  /** Ends every machine; what ran is paused. */
   stopAll(): Promise<void>;
   /** Lets go of all: machines run on until `stopAll` of a later agent. */
   close(): Promise<void>;
@@ -42,7 +44,6 @@ export async function openSandboxes(
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
   const { hostId, dataDir, journal, storage, directory, log } = parts;
-  const driver = await MicrovmDriver.open(settings, parts);
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({
@@ -52,6 +53,7 @@ export async function openSandboxes(
     leased,
     log,
   });
+  const driver = await MicrovmDriver.open(settings, { ...parts, slots });
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const capacity = new HostCapacity({
     hostId,
@@ -71,8 +73,10 @@ export async function openSandboxes(
     slots,
     capacity,
     boots: new BootTurns(availableParallelism()),
+    resumes: new BootTurns(LIMITS.sandboxResumesAtOnceMax),
     publisher,
     bootTimeoutMs: settings.bootTimeoutMs,
+    observeStart: parts.observeStart,
     log,
   });
   await registry.recover();
@@ -95,6 +99,7 @@ export async function openSandboxes(
       clearInterval(timer);
       capacity.close();
       await registry.detach();
+      await driver.close();
       publisher.close();
       await slots.close();
     },

@@ -16,7 +16,6 @@ const SIGNAL_EXIT_CODE = 128; // As shells show it.
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
-const STOPPED = 'the sandbox was stopped';
 
 interface Exit {
   readonly exitCode: number | undefined;
@@ -41,7 +40,8 @@ export class SandboxExec {
   #row: SandboxExecRow;
   #channel: GuestChannel | undefined;
   #exit: Exit | undefined;
-  #isStopping = false;
+  /** Why the sandbox is about to end it, if it is. */
+  #expected: string | undefined;
   #isFinishing = false;
   #timer: NodeJS.Timeout | undefined;
   /** One thing after the other: output is appended before the end is written. */
@@ -140,9 +140,9 @@ export class SandboxExec {
     await this.#channel?.signal(this.#row.id, SIGKILL).catch(() => undefined);
   }
 
-  /** The sandbox is about to stop: however it ends from here on, that is why. */
-  expectStop(): void {
-    this.#isStopping = true;
+  /** The sandbox is about to stop or pause: however it ends from here on, that is why. */
+  expectEnd(why: string): void {
+    this.#expected = why;
   }
 
   /** Its machine is gone, with whatever of the output had not come. */
@@ -165,8 +165,10 @@ export class SandboxExec {
     const exitCode = exit.exitCode ?? SIGNAL_EXIT_CODE + (exit.signal ?? 0);
     const how = exit.signal === undefined ? `exit code ${exitCode}` : `signal ${exit.signal}`;
     const { ending } = this.#row;
-    if (ending !== undefined) await this.#finish(ending, REASONS[ending], exitCode);
-    else if (this.#isStopping) await this.#finish('cancelled', STOPPED, exitCode);
+    const expected = this.#expected;
+    if (ending === 'timed_out') await this.#finish(ending, REASONS[ending], exitCode);
+    else if (expected !== undefined) await this.#finish('cancelled', expected, exitCode);
+    else if (ending !== undefined) await this.#finish(ending, REASONS[ending], exitCode);
     else await this.#finish('completed', how, exitCode);
     await this.#channel?.forget(this.#row.id).catch(() => undefined);
   }

@@ -48,6 +48,9 @@ export class SandboxExecs {
   /** Those that run and those that are about to: how many there may be counts both. */
   readonly #begun = new Set<string>();
   #link: GuestLink | undefined;
+  /** Why nothing is begun now, while the sandbox pauses. */
+  #refused: string | undefined;
+  #hold: () => () => void = () => () => undefined;
 
   constructor(
     sandboxId: string,
@@ -61,6 +64,11 @@ export class SandboxExecs {
     this.#log = parts.log;
   }
 
+  /** @param hold called when a command begins to run; what it returns, when it has ended */
+  holdBy(hold: () => () => void): void {
+    this.#hold = hold;
+  }
+
   /** Takes up what a former agent's journal tells. */
   async load(): Promise<void> {
     for (const row of await this.#journal.runningExecs(this.#sandboxId)) {
@@ -71,6 +79,7 @@ export class SandboxExecs {
   /** Every channel of this guest from now on takes the commands up that run. */
   attach(link: GuestLink): void {
     this.#link = link;
+    this.#refused = undefined;
     const opened = (channel: GuestChannel, processes: readonly GuestProcessRecord[]): void => {
       this.#listen(channel);
       this.#adopt(channel, [...this.#running.values()], processes).catch((error: unknown) => {
@@ -110,7 +119,8 @@ export class SandboxExecs {
     // At once: a channel that opens in between would not find it in the guest, and give it up.
     const { channel } = this.#link ?? {};
     this.#track(exec);
-    if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
+    if (this.#refused !== undefined) await exec.lose('cancelled', this.#refused);
+    else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
     else await exec.start(channel, { environment, hasTerminal });
     await this.#dropOldest();
     return exec;
@@ -143,7 +153,22 @@ export class SandboxExecs {
 
   /** The sandbox is about to stop, and what runs in it with it. */
   expectStop(): void {
-    for (const exec of this.#running.values()) exec.expectStop();
+    for (const exec of this.#running.values()) exec.expectEnd('the sandbox was stopped');
+  }
+
+  /** Ends all of them, and those that are about to begin, until `goOn` or `attach`. */
+  async cancelAll(why: string): Promise<void> {
+    this.#refused = why;
+    const running = [...this.#running.values()];
+    for (const exec of running) exec.expectEnd(why);
+    await Promise.all(running.map((exec) => exec.end('cancelled')));
+    // A guest that does not answer has lost them; their record says so when the sandbox pauses.
+    await settledWithin(Promise.all(running.map((exec) => exec.ended)), LIMITS.killGraceMs);
+  }
+
+  /** After `cancelAll`: the sandbox runs on. */
+  goOn(): void {
+    this.#refused = undefined;
   }
 
   /** The machine is gone: what ran in it has ended. */
@@ -184,9 +209,11 @@ export class SandboxExecs {
     const { id } = exec.row;
     this.#begun.add(id);
     this.#running.set(id, exec);
+    const release = this.#hold();
     void exec.ended.then(() => {
       this.#begun.delete(id);
       this.#running.delete(id);
+      release();
     });
   }
 

@@ -29,12 +29,22 @@ export class SandboxJobs {
       },
       'sandbox.command': async ({ command, waitMs, ...ref }) => {
         if (command === 'delete') {
-          await registry.delete(ref);
-          return answer({});
+          const dependentForks = await registry.delete(ref);
+          return answer(dependentForks === undefined ? {} : { dependentForks });
         }
         const actor = registry.find(ref);
-        await (command === 'start' ? actor.start() : actor.stop());
+        await actor[command]();
         await actor.settled(waitMs);
+        return answer({ sandbox: actor.record });
+      },
+      'sandbox.fork': async ({ childId, name, checkpoint, waitMs, ...ref }) => {
+        const child = await registry.fork(ref, { id: childId, name, checkpoint });
+        await child.settled(waitMs);
+        return answer({ sandbox: child.record });
+      },
+      'sandbox.setTtl': async ({ timeoutSeconds, idleTtlSeconds, ...ref }) => {
+        const actor = registry.find(ref);
+        await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
         return answer({ sandbox: actor.record });
       },
       'sandbox.discard': async (ref) => {

@@ -36,11 +36,7 @@ const sandbox = '/api/sandboxes/{sid}';
 export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
-  notBuilt('post', `${sandbox}/pause`, 'pauseSandbox', sandboxes),
-  notBuilt('post', `${sandbox}/resume`, 'resumeSandbox', sandboxes),
-  notBuilt('post', `${sandbox}/fork`, 'forkSandbox', sandboxes),
   notBuilt('post', `${sandbox}/connections`, 'connectSandbox', sandboxes),
-  notBuilt('post', `${sandbox}/timeout`, 'setSandboxTimeout', sandboxes),
   notBuilt('get', `${sandbox}/network`, 'getSandboxNetwork', sandboxes),
   notBuilt('put', `${sandbox}/network`, 'setSandboxNetwork', sandboxes),
   notBuilt('get', `${sandbox}/ports`, 'listSandboxPorts', sandboxes),

@@ -2,18 +2,17 @@ import { success } from '../../shared/schemas/common.ts';
 import {
   CreateSandbox,
   Sandbox,
+  SandboxDeletionFailure,
   SandboxList,
   SandboxListQuery,
   SandboxPath,
-  StartSandbox,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandbox } from '../present-sandbox.ts';
 import { route } from '../route.ts';
-import { commandSandbox, deleteSandbox } from '../services/command-sandbox.ts';
+import { deleteSandbox } from '../services/command-sandbox.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
 import { findSandbox } from '../services/find-sandbox.ts';
-import { refuseUnbuilt } from '../services/sandbox-input.ts';
 
 const tag = 'Sandboxes';
 
@@ -85,6 +84,7 @@ const deleteSandboxRoute = route({
   replies: {},
   empty: [204],
   errors: [404, 409, 504],
+  failures: { 409: SandboxDeletionFailure },
   async handle({ deps, caller, params, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -93,52 +93,4 @@ const deleteSandboxRoute = route({
   },
 });
 
-const startSandbox = route({
-  method: 'post',
-  path: '/api/sandboxes/{sid}/start',
-  operationId: 'startSandbox',
-  summary: 'Start a sandbox; one that runs or starts already stays as it is',
-  tag,
-  params: SandboxPath,
-  query: WaitQuery,
-  body: StartSandbox,
-  bodyOptional: true,
-  replies: { 200: success(Sandbox) },
-  errors: [400, 404, 409, 413, 504],
-  async handle({ deps, caller, params, query, body, requestId, note }) {
-    refuseUnbuilt(body ?? {});
-    note({ sandboxId: params.sid });
-    const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const command = { command: 'start', wait: query.wait === true } as const;
-    const record = await commandSandbox(deps, ref, command, { requestId });
-    return { status: 200, data: presentSandbox(record) };
-  },
-});
-
-const stopSandbox = route({
-  method: 'post',
-  path: '/api/sandboxes/{sid}/stop',
-  operationId: 'stopSandbox',
-  summary: 'Stop a sandbox; its processes end, its disk stays',
-  tag,
-  params: SandboxPath,
-  query: WaitQuery,
-  replies: { 200: success(Sandbox) },
-  errors: [400, 404, 409, 504],
-  async handle({ deps, caller, params, query, requestId, note }) {
-    note({ sandboxId: params.sid });
-    const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const command = { command: 'stop', wait: query.wait === true } as const;
-    const record = await commandSandbox(deps, ref, command, { requestId });
-    return { status: 200, data: presentSandbox(record) };
-  },
-});
-
-export const sandboxRoutes = [
-  listSandboxes,
-  createSandboxRoute,
-  getSandbox,
-  deleteSandboxRoute,
-  startSandbox,
-  stopSandbox,
-];
+export const sandboxRoutes = [listSandboxes, createSandboxRoute, getSandbox, deleteSandboxRoute];

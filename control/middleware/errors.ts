@@ -14,14 +14,15 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
       ctx.status = statusOf[code];
       ctx.state.notes['code'] = code;
       ctx.set('cache-control', 'no-store'); // A file that is missing now may be there later.
-      if (error instanceof RefusedRequest) ctx.set(error.headers);
+      const refused = error instanceof RefusedRequest ? error : undefined;
+      if (refused !== undefined) ctx.set(refused.headers);
       const seconds = retryAfter(code);
       if (seconds !== undefined) ctx.set('retry-after', String(seconds));
       if (code === 'unauthorized' && ctx.state.plainUnauthorized) {
         ctx.type = 'text/plain';
         ctx.body = plainText(ctx.get('authorization'));
       } else {
-        ctx.body = { success: false, error: message, code };
+        ctx.body = { success: false, error: message, code, ...refused?.fields };
       }
       if (ctx.status >= 500 && code !== 'not_implemented') {
         log.error({ requestId: ctx.state.requestId, code, err: error.cause ?? error }, 'failure');

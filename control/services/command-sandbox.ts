@@ -1,8 +1,9 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
-import type { JobKind, JobPayload } from '../../shared/jobs.ts';
+import type { JobKind, JobPayload, JobResults } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
+import { RefusedRequest } from '../error-status.ts';
 import type { JobReply } from '../job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findSandbox } from './find-sandbox.ts';
@@ -14,32 +15,36 @@ export interface SandboxOfAccount {
 
 export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
 
+/** @throws AppError `unavailable` while the sandbox's host is away */
+export function refuseIfAway({ hub }: Deps, { id, hostId }: SandboxRecord): void {
+  if (hub.hosts.some((host) => host.hostId === hostId)) return;
+  throw new AppError('unavailable', `the host of sandbox ${id} is away now; try again later`);
+}
+
 /**
  * Has the sandbox's own host do something. What it begins goes on when the caller hangs up.
  * @throws AppError what the host says; `unavailable` while it is away
  */
 export async function callOwner<K extends JobKind>(
-  { hub, jobs }: Deps,
-  { id, hostId }: SandboxRecord,
+  deps: Deps,
+  record: SandboxRecord,
   job: { kind: K; payload: JobPayload<K> },
   { requestId }: RequestContext,
 ): Promise<JobReply<K>> {
-  if (!hub.hosts.some((host) => host.hostId === hostId)) {
-    throw new AppError('unavailable', `the host of sandbox ${id} is away now; try again later`);
-  }
+  refuseIfAway(deps, record);
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
-  return jobs.call({ ...job, hostId, requestId, deadlineAt });
+  return deps.jobs.call({ ...job, hostId: record.hostId, requestId, deadlineAt });
 }
 
 /**
- * Starts or stops a sandbox; what that comes to in its state, the lifecycle table says. Idempotent.
+ * Starts, stops, pauses or resumes a sandbox; what that comes to in its state, the lifecycle table says. Idempotent.
  * @returns the sandbox, as a rule still on its way unless the answer waits
  * @throws AppError `not_found`, `unavailable`, `timeout`, and the refusals of the table
  */
 export async function commandSandbox(
   deps: Deps,
   ref: SandboxOfAccount,
-  { command, wait }: { command: 'start' | 'stop'; wait: boolean },
+  { command, wait }: { command: 'start' | 'stop' | 'pause' | 'resume'; wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
@@ -55,7 +60,8 @@ const MAY_BE_DONE: ReadonlySet<ErrorCode> = new Set(['unavailable', 'outcome_unk
 
 /**
  * Deletes a sandbox at rest with its disk.
- * @throws AppError `not_found`, `unavailable`, `timeout`, `sandbox_not_stopped`
+ * @throws AppError `not_found`, `unavailable`, `timeout`, `sandbox_not_stopped`,
+ *   `sandbox_has_forks`
  */
 export async function deleteSandbox(
   deps: Deps,
@@ -65,11 +71,25 @@ export async function deleteSandbox(
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
   const payload = { ...ref, command: 'delete' as const, waitMs: LIMITS.sandboxWaitMsMax };
   try {
-    await callOwner(deps, record, { kind: 'sandbox.command', payload }, context);
+    const { result } = await callOwner(deps, record, { kind: 'sandbox.command', payload }, context);
+    if (result.dependentForks !== undefined) throw hasForks(ref.sandboxId, result.dependentForks);
   } catch (error) {
     if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
     // Repeated, it would answer 404: a deletion that was done must not look like a failure.
     const present = await deps.directory.sandboxes.get(ref.accountId, ref.sandboxId);
     if (present !== undefined) throw error;
   }
+}
+
+type DependentForks = NonNullable<JobResults['sandbox.command']['dependentForks']>;
+
+/** Callers look for the words `dependent forks` (WIRE §2.7). */
+function hasForks(sandboxId: string, { count, diskIds }: DependentForks): RefusedRequest {
+  const first = diskIds.slice(0, LIMITS.dependentForksListedMax);
+  return new RefusedRequest(
+    'sandbox_has_forks',
+    `sandbox ${sandboxId} has dependent forks: ${count}; first delete the sandboxes of the disks ` +
+      first.join(', '),
+    { fields: { child_disk_count: count, child_disk_ids: first } },
+  );
 }

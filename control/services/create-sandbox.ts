@@ -1,5 +1,4 @@
 import type { SandboxRoom } from '../../shared/directory/capacity.ts';
-import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs.ts';
@@ -10,16 +9,14 @@ import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
 import { findImage, knownImages } from '../image-aliases.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../placement.ts';
+import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
+import { withClaimedName } from './claim-sandbox-name.ts';
 import { waitMsOf } from './command-sandbox.ts';
-import { discardSandbox } from './discard-sandbox.ts';
-import { randomName } from './random-name.ts';
 import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
-type Draft = JobPayload<'sandbox.create'>;
-
-/** How often another name is made up when the account has the one before. */
-const RANDOM_NAMES_MAX = 5;
+/** A sandbox that is about to be created; its name is claimed last. */
+type Draft = Omit<JobPayload<'sandbox.create'>, 'name'>;
 
 /** The host says so before it has journalled anything: another one may take the sandbox. */
 const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
@@ -28,9 +25,6 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
   'not_enabled',
   'unavailable',
 ]);
-
-/** With these nothing remains on the host; after any other failure something may. */
-const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set(['no_capacity', 'host_full', 'not_enabled']);
 
 /** @returns the reference of the sandbox's image, as the caller gave it */
 function chooseImage(
@@ -54,7 +48,6 @@ function draftOf(
   return {
     accountId,
     sandboxId: newSandboxId(),
-    name: input.name ?? randomName(),
     vcpuCount: input.vcpu_count ?? 1,
     memSizeMib: input.mem_size_mib ?? LIMITS.sandboxMemMibDefault,
     maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
@@ -86,43 +79,16 @@ export async function createSandbox(
   const draft = draftOf(accountId, input, baseImage);
   const need = needOf(draft);
   const hostIds = rankSandboxHosts(deps.hub.hosts, need);
-  const named = await claimName(deps, draft, input.name === undefined);
-  try {
-    return await place(deps, { ...draft, name: named.name }, { need, hostIds }, context);
-  } catch (error) {
-    // Where this fails too, the claim lapses.
-    await deps.directory.sandboxes.letGo(named).catch(() => undefined);
-    throw error;
-  }
-}
-
-async function claimName(
-  { directory }: Deps,
-  { accountId, sandboxId: id, name: first }: Draft,
-  isMadeUp: boolean,
-): Promise<NamedSandbox> {
-  let name = first;
-  for (let tries = 1; ; tries += 1) {
-    const named = { accountId, id, name };
-    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs);
-    if (result === 'claimed') return named;
-    if (result === 'limit') {
-      throw new AppError(
-        'sandbox_limit_reached',
-        `the account has ${LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
-      );
-    }
-    if (!isMadeUp || tries === RANDOM_NAMES_MAX) {
-      throw new AppError('sandbox_name_conflict', `a sandbox named ${name} exists`);
-    }
-    name = randomName();
-  }
+  const sandbox = { accountId, id: draft.sandboxId, name: input.name };
+  return withClaimedName(deps, sandbox, (name) =>
+    place(deps, { ...draft, name }, { need, hostIds }, context),
+  );
 }
 
 /** Asks one host after the other until one takes the sandbox. */
 async function place(
   deps: Deps,
-  draft: Draft,
+  draft: JobPayload<'sandbox.create'>,
   { need, hostIds }: { need: SandboxRoom; hostIds: readonly string[] },
   context: RequestContext,
 ): Promise<SandboxRecord> {
@@ -150,30 +116,16 @@ async function place(
 async function createOn(
   deps: Deps,
   hostId: string,
-  payload: Draft,
+  payload: JobPayload<'sandbox.create'>,
   { requestId, deadlineAt }: RequestContext & { readonly deadlineAt: number },
 ): Promise<SandboxRecord> {
   const { accountId, sandboxId } = payload;
+  const call = { kind: 'sandbox.create' as const, payload, hostId, requestId, deadlineAt };
   try {
-    const call = { kind: 'sandbox.create' as const, payload, hostId, requestId, deadlineAt };
-    return (await deps.jobs.call(call)).result.sandbox;
+    return await beginSandbox(deps, { accountId, sandboxId }, call);
   } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    const isUnknown = error.code === 'outcome_unknown' || error.code === 'timeout';
-    if (isUnknown) {
-      // It may have journalled the sandbox and been lost only then: that is a creation, too.
-      const { sandboxes } = deps.directory;
-      const published = await sandboxes.get(accountId, sandboxId).catch(() => undefined);
-      if (published !== undefined) return published;
-    }
-    if (!NOTHING_LEFT.has(error.code)) {
-      await discardSandbox(deps, hostId, { accountId, sandboxId }, requestId);
-    }
     // What the host holds by now stays until the host itself lets it go.
     await deps.directory.sandboxCapacity.letGo(hostId, sandboxId).catch(() => undefined);
-    if (error.code !== 'outcome_unknown') throw error;
-    throw new AppError('unavailable', 'the host was lost meanwhile; nothing was created', {
-      cause: error,
-    });
+    throw error;
   }
 }

@@ -14,8 +14,6 @@ const untilBuilt: {
   mounts: (mounts) => mounts.length === 0,
   ports: (ports) => ports.length === 0,
   enable_service_ingress: (isEnabled) => !isEnabled,
-  max_ttl_seconds: (seconds) => seconds === LIMITS.sandboxTtlSecondsMax,
-  idle_ttl_seconds: (seconds) => seconds === 0,
 };
 
 /** @throws AppError `bad_request` naming the first field that asks for what is not built */

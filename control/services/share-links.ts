@@ -131,11 +131,11 @@ function toReply(answer: IncomingMessage, key: string): StreamReply {
     }
     case 412: {
       answer.resume();
-      throw new RefusedRequest('precondition_failed', 'the file has changed', headers);
+      throw new RefusedRequest('precondition_failed', 'the file has changed', { headers });
     }
     case 416: {
       answer.resume();
-      throw new RefusedRequest('range_not_satisfiable', 'the file has no such part', headers);
+      throw new RefusedRequest('range_not_satisfiable', 'the file has no such part', { headers });
     }
     default: {
       answer.destroy();

@@ -1,10 +1,10 @@
 import Type from 'typebox';
-import { accountIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
+import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
-export const sandboxExitReasons = [
+const sandboxExitReasons = [
   'stopped', // As asked: the guest shut down.
   'stop_forced', // As asked, but the guest did not shut down within its grace time.
   'guest_shutdown', // The guest ended by itself.
@@ -14,6 +14,7 @@ export const sandboxExitReasons = [
   'host_restarted',
   'boot_failed',
   'boot_timeout',
+  'resume_failed', // Its checkpoint was used up, or found damaged.
 ] as const;
 export type SandboxExitReason = (typeof sandboxExitReasons)[number];
 
@@ -37,6 +38,10 @@ export const SandboxRecord = Type.Object({
   hostId: Type.String({ pattern: hostIdPattern }),
   config: SandboxConfig,
   state: Type.Enum([...sandboxStates]),
+  /** Of its root disk; no disk that the API of disks knows. */
+  rootDiskId: Type.String({ pattern: diskIdPattern }),
+  /** Names what it could go on from: another one after each pause or stop. */
+  checkpoint: Type.Optional(Type.String()),
   platform: Type.Enum(['amd64', 'arm64']),
   createdAt: Type.String(),
   lastActiveAt: Type.String(),

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
-import { DiskId, Timestamp } from './common.ts';
+import { DiskId, Failure, Timestamp } from './common.ts';
 import { sandboxExecStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
@@ -40,16 +40,18 @@ const IMAGE_REFERENCE =
 
 const NOT_YET = 'Not supported yet:';
 
+const SandboxName = Type.String({
+  minLength: 1,
+  maxLength: LIMITS.sandboxNameLengthMax,
+  pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$',
+  description: 'Unique in the account; a random one when omitted.',
+});
+const ttlSeconds = { minimum: LIMITS.sandboxTtlSecondsMin, maximum: LIMITS.sandboxTtlSecondsMax };
+const idleTtlSeconds = { minimum: 0, maximum: LIMITS.sandboxTtlSecondsMax };
+
 /** Body of create-sandbox (WIRE §2.7). */
 export const CreateSandbox = Type.Object({
-  name: Type.Optional(
-    Type.String({
-      minLength: 1,
-      maxLength: LIMITS.sandboxNameLengthMax,
-      pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$',
-      description: 'Unique in the account; a random one when omitted.',
-    }),
-  ),
+  name: Type.Optional(SandboxName),
   vcpu_count: Type.Optional(
     Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax, default: 1 }),
   ),
@@ -75,18 +77,16 @@ export const CreateSandbox = Type.Object({
   env: Type.Optional(Environment),
   max_ttl_seconds: Type.Optional(
     Type.Integer({
-      minimum: LIMITS.sandboxTtlSecondsMin,
-      maximum: LIMITS.sandboxTtlSecondsMax,
+      ...ttlSeconds,
       default: LIMITS.sandboxTtlSecondsMax,
-      description: `${NOT_YET} anything but the default answers 400.`,
+      description: 'Paused when it has run for so long, counted anew each time it comes to run.',
     }),
   ),
   idle_ttl_seconds: Type.Optional(
     Type.Integer({
-      minimum: 0,
-      maximum: LIMITS.sandboxTtlSecondsMax,
+      ...idleTtlSeconds,
       default: 0,
-      description: `${NOT_YET} anything but the default answers 400.`,
+      description: 'Paused when nothing was done in it for so long; 0: never.',
     }),
   ),
   max_concurrent_execs: Type.Optional(
@@ -114,6 +114,45 @@ export type CreateSandbox = Type.Static<typeof CreateSandbox>;
 /** Body of start-sandbox. */
 export const StartSandbox = Type.Object({ mounts: CreateSandbox.properties.mounts });
 export type StartSandbox = Type.Static<typeof StartSandbox>;
+
+/** Body of fork-sandbox. */
+export const ForkSandbox = Type.Object({
+  name: Type.Optional(SandboxName),
+  checkpoint: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: LIMITS.sandboxCheckpointLengthMax,
+      description: 'Refused unless it is the one that the sandbox shows now.',
+    }),
+  ),
+});
+export type ForkSandbox = Type.Static<typeof ForkSandbox>;
+
+/** Body of the time limits; at least one of them. */
+export const SandboxTimeout = Type.Object({
+  timeout: Type.Optional(
+    Type.Integer({
+      ...ttlSeconds,
+      description: 'Seconds from now; together with what it has run already at most 24 hours.',
+    }),
+  ),
+  idle_ttl_seconds: Type.Optional(Type.Integer({ ...idleTtlSeconds, description: '0: never.' })),
+});
+export type SandboxTimeout = Type.Static<typeof SandboxTimeout>;
+
+/** A deletion that forks stand in the way of. */
+export const SandboxDeletionFailure = Type.Object({
+  ...Failure.properties,
+  child_disk_count: Type.Optional(
+    Type.Integer({ minimum: 1, description: 'With sandbox_has_forks: how many there are.' }),
+  ),
+  child_disk_ids: Type.Optional(
+    Type.Array(DiskId, {
+      maxItems: LIMITS.dependentForksListedMax,
+      description: 'The root disks of those to delete first, deepest first.',
+    }),
+  ),
+});
 
 /** Body of a command in a sandbox (WIRE §2.7 "Exec records"). */
 export const ExecInSandbox = Type.Object({
@@ -148,6 +187,10 @@ export const Sandbox = Type.Object({
   max_concurrent_execs: Type.Integer(),
   enable_service_ingress: Type.Boolean(),
   base_image: Type.String(),
+  root_disk_id: Type.String({ ...DiskId, description: 'As the refusal of a deletion names it.' }),
+  checkpoint: Type.Optional(
+    Type.String({ description: 'While it is pausing, paused, stopping or stopped.' }),
+  ),
   mounts: Type.Array(Type.Object({ disk_id: DiskId, path: Type.String() })),
   created_at: Timestamp,
   last_active_at: Timestamp,

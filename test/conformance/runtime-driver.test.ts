@@ -333,6 +333,22 @@ test('a guest that floods its console fills no disk, and still answers', async (
   await machine.kill();
 });
 
+test('a machine waits while its host has no room, and goes on when there is some', async (t) => {
+  await using full = await MachineHost.open({ sizeBytes: 48 * 1024 ** 2 });
+  t.teardown(await turns.take(never));
+  const driver = await full.driver();
+  const spec = await full.newSpec();
+  const machine = await boot(driver, spec);
+  const writing = await begin(machine, 'head -c 100M /dev/urandom > /root/file && sync /root/file');
+  await waitFor('the host to be full', async () => (await full.freeBytes()) < 1024 ** 2);
+  await sleep(1000);
+  t.is(writing.exit, undefined);
+  await full.resize(400 * 1024 ** 2);
+  t.is((await writing.ended()).exit?.exitCode, 0);
+  t.is(await outputOf(machine, 'stat -c %s /root/file'), String(100 * 1024 ** 2));
+  await machine.kill();
+});
+
 test('a machine runs as nobody, sees nothing, and can become nothing else', async (t) => {
   const { host, spec } = t.context;
   const { machine } = await host.processes(spec.id);
@@ -366,7 +382,9 @@ test('the root of a machine holds programs, its devices and its disks', async (t
   const { host, spec } = t.context;
   const root = `/proc/${(await host.processes(spec.id)).machine}/root`;
   const names = (await readdir(root)).filter((name) => !name.startsWith('lib'));
-  t.deepEqual(names.toSorted(), ['base', 'dev', 'disks', 'etc', 'guest', 'proc', 'usr']);
+  t.deepEqual(names.toSorted(), [
+    ...['base', 'dev', 'disks', 'etc', 'guest', 'preload.so', 'proc', 'usr'],
+  ]);
   t.deepEqual((await readdir(join(root, 'dev'))).toSorted(), ['null', 'urandom']);
   t.deepEqual(await readdir(join(root, 'disks')), ['root.qcow2']);
   t.deepEqual(await readdir(join(root, 'etc')), ['ld.so.cache']);
@@ -385,7 +403,7 @@ test('a machine has only the descriptors that it needs', async (t) => {
   const list = await run('ls', ['-l', `/proc/${machine}/fd`]);
   const targets = [...list.matchAll(/-> (\S+)/gu)].map(([, target = '']) => target);
   const known =
-    /^(?:\/dev\/null|pipe:|socket:|anon_inode:|\/dev\/net\/tun|\/base\/root|\/disks\/root)/u;
+    /^(?:\/dev\/null|pipe:|socket:|anon_inode:|\/dev\/net\/tun|\/base\/root|\/disks\/root|\/memfd:berth-)/u;
   t.deepEqual(
     targets.filter((target) => !known.test(target)),
     [],

@@ -94,6 +94,14 @@ const calls: Readonly<Record<string, Call>> = {
   deleteSandbox: { method: 'DELETE', path: sandboxPath },
   startSandbox: { method: 'POST', path: `${sandboxPath}/start`, body: {} },
   stopSandbox: { method: 'POST', path: `${sandboxPath}/stop` },
+  pauseSandbox: { method: 'POST', path: `${sandboxPath}/pause` },
+  resumeSandbox: { method: 'POST', path: `${sandboxPath}/resume` },
+  forkSandbox: { method: 'POST', path: `${sandboxPath}/fork`, body: {} },
+  setSandboxTimeout: {
+    method: 'POST',
+    path: `${sandboxPath}/timeout`,
+    body: { timeout: 3600, idle_ttl_seconds: 60 },
+  },
   listSandboxExecs: { method: 'GET', path: `${sandboxPath}/execs` },
   execInSandbox: { method: 'POST', path: `${sandboxPath}/execs`, body: { command: 'true' } },
   getSandboxExec: { method: 'GET', path: execPath },
@@ -243,6 +251,10 @@ const causes: Readonly<Record<string, Cause>> = {
   'createSandbox 404': withBody({ base_image: 'nothing/here' }),
   'startSandbox 400': withQuery('wait=x'),
   'stopSandbox 400': withQuery('wait=x'),
+  'pauseSandbox 400': withQuery('wait=x'),
+  'resumeSandbox 400': withQuery('wait=x'),
+  'forkSandbox 400': withBody({ name: '' }),
+  'setSandboxTimeout 400': withBody({}),
   'execInSandbox 400': withBody({ command: '' }),
 };
 const general: Readonly<Record<number, Cause>> = {

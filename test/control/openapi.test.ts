@@ -71,6 +71,10 @@ GET /api/sandboxes/{sid}
 DELETE /api/sandboxes/{sid}
 POST /api/sandboxes/{sid}/start
 POST /api/sandboxes/{sid}/stop
+POST /api/sandboxes/{sid}/pause
+POST /api/sandboxes/{sid}/resume
+POST /api/sandboxes/{sid}/fork
+POST /api/sandboxes/{sid}/timeout
 GET /api/sandboxes/{sid}/execs
 POST /api/sandboxes/{sid}/execs
 GET /api/sandboxes/{sid}/execs/{eid}
@@ -79,11 +83,7 @@ POST /api/sandboxes/{sid}/execs/{eid}/cancel
 const notBuilt = `
 POST /api/images
 GET /api/images/{image_id}
-POST /api/sandboxes/{sid}/pause
-POST /api/sandboxes/{sid}/resume
-POST /api/sandboxes/{sid}/fork
 POST /api/sandboxes/{sid}/connections
-POST /api/sandboxes/{sid}/timeout
 GET /api/sandboxes/{sid}/network
 PUT /api/sandboxes/{sid}/network
 GET /api/sandboxes/{sid}/ports
@@ -255,18 +255,36 @@ test('references lead somewhere, operation ids are unique, path parameters are d
 
 test('every error is described as the failure envelope, the 401 of three as plain text', (t) => {
   const plain: string[] = [];
+  const detailed: string[] = [];
   for (const [method, path, { responses }] of operations(t.context.document)) {
     for (const [status, { content: bodies }] of Object.entries(responses)) {
       if (Number(status) < 400) continue;
-      if (bodies['text/plain'] === undefined) {
-        t.deepEqual(bodies['application/json']?.schema, { $ref: '#/components/schemas/Failure' });
-      } else plain.push(`${status} ${method} ${path}`);
+      const name = `${status} ${method} ${path}`;
+      const schema = bodies['application/json']?.schema;
+      if (schema === undefined) plain.push(name);
+      else if (schema['$ref'] === undefined) detailed.push(name);
+      else t.deepEqual(schema, { $ref: '#/components/schemas/Failure' });
     }
   }
   t.deepEqual(plain.toSorted(), [
     '401 GET /api/images/{image_id}',
     '401 POST /api/images',
     '401 POST /api/sandboxes',
+  ]);
+  t.deepEqual(detailed, ['409 DELETE /api/sandboxes/{sid}']);
+});
+
+test('an error that says more is described as the failure envelope with what it says', (t) => {
+  const { paths, components } = t.context.document;
+  const removal = paths['/api/sandboxes/{sid}']?.['delete'];
+  const schema = removal?.responses['409']?.content['application/json']?.schema;
+  const plain = components.schemas['Failure'] as AnySchemaObject;
+  t.deepEqual(schema?.['required'], plain['required']);
+  t.like(schema?.['properties'], plain['properties'] as object);
+  t.deepEqual(Object.keys(schema?.['properties'] as object), [
+    ...Object.keys(plain['properties'] as object),
+    'child_disk_count',
+    'child_disk_ids',
   ]);
 });
 
@@ -332,6 +350,10 @@ test('bodies are described as they are checked', (t) => {
   t.false(check('/api/sandboxes', { name: 'Box' }));
   t.false(check('/api/sandboxes', { env: { A: 1 } }));
   t.false(check('/api/sandboxes/{sid}/execs', { command: '' }));
+  t.true(check('/api/sandboxes/{sid}/fork', { name: 'copy', checkpoint: 'c' }));
+  t.false(check('/api/sandboxes/{sid}/fork', { name: 'Copy' }));
+  t.true(check('/api/sandboxes/{sid}/timeout', { timeout: 60, idle_ttl_seconds: 0 }));
+  t.false(check('/api/sandboxes/{sid}/timeout', { timeout: 59 }));
 });
 
 for (const [method, path] of endpointsOf(notBuilt)) {

@@ -55,17 +55,27 @@ test(
   ['b', 'a'],
 );
 test(
-  'sandbox hosts: those without room, low, draining or without sandboxes are left out',
+  'sandbox hosts: those that are low, draining, too small or without sandboxes are left out',
   ranks,
   [
-    host('no-memory', { memoryMibUsed: 6145 }),
-    host('no-vcpus', { vcpusUsed: 7 }),
+    host('small', { memoryMib: 2047 }),
+    host('narrow', { vcpus: 1 }),
     host('low', { isLow: true }),
     host('draining', { draining: true }),
     host('disabled', { isEnabled: false }),
+    host('fit'),
+  ],
+  ['fit'],
+);
+test(
+  'sandbox hosts: those without room a moment ago come last',
+  ranks,
+  [
+    host('no-memory', { memoryMibUsed: 6145 }),
+    host('no-vcpus', { memoryMibUsed: 6144, vcpusUsed: 7 }),
     host('full-now', { memoryMibUsed: 6144, vcpusUsed: 6 }),
   ],
-  ['full-now'],
+  ['full-now', 'no-vcpus', 'no-memory'],
 );
 
 const refuses = test.macro((t, hosts: readonly Host[], code: string) => {

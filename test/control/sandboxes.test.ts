@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { paths } from '../../agent/config.ts';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { sandboxStates } from '../../shared/sandbox-lifecycle.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { ApiClient } from '../helpers/api.ts';
@@ -65,6 +66,10 @@ const callsOn = (id: string): [method: string, path: string, body?: object][] =>
     ['DELETE', path],
     ['POST', `${path}/start`],
     ['POST', `${path}/stop`],
+    ['POST', `${path}/pause`],
+    ['POST', `${path}/resume`],
+    ['POST', `${path}/fork`],
+    ['POST', `${path}/timeout`, { timeout: 3600 }],
     ['GET', `${path}/execs`],
     ['POST', `${path}/execs`, { command: 'true' }],
     ['GET', `${path}/execs/${randomUUID()}`],
@@ -108,7 +113,8 @@ right({ name: 'a' });
 right({ name: `a${'-'.repeat(61)}9` });
 right({ vcpu_count: 32, mem_size_mib: 65_536, max_concurrent_execs: 1024 });
 right({ vcpu_count: 1, mem_size_mib: 256, max_concurrent_execs: 1 });
-right({ max_ttl_seconds: 86_400, idle_ttl_seconds: 0 });
+right({ max_ttl_seconds: 60, idle_ttl_seconds: 0 });
+right({ max_ttl_seconds: 86_400, idle_ttl_seconds: 86_400 });
 right({ mounts: [], ports: [], enable_service_ingress: false });
 right({ colour: 'blue' });
 right({ env: { A: '', 'a b': 'x=y', '\u00e9': '\n' } });
@@ -166,8 +172,6 @@ wrong({ network: {} }, /^network: .*not supported yet/u);
 wrong({ network: null }, /^network: .*not supported yet/u);
 wrong({ ports: [80] }, /^ports: .*not supported yet/u);
 wrong({ enable_service_ingress: true }, /^enable_service_ingress: .*not supported yet/u);
-wrong({ max_ttl_seconds: 3600 }, /^max_ttl_seconds: .*not supported yet/u);
-wrong({ idle_ttl_seconds: 60 }, /^idle_ttl_seconds: .*not supported yet/u);
 
 for (const reference of [
   'alpine',
@@ -199,10 +203,11 @@ test('where no host runs sandboxes it is of no use to try again, and nothing rem
   t.deepEqual(await redis.keys(`berth:{${accountId}}*sandbox*`), []);
 });
 
+const waiting = ['start', 'stop', 'pause', 'resume', 'fork', 'execs'];
 test('wait is true or false', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
-  for (const path of ['', `/${id}/start`, `/${id}/stop`, `/${id}/execs`]) {
+  for (const path of ['', ...waiting.map((call) => `/${id}/${call}`)]) {
     for (const query of ['wait=1', 'wait=', 'wait=yes', 'wait=true&wait=true']) {
       const body = { command: 'true' };
       const reply = await api.call('POST', `/api/sandboxes${path}?${query}`, body);
@@ -217,7 +222,15 @@ test('a sandbox is shown as its host published it', async (t) => {
     state: 'pending_resume',
     createdAt: '2026-11-21T12:00:00Z',
     lastActiveAt: '2026-11-21T12:00:01.5Z',
-    config: { name: 'shown', vcpuCount: 2, memSizeMib: 512, baseImage: 'library/debian' },
+    checkpoint: 'not from here on',
+    config: {
+      name: 'shown',
+      vcpuCount: 2,
+      memSizeMib: 512,
+      maxTtlSeconds: 3600,
+      idleTtlSeconds: 60,
+      baseImage: 'library/debian',
+    },
   });
   t.deepEqual(await api.data<Sandbox>('GET', `/api/sandboxes/${record.id}`), {
     sandbox_id: record.id,
@@ -225,17 +238,28 @@ test('a sandbox is shown as its host published it', async (t) => {
     status: 'pending',
     vcpu_count: 2,
     mem_size_mib: 512,
-    max_ttl_seconds: 86_400,
-    idle_ttl_seconds: 0,
+    max_ttl_seconds: 3600,
+    idle_ttl_seconds: 60,
     max_concurrent_execs: 32,
     enable_service_ingress: false,
     base_image: 'library/debian',
+    root_disk_id: record.rootDiskId,
     mounts: [],
     created_at: '2026-11-21T12:00:00.000Z',
     last_active_at: '2026-11-21T12:00:01.500Z',
     platform: 'amd64',
     endpoints: [],
   });
+});
+
+test('a sandbox shows its checkpoint while there is something to go on from, or soon will be', async (t) => {
+  const { api } = t.context;
+  for (const state of sandboxStates) {
+    const { id } = await publish(t.context, { state, checkpoint: 'a-checkpoint' });
+    const { checkpoint } = await api.data<Sandbox>('GET', `/api/sandboxes/${id}`);
+    const isShown = ['pausing', 'paused', 'stopping', 'stopped'].includes(state);
+    t.is(checkpoint, isShown ? 'a-checkpoint' : undefined, state);
+  }
 });
 
 test('a sandbox that has ended tells when and why', async (t) => {
@@ -334,6 +358,59 @@ test('what starts takes no mounts yet', async (t) => {
   }
 });
 
+const wrongForks: [body: unknown, message: RegExp][] = [
+  ['{broken', /JSON/u],
+  [[], /object/u],
+  [{ name: '' }, /name/u],
+  [{ name: 'a'.repeat(64) }, /name/u],
+  [{ name: 'Upper' }, /name/u],
+  [{ name: null }, /name/u],
+  [{ checkpoint: '' }, /checkpoint/u],
+  [{ checkpoint: 'c'.repeat(LIMITS.sandboxCheckpointLengthMax + 1) }, /checkpoint/u],
+  [{ checkpoint: 7 }, /checkpoint/u],
+];
+test('a fork is checked before it is sent', async (t) => {
+  const { api } = t.context;
+  const { id } = await publish(t.context);
+  for (const [body, message] of wrongForks) {
+    const reply = await api.call('POST', `/api/sandboxes/${id}/fork`, body);
+    t.is(reply.body.code, 'bad_request', message.source);
+    t.regex(reply.body.error, message);
+  }
+  const checkpoint = 'c'.repeat(LIMITS.sandboxCheckpointLengthMax);
+  for (const body of [undefined, {}, { name: 'a' }, { checkpoint }, { colour: 'blue' }]) {
+    const reply = await api.call('POST', `/api/sandboxes/${id}/fork`, body);
+    t.is(reply.body.code, 'not_enabled');
+  }
+});
+
+const wrongTimeouts: [body: unknown, message: RegExp][] = [
+  [undefined, /timeout/u],
+  [{}, /give timeout, idle_ttl_seconds/u],
+  [{ max_ttl_seconds: 3600 }, /give timeout, idle_ttl_seconds/u],
+  [{ timeout: 59 }, /timeout/u],
+  [{ timeout: 86_401 }, /timeout/u],
+  [{ timeout: 60.5 }, /timeout/u],
+  [{ timeout: '60' }, /timeout/u],
+  [{ timeout: null }, /timeout/u],
+  [{ timeout: 3600, idle_ttl_seconds: -1 }, /idle_ttl_seconds/u],
+  [{ idle_ttl_seconds: 86_401 }, /idle_ttl_seconds/u],
+  [{ idle_ttl_seconds: '0' }, /idle_ttl_seconds/u],
+];
+test('time limits are checked before they are sent', async (t) => {
+  const { api } = t.context;
+  const { id } = await publish(t.context);
+  for (const [body, message] of wrongTimeouts) {
+    const reply = await api.call('POST', `/api/sandboxes/${id}/timeout`, body);
+    t.is(reply.body.code, 'bad_request', message.source);
+    t.regex(reply.body.error, message);
+  }
+  for (const body of [{ timeout: 60 }, { timeout: 86_400, idle_ttl_seconds: 86_400 }]) {
+    const reply = await api.call('POST', `/api/sandboxes/${id}/timeout`, body);
+    t.is(reply.body.code, 'not_enabled');
+  }
+});
+
 const wrongExecs: [body: unknown, message: RegExp][] = [
   [undefined, /command/u],
   [{}, /command/u],
@@ -359,9 +436,12 @@ test('a command is checked before it is sent', async (t) => {
 
 test('a key of a refused creation is free again', async (t) => {
   const { api } = t.context;
-  const headers = { 'idempotency-key': newName() };
-  for (const body of [{ name: 'Wrong' }, { name: 'right' }, { name: 'other' }]) {
-    const reply = await api.call('POST', '/api/sandboxes', body, headers);
-    t.is(reply.body.code, body.name === 'Wrong' ? 'bad_request' : 'not_enabled');
+  const { id } = await publish(t.context);
+  for (const path of ['/api/sandboxes', `/api/sandboxes/${id}/fork`]) {
+    const headers = { 'idempotency-key': newName() };
+    for (const body of [{ name: 'Wrong' }, { name: 'right' }, { name: 'other' }]) {
+      const reply = await api.call('POST', path, body, headers);
+      t.is(reply.body.code, body.name === 'Wrong' ? 'bad_request' : 'not_enabled');
+    }
   }
 });

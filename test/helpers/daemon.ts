@@ -9,6 +9,8 @@ export type Environment = Record<string, string>;
 export class Daemon {
   readonly name: string;
   readonly logPath: string;
+  /** In a process group of its own: what is typed at the terminal does not end it. */
+  isDetached = false;
   readonly #command: readonly string[];
   readonly #environment: Environment;
   #child: ChildProcess | undefined;
@@ -37,6 +39,7 @@ export class Daemon {
     const child = spawn(program, args, {
       env: { PATH: process.env['PATH'] ?? '', ...this.#environment },
       stdio: ['ignore', 'pipe', 'pipe'],
+      detached: this.isDetached,
     });
     const log = createWriteStream(this.logPath, { flags: 'a' });
     child.stdout.pipe(log, { end: false });

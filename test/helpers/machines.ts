@@ -1,6 +1,6 @@
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
-import { access, readdir, readFile, writeFile } from 'node:fs/promises';
+import { access, readdir, readFile, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/config.ts';
@@ -8,6 +8,8 @@ import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
 import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
 import { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import type { TemplateStoreOptions } from '../../agent/runtimes/microvm/template-store.ts';
+import { run } from '../../agent/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { Collected, processSpec } from './guest.ts';
 import { SlotHost } from './slots.ts';
@@ -19,7 +21,14 @@ const SMALL_MIB = 256;
 /** Far from the users of an agent that may run beside the tests. */
 const UID_BASE = 700_000_000;
 
+/** For drivers that make no templates. */
+const NO_SLOTS: TemplateStoreOptions['slots'] = {
+  lease: () => Promise.reject(new Error('there are no slots')),
+  release: () => Promise.resolve(),
+};
+
 interface Settings {
+  readonly hasTemplates?: boolean;
   readonly rootDisk?: string;
   readonly bootTimeoutMs?: number;
 }
@@ -37,11 +46,13 @@ export async function openDriver(
   dataDir: string,
   hostId: string,
   settings: Settings = {},
+  slots = NO_SLOTS,
 ): Promise<MicrovmDriver> {
   const cgroups = await detectCgroups();
+  const defaults = { uidBase: UID_BASE, bootTimeoutMs: 120_000, hasTemplates: false } as const;
   return MicrovmDriver.open(
-    { ...built(), accelerator: 'tcg', uidBase: UID_BASE, bootTimeoutMs: 120_000, ...settings },
-    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), log },
+    { ...built(), ...defaults, accelerator: 'tcg', ...settings },
+    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
   );
 }
 
@@ -58,28 +69,51 @@ export class MachineHost implements AsyncDisposable {
     this.#removeDirectory = async () => directory[Symbol.asyncDispose]();
   }
 
-  static async open(): Promise<MachineHost> {
-    return new MachineHost(await temporaryDirectory());
+  /** @param options a size bounds what all its machines can write */
+  static async open(options: { sizeBytes?: number } = {}): Promise<MachineHost> {
+    const host = new MachineHost(await temporaryDirectory());
+    if (options.sizeBytes === undefined) return host;
+    const size = `size=${options.sizeBytes}`;
+    await run('mount', ['-t', 'tmpfs', '-o', size, 'tmpfs', host.dataDir]);
+    const remove = host.#removeDirectory;
+    host.#removeDirectory = async () => {
+      await run('umount', ['--lazy', host.dataDir]);
+      await remove();
+    };
+    return host;
+  }
+
+  async resize(sizeBytes: number): Promise<void> {
+    await run('mount', ['-o', `remount,size=${sizeBytes}`, this.dataDir]);
+  }
+
+  async freeBytes(): Promise<number> {
+    const { bavail, bsize } = await statfs(this.dataDir);
+    return bavail * bsize;
   }
 
   get hostId(): string {
     return this.slotHost.hostId;
   }
 
-  driver(settings: Settings = {}): Promise<MicrovmDriver> {
-    return openDriver(this.dataDir, this.hostId, settings);
+  async driver(settings: Settings = {}): Promise<MicrovmDriver> {
+    return openDriver(this.dataDir, this.hostId, settings, await this.#slotPool());
+  }
+
+  async #slotPool(): Promise<SlotPool> {
+    return (this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 }));
   }
 
   /** A sandbox that is not there yet, with a slot of its own. */
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
-    this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 });
+    const slots = await this.#slotPool();
     this.#uid += 1;
     return {
       id: newSandboxId(),
       vcpuCount: 1,
       memSizeMib: SMALL_MIB,
       uid: this.#uid,
-      slot: await this.#slots.lease(),
+      slot: await slots.lease(),
       settings: {
         hostname: 'machine-under-test',
         machineId: randomUUID(),

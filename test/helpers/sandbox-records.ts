@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
-import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
+import { newAccountId, newDiskId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 
 const NOW = '2026-01-02T03:04:05.678Z';
@@ -28,6 +28,7 @@ export function sandboxRecord({ config, ...changes }: Changes = {}): SandboxReco
       ...config,
     },
     state: 'stopped',
+    rootDiskId: newDiskId(),
     platform: 'amd64',
     createdAt: now,
     lastActiveAt: now,
@@ -50,10 +51,15 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
     baseImage: 'default',
   },
   environment: { TOKEN: 'a-secret' },
+  rootDiskId: newDiskId(),
+  parentId: undefined,
   uid: 600_100_001,
   slot: 3,
   bootId: randomUUID(),
   state: 'running',
+  checkpoint: undefined,
+  expiresAt: undefined,
+  idleSince: undefined,
   revision: 4,
   createdAt: NOW,
   lastActiveAt: NOW,

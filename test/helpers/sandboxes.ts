@@ -1,6 +1,5 @@
 import assert from 'node:assert';
 import { readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { ApiClient, ApiReply } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { processesMarked } from './host.ts';
@@ -16,7 +15,11 @@ export interface ApiSandbox {
   readonly sandbox_id: string;
   readonly name: string;
   readonly status: string;
+  readonly max_ttl_seconds: number;
+  readonly idle_ttl_seconds: number;
+  readonly checkpoint?: string;
   readonly exit_reason?: string;
+  readonly exit_message?: string;
   readonly running_at?: string;
   readonly finished_at?: string;
   readonly last_active_at: string;
@@ -50,7 +53,8 @@ export const settledSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> 
     `sandbox ${id} to settle`,
     async () => {
       const sandbox = await getSandbox(api, id).catch(() => undefined);
-      const isSettled = sandbox !== undefined && !/^(?:pending|stopping)$/u.test(sandbox.status);
+      const isSettled =
+        sandbox !== undefined && !/^(?:pending|pausing|stopping)$/u.test(sandbox.status);
       return isSettled && sandbox;
     },
     SETTLED_MS_MAX,
@@ -118,6 +122,32 @@ export const commandSandbox = (
 ): Promise<ApiReply<{ success: boolean; data: ApiSandbox; code: string; error: string }>> =>
   api.call('POST', `${sandboxPath(id)}/${command}`);
 
+/** Gives a command and waits for what comes of it, which must be this status. */
+export async function bring(
+  api: ApiClient,
+  id: string,
+  command: 'start' | 'stop' | 'pause' | 'resume',
+  status: string,
+): Promise<ApiSandbox> {
+  const reply = await commandSandbox(api, id, command);
+  assert.equal(reply.status, 200, JSON.stringify(reply.body));
+  const sandbox = await settledSandbox(api, id);
+  assert.equal(sandbox.status, status, JSON.stringify(sandbox));
+  return sandbox;
+}
+
+/** A fork that has come up. */
+export async function forkSandbox(
+  api: ApiClient,
+  id: string,
+  body: Readonly<Record<string, unknown>> = {},
+): Promise<ApiSandbox> {
+  const child = await api.data<ApiSandbox>('POST', `${sandboxPath(id)}/fork`, body);
+  const settled = await settledSandbox(api, child.sandbox_id);
+  assert.equal(settled.status, 'running', JSON.stringify(settled));
+  return settled;
+}
+
 /** Stops it if it runs, and deletes it. */
 export async function removeSandbox(api: ApiClient, id: string): Promise<void> {
   await commandSandbox(api, id, 'stop');
@@ -159,6 +189,11 @@ export class CrashPoints {
     await rm(this.#file, { force: true });
   }
 
+  async hasReached(point: string): Promise<boolean> {
+    const text = await readFile(`${this.#file}.reached`, 'utf8').catch(() => '');
+    return text.split('\n').includes(point);
+  }
+
   /** What was reached since the last call, in order. */
   async takeReached(): Promise<string[]> {
     const file = `${this.#file}.reached`;
@@ -173,5 +208,3 @@ export async function restartCrashed(stack: Stack): Promise<void> {
   await waitFor('the agent to crash', async () => !stack.agent.isRunning, SETTLED_MS_MAX);
   await stack.startAgent();
 }
-
-export const crashFile = (stack: Stack): string => join(stack.directory, 'crash-point');

@@ -92,10 +92,12 @@ export class Stack {
   /**
    * @param settings environment of control and agent beside what every stack has
    * @param redisHosts where Redis listens beside the loopback address
+   * @param isDetached its processes are not ended by what is typed at the terminal
    */
   static async start(
     settings: Environment = {},
     redisHosts: readonly string[] = [],
+    isDetached = false,
   ): Promise<Stack> {
     const image =
       process.env['DEFAULT_IMAGE_DIR'] ?? (await readEnvFile(paths.config))['DEFAULT_IMAGE_DIR'];
@@ -135,6 +137,7 @@ export class Stack {
     ];
     await writeFile(join(directory, 'redis.conf'), `${config.join('\n')}\n`);
     const stack = new Stack(directory, environment);
+    for (const daemon of [stack.redis, stack.control, stack.agent]) daemon.isDetached = isDetached;
     try {
       await stack.startRedis();
       await stack.startControl();

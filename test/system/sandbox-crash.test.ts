@@ -7,7 +7,7 @@ import assert from 'node:assert';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import type { ApiClient } from '../helpers/api.ts';
+import type { ApiClient, ApiReply } from '../helpers/api.ts';
 import {
   type ApiSandbox,
   commandSandbox,
@@ -80,6 +80,14 @@ const SETTLED_MS = 120_000;
 
 test.serial('create: done or undone, whatever point the agent is killed at', async (t) => {
   const { api, stack, points } = t.context;
+  // The first one boots; those that come after its template go other ways.
+  const booted = await createSandbox(api);
+  await waitFor(
+    'the template',
+    async () => points.hasReached('after publish template'),
+    SETTLED_MS,
+  );
+  await removeSandbox(api, booted.sandbox_id);
   await points.takeReached();
   const first = await createSandbox(api);
   const reached = sample(await points.takeReached());
@@ -148,6 +156,102 @@ test.serial('start and stop: the disk is whole, and the sandbox goes on', async 
       t.is((await settledSandbox(api, id)).status, 'running');
     }
     await outputOf(api, id, 'sha256sum -c /root/sum');
+    await assertNothingElse(t.context);
+  }
+  await removeSandbox(api, id);
+});
+
+const DIRTY = 'head -c 4000000 /dev/urandom > /run/random; sha256sum /run/random';
+const CHECK = 'sha256sum /run/random';
+
+/** Lets the agent be killed while it does this, and starts it again. */
+async function crashAt(
+  { stack, points }: Context,
+  point: string,
+  command: () => Promise<unknown>,
+): Promise<void> {
+  await points.arm(point);
+  const commanded = command();
+  await waitFor(`the crash ${point}`, async () => !stack.agent.isRunning, SETTLED_MS);
+  await points.disarm();
+  await stack.startAgent();
+  await commanded;
+}
+
+test.serial('pause and resume: memory goes on, or is given up where it was used', async (t) => {
+  const { api, points } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  let sum = await outputOf(api, id, DIRTY);
+  const command = async (name: 'pause' | 'resume' | 'start', status: string): Promise<void> => {
+    await waitFor('the host', async () => (await commandSandbox(api, id, name)).status === 200);
+    await waitFor(
+      `${name} to end`,
+      async () => (await getSandbox(api, id)).status === status,
+      SETTLED_MS,
+    );
+  };
+  await points.takeReached();
+  await command('pause', 'paused');
+  const pausing = await points.takeReached();
+  await command('resume', 'running');
+  const resuming = await points.takeReached();
+  const used = resuming.indexOf('before invalidate checkpoint');
+  const steps = [
+    ...sample(pausing).map((point) => ({ name: 'pause', point }) as const),
+    ...sample(resuming).map((point) => ({ name: 'resume', point }) as const),
+  ];
+  t.log({ seed, steps });
+  for (const { name, point } of steps) {
+    if (name === 'resume') await command('pause', 'paused');
+    await crashAt(t.context, point, () => commandSandbox(api, id, name));
+    const settled = await settledSandbox(api, id);
+    if (settled.status === 'paused') await command('resume', 'running');
+    const isUsed = name === 'resume' && resuming.indexOf(point) >= used;
+    if (settled.status === 'failed') {
+      t.true(isUsed, `${name} ${point}: ${JSON.stringify(settled)}`);
+      await command('start', 'running');
+      sum = await outputOf(api, id, DIRTY);
+    }
+    t.is(await outputOf(api, id, CHECK), sum, `${name} ${point}`);
+    await assertNothingElse(t.context);
+  }
+  await removeSandbox(api, id);
+});
+
+test.serial('fork: the source goes on; the fork is there whole or not at all', async (t) => {
+  const { api, points } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const sum = await outputOf(api, id, DIRTY);
+  const others = async (): Promise<string[]> => {
+    const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+    return all.sandboxes.map((sandbox) => sandbox.sandbox_id).filter((other) => other !== id);
+  };
+  const check = async (): Promise<void> => {
+    for (const child of await others()) {
+      const settled = await settledSandbox(api, child);
+      t.is(settled.status, 'running', JSON.stringify(settled));
+      t.is(await outputOf(api, child, CHECK), sum);
+      await removeSandbox(api, child);
+    }
+  };
+  await points.takeReached();
+  await commandSandbox(api, id, 'fork');
+  for (const child of await others()) await settledSandbox(api, child);
+  const reached = sample(await points.takeReached());
+  await check();
+  t.log({ seed, reached });
+  for (const point of reached) {
+    let reply: ApiReply | undefined;
+    await crashAt(t.context, point, async () => {
+      reply = await commandSandbox(api, id, 'fork');
+    });
+    await waitFor('the host', async () => (await commandSandbox(api, id, 'start')).status === 200);
+    t.is((await settledSandbox(api, id)).status, 'running', point);
+    t.is(await outputOf(api, id, CHECK), sum, point);
+    if (reply?.status !== 202) {
+      await waitFor(`nothing to remain (${point})`, async () => (await others()).length === 0);
+    }
+    await check();
     await assertNothingElse(t.context);
   }
   await removeSandbox(api, id);

@@ -70,7 +70,10 @@ test('what ended while no agent was there is told as it was', async (t) => {
     'the host',
     async () => (await commandSandbox(api, crashed.sandbox_id, 'stop')).status === 200,
   );
-  t.like(await settledSandbox(api, off.sandbox_id), {
+  await waitFor('the end to be seen', async () => {
+    return (await getSandbox(api, off.sandbox_id)).status !== 'running';
+  });
+  t.like(await getSandbox(api, off.sandbox_id), {
     status: 'exited',
     exit_reason: 'guest_shutdown',
   });

@@ -67,6 +67,7 @@ async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<v
       accelerator,
       vcpuCount: 1,
       memSizeMib: PROBE_MIB,
+      memory: { kind: 'own' },
       uid,
       diskLayers: [],
       network: undefined,

@@ -1,39 +1,85 @@
 import { once } from 'node:events';
-import { mkdir, readdir, rm } from 'node:fs/promises';
+import { closeSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { Socket } from 'node:net';
 import { join } from 'node:path';
+import type { Writable } from 'node:stream';
+import Type from 'typebox';
 import { errnoOf, toError } from '../../../shared/errors.ts';
 import { sandboxIdPattern } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { hostBootId, isAlive } from '../../../shared/process-id.ts';
+import { compile } from '../../../shared/validate.ts';
 import { paths, type SandboxSettings } from '../../config.ts';
+import { native } from '../../native/native.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
 import {
   BootError,
   type Machine,
   type MachineEnd,
+  type MachineOrigin,
   type MachineSpec,
   type RuntimeDriver,
 } from '../driver.ts';
 import { chooseAccelerator } from './accelerator.ts';
+import {
+  CheckpointError,
+  copyCheckpoint,
+  discardCheckpoint,
+  forkMachine,
+  invalidateCheckpoint,
+  type LiveMachine,
+  restoreCheckpoint,
+  restoreTemplate,
+  templateOf,
+} from './checkpoint.ts';
+import {
+  addLayer,
+  copyDisk,
+  ownerOfDisk,
+  prepareDisk,
+  readChain,
+  splitDisk,
+} from './disk-chain.ts';
 import { GuestUnavailableError } from './guest-errors.ts';
 import type { GuestSettings } from './guest-types.ts';
-import { launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { launch, type LaunchMemory, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { switchLayer } from './live-disk.ts';
 import { howItEnded, isEndKnown } from './machine-end.ts';
+import { continueMachine, type MachineProcess } from './machine-state.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
-import { prepareRootDisk } from './root-disk.ts';
-import { readIdentity } from './shim.ts';
+import { type MachineIdentity, readIdentity } from './shim.ts';
+import type { Template } from './template.ts';
+import { type Shape, TemplateStore, type TemplateStoreOptions } from './template-store.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
-const ROOT_LAYER = 'root.qcow2';
+const CHECKPOINT = 'checkpoint';
 const idPattern = new RegExp(sandboxIdPattern, 'u');
 
 interface MicrovmOptions extends VmHost {
   readonly sandboxesDir: string;
   readonly accelerator: Accelerator;
   readonly bootTimeoutMs: number;
+  readonly templates: TemplateStore;
   readonly log: Logger;
+}
+
+/** What a machine of a former agent began as, beside its sockets. */
+const MEMORY_FILE = 'memory.json';
+const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }) });
+const parseMemory = compile(Memory);
+
+type Child = Parameters<RuntimeDriver['fork']>[1];
+
+/** Gives a machine memory and devices, before its first instruction. */
+type Load = (machine: MachineProcess, incoming: Writable) => Promise<void>;
+
+interface Restored {
+  readonly template: Template;
+  readonly kind: MachineOrigin['kind'];
+  readonly load: Load;
 }
 
 /** What the guest is told: the sandbox's own and the machine's. */
@@ -72,12 +118,13 @@ export class MicrovmDriver implements RuntimeDriver {
   static async open(
     settings: Pick<
       SandboxSettings,
-      'guestDir' | 'rootDisk' | 'accelerator' | 'uidBase' | 'bootTimeoutMs'
+      'guestDir' | 'rootDisk' | 'accelerator' | 'uidBase' | 'bootTimeoutMs' | 'hasTemplates'
     >,
     parts: {
       readonly dataDir: string;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
+      readonly slots: TemplateStoreOptions['slots'];
       readonly log: Logger;
     },
   ): Promise<MicrovmDriver> {
@@ -90,22 +137,90 @@ export class MicrovmDriver implements RuntimeDriver {
     // The user before all those of sandboxes.
     const probing = { host, directory: dataDir, uid: uidBase - 1, log };
     const accelerator = await chooseAccelerator(settings.accelerator, probing);
-    return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, log });
+    const templates = await TemplateStore.open({
+      ...{ host, accelerator, bootTimeoutMs, log },
+      directory: paths.templates(dataDir),
+      uid: uidBase - 1,
+      isEnabled: settings.hasTemplates,
+      slots: parts.slots,
+      neededKeys: () => neededTemplates(sandboxesDir),
+    });
+    return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, templates, log });
   }
 
   async prepare(id: string, uid: number): Promise<void> {
     const { disks } = machinePaths(this.#directory(id));
     await mkdir(this.#directory(id), { recursive: true, mode: 0o700 });
-    await step('make root disk', () =>
-      prepareRootDisk(disks, ROOT_LAYER, this.#options.rootDisk, uid),
-    );
+    await step('make root disk', () => prepareDisk(disks, this.#options.rootDisk, uid));
   }
 
-  async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+  start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    return this.#bringUp(spec, signal, async (limit) => {
+      const template = await this.#options.templates.forNew(spec);
+      if (template.isBlank) return this.#boot(spec, template, limit);
+      const load: Load = (...machine) => restoreTemplate(...machine, template);
+      return this.#restore(spec, { template, kind: 'template', load }, limit);
+    });
+  }
+
+  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const directory = this.#checkpoint(spec.id);
+    return this.#bringUp(spec, signal, async (limit) => {
+      try {
+        const key = await templateOf(directory);
+        if (key === undefined) throw new CheckpointError('there is no checkpoint');
+        const template = await this.#options.templates.byKey(key, spec);
+        const load: Load = async (...machine) => {
+          await restoreCheckpoint(...machine, { directory, template });
+          await invalidateCheckpoint(directory);
+        };
+        return await this.#restore(spec, { template, kind: 'checkpoint', load }, limit);
+      } catch (error) {
+        // Another attempt would find the same.
+        if (error instanceof CheckpointError) await discardCheckpoint(directory);
+        throw error;
+      }
+    });
+  }
+
+  async hasCheckpoint(id: string): Promise<boolean> {
+    try {
+      return (await templateOf(this.#checkpoint(id))) !== undefined;
+    } catch (error) {
+      if (error instanceof CheckpointError) return false;
+      throw error;
+    }
+  }
+
+  discardCheckpoint(id: string): Promise<void> {
+    return discardCheckpoint(this.#checkpoint(id));
+  }
+
+  async fork(id: string, child: Child): Promise<void> {
+    const { disks } = machinePaths(this.#directory(id));
+    const { rootDisk } = this.#options;
+    try {
+      const { shared } = await splitDisk(disks, rootDisk, await ownerOfDisk(disks));
+      await this.#copyDisk(disks, shared, child);
+      if (await this.hasCheckpoint(id)) {
+        await copyCheckpoint(this.#checkpoint(id), this.#checkpoint(child.id));
+      }
+    } catch (error) {
+      await this.remove(child.id);
+      throw error;
+    }
+  }
+
+  /** Whatever brings it up: nothing of it is left when that fails. */
+  async #bringUp(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    begin: (limit: AbortSignal) => Promise<MicrovmMachine>,
+  ): Promise<Machine> {
     signal.throwIfAborted();
     await this.reclaim(spec.id); // What a former attempt has left.
     try {
-      return await this.#boot(spec, signal);
+      return await begin(signal);
     } catch (error) {
       await this.reclaim(spec.id);
       signal.throwIfAborted();
@@ -120,7 +235,12 @@ export class MicrovmDriver implements RuntimeDriver {
     if (identity === undefined) {
       return { reason: 'vmm_crashed', message: 'nothing is left of the virtual machine' };
     }
-    if (isAlive(identity.keeper)) return this.#machine(spec.id, identity);
+    if (isAlive(identity.keeper)) {
+      const template = await this.#templateOf(spec, run, identity);
+      const machine = this.#machine(spec, identity, template);
+      machine.letGuestTalk();
+      return machine;
+    }
     if (identity.hostBootId !== hostBootId() && !(await isEndKnown(run))) {
       return { reason: 'host_restarted', message: 'the host was restarted' };
     }
@@ -149,45 +269,148 @@ export class MicrovmDriver implements RuntimeDriver {
     return [...names].filter((name) => idPattern.test(name)).toSorted();
   }
 
+  /** Whether a machine of this shape would begin with the memory of a template. */
+  async hasTemplate(shape: Shape): Promise<boolean> {
+    return !(await this.#options.templates.forNew(shape)).isBlank;
+  }
+
+  /** Machines run on. */
+  close(): Promise<void> {
+    return this.#options.templates.close();
+  }
+
   #directory(id: string): string {
     // It becomes part of paths that are removed.
     if (!idPattern.test(id)) throw new RangeError(`not the id of a sandbox: ${id}`);
     return join(this.#options.sandboxesDir, id);
   }
 
-  #machine(id: string, identity: ConstructorParameters<typeof MicrovmMachine>[0]['identity']) {
-    const { run } = machinePaths(this.#directory(id));
-    const cgroup = vmCgroup(this.#options, id);
-    return new MicrovmMachine({ runDir: run, identity, cgroup, log: this.#options.log });
+  #checkpoint(id: string): string {
+    return join(this.#directory(id), CHECKPOINT);
   }
 
-  async #boot(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+  #machine(
+    spec: MachineSpec,
+    identity: MachineIdentity,
+    template: Template | undefined,
+  ): MicrovmMachine {
+    const { id, uid } = spec;
+    const { run, disks } = machinePaths(this.#directory(id));
+    return new MicrovmMachine({
+      ...{ runDir: run, identity, template, disksDir: disks },
+      cgroup: vmCgroup(this.#options, id),
+      checkpointDir: this.#checkpoint(id),
+      fork: (machine, memory, child) => this.#forkRunning({ disks, uid }, machine, memory, child),
+      clear: () => this.reclaim(id),
+      log: this.#options.log,
+    });
+  }
+
+  /** Of a machine that a former agent started; without it the machine only cannot be paused. */
+  async #templateOf(
+    spec: MachineSpec,
+    run: string,
+    { machine }: MachineIdentity,
+  ): Promise<Template | undefined> {
+    try {
+      const text = await readFile(join(run, MEMORY_FILE), 'utf8');
+      const { template } = parseMemory(JSON.parse(text), MEMORY_FILE);
+      return await this.#options.templates.byKey(template, spec, [machine.pid]);
+    } catch (error) {
+      const { log } = this.#options;
+      log.warn({ sandboxId: spec.id, err: toError(error) }, 'machine:templateUnknown');
+      return undefined;
+    }
+  }
+
+  async #launch(
+    spec: MachineSpec,
+    template: Template,
+    memory: LaunchMemory,
+  ): Promise<MicrovmMachine> {
     const directory = this.#directory(spec.id);
+    const { run, disks } = machinePaths(directory);
     const { id: name, vcpuCount, memSizeMib, uid, slot } = spec;
     const { namespace, tap, guestMac: mac } = slot;
     await launch(this.#options, {
-      ...{ name, directory, vcpuCount, memSizeMib, uid },
+      ...{ name, directory, vcpuCount, memSizeMib, uid, memory },
       accelerator: this.#options.accelerator,
-      diskLayers: [ROOT_LAYER],
+      diskLayers: await readChain(disks),
       network: { namespace, tap, mac },
     });
-    signal.throwIfAborted();
-    const identity = await readIdentity(machinePaths(directory).run);
+    await writeFile(join(run, MEMORY_FILE), JSON.stringify({ template: template.key }));
+    const identity = await readIdentity(run);
     if (identity === undefined) throw new Error('the machine told nothing of itself');
-    const machine = this.#machine(spec.id, identity);
+    return this.#machine(spec, identity, template);
+  }
+
+  async #boot(spec: MachineSpec, template: Template, signal: AbortSignal): Promise<MicrovmMachine> {
+    const machine = await this.#launch(spec, template, { kind: 'private', ram: template.ram });
+    machine.origin = { kind: 'boot', beganAt: performance.now() };
+    machine.letGuestTalk();
+    await this.#untilRunning(machine, signal, (limit) => configure(machine, spec, limit));
+    return machine;
+  }
+
+  async #restore(
+    spec: MachineSpec,
+    { template, kind, load }: Restored,
+    signal: AbortSignal,
+  ): Promise<MicrovmMachine> {
+    const [readFd, writeFd] = native.pipe();
+    const incoming = new Socket({ fd: writeFd, readable: false, writable: true });
+    incoming.on('error', () => undefined); // The machine's status tells.
     try {
-      await this.#untilRunning(machine, spec, signal);
+      const memory = { kind: 'restored', ram: template.ram, incoming: readFd } as const;
+      const machine = await this.#launch(spec, template, memory);
+      await this.#untilRunning(machine, signal, async (limit) => {
+        const live = { pid: machine.pid, monitor: await machine.monitor(limit) };
+        await load(live, incoming);
+        limit.throwIfAborted();
+        await continueMachine(live);
+        machine.origin = { kind, beganAt: performance.now() };
+        machine.letGuestTalk();
+        await configure(machine, spec, limit);
+        await machine.guest.channel?.thaw();
+      });
       return machine;
+    } finally {
+      closeSync(readFd);
+      incoming.destroy();
+    }
+  }
+
+  async #forkRunning(
+    parent: { readonly disks: string; readonly uid: number },
+    machine: LiveMachine,
+    template: Template,
+    child: Child,
+  ): Promise<void> {
+    try {
+      // Before anything writes to it: a machine that goes on must not be ahead of its disk's record.
+      const split = await addLayer(parent.disks, this.#options.rootDisk, parent.uid);
+      await mkdir(this.#directory(child.id), { mode: 0o700 });
+      await forkMachine(machine, { directory: this.#checkpoint(child.id), template }, () =>
+        switchLayer(machine.monitor, split.fresh),
+      );
+      await this.#copyDisk(parent.disks, split.shared, child);
     } catch (error) {
-      machine.detach();
+      await this.remove(child.id);
       throw error;
     }
   }
 
+  async #copyDisk(from: string, shared: readonly string[], { id, uid }: Child): Promise<void> {
+    await mkdir(this.#directory(id), { recursive: true, mode: 0o700 });
+    const { disks: directory } = machinePaths(this.#directory(id));
+    await copyDisk(from, shared, { directory, base: this.#options.rootDisk, uid });
+  }
+
+  /** Lets go of the machine when that fails; it is to be reclaimed then. */
   async #untilRunning(
     machine: MicrovmMachine,
-    spec: MachineSpec,
     signal: AbortSignal,
+    bringUp: (limit: AbortSignal) => Promise<void>,
   ): Promise<void> {
     const { bootTimeoutMs } = this.#options;
     const over = new AbortController();
@@ -197,9 +420,10 @@ export class MicrovmDriver implements RuntimeDriver {
       throw new BootError('boot_failed', `${end.reason}: ${end.message}`);
     });
     try {
-      await Promise.race([configure(machine, spec, limit), endedEarly, aborted(limit)]);
+      await Promise.race([bringUp(limit), endedEarly, aborted(limit)]);
       signal.throwIfAborted();
     } catch (error) {
+      machine.detach();
       if (!late.aborted || signal.aborted) throw error;
       const message = `the guest was not ready within ${bootTimeoutMs} ms`;
       throw new BootError('boot_timeout', message, { cause: error });
@@ -229,6 +453,15 @@ async function configure(
       if (!(error instanceof GuestUnavailableError)) throw error;
     }
   }
+}
+
+async function neededTemplates(sandboxesDir: string): Promise<ReadonlySet<string>> {
+  const keys = new Set<string>();
+  for (const name of await listNames(sandboxesDir)) {
+    const key = await templateOf(join(sandboxesDir, name, CHECKPOINT)).catch(() => undefined);
+    if (key !== undefined) keys.add(key);
+  }
+  return keys;
 }
 
 async function listNames(path: string): Promise<string[]> {

@@ -1,9 +1,17 @@
+import { closeSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { overheadMib } from '../../../shared/sandbox-need.ts';
+import { holesPath, native } from '../../native/native.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
-import { type Accelerator, qemuArguments, qemuProgram, type QemuSpec } from './qemu-arguments.ts';
+import {
+  type Accelerator,
+  qemuArguments,
+  qemuProgram,
+  type QemuSpec,
+  RAM_PATH,
+} from './qemu-arguments.ts';
 import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
 
@@ -12,6 +20,8 @@ const GiB = 1024 ** 3;
 
 /** The root disk's size and what qcow2 needs beside it; it bounds what QEMU could write at all. */
 const FILE_BYTES_MAX = 40 * GiB;
+/** To begin with; the state grows it. */
+const DEVICES_BYTES = 64 * 1024;
 /** Threads of QEMU beside those of the processors; most of them read and write the disk. */
 const THREADS = 96;
 /** What QEMU itself may use beside its guest. */
@@ -26,6 +36,17 @@ export interface VmHost {
   readonly cgroupParent: string;
 }
 
+/** Descriptors of this process that a machine gets copies of. */
+export type LaunchMemory =
+  /** Memory of its own, of which no checkpoint can be taken. */
+  | { readonly kind: 'own' }
+  /** A template in the making: what the machine writes goes there. */
+  | { readonly kind: 'shared'; readonly ram: number }
+  /** What the machine writes is its own; a template that is blank when it boots a kernel. */
+  | { readonly kind: 'private'; readonly ram: number }
+  /** The same for a machine that goes on: its devices' state comes through the pipe. */
+  | { readonly kind: 'restored'; readonly ram: number; readonly incoming: number };
+
 export interface Launch {
   /** Names the control groups, too. */
   readonly name: string;
@@ -34,6 +55,7 @@ export interface Launch {
   readonly accelerator: Accelerator;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
+  readonly memory: LaunchMemory;
   readonly uid: number;
   readonly diskLayers: readonly string[];
   readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
@@ -52,7 +74,7 @@ export const hostArchitecture: QemuSpec['architecture'] =
 /** Starts the machine's processes; resolves when QEMU was executed. @throws Error */
 export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { run, disks } = machinePaths(spec.directory);
-  const { accelerator, vcpuCount, memSizeMib } = spec;
+  const { accelerator, vcpuCount, memSizeMib, memory } = spec;
   const groups = await step('make control groups', () =>
     vmCgroup(host, spec.name).create({
       memoryBytes: (memSizeMib + overheadMib(vcpuCount)) * MiB,
@@ -67,24 +89,41 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
     name: spec.name,
     vcpuCount,
     memSizeMib,
-    memory: { kind: 'anonymous' },
+    memory:
+      memory.kind === 'own'
+        ? { kind: 'anonymous' }
+        : { kind: 'file', path: RAM_PATH, isShared: memory.kind === 'shared' },
     diskLayers: spec.diskLayers,
     network: spec.network,
+    isRestored: memory.kind === 'restored',
   });
   const hasDisk = spec.diskLayers.length > 0;
-  await step('start machine', () =>
-    startShim({
-      runDir: run,
-      guestDir: host.guestDir,
-      disk: hasDisk ? { directory: disks, base: host.rootDisk } : undefined,
-      network: spec.network,
-      uid: spec.uid,
-      fileBytesMax: FILE_BYTES_MAX,
-      withKvm: accelerator === 'kvm',
-      groups,
-      passed: [],
-      program: qemuProgram(hostArchitecture),
-      args,
-    }),
-  );
+  const devices = native.newMemory('berth-devices', DEVICES_BYTES);
+  try {
+    await step('start machine', () =>
+      startShim({
+        runDir: run,
+        guestDir: host.guestDir,
+        disk: hasDisk ? { directory: disks, base: host.rootDisk } : undefined,
+        network: spec.network,
+        uid: spec.uid,
+        fileBytesMax: FILE_BYTES_MAX,
+        withKvm: accelerator === 'kvm',
+        preload: memory.kind === 'own' ? undefined : holesPath,
+        groups,
+        passed: descriptorsOf(memory, devices),
+        program: qemuProgram(hostArchitecture),
+        args,
+      }),
+    );
+  } finally {
+    closeSync(devices);
+  }
+}
+
+/** In the order of QEMU_FD. */
+function descriptorsOf(memory: LaunchMemory, devices: number): number[] {
+  if (memory.kind === 'own') return [];
+  const { ram } = memory;
+  return memory.kind === 'restored' ? [ram, devices, memory.incoming] : [ram, devices];
 }

@@ -3,11 +3,16 @@ import type { Logger } from '../../../shared/log.ts';
 import { isAlive } from '../../../shared/process-id.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { step } from '../../step.ts';
-import type { Machine, MachineEnd } from '../driver.ts';
+import type { Machine, MachineEnd, MachineOrigin } from '../driver.ts';
+import { type LiveMachine, pauseMachine } from './checkpoint.ts';
+import { writtenLayers } from './disk-chain.ts';
 import { howItEnded, type Intent, type Observed, rememberObserved } from './machine-end.ts';
+import { continueMachine, MachineStateError, statusOf } from './machine-state.ts';
 import { MonitorWatch } from './monitor-watch.ts';
+import type { QmpClient } from './qmp-client.ts';
 import { type MachineIdentity, runPaths } from './shim.ts';
 import { SocketGuestLink } from './socket-guest-link.ts';
+import type { Template } from './template.ts';
 import type { VmCgroup } from './vm-cgroup.ts';
 
 /** Half of its grace time a guest leaves to its processes, the rest to its disk and itself. */
@@ -20,20 +25,35 @@ const OBSERVED: Readonly<Record<string, Observed>> = {
   'guest-panicked': 'guest_panic',
 };
 
+/** On the way to and from a checkpoint, and for the moment of a fork. */
+const EXPECTED: ReadonlySet<string> = new Set(['paused', 'prelaunch', 'inmigrate', 'save-vm']);
+
 interface Parts {
   readonly runDir: string;
   readonly identity: MachineIdentity;
   readonly cgroup: VmCgroup;
+  /** What its memory began as; undefined when that is not known any more. */
+  readonly template: Template | undefined;
+  readonly checkpointDir: string;
+  readonly disksDir: string;
+  /** Copies the disk while it stands still, and makes a sandbox of it. */
+  readonly fork: (machine: LiveMachine, template: Template, child: Child) => Promise<void>;
+  /** Removes what is left of it but for its disk. */
+  readonly clear: () => Promise<void>;
   readonly log: Logger;
 }
+
+type Child = Parameters<Machine['fork']>[0];
 
 /** A QEMU that runs, whichever agent started it. */
 export class MicrovmMachine implements Machine {
   readonly guest: SocketGuestLink;
   readonly ended: Promise<MachineEnd>;
+  origin: MachineOrigin | undefined;
   readonly #parts: Parts;
   readonly #monitor: MonitorWatch;
   readonly #settle: (end: MachineEnd) => void;
+  readonly #guestReady = Promise.withResolvers<void>();
   #intent: Intent | undefined;
   #isDetached = false;
 
@@ -43,7 +63,7 @@ export class MicrovmMachine implements Machine {
     this.#settle = resolve;
     this.#parts = parts;
     const paths = runPaths(parts.runDir);
-    this.guest = new SocketGuestLink(paths.guest, GUEST_OPEN_MS);
+    this.guest = new SocketGuestLink(paths.guest, GUEST_OPEN_MS, this.#guestReady.promise);
     this.#monitor = new MonitorWatch(paths.monitor, (status) => this.#handleStopped(status));
     void this.#watch();
   }
@@ -62,6 +82,66 @@ export class MicrovmMachine implements Machine {
     this.#intent ??= { kind: 'kill' };
     await this.#parts.cgroup.killMachine();
     return this.ended;
+  }
+
+  async pause(): Promise<void> {
+    const { checkpointDir, disksDir, cgroup } = this.#parts;
+    const { machine, template } = this.#live();
+    const disks = await writtenLayers(disksDir);
+    try {
+      await pauseMachine(machine, { directory: checkpointDir, template, disks });
+    } catch (error) {
+      if (error instanceof MachineStateError) await cgroup.killMachine();
+      throw error;
+    }
+    this.detach();
+    await this.#parts.clear();
+  }
+
+  async goOn(): Promise<void> {
+    const { guest } = this;
+    const signal = AbortSignal.timeout(GUEST_OPEN_MS);
+    // First the machine: a guest that stands still cannot answer.
+    const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
+    if (OBSERVED[await statusOf(machine)] !== undefined) return; // Its end is told by itself.
+    await continueMachine(machine);
+    if (guest.channel === undefined) await once(guest, 'opened', { signal });
+    await guest.channel?.thaw();
+  }
+
+  async fork(child: Child): Promise<void> {
+    const { machine, template } = this.#live();
+    try {
+      await this.#parts.fork(machine, template, child);
+    } catch (error) {
+      if (error instanceof MachineStateError) await this.#parts.cgroup.killMachine();
+      throw error;
+    }
+  }
+
+  get pid(): number {
+    return this.#parts.identity.machine.pid;
+  }
+
+  /** The way to the monitor of a machine that has just been started. */
+  monitor(signal: AbortSignal): Promise<QmpClient> {
+    return this.#monitor.ready(signal);
+  }
+
+  /** The guest of a machine that goes on is asked nothing before it does. */
+  letGuestTalk(): void {
+    this.#guestReady.resolve();
+  }
+
+  /** @throws Error when the guest or the monitor does not answer now */
+  #live(): { machine: LiveMachine; template: Template } {
+    const { client } = this.#monitor;
+    const { channel } = this.guest;
+    const { template } = this.#parts;
+    if (client === undefined) throw new Error('the virtual machine does not answer');
+    if (channel === undefined) throw new Error('the guest does not answer');
+    if (template === undefined) throw new Error('what its memory began as is not there any more');
+    return { machine: { pid: this.pid, monitor: client, guest: channel }, template };
   }
 
   detach(): void {
@@ -99,6 +179,7 @@ export class MicrovmMachine implements Machine {
   async #handleStopped(status: string): Promise<void> {
     const observed = OBSERVED[status];
     if (observed === undefined) {
+      if (EXPECTED.has(status)) return;
       this.#parts.log.warn({ runDir: this.#parts.runDir, status }, 'machine:stopped');
       return;
     }

@@ -5,6 +5,7 @@ import { compile } from '../../../shared/validate.ts';
 import { QmpClient } from './qmp-client.ts';
 
 const BACKOFF_MS = { min: 20, max: 1000 } as const;
+const LOOK_MS = 2;
 /** When there was no room on the host, for the machine or for what is noted of it: until the next try. */
 const ROOM_RETRY_MS = 2000;
 
@@ -42,6 +43,15 @@ export class MonitorWatch {
       await sleep(pauseMs, undefined, { signal }).catch(() => undefined);
     }
     clearTimeout(this.#roomTimer);
+  }
+
+  /** The monitor, as soon as it answers. @throws Error when it does not in time, or the signal's reason */
+  async ready(signal: AbortSignal): Promise<QmpClient> {
+    while (this.#client === undefined) {
+      signal.throwIfAborted();
+      await sleep(LOOK_MS);
+    }
+    return this.#client;
   }
 
   /** Has the machine end at once. */

@@ -7,6 +7,12 @@ export const QEMU_FD = {
   tap: 5,
   /** The first of those that the caller of the shim hands through. */
   passed: 10,
+  /** The RAM of a template, or of one in the making. */
+  ram: 10,
+  /** A memory file for the state of the devices. */
+  devices: 11,
+  /** The stream over which that state comes back; only of machines that are restored. */
+  incoming: 12,
 } as const;
 
 /** Where QEMU sees its files, in a root of its own. */
@@ -25,8 +31,10 @@ const TCG_CACHE_MIB = 128;
 
 export type Accelerator = 'kvm' | 'tcg';
 
+export const RAM_PATH = `/proc/self/fd/${QEMU_FD.ram}`;
+
 /** What guest memory is made of. */
-export type GuestMemory =
+type GuestMemory =
   | { readonly kind: 'anonymous' }
   /** A file that QEMU sees, for example `/proc/self/fd/10`; changes go to it only if shared. */
   | { readonly kind: 'file'; readonly path: string; readonly isShared: boolean };
@@ -44,6 +52,8 @@ export interface QemuSpec {
   readonly diskLayers: readonly string[];
   /** Undefined: a machine that has no root disk and no network, to try the host with. */
   readonly network: { readonly mac: string } | undefined;
+  /** It waits for its devices' state instead of starting a kernel. */
+  readonly isRestored: boolean;
 }
 
 /** QEMU splits its arguments at commas: no value may bring one, or anything else of its syntax. */
@@ -61,14 +71,15 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/u;
 const PATH = /^(?:\/[A-Za-z0-9._-]+)+$/u;
 const MAC = /^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$/u;
 
-function machine({ architecture, accelerator }: QemuSpec): string[] {
+function machine({ architecture, accelerator, isRestored }: QemuSpec): string[] {
   const isX86 = architecture === 'x64';
   // What no sandbox needs is left out: fewer things to emulate, to probe for, and to attack.
   const options = isX86
     ? 'q35,usb=off,vmport=off,smbus=off,sata=off,i8042=off,hpet=off,graphics=off'
     : `virt,gic-version=${accelerator === 'kvm' ? 'host' : 'max'}`;
   return [
-    ...['-machine', `${options},memory-backend=ram`],
+    // A state without RAM has none of the descriptions that QEMU would miss.
+    ...['-machine', `${options},memory-backend=ram${isRestored ? ',suppress-vmdesc=on' : ''}`],
     ...[
       '-accel',
       accelerator === 'kvm' ? 'kvm' : `tcg,thread=multi,tb-size=${String(TCG_CACHE_MIB)}`,
@@ -106,10 +117,14 @@ export function kernelCommandLine(
   ].join(' ');
 }
 
-const kernel = ({ architecture, accelerator }: QemuSpec): string[] => [
-  ...['-kernel', QEMU_PATH.kernel, '-initrd', QEMU_PATH.initramfs],
-  ...['-append', kernelCommandLine(architecture, accelerator)],
-];
+/** What the machine begins with. A kernel that is in the RAM already is not read again. */
+const start = ({ architecture, accelerator, isRestored }: QemuSpec): string[] =>
+  isRestored
+    ? ['-incoming', 'defer', '-S', '-global', 'migration.send-configuration=off']
+    : [
+        ...['-kernel', QEMU_PATH.kernel, '-initrd', QEMU_PATH.initramfs],
+        ...['-append', kernelCommandLine(architecture, accelerator)],
+      ];
 
 const blockdev = (node: object): string[] => ['-blockdev', JSON.stringify(node)];
 
@@ -182,7 +197,7 @@ export function qemuArguments(spec: QemuSpec): string[] {
     ...machine(spec),
     ...['-smp', count(spec.vcpuCount, 255)],
     ...memory(spec),
-    ...kernel(spec),
+    ...start(spec),
     ...disk(spec),
     ...network(spec),
     ...channels(),

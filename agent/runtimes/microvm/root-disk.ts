@@ -82,3 +82,8 @@ export async function prepareRootDisk(
   await rename(partial, path);
   await syncPath(directory);
 }
+
+/** Whether nothing was ever written to a layer: its file is as it was made. */
+export async function isEmptyLayer(path: string): Promise<boolean> {
+  return (await stat(path)).size === CLUSTERS * CLUSTER_BYTES;
+}

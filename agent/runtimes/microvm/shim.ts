@@ -24,6 +24,8 @@ export interface ShimSpec {
   /** No file of the machine may become larger. */
   readonly fileBytesMax: number;
   readonly withKvm: boolean;
+  /** A library that is loaded into QEMU before its own. */
+  readonly preload: string | undefined;
   readonly groups: MachineGroups;
   /** Descriptors of this process that QEMU gets, from {@link QEMU_FD.passed} on. */
   readonly passed: readonly number[];
@@ -62,6 +64,7 @@ function argumentsOf(spec: ShimSpec): string[] {
     ...(network === undefined
       ? []
       : ['--network', `/run/netns/${network.namespace}`, '--tap', network.tap]),
+    ...(spec.preload === undefined ? [] : ['--preload', spec.preload]),
     ...groups.keeperFiles.flatMap((file) => ['--keeper-group', file]),
     ...groups.machineFiles.flatMap((file) => ['--machine-group', file]),
     ...['--oom-counter', groups.oomCounter],

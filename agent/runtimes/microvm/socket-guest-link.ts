@@ -21,12 +21,13 @@ export class SocketGuestLink extends GuestLink {
   /**
    * @param openTimeoutMs how long the guest may take for its first word on each connection; one that
    *   boots answers as soon as it is there
+   * @param ready before this nothing is asked
    */
-  constructor(path: string, openTimeoutMs: number) {
+  constructor(path: string, openTimeoutMs: number, ready: Promise<void> = Promise.resolve()) {
     super();
     this.#path = path;
     this.#openTimeoutMs = openTimeoutMs;
-    void this.#keepOpen();
+    void ready.then(() => this.#keepOpen());
   }
 
   get channel(): GuestChannel | undefined {

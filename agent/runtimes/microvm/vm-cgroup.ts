@@ -25,7 +25,7 @@ export interface MachineGroups {
   readonly oomCounter: string;
 }
 
-const withoutFile =
+const without =
   (...codes: string[]) =>
   (error: unknown): void => {
     if (!codes.includes(errnoOf(error) ?? '')) throw error;
@@ -48,6 +48,11 @@ export class VmCgroup {
   constructor(host: CgroupHost, path: string) {
     this.#host = host;
     this.#path = path;
+  }
+
+  /** Those that the host offers; a limit that none of them sets is left out. */
+  get #controllers(): readonly string[] {
+    return CONTROLLERS.filter((name) => this.#host.controllers.has(name));
   }
 
   async create(limits: MachineLimits): Promise<MachineGroups> {
@@ -100,47 +105,47 @@ export class VmCgroup {
     if (this.#host.version === 2) return [ROOT];
     const tracking = [];
     for (const name of TRACKING) if (await exists(join(ROOT, name))) tracking.push(name);
-    return [...CONTROLLERS, ...tracking].map((name) => join(ROOT, name));
+    return [...this.#controllers, ...tracking].map((name) => join(ROOT, name));
   }
 
   /** Hands the controllers down to the groups, one level after the other. */
   async #delegate(root: string): Promise<void> {
+    const enabled = this.#controllers.map((controller) => `+${controller}`).join(' ');
     const names = this.#path.split('/').filter((name) => name !== '');
     let group = root;
     for (const name of names) {
-      const enabled = CONTROLLERS.map((controller) => `+${controller}`).join(' ');
       await writeFile(join(group, 'cgroup.subtree_control'), enabled);
       group = join(group, name);
       await mkdir(group, { recursive: true });
     }
-    await writeFile(
-      join(group, 'cgroup.subtree_control'),
-      CONTROLLERS.map((controller) => `+${controller}`).join(' '),
-    );
+    await writeFile(join(group, 'cgroup.subtree_control'), enabled);
   }
 
   async #limit({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
-    const group = join(ROOT, this.#path, 'machine');
-    await writeFile(join(group, 'memory.max'), String(memoryBytes));
+    await this.#set('memory', 'memory.max', memoryBytes);
     // Without swap in the kernel the file is not there.
-    await writeFile(join(group, 'memory.swap.max'), '0').catch(withoutFile('ENOENT', 'EACCES'));
-    await writeFile(join(group, 'pids.max'), String(processes));
-    await writeFile(join(group, 'cpu.max'), `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`);
+    await this.#set('memory', 'memory.swap.max', 0).catch(without('ENOENT', 'EACCES'));
+    await this.#set('pids', 'pids.max', processes);
+    await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`);
   }
 
   async #limitEach({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
-    const set = (controller: string, file: string, value: number): Promise<void> =>
-      writeFile(join(ROOT, controller, this.#path, 'machine', file), String(value));
-    await set('memory', 'memory.limit_in_bytes', memoryBytes);
-    const withSwap = set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
-    await withSwap.catch(withoutFile('ENOENT', 'EACCES'));
-    await set('pids', 'pids.max', processes);
-    await set('cpu', 'cpu.cfs_period_us', PERIOD_US);
-    await set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+    await this.#set('memory', 'memory.limit_in_bytes', memoryBytes);
+    const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
+    await withSwap.catch(without('ENOENT', 'EACCES'));
+    await this.#set('pids', 'pids.max', processes);
+    await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US);
+    await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+  }
+
+  async #set(controller: string, file: string, value: number | string): Promise<void> {
+    if (!this.#controllers.includes(controller)) return;
+    const root = this.#host.version === 2 ? ROOT : join(ROOT, controller);
+    await writeFile(join(root, this.#path, 'machine', file), String(value));
   }
 
   async #processes(groups: readonly string[]): Promise<number[]> {
-    const root = this.#host.version === 2 ? ROOT : join(ROOT, 'pids');
+    const [root = ROOT] = await this.#roots();
     const group = join(root, this.#path);
     const lists = await Promise.all(
       groups.map((name) => readPids(join(group, name, 'cgroup.procs'))),
@@ -151,7 +156,8 @@ export class VmCgroup {
 
 /** The names of the groups below the parent: what machines a former agent may have left. */
 export async function listVmCgroups(host: CgroupHost, parent: string): Promise<string[]> {
-  const root = host.version === 2 ? ROOT : join(ROOT, 'pids');
+  const controller = CONTROLLERS.find((name) => host.controllers.has(name));
+  const root = host.version === 2 ? ROOT : join(ROOT, controller ?? 'systemd');
   try {
     const entries = await readdir(join(root, parent), { withFileTypes: true });
     return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);

@@ -13,6 +13,7 @@ const spec = (changes: Partial<QemuSpec> = {}): QemuSpec => ({
   memSizeMib: 512,
   memory: { kind: 'anonymous' },
   diskLayers: ['root.qcow2'],
+  isRestored: false,
   network: { mac: '02:00:00:00:00:01' },
   ...changes,
 });
@@ -69,6 +70,15 @@ test('a machine to try the host with has neither disk nor network', (t) => {
   t.deepEqual(valuesOf(args, '-blockdev'), []);
   t.deepEqual(valuesOf(args, '-netdev'), []);
   t.false(args.some((argument) => argument.includes('virtio-blk')));
+});
+
+test('a machine that is restored waits for its state and reads no kernel', (t) => {
+  const args = qemuArguments(spec({ isRestored: true }));
+  t.deepEqual(valuesOf(args, '-incoming'), ['defer']);
+  t.true(args.includes('-S'));
+  t.false(args.includes('-kernel'));
+  const devices = (of: readonly string[]): string[] => valuesOf(of, '-device');
+  t.deepEqual(devices(args), devices(qemuArguments(spec())));
 });
 
 test('the accelerator decides on processor and kernel', (t) => {

@@ -1,0 +1,260 @@
+import { createHash } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { toError } from '../../../shared/errors.ts';
+import type { Logger } from '../../../shared/log.ts';
+import type { SlotPlan } from '../../network/slot.ts';
+import { run } from '../../spawn.ts';
+import { step } from '../../step.ts';
+import { connectSocket } from './connect-socket.ts';
+import { GuestChannel } from './guest-channel.ts';
+import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from './qemu-arguments.ts';
+import { QmpClient } from './qmp-client.ts';
+import { prepareRootDisk } from './root-disk.ts';
+import { readIdentity, runPaths } from './shim.ts';
+import { newTemplateRam, saveTemplate, Template, TemplateError, templateKey } from './template.ts';
+
+/** What templates differ in on one host. */
+export interface Shape {
+  readonly vcpuCount: number;
+  readonly memSizeMib: number;
+}
+
+export interface TemplateStoreOptions {
+  readonly host: VmHost;
+  readonly directory: string;
+  readonly accelerator: Accelerator;
+  readonly uid: number;
+  readonly bootTimeoutMs: number;
+  /** Without, machines always boot. */
+  readonly isEnabled: boolean;
+  /** A network for a machine that becomes a template. */
+  readonly slots: { lease(): Promise<SlotPlan>; release(index: number): Promise<void> };
+  /** Keys of the templates that checkpoints stand on. */
+  readonly neededKeys: () => Promise<ReadonlySet<string>>;
+  readonly log: Logger;
+}
+
+const MAKER = 'template';
+const LAYER = 'template.qcow2';
+/** Templates on disk that no checkpoint needs. */
+const SPARE_MAX = 8;
+/** After a failure; machines boot meanwhile. */
+const RETRY_MS = 60_000;
+
+/** What all templates of this host have in common. */
+interface HostParts {
+  readonly qemuVersion: string;
+  readonly guestKey: string;
+  readonly processor: string;
+}
+
+interface Entry {
+  readonly key: string;
+  ready: Template | undefined;
+  blank: Template | undefined;
+  isMaking: boolean;
+  retryAt: number;
+}
+
+/**
+ * The templates of this host: one for each shape, made when a machine of that shape is first started,
+ * from a machine that boots and is asked nothing. A machine for which there is none yet boots with a
+ * blank one, so that it can be paused like any other.
+ */
+export class TemplateStore {
+  readonly #options: TemplateStoreOptions;
+  readonly #parts: HostParts;
+  readonly #entries = new Map<string, Entry>();
+  #making: Promise<void> = Promise.resolve();
+  #isClosed = false;
+
+  private constructor(options: TemplateStoreOptions, parts: HostParts) {
+    this.#options = options;
+    this.#parts = parts;
+  }
+
+  static async open(options: TemplateStoreOptions): Promise<TemplateStore> {
+    const { host, directory, accelerator } = options;
+    const [qemuVersion, guestKey, processor] = await Promise.all([
+      run(qemuProgram(hostArchitecture), ['--version']),
+      hashOf(['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name))),
+      accelerator === 'kvm' ? hashOf(['/proc/cpuinfo']) : '',
+    ]);
+    const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await store.#clearMaker();
+    for (const name of await readdir(directory)) {
+      if (name.startsWith('.')) await rm(join(directory, name), { recursive: true, force: true });
+    }
+    return store;
+  }
+
+  /** For a machine that is to be started: a template, or a blank one for a machine that boots. */
+  async forNew(shape: Shape): Promise<Template> {
+    const entry = this.#entry(shape);
+    if (this.#options.isEnabled) {
+      entry.ready ??= await this.#read(entry.key);
+      if (entry.ready !== undefined) return entry.ready;
+      this.#make(entry, shape);
+    }
+    return (entry.blank ??= Template.blank(entry.key, shape.memSizeMib));
+  }
+
+  /**
+   * What a checkpoint or a machine that runs stands on.
+   * @param machines that may have it in memory
+   * @throws TemplateError when this host has another QEMU, guest or processor now, or it is gone
+   */
+  async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
+    const entry = this.#entry(shape);
+    if (key === entry.key) {
+      return (entry.ready ??= await Template.open(this.#path(key), key, machines));
+    }
+    entry.blank ??= Template.blank(entry.key, shape.memSizeMib);
+    if (key === entry.blank.key) return entry.blank;
+    throw new TemplateError('it was made with another QEMU, guest or processor');
+  }
+
+  /** Machines keep the memory that they have. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#clearMaker();
+    await this.#making;
+    for (const { ready, blank } of this.#entries.values()) {
+      ready?.[Symbol.dispose]();
+      blank?.[Symbol.dispose]();
+    }
+    this.#entries.clear();
+  }
+
+  #entry(shape: Shape): Entry {
+    const name = `${shape.vcpuCount} ${shape.memSizeMib}`;
+    let entry = this.#entries.get(name);
+    if (entry === undefined) {
+      const key = this.#keyOf(shape);
+      entry = { key, ready: undefined, blank: undefined, isMaking: false, retryAt: 0 };
+      this.#entries.set(name, entry);
+    }
+    return entry;
+  }
+
+  #keyOf({ vcpuCount, memSizeMib }: Shape): string {
+    const { accelerator } = this.#options;
+    const args = qemuArguments({
+      architecture: hostArchitecture,
+      accelerator,
+      name: MAKER,
+      vcpuCount,
+      memSizeMib,
+      memory: { kind: 'file', path: RAM_PATH, isShared: false },
+      diskLayers: [LAYER],
+      network: { mac: '02:00:00:00:00:02' },
+      isRestored: true,
+    });
+    return templateKey({ ...this.#parts, accelerator, vcpuCount, memSizeMib, arguments: args });
+  }
+
+  #path(key: string): string {
+    return join(this.#options.directory, key);
+  }
+
+  /** One that is not whole is made again. */
+  async #read(key: string): Promise<Template | undefined> {
+    try {
+      return await Template.open(this.#path(key), key);
+    } catch (error) {
+      if (error instanceof TemplateError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Beside whatever waits for it, one at a time. */
+  #make(entry: Entry, shape: Shape): void {
+    if (entry.isMaking || this.#isClosed || Date.now() < entry.retryAt) return;
+    entry.isMaking = true;
+    this.#making = this.#making.then(async () => {
+      const { log } = this.#options;
+      const begunAt = performance.now();
+      try {
+        if (this.#isClosed) return;
+        await this.#evict();
+        await rm(this.#path(entry.key), { recursive: true, force: true });
+        await this.#boot(entry.key, shape);
+        entry.ready = await Template.open(this.#path(entry.key), entry.key);
+        const durationMs = Math.round(performance.now() - begunAt);
+        log.info({ ...shape, key: entry.key, durationMs }, 'template:made');
+      } catch (error) {
+        entry.retryAt = Date.now() + RETRY_MS;
+        if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:notMade');
+      } finally {
+        entry.isMaking = false;
+      }
+    });
+  }
+
+  async #boot(key: string, { vcpuCount, memSizeMib }: Shape): Promise<void> {
+    const { host, directory, accelerator, uid, slots, bootTimeoutMs } = this.#options;
+    const home = join(directory, `.${MAKER}`);
+    const { run: runDir, disks } = machinePaths(home);
+    await this.#clearMaker();
+    const { index, namespace, tap, guestMac: mac } = await slots.lease();
+    const ram = newTemplateRam(memSizeMib);
+    try {
+      await mkdir(home, { recursive: true, mode: 0o700 });
+      await prepareRootDisk(disks, LAYER, host.rootDisk, uid);
+      await launch(host, {
+        ...{ name: MAKER, directory: home, accelerator, vcpuCount, memSizeMib, uid },
+        memory: { kind: 'shared', ram },
+        diskLayers: [LAYER],
+        network: { namespace, tap, mac },
+      });
+      const identity = await readIdentity(runDir);
+      if (identity === undefined) throw new Error('the machine told nothing of itself');
+      const socket = connectSocket(runPaths(runDir).guest);
+      await once(socket, 'connect');
+      const { channel } = await GuestChannel.open(socket, { timeoutMs: bootTimeoutMs });
+      channel.close();
+      const monitor = await QmpClient.open(runPaths(runDir).monitor);
+      try {
+        await saveTemplate({ pid: identity.machine.pid, monitor }, ram, key, this.#path(key));
+      } finally {
+        monitor.close();
+      }
+    } finally {
+      closeSync(ram);
+      await this.#clearMaker();
+      await slots.release(index);
+    }
+  }
+
+  async #clearMaker(): Promise<void> {
+    const { host, directory } = this.#options;
+    const cgroup = vmCgroup(host, MAKER);
+    await cgroup.kill();
+    await rm(join(directory, `.${MAKER}`), { recursive: true, force: true });
+    await cgroup.remove();
+  }
+
+  /** Of those that nobody needs the oldest go. */
+  async #evict(): Promise<void> {
+    const { directory, neededKeys } = this.#options;
+    const needed = await neededKeys();
+    const current = new Set([...this.#entries.values()].map(({ key }) => key));
+    const spare = (await readdir(directory)).filter(
+      (name) => !name.startsWith('.') && !needed.has(name) && !current.has(name),
+    );
+    for (const name of spare.slice(0, Math.max(0, spare.length - SPARE_MAX))) {
+      await step('evict template', () => rm(this.#path(name), { recursive: true, force: true }));
+    }
+  }
+}
+
+async function hashOf(paths: readonly string[]): Promise<string> {
+  const hash = createHash('sha256');
+  for (const path of paths) hash.update(await readFile(path));
+  return hash.digest('hex');
+}

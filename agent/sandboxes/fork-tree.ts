@@ -1,0 +1,36 @@
+import type { JobResults } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
+
+export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
+export type DependentForks = NonNullable<JobResults['sandbox.command']['dependentForks']>;
+
+/** How many sandboxes it descends from. */
+export function depthOf(id: string, all: ReadonlyMap<string, Kin>): number {
+  let depth = 0;
+  for (let at = all.get(id); at?.parentId !== undefined; at = all.get(at.parentId)) depth += 1;
+  return depth;
+}
+
+/** What descends from it, which must be deleted first; undefined when nothing does. */
+export function dependentForksOf(
+  id: string,
+  all: ReadonlyMap<string, Kin>,
+): DependentForks | undefined {
+  const children = new Map<string, Kin[]>();
+  for (const kin of all.values()) {
+    if (kin.parentId === undefined) continue;
+    const siblings = children.get(kin.parentId) ?? [];
+    siblings.push(kin);
+    children.set(kin.parentId, siblings);
+  }
+  const found: Kin[] = [];
+  // One generation after the other; reversed, the deepest come first.
+  for (let generation = children.get(id) ?? []; generation.length > 0;) {
+    found.push(...generation);
+    generation = generation.flatMap((kin) => children.get(kin.id) ?? []);
+  }
+  if (found.length === 0) return undefined;
+  const diskIds = found.toReversed().map(({ rootDiskId }) => rootDiskId);
+  return { count: found.length, diskIds: diskIds.slice(0, LIMITS.dependentForksListedMax) };
+}

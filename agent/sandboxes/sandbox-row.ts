@@ -1,0 +1,37 @@
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SlotPool } from '../network/slot-pool.ts';
+import type { MachineSpec } from '../runtimes/driver.ts';
+
+/** The sandbox as its host publishes it. */
+export function toRecord(
+  row: SandboxRow,
+  host: Pick<SandboxRecord, 'hostId' | 'platform'>,
+): SandboxRecord {
+  const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
+  const { checkpoint, runningAt, finishedAt, exitReason, exitMessage } = row;
+  const { hostId, platform } = host;
+  return {
+    ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
+    ...(checkpoint === undefined ? {} : { checkpoint }),
+    ...(runningAt === undefined ? {} : { runningAt }),
+    ...(finishedAt === undefined ? {} : { finishedAt }),
+    ...(exitReason === undefined ? {} : { exitReason }),
+    ...(exitMessage === undefined ? {} : { exitMessage }),
+    revision,
+  };
+}
+
+/** What the machine of a sandbox with a slot is made of. */
+export async function machineSpec(row: SandboxRow, slots: SlotPool): Promise<MachineSpec> {
+  const { id, uid, slot, config, bootId, environment } = row;
+  if (slot === undefined) throw new Error('a machine without a network slot');
+  return {
+    id,
+    uid,
+    vcpuCount: config.vcpuCount,
+    memSizeMib: config.memSizeMib,
+    slot: await slots.take(slot),
+    settings: { hostname: config.name, machineId: id, bootId, environment },
+  };
+}

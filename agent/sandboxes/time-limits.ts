@@ -1,0 +1,84 @@
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+
+/** Of a session: from running to paused, stopped or ended. Milliseconds since the epoch. */
+export interface SessionTimes {
+  /** When it has run for as long as it may. */
+  readonly expiresAt: number | undefined;
+  /** Since when nothing uses it; undefined while something does. */
+  readonly idleSince: number | undefined;
+  /** 0: it may be idle for ever. */
+  readonly idleTtlSeconds: number;
+}
+
+/** A timer of Node goes no further; a longer one is set again. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+/** When the session is to end; infinite when neither limit is set. */
+export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): number {
+  const isIdleLimited = idleSince !== undefined && idleTtlSeconds > 0;
+  const idleUntil = isIdleLimited ? idleSince + idleTtlSeconds * 1000 : Number.POSITIVE_INFINITY;
+  return Math.min(expiresAt ?? Number.POSITIVE_INFINITY, idleUntil);
+}
+
+/**
+ * When a session ends that may run for so long from now on.
+ * @throws AppError `bad_request` when it would last longer than any may
+ */
+export function resetExpiry(runningAt: number, timeoutSeconds: number, now: number): number {
+  const latest = runningAt + LIMITS.sandboxTtlSecondsMax * 1000;
+  const expiresAt = now + timeoutSeconds * 1000;
+  if (expiresAt <= latest) return expiresAt;
+  const hours = LIMITS.sandboxTtlSecondsMax / 3600;
+  const left = Math.max(0, Math.floor((latest - now) / 1000));
+  const message = `a session lasts ${hours} hours at most: this one may go on for ${left} seconds`;
+  throw new AppError('bad_request', message);
+}
+
+/** Watches the time limits of one sandbox: tells when they are reached, never early. */
+export class TimeLimits {
+  readonly #reached: () => void;
+  #times: SessionTimes | undefined;
+  #notBefore = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param reached called once for each `watch` or `postpone` */
+  constructor(reached: () => void) {
+    this.#reached = reached;
+  }
+
+  get isReached(): boolean {
+    return this.#at <= Date.now();
+  }
+
+  /** From now on these count; without any, nothing is watched. */
+  watch(times: SessionTimes | undefined): void {
+    this.#times = times;
+    if (times === undefined) this.#notBefore = 0;
+    this.#wait();
+  }
+
+  /** What was to be done at the limit has failed: it is told again after this time. */
+  postpone(ms: number): void {
+    this.#notBefore = Date.now() + ms;
+    this.#wait();
+  }
+
+  get #at(): number {
+    const at = this.#times === undefined ? Number.POSITIVE_INFINITY : dueAt(this.#times);
+    return Math.max(at, this.#notBefore);
+  }
+
+  #wait(): void {
+    clearTimeout(this.#timer);
+    const at = this.#at;
+    if (at === Number.POSITIVE_INFINITY) return;
+    const ms = Math.min(Math.max(at - Date.now(), 0), TIMER_MS_MAX);
+    this.#timer = setTimeout(() => {
+      // The clock may have been set back meanwhile, or the timer be early.
+      if (this.isReached) this.#reached();
+      else this.#wait();
+    }, Math.ceil(ms));
+    this.#timer.unref();
+  }
+}

@@ -1,0 +1,84 @@
+import assert from 'node:assert';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { newSandbox, type SandboxBench } from './sandbox-bench.ts';
+import { median } from './statistics.ts';
+
+/** For what a start leaves behind to be written or given back. */
+const SETTLE_MS = 1_000;
+
+/** Resident memory of a process, with its share of what it shares; zero when it has gone. */
+async function shareMiB(pid: string): Promise<number> {
+  const rollup = await readFile(join('/proc', pid, 'smaps_rollup'), 'utf8').catch(() => '');
+  return Number(/^Pss:\s+(\d+) kB$/mu.exec(rollup)?.[1] ?? 0) / 1024;
+}
+
+/** What each running machine takes of the host, by the ids in the arguments of its processes. */
+async function machinesMiB(ids: readonly string[]): Promise<number[]> {
+  const totals = new Map(ids.map((id) => [id, 0]));
+  for (const pid of await readdir('/proc')) {
+    if (!/^\d+$/u.test(pid)) continue;
+    const args = await readFile(join('/proc', pid, 'cmdline'), 'latin1').catch(() => '');
+    const id = args.includes('qemu-system') ? ids.find((each) => args.includes(each)) : undefined;
+    if (id !== undefined) totals.set(id, (totals.get(id) ?? 0) + (await shareMiB(pid)));
+  }
+  return [...totals.values()];
+}
+
+async function availableMiB(): Promise<number> {
+  const text = await readFile('/proc/meminfo', 'utf8');
+  return Number(/^MemAvailable:\s+(\d+) kB$/mu.exec(text)?.[1]) / 1024;
+}
+
+/** Of the line that fits best, by least squares, through values at 0, 1, 2 … */
+function slope(values: readonly number[]): number {
+  const middle = (values.length - 1) / 2;
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  let [product, square] = [0, 0];
+  for (const [index, value] of values.entries()) {
+    product += (index - middle) * (value - mean);
+    square += (index - middle) ** 2;
+  }
+  return product / square;
+}
+
+/** What each further sandbox takes of the host's memory when it does nothing. */
+export async function benchMemory(bench: SandboxBench): Promise<void> {
+  const { calls, fleet, memSizeMib, signal, stack } = bench;
+  const ids: string[] = [];
+  const available: number[] = [];
+  for (let count = 0; count < fleet; count += 1) {
+    const id = await newSandbox(bench);
+    assert.equal(await calls.output(id, 'echo ready'), 'ready\n');
+    ids.push(id);
+    await sleep(SETTLE_MS, undefined, { signal });
+    available.push(await availableMiB());
+  }
+  const machines = await machinesMiB(ids);
+  const agentMiB = await shareMiB(String(stack.agent.pid));
+  for (const id of ids) await calls.remove(id);
+  process.stdout.write(
+    `host memory of a further idle sandbox of ${memSizeMib} MiB\n` +
+      `  MemAvailable: ${(-slope(available)).toFixed(1)} MiB, slope over ${fleet} (target ≤ 64 MiB)\n` +
+      `  its machine (PSS): p50 ${median(machines).toFixed(1)} MiB; ` +
+      `the agent: ${agentMiB.toFixed(0)} MiB\n\n`,
+  );
+}
+
+/** What the guest agent takes of its guest's memory. */
+export async function benchGuestAgent(bench: SandboxBench): Promise<void> {
+  const { calls, memSizeMib } = bench;
+  const id = await newSandbox(bench);
+  // Not its status: the kernel counts few pages there only now and then.
+  const rollup = await calls.output(id, 'cat /proc/1/smaps_rollup');
+  const figure = (name: string): string => {
+    const kib = Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'mu').exec(rollup)?.[1]);
+    return `${(kib / 1024).toFixed(2)} MiB`;
+  };
+  await calls.remove(id);
+  process.stdout.write(
+    `guest agent, resident in a guest of ${memSizeMib} MiB\n` +
+      `  ${figure('Rss')}, ${figure('Anonymous')} of it its own data (target ≤ 2 MiB)\n\n`,
+  );
+}

@@ -1,0 +1,93 @@
+import assert from 'node:assert';
+import { rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { run } from '../agent/spawn.ts';
+import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
+import { median, printComparison, timed } from './statistics.ts';
+
+const DIRTY_MIB = 512;
+const MiB = 1024 ** 2;
+
+const pagesOf = (bench: SandboxBench, id: string): string =>
+  join(sandboxDirectory(bench, id), 'checkpoint/pages');
+
+interface Pause {
+  readonly pauseMs: number;
+  readonly resumeMs: number;
+  readonly pagesBytes: number;
+}
+
+/** @param whilePaused with the file of the changed pages */
+async function pauseOnce(
+  bench: SandboxBench,
+  id: string,
+  whilePaused: (pages: string) => Promise<void> = async () => undefined,
+): Promise<Pause> {
+  const { calls } = bench;
+  const pauseMs = await timed(() => calls.pause(id));
+  const pages = pagesOf(bench, id);
+  const { size: pagesBytes } = await stat(pages);
+  await whilePaused(pages);
+  const resumeMs = await timed(() => calls.resume(id));
+  assert.equal(await calls.output(id, 'cat /run/mark'), 'here\n');
+  return { pauseMs, resumeMs, pagesBytes };
+}
+
+/** Pause and resume of a guest that did little, beside cold boots. */
+export async function benchPause(bench: SandboxBench): Promise<void> {
+  const { calls, memSizeMib, rounds } = bench;
+  const { ours, boots } = await besideBoots(bench, async () => {
+    const id = await newSandbox(bench);
+    await calls.output(id, 'echo here > /run/mark');
+    const pause = await pauseOnce(bench, id);
+    await calls.remove(id);
+    return pause;
+  });
+  const names = { ours: 'HTTP', baseline: 'bare QEMU, cold boot' };
+  const baseline = boots.map(({ runningMs }) => runningMs);
+  const options = { unit: 'ms', target: '≤ 0.06' };
+  const size = (median(ours.map(({ pagesBytes }) => pagesBytes)) / MiB).toFixed(1);
+  const shape = `${memSizeMib} MiB, little used, ${rounds} alternating rounds`;
+  const pauses = ours.map(({ pauseMs }) => pauseMs);
+  const resumes = ours.map(({ resumeMs }) => resumeMs);
+  printComparison(
+    `pause until durable, ${shape}; ${size} MiB of pages`,
+    { ours: pauses, baseline },
+    names,
+    options,
+  );
+  printComparison(`resume to running, ${shape}`, { ours: resumes, baseline }, names, options);
+}
+
+/** Pause of a guest that filled much of its memory, beside a copy of as many bytes. */
+export async function benchDirtyPause(bench: SandboxBench): Promise<void> {
+  const { calls, memSizeMib, rounds, stack } = bench;
+  const id = await newSandbox(bench);
+  await calls.output(id, 'mount -o remount,size=90% /run; echo here > /run/mark');
+  await calls.output(id, `head -c ${DIRTY_MIB}M /dev/urandom > /run/random`);
+  const copy = join(stack.directory, 'copy');
+  const [ours, baseline]: [Pause[], number[]] = [[], []];
+  for (let round = 0; round <= rounds; round += 1) {
+    let copyMs = 0;
+    const pause = await pauseOnce(bench, id, async (pages) => {
+      copyMs = await timed(async () => {
+        await run('dd', [`if=${pages}`, `of=${copy}`, 'bs=1M', 'conv=fsync', 'status=none']);
+      });
+      await rm(copy);
+    });
+    if (round === 0) continue;
+    ours.push(pause);
+    baseline.push(copyMs);
+  }
+  await calls.remove(id);
+  const size = (median(ours.map(({ pagesBytes }) => pagesBytes)) / MiB).toFixed(0);
+  printComparison(
+    `pause until durable, ${memSizeMib} MiB, ${DIRTY_MIB} MiB of them random, ${rounds} alternating ` +
+      `rounds; ${size} MiB of pages`,
+    { ours: ours.map(({ pauseMs }) => pauseMs), baseline },
+    { ours: 'HTTP', baseline: 'dd conv=fsync of the pages' },
+    { unit: 'ms', target: '≤ 1.5' },
+  );
+  const resumes = ours.map(({ resumeMs }) => resumeMs);
+  process.stdout.write(`  resume of the same: p50 ${median(resumes).toFixed(1)} ms\n\n`);
+}

@@ -1,0 +1,59 @@
+import assert from 'node:assert';
+import { type StartTimes, startPhases } from '../agent/sandboxes/start-clock.ts';
+import { logEvents, type SandboxBench } from './sandbox-bench.ts';
+import { printRows } from './statistics.ts';
+
+const TITLES = {
+  placed: 'room, slot, journal',
+  queued: 'its turn to come up',
+  restored: 'restored or booted',
+  ready: 'guest ready, journalled',
+} as const;
+
+/** A start as its caller saw it. */
+interface SeenStart {
+  readonly id: string;
+  readonly runningMs: number;
+  readonly outputMs: number;
+}
+
+/** Milliseconds by the name of the phase. */
+type Phases = Readonly<Record<string, number>>;
+
+function phasesOf({ runningMs, outputMs }: SeenStart, jobMs: number, times: StartTimes): Phases {
+  const within = startPhases.map((phase) => times[phase] ?? Number.NaN);
+  const known = within.reduce((sum, ms) => sum + ms, jobMs);
+  return {
+    'job in its queue': jobMs,
+    ...Object.fromEntries(startPhases.map((phase, index) => [TITLES[phase], within[index] ?? 0])),
+    'HTTP, control, answer': runningMs - known,
+    'first command': outputMs - runningMs,
+  };
+}
+
+/** What the agent logged of these starts, beside what their callers saw. */
+export async function readPhases(
+  bench: SandboxBench,
+  starts: readonly SeenStart[],
+): Promise<Phases[]> {
+  const jobs = await logEvents(bench, 'job:ended');
+  const started = await logEvents(bench, 'sandbox:started');
+  return starts.map((start) => {
+    const job = jobs.find(
+      ({ sandboxId, kind }) => sandboxId === start.id && kind === 'sandbox.create',
+    );
+    const { timesMs, from } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
+    assert(job !== undefined && timesMs !== undefined, `the agent logged no start of ${start.id}`);
+    assert.equal(from, bench.isCold ? 'boot' : 'template');
+    return phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes);
+  });
+}
+
+export function printPhases(title: string, starts: readonly Phases[]): void {
+  const names = Object.keys(starts[0] ?? {});
+  const rows = names.map((name) => ({
+    name,
+    samples: starts.map((phases) => phases[name] ?? Number.NaN),
+  }));
+  printRows(title, rows, 'ms');
+}

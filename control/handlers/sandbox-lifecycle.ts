@@ -1,0 +1,110 @@
+import { success } from '../../shared/schemas/common.ts';
+import {
+  ForkSandbox,
+  Sandbox,
+  SandboxPath,
+  SandboxTimeout,
+  StartSandbox,
+  WaitQuery,
+} from '../../shared/schemas/sandbox.ts';
+import { presentSandbox } from '../present-sandbox.ts';
+import { type Route, route } from '../route.ts';
+import { commandSandbox } from '../services/command-sandbox.ts';
+import { forkSandbox } from '../services/fork-sandbox.ts';
+import { refuseUnbuilt } from '../services/sandbox-input.ts';
+import { setSandboxTimeout } from '../services/set-sandbox-timeout.ts';
+
+const tag = 'Sandboxes';
+
+const startSandbox = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/start',
+  operationId: 'startSandbox',
+  summary: 'Start a sandbox from its disk; one that runs or starts already stays as it is',
+  tag,
+  params: SandboxPath,
+  query: WaitQuery,
+  body: StartSandbox,
+  bodyOptional: true,
+  replies: { 200: success(Sandbox) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, params, query, body, requestId, note }) {
+    refuseUnbuilt(body ?? {});
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const command = { command: 'start', wait: query.wait === true } as const;
+    const record = await commandSandbox(deps, ref, command, { requestId });
+    return { status: 200, data: presentSandbox(record) };
+  },
+});
+
+/** A command without a body. */
+const commandRoute = (command: 'stop' | 'pause' | 'resume', summary: string): Route =>
+  route({
+    method: 'post',
+    path: `/api/sandboxes/{sid}/${command}`,
+    operationId: `${command}Sandbox`,
+    summary,
+    tag,
+    params: SandboxPath,
+    query: WaitQuery,
+    replies: { 200: success(Sandbox) },
+    errors: [400, 404, 409, 504],
+    async handle({ deps, caller, params, query, requestId, note }) {
+      note({ sandboxId: params.sid });
+      const ref = { accountId: caller.accountId, sandboxId: params.sid };
+      const wait = query.wait === true;
+      const record = await commandSandbox(deps, ref, { command, wait }, { requestId });
+      return { status: 200, data: presentSandbox(record) };
+    },
+  });
+
+const forkSandboxRoute = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/fork',
+  operationId: 'forkSandbox',
+  summary: 'Copy a sandbox that is running, paused or stopped, and start the copy',
+  tag,
+  params: SandboxPath,
+  query: WaitQuery,
+  body: ForkSandbox,
+  bodyOptional: true,
+  idempotent: true,
+  replies: { 202: success(Sandbox) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, params, query, body, requestId, note }) {
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const input = { ...body, wait: query.wait === true };
+    const child = await forkSandbox(deps, ref, input, { requestId });
+    note({ childId: child.id, hostId: child.hostId });
+    return { status: 202, data: presentSandbox(child) };
+  },
+});
+
+const setSandboxTimeoutRoute = route({
+  method: 'post',
+  path: '/api/sandboxes/{sid}/timeout',
+  operationId: 'setSandboxTimeout',
+  summary: 'Set how long a sandbox may run, or be idle, before it is paused',
+  tag,
+  params: SandboxPath,
+  body: SandboxTimeout,
+  replies: { 200: success(Sandbox) },
+  errors: [400, 404, 413, 504],
+  async handle({ deps, caller, params, body, requestId, note }) {
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const record = await setSandboxTimeout(deps, ref, body, { requestId });
+    return { status: 200, data: presentSandbox(record) };
+  },
+});
+
+export const sandboxLifecycleRoutes = [
+  startSandbox,
+  commandRoute('stop', 'Stop a sandbox; its processes end, its disk stays'),
+  commandRoute('pause', 'Pause a sandbox; memory and processes are kept, its machine ends'),
+  commandRoute('resume', 'Resume a paused sandbox where it was'),
+  forkSandboxRoute,
+  setSandboxTimeoutRoute,
+];

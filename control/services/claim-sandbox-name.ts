@@ -1,0 +1,53 @@
+import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Deps } from '../deps.ts';
+import { randomName } from './random-name.ts';
+
+/** How often another name is made up when the account has the one before. */
+const RANDOM_NAMES_MAX = 5;
+
+/** A sandbox that is about to begin; without a name it gets a random one. */
+export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
+  readonly name: string | undefined;
+}
+
+/**
+ * Claims a sandbox's name and its place in the account, for a time; the host that takes the sandbox
+ * makes both its own. Given up again when `begin` fails.
+ * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, and what `begin` throws
+ */
+export async function withClaimedName<T>(
+  deps: Deps,
+  sandbox: UnnamedSandbox,
+  begin: (name: string) => Promise<T>,
+): Promise<T> {
+  const named = await claimName(deps, sandbox);
+  try {
+    return await begin(named.name);
+  } catch (error) {
+    // Where this fails too, the claim lapses.
+    await deps.directory.sandboxes.letGo(named).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function claimName(
+  { directory }: Deps,
+  { accountId, id, name: given }: UnnamedSandbox,
+): Promise<NamedSandbox> {
+  for (let tries = 1; ; tries += 1) {
+    const named = { accountId, id, name: given ?? randomName() };
+    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs);
+    if (result === 'claimed') return named;
+    if (result === 'limit') {
+      throw new AppError(
+        'sandbox_limit_reached',
+        `the account has ${LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
+      );
+    }
+    if (given !== undefined || tries === RANDOM_NAMES_MAX) {
+      throw new AppError('sandbox_name_conflict', `a sandbox named ${named.name} exists`);
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import { newSandboxId } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { ForkSandbox } from '../../shared/schemas/sandbox.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { Deps } from '../deps.ts';
+import { beginSandbox } from './begin-sandbox.ts';
+import type { RequestContext } from './call-handler.ts';
+import { withClaimedName } from './claim-sandbox-name.ts';
+import { refuseIfAway, type SandboxOfAccount, waitMsOf } from './command-sandbox.ts';
+import { findSandbox } from './find-sandbox.ts';
+
+/**
+ * Copies a sandbox that is running, paused or stopped, with its disk and, unless it is stopped, its
+ * memory (WIRE §2.7). The copy is on the same host. It goes on when the caller hangs up.
+ * @returns the copy once its host has journalled it, with `wait` once it runs, if that is soon
+ * @throws AppError `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`, `no_capacity`,
+ *   `host_full`, `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no copy
+ *   then
+ */
+export async function forkSandbox(
+  deps: Deps,
+  ref: SandboxOfAccount,
+  { name: given, checkpoint, wait }: ForkSandbox & { readonly wait: boolean },
+  { requestId }: RequestContext,
+): Promise<SandboxRecord> {
+  const { accountId } = ref;
+  const parent = await findSandbox(deps, accountId, ref.sandboxId);
+  refuseIfAway(deps, parent);
+  const childId = newSandboxId();
+  const child = { accountId, id: childId, name: given };
+  return withClaimedName(deps, child, (name) => {
+    const job = {
+      ...ref,
+      childId,
+      name,
+      ...(checkpoint === undefined ? {} : { checkpoint }),
+      waitMs: waitMsOf(wait),
+    };
+    return beginSandbox(
+      deps,
+      { accountId, sandboxId: childId },
+      {
+        kind: 'sandbox.fork',
+        payload: job,
+        hostId: parent.hostId,
+        requestId,
+        deadlineAt: Date.now() + LIMITS.sandboxBeginMs,
+      },
+    );
+  });
+}

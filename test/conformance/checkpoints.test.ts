@@ -1,0 +1,181 @@
+/* What drivers of sandboxes do with memory: templates, pause, resume, fork. Against virtual machines. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
+import type { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const never = new AbortController().signal;
+
+let host: MachineHost;
+let driver: MicrovmDriver;
+
+test.before(async () => {
+  host = await MachineHost.open();
+  driver = await host.driver({ hasTemplates: true });
+});
+
+test.after.always(async () => {
+  await driver.close();
+  await host[Symbol.asyncDispose]();
+});
+
+/** Boots one, and waits until the next ones need not. */
+async function withTemplate(): Promise<void> {
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  await machine.kill();
+  await waitFor('the template', async () => driver.hasTemplate(spec), 60_000);
+}
+
+const dirty = 'head -c 8000000 /dev/urandom > /run/random; sha256sum /run/random';
+const check = 'sha256sum /run/random';
+
+async function resumed(spec: MachineSpec): Promise<Machine> {
+  const machine = await driver.resume({ ...spec, slot: spec.slot }, never);
+  machine.guest.setMaxListeners(0);
+  return machine;
+}
+
+test.serial('a machine that booted for want of a template is paused and goes on', async (t) => {
+  const spec = await host.newSpec({ memSizeMib: 300 });
+  const machine = await boot(driver, spec);
+  const sum = await outputOf(machine, dirty);
+  await machine.pause();
+  t.true(await driver.hasCheckpoint(spec.id));
+  t.deepEqual(await host.leftOf(spec.id), []);
+  const again = await resumed(spec);
+  t.is(await outputOf(again, check), sum);
+  t.false(await driver.hasCheckpoint(spec.id));
+  await again.kill();
+});
+
+test.serial('machines begin with the memory of a template, each as itself', async (t) => {
+  await withTemplate();
+  const specs = [await host.newSpec(), await host.newSpec()];
+  const machines = await Promise.all(specs.map((spec) => boot(driver, spec)));
+  const facts =
+    'cat /proc/sys/kernel/random/boot_id /etc/machine-id; head -c 8 /dev/urandom | od -An -tx1';
+  const [one, two] = await Promise.all(machines.map((machine) => outputOf(machine, facts)));
+  const lines = [one, two].map((text) => (text ?? '').split('\n'));
+  for (const index of [0, 1, 2]) t.not(lines[0]?.[index], lines[1]?.[index]);
+  t.is(await outputOf(machines[0] as Machine, 'findmnt -no SOURCE /'), '/dev/vda');
+  for (const machine of machines) await machine.kill();
+});
+
+test.serial('20 generations of pause and resume: memory and counting go on', async (t) => {
+  const spec = await host.newSpec();
+  let machine = await boot(driver, spec);
+  await outputOf(
+    machine,
+    '(i=0; while :; do i=$((i + 1)); echo $i > /run/next; mv /run/next /run/count; sleep 0.05; done) > /dev/null 2>&1 &',
+  );
+  let counted = 0;
+  let sum = await outputOf(machine, dirty);
+  for (let generation = 1; generation <= 20; generation += 1) {
+    await machine.pause();
+    machine = await resumed(spec);
+    t.is(await outputOf(machine, check), sum, `generation ${generation}`);
+    await sleep(100);
+    const count = Number(await outputOf(machine, 'cat /run/count'));
+    t.true(count > counted, `${count} after ${counted}`);
+    counted = count;
+    if (generation % 4 === 0) sum = await outputOf(machine, dirty);
+  }
+  await machine.kill();
+});
+
+const isDifferent = async (t: ExecutionContext, one: Machine, two: Machine): Promise<void> => {
+  for (const fact of [
+    'cat /proc/sys/kernel/random/boot_id',
+    'cat /etc/machine-id',
+    'cat /proc/sys/kernel/random/uuid',
+  ]) {
+    t.not(await outputOf(one, fact), await outputOf(two, fact));
+  }
+};
+
+test.serial(
+  'forks of a machine that runs: three generations, all alive, each its own',
+  async (t) => {
+    const spec = await host.newSpec();
+    const first = await boot(driver, spec);
+    const sum = await outputOf(first, dirty);
+    await outputOf(first, 'echo first > /root/name');
+    const line: { spec: MachineSpec; machine: Machine }[] = [{ spec, machine: first }];
+    for (const name of ['second', 'third']) {
+      const childSpec = await host.newSpec();
+      const parent = line.at(-1)?.machine ?? first;
+      await parent.fork(childSpec);
+      const child = await resumed(childSpec);
+      t.is(await outputOf(child, check), sum);
+      t.is(await outputOf(child, 'cat /root/name'), await outputOf(parent, 'cat /root/name'));
+      await outputOf(child, `echo ${name} > /root/name; sync; echo 3 > /proc/sys/vm/drop_caches`);
+      await isDifferent(t, parent, child);
+      line.push({ spec: childSpec, machine: child });
+    }
+    await outputOf(first, 'echo changed > /root/name');
+    t.is((await outputOf(first, dirty)) === sum, false);
+    const names = await Promise.all(line.map(({ machine }) => outputOf(machine, 'cat /root/name')));
+    t.deepEqual(names, ['changed', 'second', 'third']);
+    // Also after each began again from its disk.
+    for (const each of line) {
+      await each.machine.stop(20_000);
+      await driver.reclaim(each.spec.id);
+      each.machine = await boot(driver, each.spec);
+    }
+    const again = await Promise.all(line.map(({ machine }) => outputOf(machine, 'cat /root/name')));
+    t.deepEqual(again, ['changed', 'second', 'third']);
+    for (const { machine } of line) await machine.kill();
+  },
+);
+
+test.serial('forks of one that is paused, and of one that is stopped', async (t) => {
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  const sum = await outputOf(machine, dirty);
+  await outputOf(machine, 'echo kept > /root/name; sync');
+  await machine.pause();
+  const [child, grandchild] = [await host.newSpec(), await host.newSpec()];
+  await driver.fork(spec.id, child);
+  t.true(await driver.hasCheckpoint(child.id));
+  const copy = await resumed(child);
+  t.is(await outputOf(copy, check), sum);
+  await outputOf(copy, 'echo copy > /root/name');
+  const original = await resumed(spec);
+  t.is(await outputOf(original, `${check}; cat /root/name`), `${sum}\nkept`);
+  await copy.stop(20_000);
+  await driver.reclaim(child.id);
+  await driver.fork(child.id, grandchild);
+  t.false(await driver.hasCheckpoint(grandchild.id));
+  await driver.remove(child.id);
+  const last = await boot(driver, grandchild);
+  t.is(await outputOf(last, 'cat /root/name; test ! -e /run/random && echo cold'), 'copy\ncold');
+  for (const each of [original, last]) await each.kill();
+});
+
+test.serial('a new agent pauses the machine of a former one, whose caches are gone', async (t) => {
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  const sum = await outputOf(machine, dirty);
+  machine.detach();
+  await driver.close();
+  driver = await host.driver({ hasTemplates: true });
+  const found = await driver.recover(spec);
+  if ('reason' in found) return t.fail(found.message);
+  found.guest.setMaxListeners(0);
+  await waitFor('the guest', async () => found.guest.channel !== undefined);
+  t.is(await outputOf(found, check), sum);
+  await waitFor('the monitor', async () =>
+    found.pause().then(
+      () => true,
+      () => false,
+    ),
+  );
+  await driver.close();
+  driver = await host.driver({ hasTemplates: true });
+  const again = await resumed(spec);
+  t.is(await outputOf(again, check), sum);
+  await again.kill();
+});

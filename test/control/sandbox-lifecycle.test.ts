@@ -1,0 +1,226 @@
+/* What control asks a sandbox's host, and what it makes of the answers. */
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
+import { AppError } from '../../shared/errors.ts';
+import { newDiskId } from '../../shared/ids.ts';
+import type { JobEnvelope, JobKind } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Sandbox } from '../../shared/schemas/sandbox.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import { ApiClient } from '../helpers/api.ts';
+import { newName } from '../helpers/disks.ts';
+import { sandboxRecord } from '../helpers/sandbox-records.ts';
+import { ScriptedHost } from '../helpers/scripted-host.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  stack: Stack;
+  sandboxes: Sandboxes;
+}
+
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  t.context.stack = await Stack.start();
+  t.context.sandboxes = (await t.context.stack.openDirectory()).sandboxes;
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** A sandbox of a new account, on a host of its own. */
+async function newSandbox(
+  t: ExecutionContext<Context>,
+): Promise<{ api: ApiClient; host: ScriptedHost; sandbox: SandboxRecord; path: string }> {
+  const { stack, sandboxes } = t.context;
+  const { accounts, apiKeys } = await stack.openDirectory();
+  const account = await accounts.create(newName());
+  const { token } = await apiKeys.create(account, { name: 'test' });
+  const host = await ScriptedHost.link(stack);
+  t.teardown(() => host.close());
+  const sandbox = sandboxRecord({ accountId: account.id, hostId: host.hostId, state: 'running' });
+  await sandboxes.publish(sandbox);
+  const api = new ApiClient(stack.baseUrl, token);
+  return { api, host, sandbox, path: `/api/sandboxes/${sandbox.id}` };
+}
+
+const payloadsOf = ({ jobs }: ScriptedHost, kind: JobKind): object[] =>
+  jobs.filter((job) => job.kind === kind).map(({ payload }) => payload);
+
+/** The sandbox that a fork was to come to. */
+function childOf(parent: SandboxRecord, { payload }: JobEnvelope): SandboxRecord {
+  const { childId: id, name } = payload as JobEnvelope<'sandbox.fork'>['payload'];
+  const { accountId, hostId, config } = parent;
+  const state = 'pending_resume';
+  return sandboxRecord({ id, accountId, hostId, state, config: { ...config, name } });
+}
+
+test('a command goes to the host of the sandbox, which says how the sandbox is then', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { id: sandboxId, accountId } = sandbox;
+  host.script = () => Promise.resolve({ sandbox: { ...sandbox, state: 'pausing' } });
+  for (const command of ['pause', 'resume', 'stop', 'start']) {
+    for (const query of ['', '?wait=false', '?wait=true']) {
+      const reply = await api.call<{ data: Sandbox }>('POST', `${path}/${command}${query}`);
+      t.is(reply.status, 200);
+      t.like(reply.body.data, { sandbox_id: sandboxId, status: 'pausing' });
+      const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : 0;
+      t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, command, waitMs });
+    }
+  }
+});
+
+test('what the lifecycle refuses, the caller is told with its code', async (t) => {
+  const { api, host, path } = await newSandbox(t);
+  const refusals = [
+    ['pause', 'sandbox_start_conflict', 409],
+    ['resume', 'sandbox_pausing', 409],
+    ['resume', 'no_capacity', 503],
+    ['fork', 'sandbox_stopping', 409],
+    ['fork', 'sandbox_terminated', 409],
+    ['fork', 'no_capacity', 503],
+  ] as const;
+  for (const [command, code, status] of refusals) {
+    host.script = () => Promise.reject(new AppError(code, `for the test: ${code}`));
+    const reply = await api.call('POST', `${path}/${command}`);
+    t.like(reply, { status, body: { success: false, code, error: `for the test: ${code}` } });
+    t.is(reply.headers.get('retry-after'), status === 503 ? '2' : null);
+  }
+  t.deepEqual(payloadsOf(host, 'sandbox.discard'), [], 'nothing may be there');
+});
+
+test('a fork answers with the copy, named as asked or at random', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { id: sandboxId, accountId } = sandbox;
+  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  const fork = async (query: string, body?: object): Promise<Sandbox> => {
+    const reply = await api.call<{ data: Sandbox }>('POST', `${path}/fork${query}`, body);
+    t.is(reply.status, 202);
+    return reply.body.data;
+  };
+  const named = await fork('?wait=true', { name: 'copy', checkpoint: 'a-checkpoint' });
+  t.like(named, { name: 'copy', status: 'pending' });
+  t.not(named.sandbox_id, sandboxId);
+  const unnamed = await fork('');
+  t.regex(unnamed.name, /^[a-z]+-[a-z]+-\d{4}$/u);
+  t.deepEqual(payloadsOf(host, 'sandbox.fork'), [
+    {
+      ...{ accountId, sandboxId, childId: named.sandbox_id, name: 'copy' },
+      ...{ checkpoint: 'a-checkpoint', waitMs: LIMITS.sandboxWaitMsMax },
+    },
+    { accountId, sandboxId, childId: unnamed.sandbox_id, name: unnamed.name, waitMs: 0 },
+  ]);
+});
+
+test('a name that the account has is refused before the host is asked', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { name } = sandbox.config;
+  const taken = await api.call('POST', `${path}/fork`, { name });
+  t.like(taken, { status: 409, body: { code: 'sandbox_name_conflict' } });
+  t.deepEqual(host.jobs, []);
+});
+
+test('the name of a fork that failed is free at once', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  host.script = () => Promise.reject(new AppError('no_capacity', 'no room'));
+  const refused = await api.call('POST', `${path}/fork`, { name: 'copy' });
+  t.is(refused.body.code, 'no_capacity');
+  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  t.is((await api.call('POST', `${path}/fork`, { name: 'copy' })).status, 202);
+});
+
+test('with an Idempotency-Key a sandbox is forked once', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  const headers = { 'idempotency-key': newName() };
+  const fork = (body: object) => api.call('POST', `${path}/fork`, body, headers);
+  const replies = await Promise.all([fork({}), fork({})]);
+  t.deepEqual(
+    replies.map(({ status }) => status),
+    [202, 202],
+  );
+  t.deepEqual(replies[0]?.body, replies[1]?.body);
+  t.is(host.jobs.length, 1);
+  t.is((await fork({ name: 'copy' })).body.code, 'idempotency_conflict');
+});
+
+test('a fork whose host is lost meanwhile has come about when its host had shown it', async (t) => {
+  const { sandboxes } = t.context;
+  const { api, host, sandbox, path } = await newSandbox(t);
+  host.script = async (job) => {
+    await sandboxes.publish(childOf(sandbox, job));
+    host.breakLink();
+    return {};
+  };
+  const reply = await api.call<{ data: Sandbox }>('POST', `${path}/fork`, { name: 'copy' });
+  t.is(reply.status, 202);
+  t.is(reply.body.data.name, 'copy');
+  t.deepEqual(payloadsOf(host, 'sandbox.discard'), []);
+});
+
+test('a fork whose host is lost meanwhile is taken back when nobody saw it', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  host.script = (job) => {
+    if (job.kind === 'sandbox.fork') host.breakLink();
+    return Promise.resolve({});
+  };
+  const reply = await api.call('POST', `${path}/fork`, { name: 'copy' });
+  t.like(reply, { status: 503, body: { code: 'unavailable' } });
+  t.is(reply.headers.get('retry-after'), '2');
+  const discarded = await waitFor('the copy to be taken back', async () => {
+    const [payload] = payloadsOf(host, 'sandbox.discard');
+    return payload;
+  });
+  const [fork] = payloadsOf(host, 'sandbox.fork') as { childId: string }[];
+  t.deepEqual(discarded, { accountId: sandbox.accountId, sandboxId: fork?.childId });
+});
+
+test('time limits go to the host; what is not given stays', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { id: sandboxId, accountId, config } = sandbox;
+  const changed = { ...config, maxTtlSeconds: 3600, idleTtlSeconds: 60 };
+  host.script = () => Promise.resolve({ sandbox: { ...sandbox, config: changed } });
+  const cases: [body: object, job: object][] = [
+    [{ timeout: 3600 }, { timeoutSeconds: 3600 }],
+    [{ idle_ttl_seconds: 0 }, { idleTtlSeconds: 0 }],
+    [
+      { timeout: 60, idle_ttl_seconds: 86_400 },
+      { timeoutSeconds: 60, idleTtlSeconds: 86_400 },
+    ],
+  ];
+  for (const [body, job] of cases) {
+    const reply = await api.call<{ data: Sandbox }>('POST', `${path}/timeout`, body);
+    t.is(reply.status, 200);
+    t.like(reply.body.data, { max_ttl_seconds: 3600, idle_ttl_seconds: 60 });
+    t.deepEqual(host.jobs.at(-1)?.payload, { accountId, sandboxId, ...job });
+  }
+  host.script = () => Promise.reject(new AppError('bad_request', 'longer than a day'));
+  t.is((await api.call('POST', `${path}/timeout`, { timeout: 86_400 })).status, 400);
+});
+
+test('a sandbox with forks is not deleted, and the caller is told which ones to delete first', async (t) => {
+  const { api, host, path } = await newSandbox(t);
+  const diskIds = Array.from({ length: 10 }, newDiskId);
+  host.script = () => Promise.resolve({ dependentForks: { count: 12, diskIds } });
+  const refused = await api.call('DELETE', path);
+  t.is(refused.status, 409);
+  t.like(refused.body, {
+    success: false,
+    code: 'sandbox_has_forks',
+    child_disk_count: 12,
+    child_disk_ids: diskIds,
+  });
+  t.regex(refused.body.error, /dependent forks: 12\b/u);
+  t.true(refused.body.error.endsWith(diskIds.join(', ')));
+  host.script = () => Promise.resolve({});
+  t.is((await api.call('DELETE', path)).status, 204);
+});
+
+test('a refused deletion for another cause names no forks', async (t) => {
+  const { api, host, path } = await newSandbox(t);
+  host.script = () => Promise.reject(new AppError('sandbox_not_stopped', 'it runs'));
+  const { body } = await api.call('DELETE', path);
+  t.deepEqual({ ...body }, { success: false, error: 'it runs', code: 'sandbox_not_stopped' });
+});

@@ -1,0 +1,94 @@
+import { Worker } from 'bullmq';
+import { pino } from 'pino';
+import { ControlLinks } from '../../agent/control-link.ts';
+import { queues } from '../../shared/directory/keys.ts';
+import { queueConnection } from '../../shared/directory/redis.ts';
+import { AppError } from '../../shared/errors.ts';
+import { newHostId } from '../../shared/ids.ts';
+import { type JobEnvelope, parseJob } from '../../shared/jobs.ts';
+import { NO_SANDBOXES } from '../../shared/stream-protocol.ts';
+import type { Stack } from './stack.ts';
+import { waitFor } from './wait.ts';
+
+/** Offers no room: nothing comes here but what is for its own sandboxes. */
+const LOAD = {
+  execSlots: 0,
+  execsRunning: 0,
+  execsWaiting: 0,
+  storageLow: true,
+  sandboxes: NO_SANDBOXES,
+  draining: true,
+};
+
+/** The result of a job, or a refusal. */
+export type Script = (job: JobEnvelope) => Promise<object>;
+
+/** A host that answers jobs of sandboxes as a test tells it, over the link of a real one. */
+export class ScriptedHost {
+  readonly hostId = newHostId();
+  /** What came, in order. */
+  readonly jobs: JobEnvelope[] = [];
+  /** What it answers with from here on. */
+  script: Script = () => Promise.resolve({});
+  readonly #links: ControlLinks;
+  readonly #worker: Worker;
+
+  private constructor(
+    { environment }: Stack,
+    nodes: ConstructorParameters<typeof ControlLinks>[0]['nodes'],
+  ) {
+    const { hostId } = this;
+    this.#links = new ControlLinks({
+      hostId,
+      nodes,
+      clusterId: environment['CLUSTER_ID'] ?? '',
+      clusterSecret: environment['CLUSTER_SECRET'] ?? '',
+      region: environment['REGION'] ?? '',
+      publicUrl: 'http://127.0.0.1:1',
+      internalUrl: 'http://127.0.0.1:2',
+      log: pino({ level: 'silent' }),
+      load: () => LOAD,
+      onCancel: () => undefined,
+      onCutOff: () => undefined,
+    });
+    this.#worker = new Worker(queues.sandbox(hostId), ({ data }) => this.#answer(parseJob(data)), {
+      connection: queueConnection(environment['REDIS_URL'] ?? '', { blocking: true }),
+      prefix: queues.prefix(hostId),
+      concurrency: 100,
+    });
+    this.#worker.on('error', () => undefined);
+  }
+
+  /** One that is linked. */
+  static async link(stack: Stack): Promise<ScriptedHost> {
+    const { controlNodes } = await stack.openDirectory();
+    const host = new ScriptedHost(stack, controlNodes);
+    host.#links.start();
+    await waitFor('the scripted host to be linked', async () => host.#links.isConnected);
+    return host;
+  }
+
+  /** Its link breaks; what is in its queue it still takes. */
+  breakLink(): void {
+    this.#links.close();
+  }
+
+  async close(): Promise<void> {
+    this.#links.close();
+    await this.#worker.close(true);
+  }
+
+  async #answer(job: JobEnvelope): Promise<void> {
+    const { id: jobId, replyTo } = job;
+    this.jobs.push(job);
+    this.#links.send(replyTo, { type: 'accepted', jobId });
+    try {
+      const result = await this.script(job);
+      this.#links.send(replyTo, { type: 'result', jobId, result, body: [] });
+    } catch (error) {
+      const { code, message } =
+        error instanceof AppError ? error : new AppError('internal_server_error', 'script');
+      this.#links.send(replyTo, { type: 'error', jobId, code, message });
+    }
+  }
+}

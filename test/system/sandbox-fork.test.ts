@@ -1,0 +1,129 @@
+/* Copies of sandboxes that run, are paused or stopped: real virtual machines, one stack for all. */
+import { randomUUID } from 'node:crypto';
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import {
+  type ApiSandbox,
+  bring,
+  createSandbox,
+  forkSandbox,
+  getSandbox,
+  outputOf,
+  removeSandbox,
+  sandboxPath,
+  sandboxSettings,
+} from '../helpers/sandboxes.ts';
+import { Stack } from '../helpers/stack.ts';
+
+interface Context {
+  readonly stack: Stack;
+  readonly api: ApiClient;
+}
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start(sandboxSettings());
+  Object.assign(t.context, { stack });
+  Object.assign(t.context, { api: await stack.newClient() });
+});
+
+test.after.always((t) => t.context.stack.stop());
+
+const fork = (api: ApiClient, id: string, body: Readonly<Record<string, unknown>> = {}) =>
+  api.call('POST', `${sandboxPath(id)}/fork`, body);
+
+const write = (api: ApiClient, id: string, text: string): Promise<string> =>
+  outputOf(api, id, `echo ${text} > /root/disk; echo ${text} > /run/memory; sync`);
+const read = (api: ApiClient, id: string): Promise<string> =>
+  outputOf(api, id, 'cat /root/disk; cat /run/memory 2>/dev/null || echo none');
+
+test('a fork of one that runs begins where it is; both go their own ways', async (t) => {
+  const { api } = t.context;
+  const parent = await createSandbox(api, { env: { COLOUR: 'blue' }, idle_ttl_seconds: 3600 });
+  const id = parent.sandbox_id;
+  await write(api, id, 'one');
+  const child = await forkSandbox(api, id, { name: 'forked' });
+  t.like(child, { name: 'forked', idle_ttl_seconds: 3600 });
+  t.is((await getSandbox(api, id)).running_at, parent.running_at);
+  t.is(await read(api, child.sandbox_id), 'one\none\n');
+  await Promise.all([write(api, id, 'two'), write(api, child.sandbox_id, 'three')]);
+  t.is(await read(api, id), 'two\ntwo\n');
+  t.is(await read(api, child.sandbox_id), 'three\nthree\n');
+  t.is(await outputOf(api, child.sandbox_id, 'hostname; echo $COLOUR'), 'forked\nblue\n');
+  const ids =
+    'cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | od -An -tx1';
+  const own = (await outputOf(api, id, ids)).split('\n').filter((line) => line !== '');
+  const its = (await outputOf(api, child.sandbox_id, ids)).split('\n');
+  t.true(own.every((line) => !its.includes(line)));
+  await removeSandbox(api, child.sandbox_id);
+  await removeSandbox(api, id);
+});
+
+test('a fork of a paused one has its memory, and the source stays paused', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  await write(api, id, 'one');
+  const { checkpoint } = await bring(api, id, 'pause', 'paused');
+  const other = await fork(api, id, { checkpoint: randomUUID() });
+  t.deepEqual([other.status, other.body.code], [409, 'sandbox_start_conflict']);
+  const child = await forkSandbox(api, id, { checkpoint });
+  t.like(await getSandbox(api, id), { status: 'paused', checkpoint });
+  await write(api, child.sandbox_id, 'two');
+  await bring(api, id, 'resume', 'running');
+  t.is(await read(api, id), 'one\none\n');
+  t.is(await read(api, child.sandbox_id), 'two\ntwo\n');
+  await removeSandbox(api, child.sandbox_id);
+  await removeSandbox(api, id);
+});
+
+test('a fork of a stopped one boots from a copy of its disk', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  await write(api, id, 'one');
+  const { checkpoint } = await bring(api, id, 'stop', 'stopped');
+  const child = await forkSandbox(api, id, { checkpoint });
+  t.like(await getSandbox(api, id), { status: 'stopped', checkpoint });
+  t.is(await read(api, child.sandbox_id), 'one\nnone\n');
+  await write(api, child.sandbox_id, 'two');
+  await bring(api, id, 'start', 'running');
+  t.is(await read(api, id), 'one\nnone\n');
+  await removeSandbox(api, child.sandbox_id);
+  await removeSandbox(api, id);
+});
+
+test('what others were forked from is deleted after them', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const { sandbox_id: child } = await forkSandbox(api, id);
+  const { sandbox_id: grandchild } = await forkSandbox(api, child);
+  for (const each of [id, child, grandchild]) await bring(api, each, 'stop', 'stopped');
+  const refused = await api.call('DELETE', sandboxPath(id));
+  t.deepEqual([refused.status, refused.body.code], [409, 'sandbox_has_forks']);
+  t.regex(refused.body.error, /dependent forks/u);
+  const body = refused.body as { child_disk_count?: number; child_disk_ids?: string[] };
+  t.is(body.child_disk_count, 2);
+  t.is(body.child_disk_ids?.length, 2);
+  const [deepest] = body.child_disk_ids ?? [];
+  t.is((await getSandbox(api, id)).status, 'stopped');
+  t.is((await api.call('DELETE', sandboxPath(child))).status, 409);
+  t.is((await api.call('DELETE', sandboxPath(grandchild))).status, 204);
+  const again = (await api.call('DELETE', sandboxPath(id))).body as typeof body;
+  t.is(again.child_disk_count, 1);
+  t.not(again.child_disk_ids?.[0], deepest);
+  t.is((await api.call('DELETE', sandboxPath(child))).status, 204);
+  t.is((await api.call('DELETE', sandboxPath(id))).status, 204);
+});
+
+test('what has ended by itself, or is on its way, is not forked; a name is taken once', async (t) => {
+  const { api } = t.context;
+  const created = await api.data<ApiSandbox>('POST', '/api/sandboxes', { mem_size_mib: 256 });
+  const { sandbox_id: id, name } = created;
+  const early = await fork(api, id);
+  t.deepEqual([early.status, early.body.code], [409, 'sandbox_start_conflict']);
+  await api.call('POST', `${sandboxPath(id)}/stop`);
+  await bring(api, id, 'stop', 'stopped');
+  const taken = await fork(api, id, { name });
+  t.deepEqual([taken.status, taken.body.code], [409, 'sandbox_name_conflict']);
+  await removeSandbox(api, id);
+  t.is((await fork(api, id)).status, 404);
+});
