@@ -103,7 +103,7 @@ async function main(): Promise<void> {
 
   const redis = await openRedis(redisUrl, log);
   const directory = openDirectory(redis, region);
-  const metrics = createAgentMetrics(() => host.registry.execsRunning);
+  const metrics = createAgentMetrics(() => host);
   const { observeStart } = metrics;
   const host: Host = await openHost(config, directory, hostId, { observeStart, log });
   const { registry, storage, sandboxes } = host;

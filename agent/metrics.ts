@@ -5,14 +5,18 @@ import {
   Histogram,
   type Registry,
 } from '../shared/metrics.ts';
+import type { Host } from './host.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;
 export type JobWaits = Histogram<'kind'>;
 export type ObjectDurations = Histogram<'operation' | 'status'>;
 
-/** The agent's own figures beside those of every process. */
-export function createAgentMetrics(execsRunning: () => number): {
+/**
+ * The agent's own figures beside those of every process.
+ * @param host asked when figures are, which is once it is open
+ */
+export function createAgentMetrics(host: () => Pick<Host, 'registry' | 'sandboxes'>): {
   registry: Registry;
   jobDurations: JobDurations;
   jobWaits: JobWaits;
@@ -45,10 +49,38 @@ export function createAgentMetrics(execsRunning: () => number): {
     name: 'berth_execs_running',
     help: 'Commands that run now',
     registers: [registry],
-    collect: () => running.set(execsRunning()),
+    collect: () => running.set(host().registry.execsRunning),
   });
   const observeStart = createStartMetrics(registry);
+  createSandboxGauges(registry, () => host().sandboxes);
   return { registry, jobDurations, jobWaits, objectDurations, observeStart };
+}
+
+function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxes']): void {
+  const count: Gauge<'state'> = new Gauge({
+    name: 'berth_sandboxes',
+    help: 'Sandboxes of this host',
+    labelNames: ['state'] as const,
+    registers: [registry],
+    collect() {
+      count.reset(); // A state that nobody is in any more is not told for ever.
+      for (const state of sandboxes()?.states ?? []) count.inc({ state });
+    },
+  });
+  const room: Gauge<'resource' | 'part'> = new Gauge({
+    name: 'berth_sandbox_room',
+    help: 'What sandboxes that run may take of this host, and what they take',
+    labelNames: ['resource', 'part'] as const,
+    registers: [registry],
+    collect() {
+      const load = sandboxes()?.load;
+      if (load === undefined) return;
+      room.set({ resource: 'memory_mib', part: 'total' }, load.memoryMib);
+      room.set({ resource: 'memory_mib', part: 'used' }, load.memoryMibUsed);
+      room.set({ resource: 'vcpus', part: 'total' }, load.vcpus);
+      room.set({ resource: 'vcpus', part: 'used' }, load.vcpusUsed);
+    },
+  });
 }
 
 function createStartMetrics(registry: Registry): ObserveStart {

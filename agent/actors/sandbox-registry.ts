@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../config.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
@@ -50,6 +51,11 @@ export class SandboxRegistry {
 
   constructor(deps: SandboxRegistryDeps) {
     this.#deps = deps;
+  }
+
+  /** The state of each. */
+  get states(): SandboxState[] {
+    return [...this.#actors.values()].map((actor) => actor.record.state);
   }
 
   /**

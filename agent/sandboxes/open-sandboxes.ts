@@ -5,6 +5,7 @@ import { toError } from '../../shared/errors.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from '../config.ts';
 import type { Journal } from '../journal/journal.ts';
@@ -32,6 +33,8 @@ export interface SandboxParts {
 export interface HostSandboxes {
   readonly jobs: SandboxJobs;
   readonly load: HostCapacity['load'];
+  /** Of each sandbox. */
+  readonly states: readonly SandboxState[];
   /** Ends every machine; what ran is paused. */
   stopAll(): Promise<void>;
   /** Lets go of all: machines run on until `stopAll` of a later agent. */
@@ -93,6 +96,9 @@ export async function openSandboxes(
     jobs,
     get load() {
       return capacity.load;
+    },
+    get states() {
+      return registry.states;
     },
     stopAll: () => registry.stopAll(),
     async close() {

@@ -39,6 +39,12 @@ test(`${COUNT} sandboxes are made, run, stopped and deleted together`, async (t)
     const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
     t.is(sandboxes.filter(({ status }) => status === 'running').length, COUNT);
 
+    const admin = `http://127.0.0.1:${stack.environment['AGENT_ADMIN_PORT']}`;
+    const figures = await (await fetch(`${admin}/metrics`)).text();
+    t.regex(figures, new RegExp(`^berth_sandboxes\\{.*state="running".*\\} ${COUNT}$`, 'mu'));
+    const used = /^berth_sandbox_room\{.*resource="vcpus",part="used".*\} (\d+)$/mu.exec(figures);
+    t.is(Number(used?.[1]), COUNT);
+
     await Promise.all(ids.map((id) => commandSandbox(api, id, 'stop')));
     const stopped = await Promise.all(ids.map((id) => settledSandbox(api, id)));
     t.deepEqual([...new Set(stopped.map((each) => each.exit_reason))], ['stopped']);

@@ -19,6 +19,7 @@ import {
   createSandbox,
   getSandbox,
   machinesOf,
+  removeSandbox,
   sandboxPath,
   sandboxSettings,
   settledSandbox,
@@ -27,7 +28,7 @@ import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Those that answer 501 in every state; what is built leaves this list. */
-const notBuilt: ReadonlySet<SandboxCommand> = new Set(['pause', 'resume', 'fork', 'connect']);
+const notBuilt: ReadonlySet<SandboxCommand> = new Set(['connect']);
 
 const SETTLED_MS_MAX = 120_000;
 
@@ -63,14 +64,24 @@ async function tryAll(
   for (const command of sandboxCommands) {
     const verdict = verdictOn(state, command);
     if (verdict.kind === 'begin' && !notBuilt.has(command)) continue;
-    const { status, body } = (await call(api, id, command)) as ApiReply<{ code: string }>;
+    const { status, body } = (await call(api, id, command)) as ApiReply<{
+      code: string;
+      data: ApiSandbox;
+    }>;
     const what = `${command} while ${state}: ${status} ${JSON.stringify(body)}`;
     if (notBuilt.has(command)) t.is(status, 501, what);
     else if (verdict.kind === 'refuse') t.deepEqual([status, body.code], [409, verdict.code], what);
     else if (verdict.kind === 'unchanged') t.is(status, 200, what);
     else t.true(status >= 200 && status < 300, what);
     t.is((await getSandbox(api, id)).status, statusOfState(state), what);
+    // A copy, which keeps its source from being deleted.
+    if (command === 'fork' && status < 300) await removeCopy(api, body.data);
   }
+}
+
+async function removeCopy(api: ApiClient, copy: ApiSandbox): Promise<void> {
+  await settledSandbox(api, copy.sandbox_id);
+  await removeSandbox(api, copy.sandbox_id);
 }
 
 /** A command that takes it out of its state, and where it gets to. */
@@ -124,6 +135,29 @@ test('pending, stopped, running, stopping', async (t) => {
   t.is(body.data.status, 'stopping');
   await tryAll(t, id, 'stopping');
   t.is((await settledSandbox(api, id)).status, 'stopped');
+  await removeFrom(t, id, 'stopped');
+});
+
+test('paused, pending again, pausing', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  await begin(t, id, ['running', 'pause', 'paused']);
+  await tryAll(t, id, 'paused');
+  t.is((await call(api, id, 'resume')).status, 200);
+  const resumed = await freezeMachine(id);
+  const { status } = await getSandbox(api, id);
+  t.log(`while it was resumed: ${status}`); // It may have been too quick.
+  if (status === 'pending') await tryAll(t, id, 'pending_resume');
+  process.kill(resumed, 'SIGCONT');
+  t.is((await settledSandbox(api, id)).status, 'running');
+  const machine = await freezeMachine(id);
+  t.is((await call(api, id, 'pause')).status, 200);
+  await tryAll(t, id, 'pausing');
+  process.kill(machine, 'SIGCONT');
+  t.is((await settledSandbox(api, id)).status, 'paused');
+  await begin(t, id, ['paused', 'start', 'running']);
+  await begin(t, id, ['running', 'pause', 'paused']);
+  await begin(t, id, ['paused', 'stop', 'stopped']);
   await removeFrom(t, id, 'stopped');
 });
 
