@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest from 'ava';
@@ -29,7 +29,8 @@ const MiB = 1024 ** 2;
 function mountSmallDisk(path: string, sizeMiB: number): { unmount: () => void } {
   const image = `${path}.img`;
   mkdirSync(path, { recursive: true });
-  execFileSync('truncate', ['-s', `${sizeMiB}M`, image]);
+  writeFileSync(image, '');
+  truncateSync(image, sizeMiB * MiB);
   execFileSync('mkfs.ext4', ['-q', '-m', '20', image]);
   execFileSync('mount', ['-o', 'loop', image, path]);
   return {

@@ -26,7 +26,7 @@ import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
-const SAMPLE = 2;
+const SAMPLE = 1;
 const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 1000) % 100_000);
 
 interface Context {

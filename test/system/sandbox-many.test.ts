@@ -1,0 +1,54 @@
+/* Many sandboxes at once, twenty with BERTH_TEST_FULL=1: each is itself, and nothing is left of them. */
+import { readdir } from 'node:fs/promises';
+import test from 'ava';
+import { paths } from '../../agent/config.ts';
+import {
+  type ApiSandbox,
+  commandSandbox,
+  createSandbox,
+  machinesOf,
+  outputOf,
+  sandboxPath,
+  sandboxSettings,
+  settledSandbox,
+} from '../helpers/sandboxes.ts';
+import { Stack } from '../helpers/stack.ts';
+
+const COUNT = process.env['BERTH_TEST_FULL'] === '1' ? 20 : 6;
+
+test(`${COUNT} sandboxes are made, run, stopped and deleted together`, async (t) => {
+  t.timeout(10 * 60_000);
+  const stack = await Stack.start({
+    ...sandboxSettings(),
+    SANDBOX_MEMORY_MIB: String(COUNT * 600),
+  });
+  try {
+    const api = await stack.newClient();
+    const all = await Promise.all(Array.from({ length: COUNT }, () => createSandbox(api)));
+    const ids = all.map(({ sandbox_id: id }) => id);
+    t.is((await machinesOf(ids)).length, COUNT);
+    const identities = await Promise.all(
+      ids.map((id) => outputOf(api, id, 'cat /etc/machine-id; hostname')),
+    );
+    for (const [index, identity] of identities.entries()) {
+      t.regex(
+        identity,
+        new RegExp(`^${ids[index]?.replaceAll('-', '')}\n${all[index]?.name}\n`, 'u'),
+      );
+    }
+    const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+    t.is(sandboxes.filter(({ status }) => status === 'running').length, COUNT);
+
+    await Promise.all(ids.map((id) => commandSandbox(api, id, 'stop')));
+    const stopped = await Promise.all(ids.map((id) => settledSandbox(api, id)));
+    t.deepEqual([...new Set(stopped.map((each) => each.exit_reason))], ['stopped']);
+    const deleted = await Promise.all(ids.map((id) => api.call('DELETE', sandboxPath(id))));
+    t.true(deleted.every(({ status }) => status === 204));
+    t.deepEqual(await machinesOf(ids), []);
+    const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
+    t.deepEqual(await readdir(paths.sandboxes(dataDir)), []);
+    t.deepEqual((await api.data<{ sandboxes: object[] }>('GET', '/api/sandboxes')).sandboxes, []);
+  } finally {
+    await stack.stop(); // It looks for whatever else is left on the host.
+  }
+});

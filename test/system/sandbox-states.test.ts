@@ -1,0 +1,158 @@
+/*
+ * Every command in every state that a sandbox can be brought to, over HTTP: the answers are those of
+ * the lifecycle table (shared/sandbox-lifecycle.ts). A machine that is stopped by SIGSTOP keeps its
+ * sandbox in a state that would pass.
+ */
+import assert from 'node:assert';
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import {
+  type SandboxCommand,
+  sandboxCommands,
+  type SandboxState,
+  statusOfState,
+  verdictOn,
+} from '../../shared/sandbox-lifecycle.ts';
+import type { ApiClient, ApiReply } from '../helpers/api.ts';
+import {
+  type ApiSandbox,
+  beginExec,
+  createSandbox,
+  getSandbox,
+  machinesOf,
+  sandboxPath,
+  sandboxSettings,
+  settledSandbox,
+} from '../helpers/sandboxes.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/** Those that answer 501 in every state; what is built leaves this list. */
+const notBuilt: ReadonlySet<SandboxCommand> = new Set(['pause', 'resume', 'fork', 'connect']);
+
+const SETTLED_MS_MAX = 120_000;
+
+interface Context {
+  readonly stack: Stack;
+  readonly api: ApiClient;
+}
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start(sandboxSettings());
+  Object.assign(t.context, { stack });
+  Object.assign(t.context, { api: await stack.newClient() });
+});
+
+test.after.always((t) => t.context.stack.stop());
+
+function call(api: ApiClient, id: string, command: SandboxCommand): Promise<ApiReply> {
+  const path = sandboxPath(id);
+  if (command === 'delete') return api.call('DELETE', path);
+  if (command === 'exec') return api.call('POST', `${path}/execs`, { command: 'true' });
+  if (command === 'connect') return api.call('POST', `${path}/connections`, {});
+  return api.call('POST', `${path}/${command}`);
+}
+
+/** Tries every command that leaves it in this state. */
+async function tryAll(
+  t: ExecutionContext<Context>,
+  id: string,
+  state: SandboxState,
+): Promise<void> {
+  const { api } = t.context;
+  for (const command of sandboxCommands) {
+    const verdict = verdictOn(state, command);
+    if (verdict.kind === 'begin' && !notBuilt.has(command)) continue;
+    const { status, body } = (await call(api, id, command)) as ApiReply<{ code: string }>;
+    const what = `${command} while ${state}: ${status} ${JSON.stringify(body)}`;
+    if (notBuilt.has(command)) t.is(status, 501, what);
+    else if (verdict.kind === 'refuse') t.deepEqual([status, body.code], [409, verdict.code], what);
+    else if (verdict.kind === 'unchanged') t.is(status, 200, what);
+    else t.true(status >= 200 && status < 300, what);
+    t.is((await getSandbox(api, id)).status, statusOfState(state), what);
+  }
+}
+
+/** A command that takes it out of its state, and where it gets to. */
+async function begin(
+  t: ExecutionContext<Context>,
+  id: string,
+  [from, command, settled]: [SandboxState, SandboxCommand, string],
+): Promise<void> {
+  t.is(verdictOn(from, command).kind, 'begin');
+  const { status } = await call(t.context.api, id, command);
+  t.is(status, 200, `${command} while ${from}`);
+  t.is((await settledSandbox(t.context.api, id)).status, settled);
+}
+
+/** Deletes it; then there is none. */
+async function removeFrom(
+  t: ExecutionContext<Context>,
+  id: string,
+  state: SandboxState,
+): Promise<void> {
+  t.is(verdictOn(state, 'delete').kind, 'begin');
+  t.is((await call(t.context.api, id, 'delete')).status, 204);
+  for (const command of sandboxCommands) {
+    if (notBuilt.has(command)) continue;
+    t.is((await call(t.context.api, id, command)).status, 404, `${command} after its deletion`);
+  }
+}
+
+/** Its machine does nothing until it is killed. */
+async function freezeMachine(id: string): Promise<number> {
+  const pid = await waitFor('its machine', async () => (await machinesOf([id]))[0], SETTLED_MS_MAX);
+  process.kill(pid, 'SIGSTOP');
+  return pid;
+}
+
+const endsAs = (api: ApiClient, id: string, status: string): Promise<unknown> =>
+  waitFor(status, async () => (await getSandbox(api, id)).status === status, SETTLED_MS_MAX);
+
+test('pending, stopped, running, stopping', async (t) => {
+  const { api } = t.context;
+  const input = { mem_size_mib: 256 };
+  const { sandbox_id: id } = await api.data<ApiSandbox>('POST', '/api/sandboxes', input);
+  await freezeMachine(id);
+  await tryAll(t, id, 'pending_start');
+  await begin(t, id, ['pending_start', 'stop', 'stopped']);
+  await tryAll(t, id, 'stopped');
+  await begin(t, id, ['stopped', 'start', 'running']);
+  await tryAll(t, id, 'running');
+  await freezeMachine(id);
+  const { body } = (await call(api, id, 'stop')) as ApiReply<{ data: ApiSandbox }>;
+  t.is(body.data.status, 'stopping');
+  await tryAll(t, id, 'stopping');
+  t.is((await settledSandbox(api, id)).status, 'stopped');
+  await removeFrom(t, id, 'stopped');
+});
+
+test('exited', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const powerOff = async (): Promise<void> => {
+    await beginExec(api, id, 'kill -TERM 1');
+    await endsAs(api, id, 'exited');
+  };
+  await powerOff();
+  await tryAll(t, id, 'exited');
+  await begin(t, id, ['exited', 'start', 'running']);
+  await powerOff();
+  await removeFrom(t, id, 'exited');
+});
+
+test('failed', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const crash = async (): Promise<void> => {
+    const [pid] = await machinesOf([id]);
+    assert(pid !== undefined, 'its machine runs');
+    process.kill(pid, 'SIGKILL');
+    await endsAs(api, id, 'failed');
+  };
+  await crash();
+  await tryAll(t, id, 'failed');
+  await begin(t, id, ['failed', 'start', 'running']);
+  await crash();
+  await removeFrom(t, id, 'failed');
+});
