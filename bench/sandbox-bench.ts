@@ -4,7 +4,6 @@ import { waitFor } from '../test/helpers/wait.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import type { BareQemu, BareTimes } from './bare-qemu.ts';
 import type { SandboxCalls } from './sandbox-calls.ts';
-import { timed } from './statistics.ts';
 
 const TEMPLATE_MS_MAX = 120_000;
 
