@@ -28,6 +28,7 @@
 #include "freeze.h"
 #include "loop.h"
 #include "modules.h"
+#include "network.h"
 #include "power.h"
 #include "process.h"
 #include "root.h"
@@ -165,6 +166,7 @@ static void set_up(const struct options *options) {
   if (error != 0) die("mounting", error);
   error = load_modules();
   if (error != 0) die("modules", error);
+  raise_interfaces();
   use_group("/sys/fs/cgroup/processes");
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <net/if.h>
 #include <net/route.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -26,6 +27,15 @@ static int bring_up(int fd, const char *name) {
   if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return -1;
   request.ifr_flags |= IFF_UP;
   return ioctl(fd, SIOCSIFFLAGS, &request);
+}
+
+void raise_interfaces(void) {
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  struct if_nameindex *all = if_nameindex();
+  for (struct if_nameindex *each = all; fd >= 0 && each != NULL && each->if_name != NULL; each++)
+    bring_up(fd, each->if_name); /* One that is needed and does not come up is told then. */
+  if (all != NULL) if_freenameindex(all);
+  if (fd >= 0) close(fd);
 }
 
 static int set_address(int fd, const struct settings *settings) {
@@ -53,7 +63,25 @@ static int set_route(int fd, const struct settings *settings) {
   return ioctl(fd, SIOCADDRT, &route) == 0 || errno == EEXIST ? 0 : -1;
 }
 
+/* What the interface was given last. One that goes on as it was, after a pause, is left as it is. */
+static struct settings given;
+
+static bool is_given(const struct settings *settings) {
+  return strcmp(given.interface, settings->interface) == 0 && given.address == settings->address &&
+         given.gateway == settings->gateway && given.prefix_bits == settings->prefix_bits &&
+         given.mtu_bytes == settings->mtu_bytes;
+}
+
+static void remember(const struct settings *settings) {
+  snprintf(given.interface, sizeof given.interface, "%s", settings->interface);
+  given.address = settings->address;
+  given.gateway = settings->gateway;
+  given.prefix_bits = settings->prefix_bits;
+  given.mtu_bytes = settings->mtu_bytes;
+}
+
 int configure_network(const struct settings *settings) {
+  if (is_given(settings)) return 0;
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   bool done = bring_up(fd, "lo") == 0 && set_mtu(fd, settings) == 0 &&
@@ -61,5 +89,6 @@ int configure_network(const struct settings *settings) {
               set_route(fd, settings) == 0;
   int error = done ? 0 : errno;
   close(fd);
+  if (done) remember(settings);
   return error;
 }

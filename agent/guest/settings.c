@@ -38,9 +38,33 @@ static int write_file(const char *path, int flags, const char *text) {
   return error;
 }
 
-/* A new file in the place of the old one, which may be a link to where nothing is. */
-static int replace_file(const char *path, const char *text) {
+/* What is there already is not written again: after a restore every first step costs much. */
+static bool has_text(const char *path, const char *text) {
+  char present[512];
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  ssize_t got = read(fd, present, sizeof present);
+  close(fd);
+  return got == (ssize_t)strlen(text) && memcmp(present, text, (size_t)got) == 0;
+}
+
+/* A plain file keeps its place, which is cheaper than another one beside it. Each start writes it. */
+static bool overwrite(const char *path, const char *text) {
+  struct stat present;
+  size_t length = strlen(text);
+  int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  bool done = fstat(fd, &present) == 0 && S_ISREG(present.st_mode) && present.st_nlink == 1 &&
+              write(fd, text, length) == (ssize_t)length &&
+              ((size_t)present.st_size <= length || ftruncate(fd, (off_t)length) == 0);
+  close(fd);
+  return done;
+}
+
+/* What is not a plain file is replaced by one: it may be a link to where nothing is. */
+static int put_file(const char *path, const char *text) {
   char aside[64];
+  if (has_text(path, text) || overwrite(path, text)) return 0;
   snprintf(aside, sizeof aside, "%s.berth", path);
   unlink(aside);
   int error = write_file(aside, O_EXCL | O_NOFOLLOW, text);
@@ -61,11 +85,11 @@ static int set_hostname(const struct settings *settings) {
   char line[LIMIT_HOSTNAME_MAX + 2], hosts[256];
   if (sethostname(settings->hostname, strlen(settings->hostname)) != 0) return errno;
   snprintf(line, sizeof line, "%s\n", settings->hostname);
-  int error = replace_file("/etc/hostname", line);
+  int error = put_file("/etc/hostname", line);
   if (error != 0 || is_foreign("/etc/hosts")) return error;
   snprintf(hosts, sizeof hosts, "%s127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n", MARK,
            settings->hostname);
-  return replace_file("/etc/hosts", hosts);
+  return put_file("/etc/hosts", hosts);
 }
 
 static void id_text(const uint8_t *id, bool hyphens, char *text) {
@@ -84,7 +108,7 @@ static int set_ids(const struct settings *settings) {
   static const char target[] = "/proc/sys/kernel/random/boot_id";
   char text[ID_TEXT_BYTES];
   id_text(settings->machine_id, false, text);
-  int error = replace_file("/etc/machine-id", text);
+  int error = put_file("/etc/machine-id", text);
   if (error != 0) return error;
   if (mkdir("/run/berth", 0755) != 0 && errno != EEXIST) return errno;
   id_text(settings->boot_id, true, text);
@@ -128,7 +152,7 @@ static int set_network(const struct settings *settings) {
   char text[128];
   snprintf(text, sizeof text, "%snameserver %d.%d.%d.%d\n", MARK, part[0], part[1], part[2],
            part[3]);
-  return replace_file("/etc/resolv.conf", text);
+  return put_file("/etc/resolv.conf", text);
 }
 
 static int set_root(const struct settings *settings) {

@@ -69,7 +69,7 @@ test.serial('20 generations of pause and resume: memory and counting go on', asy
   let machine = await boot(driver, spec);
   await outputOf(
     machine,
-    '(i=0; while :; do i=$((i + 1)); echo $i > /run/next; mv /run/next /run/count; sleep 0.05; done) > /dev/null 2>&1 &',
+    '(i=0; while :; do i=$((i + 1)); echo $i > /run/new; mv /run/new /run/count; sleep 0.05; done) > /dev/null 2>&1 &',
   );
   let counted = 0;
   let sum = await outputOf(machine, dirty);

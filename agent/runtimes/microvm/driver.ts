@@ -367,9 +367,9 @@ export class MicrovmDriver implements RuntimeDriver {
         const live = { pid: machine.pid, monitor: await machine.monitor(limit) };
         await load(live, incoming);
         limit.throwIfAborted();
+        machine.letGuestTalk(); // What is said now lies there when it wakes.
         await continueMachine(live);
         machine.origin = { kind, beganAt: performance.now() };
-        machine.letGuestTalk();
         await configure(machine, spec, limit);
         await machine.guest.channel?.thaw();
       });

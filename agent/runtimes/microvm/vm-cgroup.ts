@@ -10,7 +10,7 @@ const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
 const TRACKING = ['systemd', 'unified'] as const;
 const PERIOD_US = 100_000;
 const KILL_MS_MAX = 10_000;
-const PAUSE_MS = 20;
+const LOOK_MS = { min: 1, max: 20 } as const;
 
 export interface MachineLimits {
   readonly memoryBytes: number;
@@ -85,14 +85,14 @@ export class VmCgroup {
 
   async #kill(groups: readonly string[]): Promise<void> {
     const deadline = performance.now() + KILL_MS_MAX;
-    for (;;) {
+    for (let lookMs: number = LOOK_MS.min; ; lookMs = Math.min(2 * lookMs, LOOK_MS.max)) {
       const pids = await this.#processes(groups);
       if (pids.length === 0) return;
       if (performance.now() > deadline) {
         throw new Error(`processes of ${this.#path} do not end: ${pids.slice(0, 10).join(' ')}`);
       }
       for (const pid of pids) killProcess(pid);
-      await sleep(PAUSE_MS);
+      await sleep(lookMs);
     }
   }
 
