@@ -1,11 +1,14 @@
 import assert from 'node:assert';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { run } from '../agent/spawn.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
 import { median, printComparison, timed } from './statistics.ts';
 
 const DIRTY_MIB = 512;
+/** Between a resume and the next pause: what is left of the former checkpoint is cleared away. */
+const WORK_MS = 1_000;
 const MiB = 1024 ** 2;
 
 const pagesOf = (bench: SandboxBench, id: string): string =>
@@ -61,13 +64,14 @@ export async function benchPause(bench: SandboxBench): Promise<void> {
 
 /** Pause of a guest that filled much of its memory, beside a copy of as many bytes. */
 export async function benchDirtyPause(bench: SandboxBench): Promise<void> {
-  const { calls, memSizeMib, rounds, stack } = bench;
+  const { calls, memSizeMib, rounds, signal, stack } = bench;
   const id = await newSandbox(bench);
   await calls.output(id, 'mount -o remount,size=90% /run; echo here > /run/mark');
   await calls.output(id, `head -c ${DIRTY_MIB}M /dev/urandom > /run/random`);
   const copy = join(stack.directory, 'copy');
   const [ours, baseline]: [Pause[], number[]] = [[], []];
   for (let round = 0; round <= rounds; round += 1) {
+    await sleep(WORK_MS, undefined, { signal });
     let copyMs = 0;
     const pause = await pauseOnce(bench, id, async (pages) => {
       copyMs = await timed(async () => {

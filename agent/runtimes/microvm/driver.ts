@@ -174,7 +174,9 @@ export class MicrovmDriver implements RuntimeDriver {
           await restoreCheckpoint(...machine, { directory, template });
           await invalidateCheckpoint(directory);
         };
-        return await this.#restore(spec, { template, kind: 'checkpoint', load }, limit);
+        const machine = await this.#restore(spec, { template, kind: 'checkpoint', load }, limit);
+        machine.clearSpent(() => discardCheckpoint(directory));
+        return machine;
       } catch (error) {
         // Another attempt would find the same.
         if (error instanceof CheckpointError) await discardCheckpoint(directory);

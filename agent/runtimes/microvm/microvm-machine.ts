@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { Logger } from '../../../shared/log.ts';
+import { toError } from '../../../shared/errors.ts';
 import { isAlive } from '../../../shared/process-id.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { step } from '../../step.ts';
@@ -56,6 +57,8 @@ export class MicrovmMachine implements Machine {
   readonly #guestReady = Promise.withResolvers<void>();
   #intent: Intent | undefined;
   #isDetached = false;
+  /** Settles when nothing is left of the checkpoint that it went on from. */
+  #cleared: Promise<unknown> = Promise.resolve();
 
   constructor(parts: Parts) {
     const { promise, resolve } = Promise.withResolvers<MachineEnd>();
@@ -88,6 +91,7 @@ export class MicrovmMachine implements Machine {
     const { checkpointDir, disksDir, cgroup } = this.#parts;
     const { machine, template } = this.#live();
     const disks = await writtenLayers(disksDir);
+    await this.#cleared;
     try {
       await pauseMachine(machine, { directory: checkpointDir, template, disks });
     } catch (error) {
@@ -121,6 +125,14 @@ export class MicrovmMachine implements Machine {
 
   get pid(): number {
     return this.#parts.identity.machine.pid;
+  }
+
+  /** Beside whatever it does: to remove much takes long, and the next pause would have to. */
+  clearSpent(clear: () => Promise<void>): void {
+    const { log, runDir } = this.#parts;
+    this.#cleared = clear().catch((err: unknown) => {
+      log.warn({ err: toError(err), runDir }, 'checkpoint:notCleared'); // The next pause does it.
+    });
   }
 
   /** The way to the monitor of a machine that has just been started. */
