@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { AppError, toError } from '../../shared/errors.ts';
-import type { GuestProcessRecord } from '../../shared/guest-protocol.ts';
+import { type GuestProcessRecord, PROCESS_FLAGS } from '../../shared/guest-protocol.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxExecRecord, SandboxExecStatus } from '../../shared/schemas/sandbox-record.ts';
@@ -234,9 +234,10 @@ export class SandboxExecs {
       await exec.adopt(channel, known.get(exec.row.id));
       known.delete(exec.row.id);
     }
-    // What has ended, and is in the journal as such, need not be kept by the guest.
-    for (const id of await this.#journal.endedExecs(this.#sandboxId)) {
-      if (known.has(id)) await channel.forget(id);
+    // Nobody's: ended and journalled as such, or of the sandbox that this one was forked from. They
+    // are not to wait for a reader that never comes.
+    for (const { id, flags } of known.values()) {
+      await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));
     }
   }
 

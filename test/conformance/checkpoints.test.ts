@@ -179,3 +179,37 @@ test.serial('a new agent pauses the machine of a former one, whose caches are go
   t.is(await outputOf(again, check), sum);
   await again.kill();
 });
+
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
+const fullTest = isFull ? test.serial : test.serial.skip;
+
+fullTest(
+  '50 forks of one that runs: no two are alike, and it starts from its disk afterwards',
+  async (t) => {
+    const spec = await host.newSpec();
+    let source = await boot(driver, spec);
+    const facts = [
+      'cat /proc/sys/kernel/random/boot_id',
+      'cat /etc/machine-id',
+      'head -c 16 /dev/urandom | od -An -tx1 | tr -d " "',
+      'cat /proc/sys/kernel/random/uuid',
+    ].join('; ');
+    const seen = new Set<string>();
+    for (let fork = 1; fork <= 50; fork += 1) {
+      const child = await host.newSpec();
+      await source.fork(child);
+      const machine = await resumed(child);
+      for (const fact of (await outputOf(machine, facts)).split('\n')) seen.add(fact);
+      await machine.kill();
+      await driver.remove(child.id);
+      await host.endSpec(child);
+    }
+    t.is(seen.size, 50 * 4);
+    await outputOf(source, 'echo kept > /root/name; sync');
+    await source.stop(20_000);
+    await driver.reclaim(spec.id);
+    source = await boot(driver, spec);
+    t.is(await outputOf(source, 'cat /root/name'), 'kept');
+    await source.kill();
+  },
+);

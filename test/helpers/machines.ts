@@ -124,6 +124,11 @@ export class MachineHost implements AsyncDisposable {
     };
   }
 
+  /** Gives the slot of a sandbox back that is gone. */
+  async endSpec(spec: MachineSpec): Promise<void> {
+    await (await this.#slotPool()).release(spec.slot.index);
+  }
+
   runDir(id: string): string {
     return join(paths.sandboxes(this.dataDir), id, 'run');
   }

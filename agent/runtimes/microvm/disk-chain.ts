@@ -18,10 +18,10 @@ const FIRST_LAYER = 'root.qcow2';
 const NAME = 'chain.json';
 const layerPattern = '^[a-z0-9-]{1,40}\\.qcow2$';
 /** QEMU opens all of them for each machine. */
-const LAYERS_MAX = 32;
+const LAYERS_MAX = 96;
 
 const Chain = Type.Object({
-  layers: Type.Array(Type.String({ pattern: layerPattern }), { minItems: 1, maxItems: 64 }),
+  layers: Type.Array(Type.String({ pattern: layerPattern }), { minItems: 1, maxItems: 128 }),
 });
 const parse = compile(Chain);
 
