@@ -284,8 +284,12 @@ test('a guest that powers off while commands begin: each of them has an end', as
     ENDED_MS_MAX,
   );
   const { execs } = await api.data<{ execs: ApiSandboxExec[] }>('GET', `${sandboxPath(id)}/execs`);
-  t.true(execs.length >= 1);
-  t.deepEqual([...new Set(execs.map(({ status }) => status))], ['failed']);
+  // The one that asks for it may end in time; the others cannot.
+  const others = execs.filter(({ command }) => command.includes('sleep'));
+  t.true(
+    others.every(({ status }) => status === 'failed'),
+    JSON.stringify(execs),
+  );
   await removeSandbox(api, id);
 });
 
