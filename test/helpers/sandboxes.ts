@@ -1,5 +1,6 @@
 import assert from 'node:assert';
 import { readFile, rm, writeFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiClient, ApiReply } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { processesMarked } from './host.ts';
@@ -9,6 +10,8 @@ import { waitFor } from './wait.ts';
 /** A boot on a machine that does other things too. */
 const SETTLED_MS_MAX = 120_000;
 const MIB_SMALL = 256;
+/** An agent that reaches nothing for so long rests. */
+const REST_MS = 700;
 
 /** A sandbox as the API shows it. */
 export interface ApiSandbox {
@@ -194,11 +197,20 @@ export class CrashPoints {
     return text.split('\n').includes(point);
   }
 
-  /** What was reached since the last call, in order. */
+  /**
+   * What was reached since the last call, in order. An agent goes on after it has answered, so this
+   * waits until it rests: what belongs to one command is not taken for another's.
+   */
   async takeReached(): Promise<string[]> {
-    const file = `${this.#file}.reached`;
-    const text = await readFile(file, 'utf8').catch(() => '');
-    await rm(file, { force: true });
+    const read = (): Promise<string> => readFile(`${this.#file}.reached`, 'utf8').catch(() => '');
+    let text = await read();
+    await waitFor('the agent to rest', async () => {
+      await sleep(REST_MS);
+      const before = text;
+      text = await read();
+      return text === before;
+    });
+    await rm(`${this.#file}.reached`, { force: true });
     return text.split('\n').filter((line) => line !== '');
   }
 }

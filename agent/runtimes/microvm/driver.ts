@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { closeSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { Socket } from 'node:net';
@@ -42,7 +41,6 @@ import {
   readChain,
   splitDisk,
 } from './disk-chain.ts';
-import { GuestUnavailableError } from './guest-errors.ts';
 import type { GuestSettings } from './guest-types.ts';
 import { launch, type LaunchMemory, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { switchLayer } from './live-disk.ts';
@@ -350,7 +348,9 @@ export class MicrovmDriver implements RuntimeDriver {
     const machine = await this.#launch(spec, template, { kind: 'private', ram: template.ram });
     machine.origin = { kind: 'boot', beganAt: performance.now() };
     machine.letGuestTalk();
-    await this.#untilRunning(machine, signal, (limit) => configure(machine, spec, limit));
+    await this.#untilRunning(machine, signal, (limit) =>
+      introduce(machine, spec, limit, { isFrozen: false }),
+    );
     return machine;
   }
 
@@ -372,8 +372,7 @@ export class MicrovmDriver implements RuntimeDriver {
         machine.letGuestTalk(); // What is said now lies there when it wakes.
         await continueMachine(live);
         machine.origin = { kind, beganAt: performance.now() };
-        await configure(machine, spec, limit);
-        await machine.guest.channel?.thaw();
+        await introduce(machine, spec, limit, { isFrozen: kind === 'checkpoint' });
       });
       return machine;
     } finally {
@@ -435,26 +434,17 @@ export class MicrovmDriver implements RuntimeDriver {
   }
 }
 
-/** On whichever connection it works: one may break, and all of it may be said twice. */
-async function configure(
-  machine: MicrovmMachine,
+/** Before it goes on, whoever was paused gets to know who it is now. */
+async function introduce(
+  { guest }: MicrovmMachine,
   spec: MachineSpec,
   signal: AbortSignal,
+  { isFrozen }: { isFrozen: boolean },
 ): Promise<void> {
-  const { guest } = machine;
-  while (!signal.aborted) {
-    const { channel } = guest;
-    if (channel === undefined) {
-      await once(guest, 'opened', { signal });
-      continue;
-    }
-    try {
-      await step('configure guest', () => channel.configure(guestSettings(spec)));
-      return;
-    } catch (error) {
-      if (!(error instanceof GuestUnavailableError)) throw error;
-    }
-  }
+  await guest.call(signal, async (channel) => {
+    await step('configure guest', () => channel.configure(guestSettings(spec)));
+    if (isFrozen) await channel.thaw();
+  });
 }
 
 async function neededTemplates(sandboxesDir: string): Promise<ReadonlySet<string>> {

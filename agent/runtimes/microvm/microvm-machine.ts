@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { Logger } from '../../../shared/log.ts';
 import { toError } from '../../../shared/errors.ts';
 import { isAlive } from '../../../shared/process-id.ts';
@@ -103,14 +102,12 @@ export class MicrovmMachine implements Machine {
   }
 
   async goOn(): Promise<void> {
-    const { guest } = this;
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
     // First the machine: a guest that stands still cannot answer.
     const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
     if (OBSERVED[await statusOf(machine)] !== undefined) return; // Its end is told by itself.
     await continueMachine(machine);
-    if (guest.channel === undefined) await once(guest, 'opened', { signal });
-    await guest.channel?.thaw();
+    await this.guest.call(signal, (channel) => channel.thaw());
   }
 
   async fork(child: Child): Promise<void> {
@@ -163,11 +160,8 @@ export class MicrovmMachine implements Machine {
   }
 
   async #askGuest(graceMs: number): Promise<void> {
-    const { guest } = this;
-    if (guest.channel === undefined) {
-      await once(guest, 'opened', { signal: AbortSignal.timeout(graceMs) });
-    }
-    await guest.channel?.shutdown(Math.floor(graceMs * PROCESS_SHARE));
+    const processMs = Math.floor(graceMs * PROCESS_SHARE);
+    await this.guest.call(AbortSignal.timeout(graceMs), (channel) => channel.shutdown(processMs));
   }
 
   /** The shim is the last to go, and by then it has written how QEMU ended. */

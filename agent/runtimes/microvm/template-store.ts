@@ -55,6 +55,8 @@ interface HostParts {
 interface Entry {
   readonly key: string;
   ready: Template | undefined;
+  /** While it is read: it is large, and many may ask for it at once. */
+  opening: Promise<Template> | undefined;
   blank: Template | undefined;
   isMaking: boolean;
   retryAt: number;
@@ -97,8 +99,8 @@ export class TemplateStore {
   async forNew(shape: Shape): Promise<Template> {
     const entry = this.#entry(shape);
     if (this.#options.isEnabled) {
-      entry.ready ??= await this.#read(entry.key);
-      if (entry.ready !== undefined) return entry.ready;
+      const ready = entry.ready ?? (entry.isMaking ? undefined : await this.#openIfWhole(entry));
+      if (ready !== undefined) return ready;
       this.#make(entry, shape);
     }
     return (entry.blank ??= Template.blank(entry.key, shape.memSizeMib));
@@ -112,7 +114,7 @@ export class TemplateStore {
   async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
     const entry = this.#entry(shape);
     if (key === entry.key) {
-      return (entry.ready ??= await Template.open(this.#path(key), key, machines));
+      return entry.ready ?? (await this.#open(entry, machines));
     }
     entry.blank ??= Template.blank(entry.key, shape.memSizeMib);
     if (key === entry.blank.key) return entry.blank;
@@ -124,6 +126,7 @@ export class TemplateStore {
     this.#isClosed = true;
     await this.#clearMaker();
     await this.#making;
+    await Promise.allSettled([...this.#entries.values()].flatMap(({ opening }) => opening ?? []));
     for (const { ready, blank } of this.#entries.values()) {
       ready?.[Symbol.dispose]();
       blank?.[Symbol.dispose]();
@@ -136,7 +139,8 @@ export class TemplateStore {
     let entry = this.#entries.get(name);
     if (entry === undefined) {
       const key = this.#keyOf(shape);
-      entry = { key, ready: undefined, blank: undefined, isMaking: false, retryAt: 0 };
+      const nothing = { ready: undefined, opening: undefined, blank: undefined };
+      entry = { key, ...nothing, isMaking: false, retryAt: 0 };
       this.#entries.set(name, entry);
     }
     return entry;
@@ -162,10 +166,21 @@ export class TemplateStore {
     return join(this.#options.directory, key);
   }
 
+  #open(entry: Entry, machines: readonly number[] = []): Promise<Template> {
+    const read = async (): Promise<Template> => {
+      try {
+        return (entry.ready = await Template.open(this.#path(entry.key), entry.key, machines));
+      } finally {
+        entry.opening = undefined;
+      }
+    };
+    return (entry.opening ??= read());
+  }
+
   /** One that is not whole is made again. */
-  async #read(key: string): Promise<Template | undefined> {
+  async #openIfWhole(entry: Entry): Promise<Template | undefined> {
     try {
-      return await Template.open(this.#path(key), key);
+      return await this.#open(entry);
     } catch (error) {
       if (error instanceof TemplateError) return undefined;
       throw error;
@@ -184,7 +199,7 @@ export class TemplateStore {
         await this.#evict();
         await rm(this.#path(entry.key), { recursive: true, force: true });
         await this.#boot(entry.key, shape);
-        entry.ready = await Template.open(this.#path(entry.key), entry.key);
+        await this.#open(entry);
         const durationMs = Math.round(performance.now() - begunAt);
         log.info({ ...shape, key: entry.key, durationMs }, 'template:made');
       } catch (error) {
