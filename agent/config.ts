@@ -37,6 +37,8 @@ export interface SandboxSettings {
   readonly slotsMax: number;
   /** Of them, kept ready. */
   readonly slotsReady: number;
+  /** Machines made ahead. */
+  readonly sparesMax: number;
 }
 
 export interface AgentConfig {
@@ -113,6 +115,7 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
       max: LIMITS.slotsPerHostMax,
     }),
     slotsReady: reader.integer('SANDBOX_SLOTS_READY', { fallback: 2, min: 0, max: 64 }),
+    sparesMax: reader.integer('SANDBOX_SPARES', { fallback: 2, min: 0, max: 64 }),
   };
 }
 

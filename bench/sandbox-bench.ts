@@ -6,6 +6,7 @@ import type { BareQemu, BareTimes } from './bare-qemu.ts';
 import type { SandboxCalls } from './sandbox-calls.ts';
 
 const TEMPLATE_MS_MAX = 120_000;
+const REST_MS_MAX = 60_000;
 
 /** What the parts of the sandbox bench have in common. */
 export interface SandboxBench {
@@ -17,15 +18,13 @@ export interface SandboxBench {
   readonly rounds: number;
   /** Machines boot: there are no templates. */
   readonly isCold: boolean;
+  /** How many machines the host makes ahead, at most. */
+  readonly spares: number;
   /** How many at once, or in a row. */
   readonly fleet: number;
   readonly burst: number;
   readonly signal: AbortSignal;
 }
-
-/** Where the agent keeps what belongs to a sandbox. */
-export const sandboxDirectory = ({ stack }: SandboxBench, id: string): string =>
-  join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes', id);
 
 type LogEvent = Readonly<Record<string, unknown>>;
 
@@ -37,9 +36,37 @@ export async function logEvents({ stack }: SandboxBench, name: string): Promise<
   return found.map((line) => JSON.parse(line) as LogEvent);
 }
 
-/** One that is new and runs, begun from a template but in a cold bench. */
-export function newSandbox(bench: SandboxBench): Promise<string> {
-  return bench.calls.createRunning(bench.memSizeMib);
+/** The name of a sandbox's machine on its host. */
+export async function vmIdOf(bench: SandboxBench, id: string): Promise<string> {
+  const starts = await logEvents(bench, 'sandbox:started');
+  return String(starts.findLast(({ sandboxId }) => sandboxId === id)?.['vmId']);
+}
+
+/** Where the agent keeps what belongs to a sandbox. */
+export async function sandboxDirectory(bench: SandboxBench, id: string): Promise<string> {
+  const dataDir = bench.stack.environment['AGENT_DATA_DIR'] ?? '';
+  return join(dataDir, 'sandboxes', await vmIdOf(bench, id));
+}
+
+/** Until the host has made ahead what it will. */
+async function untilRested(bench: SandboxBench): Promise<void> {
+  const { isCold, spares, memSizeMib, signal } = bench;
+  if (isCold || spares === 0) return;
+  const isRested = async (): Promise<boolean> => {
+    signal.throwIfAborted();
+    const made = await logEvents(bench, 'spare:made');
+    const started = await logEvents(bench, 'sandbox:started');
+    const taken = new Set(started.map(({ vmId }) => vmId));
+    return made.some(({ vmId, memSizeMib: size }) => size === memSizeMib && !taken.has(vmId));
+  };
+  await waitFor('the host to rest', isRested, REST_MS_MAX);
+}
+
+/** One that is new and runs on a host that rests; begun from a template but in a cold bench. */
+export async function newSandbox(bench: SandboxBench): Promise<string> {
+  const id = await bench.calls.createRunning(bench.memSizeMib);
+  await untilRested(bench);
+  return id;
 }
 
 /** Has the template of a shape made, which the first machine of it only begins. */
@@ -60,12 +87,14 @@ export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Pro
 
 /** Each round of ours in turn with one bare boot; one more round of each goes before, unmeasured. */
 export async function besideBoots<T>(
-  { bare, rounds, signal }: SandboxBench,
+  bench: SandboxBench,
   ours: () => Promise<T>,
 ): Promise<{ ours: T[]; boots: BareTimes[] }> {
+  const { bare, rounds, signal } = bench;
   const results: { ours: T[]; boots: BareTimes[] } = { ours: [], boots: [] };
   for (let round = 0; round <= rounds; round += 1) {
     const result = await ours();
+    await untilRested(bench); // What is done ahead is not done at the expense of the baseline.
     const boot = await bare.run(signal);
     if (round === 0) continue;
     results.ours.push(result);

@@ -54,7 +54,7 @@ async function forkOnce(bench: SandboxBench): Promise<Fork> {
   const { calls, signal } = bench;
   const parent = await newSandbox(bench);
   await calls.output(parent, TICKER);
-  const console = join(sandboxDirectory(bench, parent), 'run/console.log');
+  const console = join(await sandboxDirectory(bench, parent), 'run/console.log');
   await sleep(QUIET_MS, undefined, { signal });
   const quietMs = await longestGap(console, () => sleep(QUIET_MS, undefined, { signal }));
   let child = '';

@@ -2,7 +2,7 @@ import assert from 'node:assert';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { newSandbox, type SandboxBench } from './sandbox-bench.ts';
+import { newSandbox, type SandboxBench, vmIdOf } from './sandbox-bench.ts';
 import { median } from './statistics.ts';
 
 /** For what a start leaves behind to be written or given back. */
@@ -14,7 +14,7 @@ async function shareMiB(pid: string): Promise<number> {
   return Number(/^Pss:\s+(\d+) kB$/mu.exec(rollup)?.[1] ?? 0) / 1024;
 }
 
-/** What each running machine takes of the host, by the ids in the arguments of its processes. */
+/** What each running machine takes of the host, by the names in the arguments of its processes. */
 async function machinesMiB(ids: readonly string[]): Promise<number[]> {
   const totals = new Map(ids.map((id) => [id, 0]));
   for (const pid of await readdir('/proc')) {
@@ -47,15 +47,17 @@ function slope(values: readonly number[]): number {
 export async function benchMemory(bench: SandboxBench): Promise<void> {
   const { calls, fleet, memSizeMib, signal, stack } = bench;
   const ids: string[] = [];
+  const vmIds: string[] = [];
   const available: number[] = [];
   for (let count = 0; count < fleet; count += 1) {
     const id = await newSandbox(bench);
     assert.equal(await calls.output(id, 'echo ready'), 'ready\n');
     ids.push(id);
+    vmIds.push(await vmIdOf(bench, id));
     await sleep(SETTLE_MS, undefined, { signal });
     available.push(await availableMiB());
   }
-  const machines = await machinesMiB(ids);
+  const machines = await machinesMiB(vmIds);
   const agentMiB = await shareMiB(String(stack.agent.pid));
   for (const id of ids) await calls.remove(id);
   process.stdout.write(

@@ -11,8 +11,8 @@ const DIRTY_MIB = 512;
 const WORK_MS = 1_000;
 const MiB = 1024 ** 2;
 
-const pagesOf = (bench: SandboxBench, id: string): string =>
-  join(sandboxDirectory(bench, id), 'checkpoint/pages');
+const pagesOf = async (bench: SandboxBench, id: string): Promise<string> =>
+  join(await sandboxDirectory(bench, id), 'checkpoint/pages');
 
 interface Pause {
   readonly pauseMs: number;
@@ -28,7 +28,7 @@ async function pauseOnce(
 ): Promise<Pause> {
   const { calls } = bench;
   const pauseMs = await timed(() => calls.pause(id));
-  const pages = pagesOf(bench, id);
+  const pages = await pagesOf(bench, id);
   const { size: pagesBytes } = await stat(pages);
   await whilePaused(pages);
   const resumeMs = await timed(() => calls.resume(id));

@@ -44,7 +44,7 @@ export async function readPhases(
     );
     const { timesMs, from } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
     assert(job !== undefined && timesMs !== undefined, `the agent logged no start of ${start.id}`);
-    assert.equal(from, bench.isCold ? 'boot' : 'template');
+    assert.equal(from === 'boot', bench.isCold);
     return phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes);
   });
 }

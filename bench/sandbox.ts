@@ -30,7 +30,7 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
 /** Those that have figures to compare when machines boot. */
 const COLD_PARTS = ['create', 'guest'];
 
-interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'isCold'> {
+interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'spares' | 'isCold'> {
   readonly accelerator: Accelerator;
   readonly only: readonly string[];
 }
@@ -42,12 +42,13 @@ function readFlags(args: readonly string[]): Flags {
       rounds: { type: 'string', default: '20' },
       fleet: { type: 'string', default: '20' },
       burst: { type: 'string', default: '50' },
+      spares: { type: 'string', default: '2' },
       accelerator: { type: 'string', default: 'tcg' },
       only: { type: 'string' },
       cold: { type: 'boolean', default: false },
     },
   });
-  const number = (name: 'rounds' | 'fleet' | 'burst', min: number): number => {
+  const number = (name: 'rounds' | 'fleet' | 'burst' | 'spares', min: number): number => {
     const value = Number(values[name]);
     assert(Number.isInteger(value) && value >= min, `--${name}: a number from ${min} on`);
     return value;
@@ -58,7 +59,8 @@ function readFlags(args: readonly string[]): Flags {
   const unknown = only.filter((name) => !Object.hasOwn(parts, name));
   assert.deepEqual(unknown, [], `--only: some of ${Object.keys(parts).join(',')}`);
   const numbers = { rounds: number('rounds', 1), fleet: number('fleet', 2) };
-  return { ...numbers, burst: number('burst', 1), accelerator, isCold, only };
+  const sizes = { burst: number('burst', 1), spares: number('spares', 0) };
+  return { ...numbers, ...sizes, accelerator, isCold, only };
 }
 
 /** Ends the bench in order, once: a second signal ends it at once. */
@@ -80,7 +82,8 @@ async function findGuest(): Promise<{ guestDir: string; rootDisk: string }> {
 }
 
 /**
- * `npm run bench -- sandbox [--rounds N] [--only create,pause,…] [--fleet N] [--burst N] [--cold]
+ * `npm run bench -- sandbox [--rounds N] [--only create,pause,…] [--fleet N] [--burst N]
+ * [--spares N] [--cold]
  * [--accelerator tcg|kvm]`
  */
 export async function benchSandbox(args: readonly string[]): Promise<void> {
@@ -93,6 +96,7 @@ export async function benchSandbox(args: readonly string[]): Promise<void> {
     DEFAULT_ROOT_DISK: rootDisk,
     SANDBOX_ACCELERATOR: accelerator,
     SANDBOX_TEMPLATES: sizes.isCold ? 'off' : 'on',
+    SANDBOX_SPARES: String(sizes.spares),
   };
   const memSizeMib = sizes.isCold ? MEM_SIZE_MIB.cold : MEM_SIZE_MIB.usual;
   const stack = await Stack.start(settings, [], true);

@@ -62,6 +62,7 @@ const newSession = (clock = new StartClock()): Session => ({
 
 /** A fork that is still to be made. */
 export interface ForkTarget {
+  /** Of its machine. */
   readonly id: string;
   readonly uid: number;
 }
@@ -127,23 +128,27 @@ export class SandboxActor {
   }
 
   /**
-   * Journals the sandbox and begins to start it.
+   * Journals the sandbox and begins to start it. One that has a slot has a machine, too, that was
+   * made ahead.
    * @param copy makes its disk from that of another sandbox, and tells how it begins
    * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; nothing of it is left then
    */
   async create(copy?: () => Promise<ForkState>): Promise<void> {
     await this.#mailbox.send(async () => {
       const clock = new StartClock();
-      await this.#takeRoom(async (slot) => {
-        const state = (await copy?.()) ?? 'pending_start';
-        try {
+      const ahead = this.#row.slot;
+      try {
+        await this.#takeRoom(async (slot) => {
+          const state = (await copy?.()) ?? 'pending_start';
           const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
           await this.#sandbox.insert(state, { slot, checkpoint });
-        } catch (error) {
-          if (copy !== undefined) await this.#deps.driver.remove(this.id);
-          throw error;
-        }
-      });
+        });
+      } catch (error) {
+        const { driver, slots } = this.#deps;
+        await driver.remove(this.#row.vmId);
+        if (ahead !== undefined) await slots.release(ahead);
+        throw error;
+      }
       this.#bringUp(clock);
     });
     await this.#sandbox.publish();
@@ -367,11 +372,12 @@ export class SandboxActor {
     }
   }
 
-  /** Holds room and a network slot for what is then made; gives them back when that fails. */
+  /** Holds room and a network slot for what is then made; gives back what it took when that fails. */
   async #takeRoom(make: (slot: number) => Promise<void>): Promise<void> {
     const { capacity, slots } = this.#deps;
     capacity.hold(this.id, this.#row.config);
     try {
+      if (this.#row.slot !== undefined) return await make(this.#row.slot);
       const { index } = await slots.lease();
       try {
         await make(index);
@@ -415,8 +421,8 @@ export class SandboxActor {
       session.clock.end('queued');
       this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
       // The disk is about to change: what is left of a checkpoint would not fit it any more.
-      await driver.discardCheckpoint(this.id);
-      await driver.prepare(this.id, this.#row.uid);
+      await driver.discardCheckpoint(this.#row.vmId);
+      await driver.prepare(this.#row.vmId, this.#row.uid);
       session.machine = await driver.start(await machineSpec(this.#row, slots), signal);
       return session.machine;
     } finally {
@@ -473,7 +479,9 @@ export class SandboxActor {
     clock.end('restored', origin.beganAt);
     clock.end('ready');
     const { log, observeStart } = this.#deps;
-    log.info({ sandboxId: this.id, from: origin.kind, timesMs: clock.times }, 'sandbox:started');
+    const { vmId } = this.#row;
+    const started = { sandboxId: this.id, vmId, from: origin.kind, timesMs: clock.times };
+    log.info(started, 'sandbox:started');
     observeStart(origin.kind, clock.times);
   }
 
@@ -487,7 +495,7 @@ export class SandboxActor {
 
   /** With its checkpoint untouched it is as it was. */
   async #handleNotResumed(message: string): Promise<void> {
-    if (!(await this.#deps.driver.hasCheckpoint(this.id))) {
+    if (!(await this.#deps.driver.hasCheckpoint(this.#row.vmId))) {
       return this.#finish({ reason: 'resume_failed', message });
     }
     const exitMessage = shorten(`it could not be resumed: ${message}`);
@@ -521,7 +529,7 @@ export class SandboxActor {
   /** It runs on; the caller sees why, and a time limit asks again. */
   async #handleNotPaused(error: Error): Promise<void> {
     // What failed may have come after the checkpoint, which counts as soon as it is there.
-    if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+    if (await this.#deps.driver.hasCheckpoint(this.#row.vmId)) return this.#handlePaused();
     this.#deps.log.warn({ sandboxId: this.id, err: error }, 'sandbox:notPaused');
     await this.#runOn(`it could not be paused: ${error.message}`);
   }
@@ -541,7 +549,7 @@ export class SandboxActor {
       exitMessage: 'stopped while it was paused',
     } as const;
     await this.#sandbox.enter('stopped', change, 'stop was asked for');
-    await this.#deps.driver.discardCheckpoint(this.id);
+    await this.#deps.driver.discardCheckpoint(this.#row.vmId);
   }
 
   async #copyTo(child: ForkTarget): Promise<ForkState> {
@@ -552,7 +560,7 @@ export class SandboxActor {
       await machine.fork(child);
       return 'pending_resume';
     }
-    await this.#deps.driver.fork(this.id, child);
+    await this.#deps.driver.fork(this.#row.vmId, child);
     return state === 'paused' ? 'pending_resume' : 'pending_start';
   }
 
@@ -588,7 +596,7 @@ export class SandboxActor {
   async #handleEnded(end: MachineEnd): Promise<void> {
     if (this.#row.state === 'pausing') {
       await this.#leavePause();
-      if (await this.#deps.driver.hasCheckpoint(this.id)) return this.#handlePaused();
+      if (await this.#deps.driver.hasCheckpoint(this.#row.vmId)) return this.#handlePaused();
     }
     await this.#finish(end);
   }
@@ -613,7 +621,7 @@ export class SandboxActor {
       exitMessage: shorten(end.message),
     };
     await this.#rest(to, change, end.message);
-    await this.#deps.driver.discardCheckpoint(this.id);
+    await this.#deps.driver.discardCheckpoint(this.#row.vmId);
   }
 
   /** What the machine had of the host is given back. */
@@ -624,7 +632,7 @@ export class SandboxActor {
     await this.#sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
     this.#session = undefined; // Not before: what cannot be journalled now is reported again.
     // Only now: until it was journalled, what tells how it ended had to stay.
-    await driver.reclaim(this.id);
+    await driver.reclaim(this.#row.vmId);
     if (slot !== undefined) await slots.release(slot);
   }
 
@@ -638,7 +646,7 @@ export class SandboxActor {
       log.error({ sandboxId: this.id, state: this.#row.state }, 'sandbox:overdue');
       session.abort.abort(new BootError('boot_timeout', LATE));
       this.#report(session, async () => {
-        await driver.reclaim(this.id);
+        await driver.reclaim(this.#row.vmId);
         await this.#handleOverdue();
       });
     }, ms);
@@ -664,7 +672,7 @@ export class SandboxActor {
     if (slot === undefined) return this.#recoverAtRest();
     capacity.keep(this.id, this.#row.config);
     if (state === 'pending_start' || state === 'pending_resume') return this.#recoverPending();
-    if (state === 'pausing' && (await this.#deps.driver.hasCheckpoint(this.id))) {
+    if (state === 'pausing' && (await this.#deps.driver.hasCheckpoint(this.#row.vmId))) {
       return this.#handlePaused();
     }
     await this.#takeOver();
@@ -673,9 +681,9 @@ export class SandboxActor {
   /** Whether a checkpoint is still good is found out when it is to be resumed, and told then. */
   async #recoverAtRest(): Promise<void> {
     const { driver } = this.#deps;
-    await driver.reclaim(this.id);
+    await driver.reclaim(this.#row.vmId);
     const isPaused = this.#row.state === 'paused';
-    if (!isPaused) await driver.discardCheckpoint(this.id);
+    if (!isPaused) await driver.discardCheckpoint(this.#row.vmId);
     await this.#execs.loseAll(
       isPaused ? 'cancelled' : 'failed',
       isPaused ? PAUSED : 'the sandbox ended',
@@ -685,8 +693,8 @@ export class SandboxActor {
   /** It had not run yet, so it is brought up again, unless its checkpoint was about to be used. */
   async #recoverPending(): Promise<void> {
     const { driver } = this.#deps;
-    await driver.reclaim(this.id);
-    if (this.#row.state === 'pending_start' || (await driver.hasCheckpoint(this.id))) {
+    await driver.reclaim(this.#row.vmId);
+    if (this.#row.state === 'pending_start' || (await driver.hasCheckpoint(this.#row.vmId))) {
       return this.#bringUp();
     }
     const message = 'the agent of the host ended while the checkpoint was used up';
@@ -726,10 +734,10 @@ export class SandboxActor {
     const { slot } = this.#row;
     clearTimeout(this.#watchdog);
     await this.#sandbox.beginDelete();
-    await step('reclaim machine', () => driver.reclaim(this.id));
+    await step('reclaim machine', () => driver.reclaim(this.#row.vmId));
     await this.#leavePause();
     await this.#execs.removeAll();
-    await step('remove disk', () => driver.remove(this.id));
+    await step('remove disk', () => driver.remove(this.#row.vmId));
     await step('journal deleted', () => journal.remove(this.id));
     if (slot !== undefined) await slots.release(slot);
     capacity.release(this.id);
@@ -740,7 +748,7 @@ export class SandboxActor {
   async giveUp(error: Error): Promise<void> {
     await this.#mailbox.send(async () => {
       if (this.#row.isDeleting || this.#row.slot === undefined) return;
-      await this.#deps.driver.reclaim(this.id);
+      await this.#deps.driver.reclaim(this.#row.vmId);
       const message = `the host could not take it over: ${error.message}`;
       await this.#finish({ reason: 'vmm_crashed', message });
     });

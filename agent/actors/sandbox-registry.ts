@@ -8,6 +8,8 @@ import { paths } from '../config.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, depthOf } from '../sandboxes/fork-tree.ts';
 import { SandboxExecs } from '../sandboxes/sandbox-execs.ts';
+import type { SpareMachine, SpareMachines } from '../sandboxes/spare-machines.ts';
+import type { UidPool } from '../sandboxes/uid-pool.ts';
 import { step } from '../step.ts';
 import { type ForkState, SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
 
@@ -31,7 +33,9 @@ type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | '
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
-  readonly uidBase: number;
+  /** Has those of the journal. */
+  readonly uids: UidPool;
+  readonly spares: SpareMachines;
 }
 
 export interface SandboxRef {
@@ -46,7 +50,6 @@ const DISCARDED_MAX = 10_000;
 export class SandboxRegistry {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
-  readonly #uids = new Map<string, number>();
   readonly #discarded = new Set<string>();
 
   constructor(deps: SandboxRegistryDeps) {
@@ -66,9 +69,10 @@ export class SandboxRegistry {
     const { journal, driver, log } = this.#deps;
     const rows = await journal.list();
     for (const row of rows) this.#add(row);
+    const owned = new Set(rows.map(({ vmId }) => vmId));
     for (const id of await driver.list()) {
-      if (this.#actors.has(id)) continue;
-      log.warn({ sandboxId: id }, 'reclaim:sandbox');
+      if (owned.has(id)) continue;
+      log.warn({ vmId: id }, 'reclaim:sandbox');
       await driver.reclaim(id);
       await step('reclaim unowned disk', () => driver.remove(id));
     }
@@ -77,12 +81,9 @@ export class SandboxRegistry {
 
   /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
   async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
-    const origin = { id, accountId, config, environment };
-    const actor = this.#addNew({
-      ...origin,
-      parentId: undefined,
-    });
-    return this.#make(actor);
+    this.#refuseIfKnown(id);
+    const origin = { id, accountId, config, environment, parentId: undefined };
+    return this.#make(this.#addNew(origin, this.#deps.spares.take(config)));
   }
 
   /**
@@ -91,6 +92,7 @@ export class SandboxRegistry {
    *   or too many generations, and as for `create`
    */
   async fork(ref: SandboxRef, { id, name, checkpoint }: NewFork): Promise<SandboxActor> {
+    this.#refuseIfKnown(id);
     const source = this.find(ref);
     const { accountId, config, environment } = source.row;
     if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
@@ -101,8 +103,8 @@ export class SandboxRegistry {
       ...{ id, accountId, environment, parentId: source.id },
       config: { ...config, name },
     });
-    const { uid } = child.row;
-    return this.#make(child, () => source.fork({ id, uid }, checkpoint));
+    const { vmId, uid } = child.row;
+    return this.#make(child, () => source.fork({ id: vmId, uid }, checkpoint));
   }
 
   /** @throws AppError `not_found` */
@@ -183,17 +185,21 @@ export class SandboxRegistry {
     if (actor.isDeleted) this.#forget(actor.id);
   }
 
-  /** What is to be made; it takes its user at once. @throws AppError when it cannot be */
-  #addNew(origin: Origin): SandboxActor {
-    const { id } = origin;
+  /** @throws AppError when nothing with this id may be made */
+  #refuseIfKnown(id: string): void {
     if (this.#actors.has(id)) throw new AppError('outcome_unknown', 'it was begun before');
     if (this.#discarded.has(id)) throw new AppError('cancelled', 'the sandbox was taken back');
+  }
+
+  /** What is to be made, of a machine that is there or of nothing; it takes its user at once. */
+  #addNew(origin: Origin, spare?: SpareMachine): SandboxActor {
     const now = new Date().toISOString();
     return this.#add({
       ...origin,
       rootDiskId: newDiskId(),
-      uid: this.#freeUid(),
-      slot: undefined,
+      vmId: spare?.vmId ?? origin.id,
+      uid: spare?.uid ?? this.#deps.uids.take(),
+      slot: spare?.slot,
       bootId: randomUUID(),
       state: 'pending_start',
       checkpoint: undefined,
@@ -226,24 +232,18 @@ export class SandboxRegistry {
 
   #add(row: SandboxRow): SandboxActor {
     const { journal, dataDir, log } = this.#deps;
-    const { id, uid, config } = row;
+    const { id, config } = row;
     const directory = paths.sandboxOutput(dataDir, id);
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
     const actor = new SandboxActor(this.#deps, row, execs);
     this.#actors.set(id, actor);
-    this.#uids.set(id, uid);
     return actor;
   }
 
   #forget(id: string): void {
+    const actor = this.#actors.get(id);
+    if (actor === undefined) return;
     this.#actors.delete(id);
-    this.#uids.delete(id);
-  }
-
-  #freeUid(): number {
-    const used = new Set(this.#uids.values());
-    let uid = this.#deps.uidBase;
-    while (used.has(uid)) uid += 1;
-    return uid;
+    this.#deps.uids.release(actor.row.uid);
   }
 }

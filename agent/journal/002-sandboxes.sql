@@ -6,6 +6,7 @@ CREATE TABLE sandboxes (
   environment TEXT NOT NULL, -- JSON: of every process
   root_disk_id TEXT NOT NULL UNIQUE,
   parent_id TEXT, -- the sandbox that it was forked from
+  vm_id TEXT NOT NULL UNIQUE, -- names its directory and control groups
   uid INTEGER NOT NULL UNIQUE, -- user of its machine, as long as the sandbox lives
   slot INTEGER UNIQUE, -- network, while its machine may run
   boot_id TEXT NOT NULL, -- the guest's, drawn anew for each boot

@@ -15,6 +15,8 @@ export interface SandboxRow {
   readonly environment: Readonly<Record<string, string>>;
   readonly rootDiskId: string;
   readonly parentId: string | undefined;
+  /** Names its directory and control groups: another one than `id` when its machine was made ahead. */
+  readonly vmId: string;
   readonly uid: number;
   readonly slot: number | undefined;
   readonly bootId: string;
@@ -49,6 +51,7 @@ const columns = [
   'environment',
   'root_disk_id',
   'parent_id',
+  'vm_id',
   'uid',
   'slot',
   'boot_id',
@@ -88,6 +91,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   JSON.stringify(row.environment),
   row.rootDiskId,
   row.parentId ?? null,
+  row.vmId,
   row.uid,
   row.slot ?? null,
   row.bootId,
@@ -117,6 +121,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   environment: JSON.parse(String(row['environment'])) as Record<string, string>,
   rootDiskId: String(row['root_disk_id']),
   parentId: text(row['parent_id']),
+  vmId: String(row['vm_id']),
   uid: Number(row['uid']),
   slot: number(row['slot']),
   bootId: String(row['boot_id']),

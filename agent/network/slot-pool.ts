@@ -106,6 +106,11 @@ export class SlotPool {
     await Promise.all(this.#lanes);
   }
 
+  /** How many can still be leased. */
+  get freeCount(): number {
+    return this.#options.slotsMax - this.#slots.size + this.#countAhead();
+  }
+
   #plan(index: number): SlotPlan {
     return planSlot(this.#options.hostId, index);
   }

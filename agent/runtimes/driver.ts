@@ -5,7 +5,7 @@ import type { GuestSettings } from './microvm/guest-types.ts';
 
 /** What a machine is made of. Its directory is the sandbox's own and holds its root disk. */
 export interface MachineSpec {
-  /** The sandbox's id. */
+  /** Names its directory and control groups. */
   readonly id: string;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
@@ -38,8 +38,8 @@ export class BootError extends Error {
 
 /** How a machine came up. */
 export interface MachineOrigin {
-  readonly kind: 'boot' | 'template' | 'checkpoint';
-  /** When its first instruction was, by `performance.now()`. */
+  readonly kind: 'boot' | 'template' | 'checkpoint' | 'ahead';
+  /** When its first instruction was, or that after it had waited, by `performance.now()`. */
   readonly beganAt: number;
 }
 
@@ -74,6 +74,14 @@ export interface Machine {
 export interface RuntimeDriver {
   /** Makes the root disk, unless there is one. */
   prepare(id: string, uid: number): Promise<void>;
+  /** Whether a machine of this shape would begin with the memory of a template. */
+  hasTemplate(shape: Pick<MachineSpec, 'vcpuCount' | 'memSizeMib'>): Promise<boolean>;
+  /**
+   * Makes a root disk and a machine that waits for `start` with the same id, which then takes hardly
+   * any time. An agent that comes later knows nothing of it, and reclaims it.
+   * @throws BootError, or the signal's reason once nothing of the machine is left
+   */
+  startAhead(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>>;
   /**
    * Boots a machine until its guest has acknowledged identity, time and entropy.
    * @throws BootError, or the signal's reason once nothing of it is left

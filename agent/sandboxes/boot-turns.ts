@@ -1,10 +1,17 @@
 /** How many machines boot at the same time: more at once would all be slower. */
 export class BootTurns {
   #free: number;
+  readonly #atOnce: number;
   readonly #waiting: (() => void)[] = [];
 
   constructor(atOnce: number) {
+    this.#atOnce = atOnce;
     this.#free = atOnce;
+  }
+
+  /** Somebody has a turn. */
+  get isBusy(): boolean {
+    return this.#free < this.#atOnce;
   }
 
   /**

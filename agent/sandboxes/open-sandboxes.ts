@@ -15,7 +15,9 @@ import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
 import { BootTurns } from './boot-turns.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SandboxJobs } from './sandbox-jobs.ts';
+import { SpareMachines } from './spare-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
+import { UidPool } from './uid-pool.ts';
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -41,12 +43,38 @@ export interface HostSandboxes {
   close(): Promise<void>;
 }
 
+const newCapacity = (
+  { memoryMib, vcpus, memoryReserveMib }: SandboxSettings,
+  { hostId, storage, directory, log }: SandboxParts,
+): HostCapacity =>
+  new HostCapacity({
+    ...{ hostId, memoryReserveMib, storage, log },
+    total: { memoryMib, vcpus },
+    directory: directory.sandboxCapacity,
+  });
+
+/** Says again what the directory has lost. */
+function announceRegularly(
+  capacity: HostCapacity,
+  registry: SandboxRegistry,
+  log: Logger,
+): NodeJS.Timeout {
+  const announce = async (): Promise<void> => {
+    if (await capacity.announce()) await registry.republish();
+  };
+  const announceOrWarn = (): void => {
+    announce().catch((error: unknown) => log.warn({ err: toError(error) }, 'capacity:notTold'));
+  };
+  announceOrWarn();
+  return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
+}
+
 /** Takes up what the journal tells of, and clears away what it does not. */
 export async function openSandboxes(
   settings: SandboxSettings,
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
-  const { hostId, dataDir, journal, storage, directory, log } = parts;
+  const { hostId, dataDir, journal, directory, log } = parts;
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({
@@ -58,39 +86,35 @@ export async function openSandboxes(
   });
   const driver = await MicrovmDriver.open(settings, { ...parts, slots });
   const publisher = new SandboxPublisher(directory.sandboxes, log);
-  const capacity = new HostCapacity({
-    hostId,
-    total: { memoryMib: settings.memoryMib, vcpus: settings.vcpus },
-    memoryReserveMib: settings.memoryReserveMib,
-    storage,
-    directory: directory.sandboxCapacity,
-    log,
+  const capacity = newCapacity(settings, parts);
+  const uids = new UidPool(
+    settings.uidBase,
+    rows.map(({ uid }) => uid),
+  );
+  const boots = new BootTurns(availableParallelism());
+  const resumes = new BootTurns(LIMITS.sandboxResumesAtOnceMax);
+  const spares = new SpareMachines({
+    ...{ driver, slots, uids, log },
+    max: settings.sparesMax,
+    isBusy: () => boots.isBusy || resumes.isBusy,
+    isLow: () => capacity.load.isLow,
   });
   const registry = new SandboxRegistry({
-    hostId,
-    dataDir,
-    uidBase: settings.uidBase,
+    ...{ hostId, dataDir, uids, spares },
     platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
     journal: journal.sandboxes,
     driver,
     slots,
     capacity,
-    boots: new BootTurns(availableParallelism()),
-    resumes: new BootTurns(LIMITS.sandboxResumesAtOnceMax),
+    boots,
+    resumes,
     publisher,
     bootTimeoutMs: settings.bootTimeoutMs,
     observeStart: parts.observeStart,
     log,
   });
   await registry.recover();
-  const announce = async (): Promise<void> => {
-    if (await capacity.announce()) await registry.republish();
-  };
-  const announceOrWarn = (): void => {
-    announce().catch((error: unknown) => log.warn({ err: toError(error) }, 'capacity:notTold'));
-  };
-  announceOrWarn();
-  const timer = setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
+  const timer = announceRegularly(capacity, registry, log);
   const jobs = new SandboxJobs(registry);
   return {
     jobs,
@@ -104,6 +128,7 @@ export async function openSandboxes(
     async close() {
       clearInterval(timer);
       capacity.close();
+      await spares.close();
       await registry.detach();
       await driver.close();
       publisher.close();

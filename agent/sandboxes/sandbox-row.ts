@@ -24,10 +24,10 @@ export function toRecord(
 
 /** What the machine of a sandbox with a slot is made of. */
 export async function machineSpec(row: SandboxRow, slots: SlotPool): Promise<MachineSpec> {
-  const { id, uid, slot, config, bootId, environment } = row;
+  const { id, vmId, uid, slot, config, bootId, environment } = row;
   if (slot === undefined) throw new Error('a machine without a network slot');
   return {
-    id,
+    id: vmId,
     uid,
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,

@@ -53,6 +53,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
   environment: { TOKEN: 'a-secret' },
   rootDiskId: newDiskId(),
   parentId: undefined,
+  vmId: newSandboxId(),
   uid: 600_100_001,
   slot: 3,
   bootId: randomUUID(),

@@ -38,11 +38,11 @@ export interface ApiSandboxExec {
   readonly stderr?: string;
 }
 
-/** Settings of a stack whose agents run sandboxes. */
+/** Settings of a stack whose agents run sandboxes; each machine is made when it is asked for. */
 export function sandboxSettings(): Environment {
   const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
-  return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg' };
+  return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_SPARES: '0' };
 }
 
 export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;

@@ -1,5 +1,7 @@
+import { once } from 'node:events';
 import { closeSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
@@ -69,6 +71,11 @@ const MEMORY_FILE = 'memory.json';
 const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }) });
 const parseMemory = compile(Memory);
 
+/** One that was made ahead has answered before; if it does not now, another one is made. */
+const AHEAD_MS_MAX = 5_000;
+/** Run once in a machine made ahead: the first command of a sandbox then finds shell and programs read. */
+const WARM_UP = '/bin/true; true';
+
 type Child = Parameters<RuntimeDriver['fork']>[1];
 
 /** Gives a machine memory and devices, before its first instruction. */
@@ -107,6 +114,8 @@ function aborted(signal: AbortSignal): Promise<never> {
 /** Runs sandboxes as virtual machines of QEMU. */
 export class MicrovmDriver implements RuntimeDriver {
   readonly #options: MicrovmOptions;
+  /** Those that wait for `start`. */
+  readonly #ahead = new Map<string, MicrovmMachine>();
 
   private constructor(options: MicrovmOptions) {
     this.#options = options;
@@ -152,13 +161,29 @@ export class MicrovmDriver implements RuntimeDriver {
     await step('make root disk', () => prepareDisk(disks, this.#options.rootDisk, uid));
   }
 
-  start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    return this.#bringUp(spec, signal, async (limit) => {
-      const template = await this.#options.templates.forNew(spec);
-      if (template.isBlank) return this.#boot(spec, template, limit);
-      const load: Load = (...machine) => restoreTemplate(...machine, template);
-      return this.#restore(spec, { template, kind: 'template', load }, limit);
+  async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const ahead = this.#ahead.get(spec.id);
+    if (ahead !== undefined) {
+      this.#ahead.delete(spec.id);
+      if (await this.#adopt(ahead, spec, signal)) return ahead;
+    }
+    return this.#bringUp(spec, signal, (limit) => this.#begin(spec, limit));
+  }
+
+  async startAhead(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec.id, spec.uid);
+    const machine = await this.#bringUp(spec, signal, async (limit) => {
+      const begun = await this.#begin(spec, limit);
+      try {
+        await warmUp(begun, limit);
+        return begun;
+      } catch (error) {
+        begun.detach();
+        throw error;
+      }
     });
+    this.#ahead.set(spec.id, machine);
+    return machine;
   }
 
   async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
@@ -216,7 +241,7 @@ export class MicrovmDriver implements RuntimeDriver {
     spec: MachineSpec,
     signal: AbortSignal,
     begin: (limit: AbortSignal) => Promise<MicrovmMachine>,
-  ): Promise<Machine> {
+  ): Promise<MicrovmMachine> {
     signal.throwIfAborted();
     await this.reclaim(spec.id); // What a former attempt has left.
     try {
@@ -226,6 +251,28 @@ export class MicrovmDriver implements RuntimeDriver {
       signal.throwIfAborted();
       if (error instanceof BootError) throw error;
       throw new BootError('boot_failed', toError(error).message, { cause: error });
+    }
+  }
+
+  async #begin(spec: MachineSpec, signal: AbortSignal): Promise<MicrovmMachine> {
+    const template = await this.#options.templates.forNew(spec);
+    if (template.isBlank) return this.#boot(spec, template, signal);
+    const load: Load = (...machine) => restoreTemplate(...machine, template);
+    return this.#restore(spec, { template, kind: 'template', load }, signal);
+  }
+
+  /** Tells a machine that was made ahead who it is. @returns whether it runs as that now */
+  async #adopt(machine: MicrovmMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
+    machine.origin = { kind: 'ahead', beganAt: performance.now() };
+    const soon = AbortSignal.any([signal, AbortSignal.timeout(AHEAD_MS_MAX)]);
+    try {
+      await this.#untilRunning(machine, soon, (limit) =>
+        introduce(machine, spec, limit, { isFrozen: false }),
+      );
+      return true;
+    } catch (error) {
+      this.#options.log.warn({ vmId: spec.id, err: toError(error) }, 'machine:notTakenOver');
+      return false;
     }
   }
 
@@ -249,6 +296,8 @@ export class MicrovmDriver implements RuntimeDriver {
   }
 
   async reclaim(id: string): Promise<void> {
+    this.#ahead.get(id)?.detach();
+    this.#ahead.delete(id);
     const cgroup = vmCgroup(this.#options, id);
     const { run } = machinePaths(this.#directory(id));
     await step('kill machine', () => cgroup.kill());
@@ -445,6 +494,18 @@ async function introduce(
     await step('configure guest', () => channel.configure(guestSettings(spec)));
     if (isFrozen) await channel.thaw();
   });
+}
+
+/** @throws when it cannot run a command, or not in time */
+async function warmUp({ guest }: MicrovmMachine, signal: AbortSignal): Promise<void> {
+  const { channel } = guest;
+  if (channel === undefined) throw new Error('the guest does not answer');
+  const spec = { environment: {}, directory: '', terminal: undefined, stdin: false };
+  const id = randomUUID();
+  const exited = once(channel, 'exited', { signal });
+  await channel.start({ id, command: WARM_UP, ...spec, isFollowed: false });
+  await exited;
+  await channel.forget(id);
 }
 
 async function neededTemplates(sandboxesDir: string): Promise<ReadonlySet<string>> {
