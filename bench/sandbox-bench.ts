@@ -36,10 +36,13 @@ export async function logEvents({ stack }: SandboxBench, name: string): Promise<
   return found.map((line) => JSON.parse(line) as LogEvent);
 }
 
-/** The name of a sandbox's machine on its host. */
-export async function vmIdOf(bench: SandboxBench, id: string): Promise<string> {
-  const starts = await logEvents(bench, 'sandbox:started');
-  return String(starts.findLast(({ sandboxId }) => sandboxId === id)?.['vmId']);
+/** The name of a sandbox's machine on its host, which logs it just after it has answered. */
+export function vmIdOf(bench: SandboxBench, id: string): Promise<string> {
+  return waitFor('the log to tell of a start', async () => {
+    const starts = await logEvents(bench, 'sandbox:started');
+    const start = starts.findLast(({ sandboxId }) => sandboxId === id);
+    return start === undefined ? undefined : String(start['vmId']);
+  });
 }
 
 /** Where the agent keeps what belongs to a sandbox. */
@@ -65,6 +68,7 @@ async function untilRested(bench: SandboxBench): Promise<void> {
 /** One that is new and runs on a host that rests; begun from a template but in a cold bench. */
 export async function newSandbox(bench: SandboxBench): Promise<string> {
   const id = await bench.calls.createRunning(bench.memSizeMib);
+  await vmIdOf(bench, id);
   await untilRested(bench);
   return id;
 }

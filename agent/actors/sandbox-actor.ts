@@ -170,7 +170,7 @@ export class SandboxActor {
   async start(): Promise<void> {
     await this.#command('start', async () => {
       // What the checkpoint has is removed when it boots.
-      const change = { checkpoint: undefined };
+      const change = { checkpoint: undefined, bootId: randomUUID() };
       await this.#beginUp('pending_start', change, 'start was asked for');
     });
   }
@@ -395,7 +395,7 @@ export class SandboxActor {
     const clock = new StartClock();
     await this.#takeRoom((slot) => {
       const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
-      return this.#sandbox.enter(to, { ...change, ...begun, slot, bootId: randomUUID() }, cause);
+      return this.#sandbox.enter(to, { ...change, ...begun, slot }, cause);
     });
     this.#bringUp(clock);
   }
@@ -633,7 +633,7 @@ export class SandboxActor {
     this.#session = undefined; // Not before: what cannot be journalled now is reported again.
     // Only now: until it was journalled, what tells how it ended had to stay.
     await driver.reclaim(this.#row.vmId);
-    if (slot !== undefined) await slots.release(slot);
+    if (slot !== undefined) void slots.release(slot); // The next session has another one.
   }
 
   /** What could not be ended, brought up or paused in time is ended by force. */

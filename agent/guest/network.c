@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <net/route.h>
 #include <stdio.h>
@@ -29,11 +30,23 @@ static int bring_up(int fd, const char *name) {
   return ioctl(fd, SIOCSIFFLAGS, &request);
 }
 
+/* Slots speak IPv4 alone. Left on, every change of an interface would be announced to nobody. */
+static void silence_ipv6(const char *name) {
+  char path[96];
+  snprintf(path, sizeof path, "/proc/sys/net/ipv6/conf/%s/disable_ipv6", name);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return; /* A kernel without it. */
+  if (write(fd, "1", 1) != 1) perror(path);
+  close(fd);
+}
+
 void raise_interfaces(void) {
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   struct if_nameindex *all = if_nameindex();
-  for (struct if_nameindex *each = all; fd >= 0 && each != NULL && each->if_name != NULL; each++)
+  for (struct if_nameindex *each = all; fd >= 0 && each != NULL && each->if_name != NULL; each++) {
+    if (strcmp(each->if_name, "lo") != 0) silence_ipv6(each->if_name);
     bring_up(fd, each->if_name); /* One that is needed and does not come up is told then. */
+  }
   if (all != NULL) if_freenameindex(all);
   if (fd >= 0) close(fd);
 }

@@ -81,6 +81,28 @@ static bool is_foreign(const char *path) {
   return got > 0 && strcmp(start, MARK) != 0;
 }
 
+/*
+ * Who the guest was told that it is. When it goes on after a pause it is told the same again, and
+ * what others have made of its files since is left alone; besides, each step costs a guest that was
+ * just restored much.
+ */
+static struct {
+  char hostname[LIMIT_HOSTNAME_MAX + 1];
+  uint8_t machine_id[ID_BYTES], boot_id[ID_BYTES];
+} known;
+
+static bool is_known(const struct settings *settings) {
+  return strcmp(known.hostname, settings->hostname) == 0 &&
+         memcmp(known.machine_id, settings->machine_id, ID_BYTES) == 0 &&
+         memcmp(known.boot_id, settings->boot_id, ID_BYTES) == 0;
+}
+
+static void know(const struct settings *settings) {
+  snprintf(known.hostname, sizeof known.hostname, "%s", settings->hostname);
+  memcpy(known.machine_id, settings->machine_id, ID_BYTES);
+  memcpy(known.boot_id, settings->boot_id, ID_BYTES);
+}
+
 static int set_hostname(const struct settings *settings) {
   char line[LIMIT_HOSTNAME_MAX + 2], hosts[256];
   if (sethostname(settings->hostname, strlen(settings->hostname)) != 0) return errno;
@@ -112,7 +134,7 @@ static int set_ids(const struct settings *settings) {
   if (error != 0) return error;
   if (mkdir("/run/berth", 0755) != 0 && errno != EEXIST) return errno;
   id_text(settings->boot_id, true, text);
-  error = write_file(BOOT_ID_FILE, O_NOFOLLOW, text);
+  error = put_file(BOOT_ID_FILE, text);
   if (error != 0) return error;
   struct stat ours, shown;
   if (stat(BOOT_ID_FILE, &ours) != 0 || stat(target, &shown) != 0) return errno;
@@ -144,15 +166,26 @@ static int add_entropy(const struct settings *settings) {
   return error;
 }
 
+static int set_identity(const struct settings *settings) {
+  if (is_known(settings)) return 0;
+  int error = set_hostname(settings);
+  if (error == 0) error = set_ids(settings);
+  if (error == 0) know(settings);
+  return error;
+}
+
 static int set_network(const struct settings *settings) {
   if (settings->interface[0] == '\0') return 0;
+  static uint32_t resolver;
   int error = configure_network(settings);
-  if (error != 0 || settings->resolver == 0) return error;
+  if (error != 0 || settings->resolver == resolver) return error;
   const uint8_t *part = (const uint8_t *)&settings->resolver;
   char text[128];
   snprintf(text, sizeof text, "%snameserver %d.%d.%d.%d\n", MARK, part[0], part[1], part[2],
            part[3]);
-  return put_file("/etc/resolv.conf", text);
+  error = put_file("/etc/resolv.conf", text);
+  if (error == 0) resolver = settings->resolver;
+  return error;
 }
 
 static int set_root(const struct settings *settings) {
@@ -171,8 +204,7 @@ int apply_settings(const struct settings *settings, const char **step) {
     const char *name;
     int (*apply)(const struct settings *);
   } steps[] = {{"clock", set_clock},       {"entropy", add_entropy}, {"root", set_root},
-               {"hostname", set_hostname}, {"ids", set_ids},         {"network", set_network},
-               {"defaults", set_defaults}};
+               {"identity", set_identity}, {"network", set_network}, {"defaults", set_defaults}};
   for (size_t index = 0; index < sizeof steps / sizeof *steps; index++) {
     int error = steps[index].apply(settings);
     *step = steps[index].name;

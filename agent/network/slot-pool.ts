@@ -8,6 +8,8 @@ import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-name
 /** Slots made or removed at the same time. */
 const LANES = 2;
 const RETRY_AFTER_FAILURE_MS = 1_000;
+/** While some are ready, another one is made only after whoever took one should have come up. */
+const FILL_LATER_MS = 500;
 
 export interface SlotPoolOptions {
   readonly hostId: string;
@@ -37,6 +39,7 @@ export class SlotPool {
   /** What is done to one slot is done in order, for it always has the same lane. */
   readonly #lanes: Promise<unknown>[] = Array.from({ length: LANES }, () => Promise.resolve());
   readonly #retries = new Set<NodeJS.Timeout>();
+  #filling: NodeJS.Timeout | undefined;
   #isResting = false;
   #isClosed = false;
 
@@ -74,7 +77,8 @@ export class SlotPool {
       throw new AppError('no_capacity', 'all network slots of the host are taken; try again');
     }
     slot.state = 'leased';
-    this.#fill();
+    if (this.#countAhead() > 0) this.#fillLater();
+    else this.#fill();
     await slot.made;
     return slot.plan;
   }
@@ -99,6 +103,7 @@ export class SlotPool {
   /** Removes the slots that nobody leased; the others stay for the next agent. */
   async close(): Promise<void> {
     this.#isClosed = true;
+    clearTimeout(this.#filling);
     for (const retry of this.#retries) clearTimeout(retry);
     const ahead = [...this.#slots.values()].filter(({ state }) => state === 'ahead');
     for (const slot of ahead) slot.state = 'leaving';
@@ -137,6 +142,13 @@ export class SlotPool {
     while (!this.#isClosed && !this.#isResting && this.#countAhead() < this.#options.readyMax) {
       if (this.#beginNext() === undefined) return;
     }
+  }
+
+  #fillLater(): void {
+    this.#filling ??= setTimeout(() => {
+      this.#filling = undefined;
+      this.#fill();
+    }, FILL_LATER_MS);
   }
 
   /** Begins to make the lowest slot of which there is nothing. */

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { closeSync } from 'node:fs';
+import { closeSync, existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
@@ -243,7 +243,8 @@ export class MicrovmDriver implements RuntimeDriver {
     begin: (limit: AbortSignal) => Promise<MicrovmMachine>,
   ): Promise<MicrovmMachine> {
     signal.throwIfAborted();
-    await this.reclaim(spec.id); // What a former attempt has left.
+    // What a former attempt has left; it always begins with this.
+    if (existsSync(machinePaths(this.#directory(spec.id)).run)) await this.reclaim(spec.id);
     try {
       return await begin(signal);
     } catch (error) {

@@ -111,6 +111,11 @@ export function kernelCommandLine(
     'panic=-1',
     'random.trust_cpu=on',
     'cryptomgr.notests',
+    // What each system call, each switch between processes and each tick would pay for, for nobody:
+    // the guest is one tenant's, and the host sees how it fares.
+    ...['lsm=landlock', 'psi=0', 'nowatchdog'],
+    // Small processes stay small: what they write is what a checkpoint keeps.
+    'transparent_hugepage=madvise',
     // An emulated processor has no such faults, only the cost of what is done against them; and its
     // timers are what they are.
     ...(accelerator === 'tcg' ? ['mitigations=off', 'tsc=reliable', 'no_timer_check'] : []),
@@ -165,7 +170,9 @@ function disk({ diskLayers }: QemuSpec): string[] {
 
 function network({ network: nic }: QemuSpec): string[] {
   if (nic === undefined) return [];
-  const device = `virtio-net-pci,netdev=net,id=nic,addr=3,romfile=,mac=${checked(nic.mac, MAC)}`;
+  // It wakes in a network like the one it knows: there is nobody to be told.
+  const options = `romfile=,guest_announce=off,mac=${checked(nic.mac, MAC)}`;
+  const device = `virtio-net-pci,netdev=net,id=nic,addr=3,${options}`;
   return ['-netdev', `tap,id=net,fd=${String(QEMU_FD.tap)}`, '-device', device];
 }
 
