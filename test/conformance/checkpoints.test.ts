@@ -64,6 +64,32 @@ test.serial('machines begin with the memory of a template, each as itself', asyn
   for (const machine of machines) await machine.kill();
 });
 
+test.serial(
+  'a machine made ahead becomes whoever starts; one that ended is made anew',
+  async (t) => {
+    await withTemplate();
+    const facts = 'cat /etc/machine-id; echo $GREETING; head -c 8 /dev/urandom | od -An -tx1';
+    const random = new Set<string>();
+    for (const isKilled of [false, true]) {
+      const spec = await host.newSpec();
+      const settings = { ...spec.settings, hostname: 'spare', environment: {} };
+      const { ended } = await driver.startAhead({ ...spec, settings }, never);
+      if (isKilled) await driver.reclaim(spec.id);
+      const named = { ...spec.settings, environment: { GREETING: 'hello' } };
+      const machine = await driver.start({ ...spec, settings: named }, never);
+      t.is(machine.origin?.kind, isKilled ? 'template' : 'ahead');
+      machine.guest.setMaxListeners(0);
+      const [machineId, greeting, bytes = ''] = (await outputOf(machine, facts)).split('\n');
+      t.is(machineId, spec.settings.machineId.replaceAll('-', ''));
+      t.is(greeting, 'hello');
+      random.add(bytes);
+      await machine.kill();
+      if (!isKilled) await ended;
+    }
+    t.is(random.size, 2);
+  },
+);
+
 test.serial('20 generations of pause and resume: memory and counting go on', async (t) => {
   const spec = await host.newSpec();
   let machine = await boot(driver, spec);

@@ -50,6 +50,12 @@ export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;
 export const getSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
   api.data<ApiSandbox>('GET', sandboxPath(id));
 
+/** As its account's list has it. */
+export async function findSandbox(api: ApiClient, name: string): Promise<ApiSandbox | undefined> {
+  const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+  return sandboxes.find((sandbox) => sandbox.name === name);
+}
+
 /** Waits until its status is none that passes by itself. */
 export const settledSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
   waitFor(

@@ -13,6 +13,7 @@ import {
   commandSandbox,
   CrashPoints,
   createSandbox,
+  findSandbox,
   getSandbox,
   machinesOf,
   outputOf,
@@ -101,10 +102,6 @@ test.serial('create: done or undone, whatever point the agent is killed at', asy
     await points.disarm();
     await stack.startAgent();
     const { status, body } = await creating;
-    const found = async (): Promise<ApiSandbox | undefined> => {
-      const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
-      return all.sandboxes.find((sandbox) => sandbox.name === name);
-    };
     if (status === 202) {
       const { sandbox_id: id } = body.data as ApiSandbox;
       t.is((await settledSandbox(api, id)).status, 'running', point);
@@ -112,7 +109,10 @@ test.serial('create: done or undone, whatever point the agent is killed at', asy
       await removeSandbox(api, id);
     } else {
       t.true([503, 504].includes(status), `${point}: ${status} ${JSON.stringify(body)}`);
-      await waitFor(`nothing to remain (${point})`, async () => (await found()) === undefined);
+      await waitFor(
+        `nothing to remain (${point})`,
+        async () => (await findSandbox(api, name)) === undefined,
+      );
       const again = await api.call('POST', '/api/sandboxes', { name, mem_size_mib: 256 });
       t.is(again.status, 202, `${point}: ${JSON.stringify(again.body)}`);
       const { sandbox_id: id } = again.body.data as ApiSandbox;

@@ -9,6 +9,7 @@ import {
   bring,
   CrashPoints,
   createSandbox,
+  findSandbox,
   forkSandbox,
   machinesOf,
   outputOf,
@@ -177,10 +178,7 @@ test.serial(
       await points.disarm();
       const { status } = await creating;
       t.true([202, 503, 504].includes(status), `${point}: ${status}`);
-      const find = async (): Promise<ApiSandbox | undefined> => {
-        const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
-        return all.sandboxes.find((sandbox) => sandbox.name === name);
-      };
+      const find = (): Promise<ApiSandbox | undefined> => findSandbox(api, name);
       if (status === 202) {
         const { sandbox_id: created = '' } = (await find()) ?? {};
         t.is((await settledSandbox(api, created)).status, 'running', point);
