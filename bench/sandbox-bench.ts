@@ -66,8 +66,8 @@ async function untilRested(bench: SandboxBench): Promise<void> {
 }
 
 /** One that is new and runs on a host that rests; begun from a template but in a cold bench. */
-export async function newSandbox(bench: SandboxBench): Promise<string> {
-  const id = await bench.calls.createRunning(bench.memSizeMib);
+export async function newSandbox(bench: SandboxBench, settings: object = {}): Promise<string> {
+  const id = await bench.calls.createRunning(bench.memSizeMib, settings);
   await vmIdOf(bench, id);
   await untilRested(bench);
   return id;

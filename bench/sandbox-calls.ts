@@ -8,6 +8,7 @@ interface Sandbox {
   readonly status: string;
   readonly exit_reason?: string;
   readonly exit_message?: string;
+  readonly running_at?: string;
 }
 
 interface Exec {
@@ -31,11 +32,15 @@ export class SandboxCalls {
   }
 
   /** @returns the id of a sandbox that runs */
-  async createRunning(memSizeMib: number): Promise<string> {
-    const input = { vcpu_count: 1, mem_size_mib: memSizeMib };
+  async createRunning(memSizeMib: number, settings: object = {}): Promise<string> {
+    const input = { vcpu_count: 1, mem_size_mib: memSizeMib, ...settings };
     const created = await this.#call<Sandbox>('POST', '/api/sandboxes?wait=true', input);
     await this.#until(created, 'running');
     return created.sandbox_id;
+  }
+
+  get(id: string): Promise<Sandbox> {
+    return this.#call<Sandbox>('GET', `/api/sandboxes/${id}`);
   }
 
   /** Until the checkpoint is durable. */
@@ -81,7 +86,7 @@ export class SandboxCalls {
     while (now.status !== status) {
       if (!PASSING.has(now.status)) throw new Error(`not ${status}: ${JSON.stringify(now)}`);
       await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
-      now = await this.#call<Sandbox>('GET', `/api/sandboxes/${sandbox.sandbox_id}`);
+      now = await this.get(sandbox.sandbox_id);
     }
   }
 

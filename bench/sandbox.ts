@@ -13,6 +13,7 @@ import { benchFork } from './sandbox-fork.ts';
 import { benchGuestAgent, benchMemory } from './sandbox-memory.ts';
 import { benchDirtyPause, benchPause } from './sandbox-pause.ts';
 import { benchStart } from './sandbox-start.ts';
+import { benchTtl } from './sandbox-ttl.ts';
 
 const MEM_SIZE_MIB = { usual: 2048, cold: 256 } as const;
 /** Promised to sandboxes, most of which use little of theirs. */
@@ -25,6 +26,7 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
   fork: benchFork,
   memory: benchMemory,
   burst: benchBurst,
+  ttl: benchTtl,
   guest: benchGuestAgent,
 };
 /** Those that have figures to compare when machines boot. */

@@ -1,8 +1,12 @@
 /* What drivers of sandboxes do with memory: templates, pause, resume, fork. Against virtual machines. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
 import type { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { readChain } from '../../agent/runtimes/microvm/disk-chain.ts';
+import { newSandboxId } from '../../shared/ids.ts';
 import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -31,6 +35,8 @@ async function withTemplate(): Promise<void> {
 
 const dirty = 'head -c 8000000 /dev/urandom > /run/random; sha256sum /run/random';
 const check = 'sha256sum /run/random';
+
+const disksOf = ({ id }: MachineSpec): string => join(host.runDir(id), '../disks');
 
 async function resumed(spec: MachineSpec): Promise<Machine> {
   const machine = await driver.resume({ ...spec, slot: spec.slot }, never);
@@ -89,6 +95,66 @@ test.serial(
     t.is(random.size, 2);
   },
 );
+
+test.serial(
+  'layers that no fork shares become one; shared ones and their contents stay',
+  async (t) => {
+    const spec = await host.newSpec();
+    const disks = disksOf(spec);
+    let machine = await boot(driver, spec);
+    const kept = await host.newSpec();
+    for (let round = 0; round < 20; round += 1) {
+      await outputOf(
+        machine,
+        `head -c 300000 /dev/urandom > /root/f${round}; rm -f /root/f${round - 5}`,
+      );
+      const child = round === 3 ? kept : { id: newSandboxId(), uid: kept.uid };
+      await machine.fork(child);
+      if (child !== kept) await driver.remove(child.id);
+    }
+    const sums = await outputOf(machine, 'sha256sum /root/f*');
+    const before = await readChain(disks);
+    t.true(before.length > 20, String(before.length));
+    await machine.pause();
+    // Given up in the middle of it, at whatever it is just then.
+    for (const ms of [20, 100, 200]) {
+      await t.throwsAsync(driver.resume(spec, AbortSignal.timeout(ms)));
+    }
+    t.true(await driver.hasCheckpoint(spec.id));
+    machine = await resumed(spec);
+    // What the fork has is as it was; of the others above it there are fewer.
+    const after = await readChain(disks);
+    const shared = (await readChain(disksOf(kept))).slice(0, -1);
+    t.deepEqual(after.slice(0, shared.length), shared);
+    t.true(after.length < 16, String(after.length));
+    t.deepEqual((await readdir(disks)).toSorted(), [...after, 'chain.json'].toSorted());
+    await outputOf(machine, 'sync; echo 3 > /proc/sys/vm/drop_caches');
+    t.is(await outputOf(machine, 'sha256sum /root/f*'), sums);
+    await machine.kill();
+    machine = await boot(driver, spec);
+    t.is(await outputOf(machine, 'sha256sum /root/f*'), sums);
+    const copy = await resumed(kept);
+    t.is(await outputOf(copy, 'ls /root | tr "\\n" " "'), 'f0 f1 f2 f3');
+    await copy.kill();
+    await machine.kill();
+  },
+);
+
+test.serial('a machine that wrote nothing since it was forked needs no other layer', async (t) => {
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  await outputOf(machine, 'echo here > /root/kept; sync; cat /root/kept');
+  const children = await Promise.all([host.newSpec(), host.newSpec(), host.newSpec()]);
+  for (const child of children) await machine.fork(child);
+  const layers = await readChain(disksOf(spec));
+  t.true(layers.length < 4, String(layers));
+  for (const child of children) {
+    const copy = await resumed(child);
+    t.is(await outputOf(copy, 'cat /root/kept'), 'here');
+    await copy.kill();
+  }
+  await machine.kill();
+});
 
 test.serial('20 generations of pause and resume: memory and counting go on', async (t) => {
   const spec = await host.newSpec();

@@ -92,41 +92,43 @@ export async function pauseMachine(
 /**
  * Keeps what a copy of a running machine needs to begin where this one is; the machine goes on after
  * a moment. The checkpoint is durable when this returns.
- * @param splitDisk puts a new layer on the disk, of which the copy gets another one
+ * @param splitDisk lets the stopped machine go on with an empty layer of its disk
+ * @returns what `splitDisk` does
  * @throws MachineStateError when the machine does not go on: it is to be killed
  */
-export async function forkMachine(
+export async function forkMachine<T>(
   machine: LiveMachine,
   place: CheckpointPlace,
-  splitDisk: () => Promise<void>,
-): Promise<void> {
+  splitDisk: () => Promise<T>,
+): Promise<T> {
   try {
-    const marker = await captureRunning(machine, place, splitDisk);
+    const { marker, split } = await captureRunning(machine, place, splitDisk);
     await commit(place.directory, marker);
+    return split;
   } catch (error) {
     await discardCheckpoint(place.directory);
     throw error;
   }
 }
 
-async function captureRunning(
+async function captureRunning<T>(
   machine: LiveMachine,
   place: CheckpointPlace,
-  splitDisk: () => Promise<void>,
-): Promise<Marker> {
-  let marker: Marker;
+  splitDisk: () => Promise<T>,
+): Promise<{ marker: Marker; split: T }> {
+  let captured: { marker: Marker; split: T };
   await discardCheckpoint(place.directory); // What takes time is done before the machine stops.
   await machine.guest.freeze(FREEZE_TIMEOUT_MS);
   try {
     await stopMachine(machine);
-    marker = await capture(machine, place, { lastOne: false });
-    await splitDisk();
+    const marker = await capture(machine, place, { lastOne: false });
+    captured = { marker, split: await splitDisk() };
   } catch (error) {
     await goOn(machine, error);
     throw error;
   }
   await goOn(machine, undefined);
-  return marker;
+  return captured;
 }
 
 /** @param prepare done before the machine's first instruction */

@@ -1,4 +1,4 @@
-import { chmod, chown, link, mkdir, readFile, stat } from 'node:fs/promises';
+import { chmod, chown, link, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import Type from 'typebox';
@@ -53,6 +53,8 @@ export interface Split {
   readonly shared: readonly string[];
   /** The layer that is written to from now on. */
   readonly fresh: string;
+  /** Otherwise it was so before: nothing has been written to it. */
+  readonly isNew: boolean;
 }
 
 /**
@@ -63,23 +65,85 @@ export interface Split {
 export async function addLayer(directory: string, base: string, uid: number): Promise<Split> {
   const layers = await readChain(directory);
   if (layers.length >= LAYERS_MAX) {
-    const message = `the root disk was forked ${LAYERS_MAX} times, as often as it can be`;
+    const message =
+      `the root disk has ${LAYERS_MAX} layers, as many as it can: delete forks, then pause and ` +
+      'resume the sandbox, which merges layers that no fork shares';
     throw new AppError('bad_request', message);
   }
   const fresh = newLayerName();
   await step('make layer', () => prepareRootDisk(directory, fresh, base, uid));
   await step('write chain', () => writeChain(directory, [...layers, fresh]));
-  return { shared: layers, fresh };
+  return { shared: layers, fresh, isNew: true };
 }
 
-/** For a disk that nobody writes to: as `addLayer`, but for a last layer that is empty as it is. */
+/** Whether a disk needs no other layer to be split: nothing was written since the last time. */
+export async function hasEmptyTop(directory: string): Promise<boolean> {
+  const layers = (await readChain(directory)).map((layer) => join(directory, layer));
+  const [top, ...others] = await writtenLayers(directory);
+  // With others that may have been written to, a machine may be writing to one of them.
+  if (top === undefined || others.length > 0 || top !== layers.at(-1)) return false;
+  return layers.length > 1 && isEmptyLayer(top);
+}
+
+/** For a disk that nobody writes to just now: as `addLayer`, unless its top is empty as it is. */
 export async function splitDisk(directory: string, base: string, uid: number): Promise<Split> {
+  if (!(await hasEmptyTop(directory))) return addLayer(directory, base, uid);
   const layers = await readChain(directory);
-  const last = layers.at(-1);
-  if (layers.length > 1 && last !== undefined && (await isEmptyLayer(join(directory, last)))) {
-    return { shared: layers.slice(0, -1), fresh: last };
+  return { shared: layers.slice(0, -1), fresh: layers.at(-1) ?? FIRST_LAYER, isNew: false };
+}
+
+/** Two neighbours of a chain that become one. */
+export interface Neighbours {
+  /** All layers up to the upper one, from the oldest on. */
+  readonly chain: readonly string[];
+  readonly lower: string;
+  readonly upper: string;
+}
+
+/**
+ * Two layers that no other disk shares, and to neither of which anybody writes.
+ * @param bytesMax of the upper one, which is to be read
+ */
+export async function ownNeighbours(
+  directory: string,
+  bytesMax: number,
+): Promise<Neighbours | undefined> {
+  const layers = await readChain(directory);
+  const files = await Promise.all(layers.map((layer) => stat(join(directory, layer))));
+  for (const [index, upper] of layers.slice(0, -1).entries()) {
+    const lower = layers[index - 1];
+    const isOwn = files[index]?.nlink === 1 && files[index - 1]?.nlink === 1;
+    if (lower === undefined || !isOwn || (files[index]?.size ?? 0) > bytesMax) continue;
+    return { chain: layers.slice(0, index + 1), lower, upper };
   }
-  return addLayer(directory, base, uid);
+  return undefined;
+}
+
+/** Lets the user of a disk write to a layer that was frozen; it must be nobody else's. */
+export async function unfreezeLayer(directory: string, layer: string, uid: number): Promise<void> {
+  const path = join(directory, layer);
+  await chown(path, uid, uid);
+  await chmod(path, 0o600);
+}
+
+/** Takes a layer out whose contents are in the one below it. */
+export async function dropLayer(directory: string, { lower, upper }: Neighbours): Promise<void> {
+  const layers = await readChain(directory);
+  await syncPath(join(directory, lower));
+  await freezeLayer(join(directory, lower));
+  await step('write chain', () =>
+    writeChain(
+      directory,
+      layers.filter((layer) => layer !== upper),
+    ),
+  );
+  await step('remove layer', () => rm(join(directory, upper), { force: true }));
+}
+
+/** Whoever has it may read it, and nobody change it any more. */
+async function freezeLayer(path: string): Promise<void> {
+  await chown(path, 0, 0);
+  await chmod(path, 0o444);
 }
 
 /** Makes a disk that begins as the layers of another one; its directory is made, too. */
@@ -92,9 +156,7 @@ export async function copyDisk(
   for (const layer of shared) {
     const path = join(from, layer);
     await syncPath(path);
-    // Frozen: whoever has it may read it, and nobody change it any more.
-    await chown(path, 0, 0);
-    await chmod(path, 0o444);
+    await freezeLayer(path);
     await step('share layer', () => link(path, join(to.directory, layer)));
   }
   const fresh = newLayerName();

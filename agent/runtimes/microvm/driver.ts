@@ -37,6 +37,7 @@ import {
 } from './checkpoint.ts';
 import {
   addLayer,
+  hasEmptyTop,
   copyDisk,
   ownerOfDisk,
   prepareDisk,
@@ -45,6 +46,7 @@ import {
 } from './disk-chain.ts';
 import type { GuestSettings } from './guest-types.ts';
 import { launch, type LaunchMemory, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { mergeLayers } from './merge-layers.ts';
 import { switchLayer } from './live-disk.ts';
 import { howItEnded, isEndKnown } from './machine-end.ts';
 import { continueMachine, type MachineProcess } from './machine-state.ts';
@@ -245,6 +247,7 @@ export class MicrovmDriver implements RuntimeDriver {
     signal.throwIfAborted();
     // What a former attempt has left; it always begins with this.
     if (existsSync(machinePaths(this.#directory(spec.id)).run)) await this.reclaim(spec.id);
+    await this.#mergeLayers(spec, signal);
     try {
       return await begin(signal);
     } catch (error) {
@@ -437,17 +440,36 @@ export class MicrovmDriver implements RuntimeDriver {
     template: Template,
     child: Child,
   ): Promise<void> {
+    const { disks, uid } = parent;
+    const { rootDisk } = this.#options;
     try {
-      // Before anything writes to it: a machine that goes on must not be ahead of its disk's record.
-      const split = await addLayer(parent.disks, this.#options.rootDisk, parent.uid);
+      // In the chain before anything writes to it: a machine that goes on must not be ahead of its
+      // disk's record. Made before the machine stops: that takes time.
+      const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, rootDisk, uid);
       await mkdir(this.#directory(child.id), { mode: 0o700 });
-      await forkMachine(machine, { directory: this.#checkpoint(child.id), template }, () =>
-        switchLayer(machine.monitor, split.fresh),
-      );
-      await this.#copyDisk(parent.disks, split.shared, child);
+      const place = { directory: this.#checkpoint(child.id), template };
+      const shared = await forkMachine(machine, place, async () => {
+        const split = made ?? (await splitDisk(disks, rootDisk, uid));
+        if (split.isNew) await switchLayer(machine.monitor, split.fresh);
+        return split.shared;
+      });
+      await this.#copyDisk(disks, shared, child);
     } catch (error) {
       await this.remove(child.id);
       throw error;
+    }
+  }
+
+  /** A chain that cannot be shortened is used as it is. */
+  async #mergeLayers({ id: name, uid }: MachineSpec, signal: AbortSignal): Promise<void> {
+    const { log } = this.#options;
+    const owner = { name, uid, directory: this.#directory(name) };
+    try {
+      const fewer = await mergeLayers(this.#options, owner, signal);
+      if (fewer > 0) log.info({ vmId: name, fewer }, 'disk:layersMerged');
+    } catch (error) {
+      log.warn({ vmId: name, err: toError(error) }, 'disk:layersNotMerged');
+      signal.throwIfAborted();
     }
   }
 
