@@ -11,14 +11,7 @@ import {
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
-import type { SlotPool } from '../network/slot-pool.ts';
-import {
-  BootError,
-  type Machine,
-  type MachineEnd,
-  type RuntimeDriver,
-} from '../runtimes/driver.ts';
-import type { BootTurns } from '../sandboxes/boot-turns.ts';
+import { BootError, type Machine, type MachineEnd } from '../runtimes/driver.ts';
 import type { DependentForks } from '../sandboxes/fork-tree.ts';
 import type { HostCapacity } from '../sandboxes/host-capacity.ts';
 import {
@@ -27,38 +20,18 @@ import {
   type NewLimits,
   type SandboxChange,
 } from '../sandboxes/journalled-sandbox.ts';
+import { MachineSession, type MachineSessionDeps } from '../sandboxes/machine-session.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../sandboxes/sandbox-execs.ts';
 import { machineSpec } from '../sandboxes/sandbox-row.ts';
 import { type ObserveStart, StartClock } from '../sandboxes/start-clock.ts';
 import { step } from '../step.ts';
 import { Mailbox } from './mailbox.ts';
 
-export interface SandboxActorDeps extends JournalledSandboxDeps {
-  readonly driver: RuntimeDriver;
-  readonly slots: SlotPool;
+export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
   readonly capacity: HostCapacity;
-  readonly boots: BootTurns;
-  /** Cheaper than a boot, so more of them at once. */
-  readonly resumes: BootTurns;
   readonly bootTimeoutMs: number;
   readonly observeStart: ObserveStart;
 }
-
-/** From one start to the end of its machine; what comes late from a former one is told by it. */
-interface Session {
-  readonly abort: AbortController;
-  readonly clock: StartClock;
-  /** Settles when nothing boots or resumes any more. */
-  up: Promise<unknown>;
-  machine: Machine | undefined;
-}
-
-const newSession = (clock = new StartClock()): Session => ({
-  abort: new AbortController(),
-  clock,
-  up: Promise.resolve(),
-  machine: undefined,
-});
 
 /** A fork that is still to be made. */
 export interface ForkTarget {
@@ -85,7 +58,7 @@ export class SandboxActor {
   readonly #execs: SandboxExecs;
   readonly #mailbox = new Mailbox();
   readonly #sandbox: JournalledSandbox;
-  #session: Session | undefined;
+  #session: MachineSession | undefined;
   #watchdog: NodeJS.Timeout | undefined;
   /** Settles when nothing copies its machine or disk any more; commands wait for it. */
   #copying: Promise<unknown> | undefined;
@@ -302,13 +275,10 @@ export class SandboxActor {
     await this.#execs.detach();
   }
 
-  /** What boots or resumes is ended; what runs goes on. */
   async #leaveSession(reason: string): Promise<void> {
     const session = this.#session;
     this.#session = undefined;
-    session?.abort.abort(new Error(reason));
-    await session?.up;
-    session?.machine?.detach();
+    await session?.leave(reason);
   }
 
   /** What the command comes to now. @throws AppError when it is refused */
@@ -403,49 +373,17 @@ export class SandboxActor {
   /** Beside the mailbox: from the turn to boot or resume to the end of the machine. */
   #bringUp(clock = new StartClock()): void {
     clock.end('placed');
-    const session = newSession(clock);
+    const session = new MachineSession(clock);
     this.#session = session;
-    const up = this.#row.state === 'pending_resume' ? this.#resume(session) : this.#boot(session);
-    session.up = up.catch(toError);
-    up.then(
+    const turnCame = (): void => this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
+    session.bringUp(this.#row, this.#deps, turnCame).then(
       (machine) => this.#report(session, () => this.#handleUp(session, machine)),
       (error: unknown) => this.#report(session, () => this.#handleNotUp(toError(error))),
     );
   }
 
-  async #boot(session: Session): Promise<Machine> {
-    const { boots, driver, slots } = this.#deps;
-    const { signal } = session.abort;
-    const endTurn = await boots.take(signal);
-    try {
-      session.clock.end('queued');
-      this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
-      // The disk is about to change: what is left of a checkpoint would not fit it any more.
-      await driver.discardCheckpoint(this.#row.vmId);
-      await driver.prepare(this.#row.vmId, this.#row.uid);
-      session.machine = await driver.start(await machineSpec(this.#row, slots), signal);
-      return session.machine;
-    } finally {
-      endTurn();
-    }
-  }
-
-  async #resume(session: Session): Promise<Machine> {
-    const { resumes, driver, slots } = this.#deps;
-    const { signal } = session.abort;
-    const endTurn = await resumes.take(signal);
-    try {
-      session.clock.end('queued');
-      this.#watch(this.#deps.bootTimeoutMs + LIMITS.sandboxKillMsMax);
-      session.machine = await driver.resume(await machineSpec(this.#row, slots), signal);
-      return session.machine;
-    } finally {
-      endTurn();
-    }
-  }
-
   /** A message from beside the mailbox; what a former session still says is nothing to this one. */
-  #report(session: Session, handle: () => Promise<void>): void {
+  #report(session: MachineSession, handle: () => Promise<void>): void {
     const message = async (): Promise<void> => {
       if (this.#session === session && !this.#sandbox.isDetached) await handle();
     };
@@ -456,7 +394,7 @@ export class SandboxActor {
     });
   }
 
-  async #handleUp(session: Session, machine: Machine): Promise<void> {
+  async #handleUp(session: MachineSession, machine: Machine): Promise<void> {
     this.#follow(session, machine);
     if (this.#row.state === 'stopping') return this.#beginStop(); // It came up all the same.
     const now = Date.now();
@@ -502,7 +440,7 @@ export class SandboxActor {
     await this.#rest('paused', { exitMessage }, exitMessage);
   }
 
-  #follow(session: Session, machine: Machine): void {
+  #follow(session: MachineSession, machine: Machine): void {
     session.machine = machine;
     void machine.ended.then((end) => this.#report(session, () => this.#handleEnded(end)));
   }
@@ -589,7 +527,7 @@ export class SandboxActor {
     const session = this.#session;
     if (session === undefined) return;
     this.#execs.expectStop();
-    session.abort.abort(new Error('the sandbox is to stop'));
+    session.abort(new Error('the sandbox is to stop'));
     void session.machine?.stop(LIMITS.sandboxStopGraceMs);
   }
 
@@ -644,7 +582,7 @@ export class SandboxActor {
       if (session === undefined || !isTransitional(this.#row.state)) return;
       const { log, driver } = this.#deps;
       log.error({ sandboxId: this.id, state: this.#row.state }, 'sandbox:overdue');
-      session.abort.abort(new BootError('boot_timeout', LATE));
+      session.abort(new BootError('boot_timeout', LATE));
       this.#report(session, async () => {
         await driver.reclaim(this.#row.vmId);
         await this.#handleOverdue();
@@ -704,7 +642,7 @@ export class SandboxActor {
   /** A machine that was running when the former agent ended: it runs on, or has ended since. */
   async #takeOver(): Promise<void> {
     const { driver, slots, log } = this.#deps;
-    const session = newSession();
+    const session = new MachineSession();
     this.#session = session;
     const found = await driver.recover(await machineSpec(this.#row, slots));
     if ('reason' in found) return this.#finish(found);

@@ -61,7 +61,7 @@ export class SpareMachines {
   readonly #deps: SpareMachinesDeps;
   readonly #closed = new AbortController();
   readonly #spares = new Set<Spare>();
-  /** By shape, the one asked for last at the end. */
+  /** Shapes by name, the one asked for last at the end; no more than machines are kept. */
   readonly #wanted = new Map<string, Wanted>();
   #timer: NodeJS.Timeout | undefined;
   #working: Promise<void> = Promise.resolve();
@@ -75,10 +75,7 @@ export class SpareMachines {
   take(shape: Shape): SpareMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
     const name = nameOf(shape);
-    const { vcpuCount, memSizeMib } = shape;
-    this.#wanted.delete(name);
-    this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, at: performance.now() });
-    this.#lookIn(REST_MS);
+    this.#want(name, shape);
     const spare = [...this.#spares].find((each) => each.shape === name);
     if (spare !== undefined) this.#spares.delete(spare);
     return spare;
@@ -92,25 +89,38 @@ export class SpareMachines {
     await Promise.all([...this.#spares].map((spare) => this.#drop(spare)));
   }
 
+  #want(name: string, { vcpuCount, memSizeMib }: Shape): void {
+    this.#wanted.delete(name);
+    this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, at: performance.now() });
+    const [oldest] = this.#wanted.keys();
+    if (this.#wanted.size > this.#deps.max && oldest !== undefined) this.#wanted.delete(oldest);
+    this.#lookIn(REST_MS);
+  }
+
   #lookIn(ms: number): void {
     clearTimeout(this.#timer);
-    if (this.#closed.signal.aborted) return;
     this.#timer = setTimeout(() => {
-      this.#working = this.#look().then(() => {
-        if (this.#wanted.size > 0) this.#lookIn(LOOK_EVERY_MS);
-      });
+      this.#timer = undefined;
+      this.#working = this.#working.then(() => this.#look());
     }, ms);
     this.#timer.unref();
   }
 
-  /** Brings what there is closer to what should be. */
   async #look(): Promise<void> {
-    const { max, isBusy, isLow, log } = this.#deps;
+    if (this.#closed.signal.aborted) return;
+    await this.#approach();
+    const isDone = this.#wanted.size === 0 || this.#closed.signal.aborted;
+    if (!isDone && this.#timer === undefined) this.#lookIn(LOOK_EVERY_MS);
+  }
+
+  /** Brings what there is closer to what should be. */
+  async #approach(): Promise<void> {
+    const { isBusy, isLow, log } = this.#deps;
     const now = performance.now();
     for (const [name, { at }] of this.#wanted) {
       if (now - at > WANTED_MS) this.#wanted.delete(name);
     }
-    const wanted = this.#hasRoom() && !isLow() ? [...this.#wanted.values()].slice(-max) : [];
+    const wanted = this.#hasRoom() && !isLow() ? [...this.#wanted.values()] : [];
     const names = new Set(wanted.map(({ shape }) => nameOf(shape)));
     for (const spare of this.#spares) {
       if (!names.has(spare.shape)) await this.#drop(spare);

@@ -42,10 +42,11 @@ export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<nu
 /** Removes the empty groups below and including `cgroupPath`, and then its empty parent. */
 export async function removeCgroups(host: CgroupHost, cgroupPath: string): Promise<void> {
   const roots = host.version === 2 ? [ROOT] : (await readdir(ROOT)).map((name) => join(ROOT, name));
-  for (const root of roots) {
+  const remove = async (root: string): Promise<void> => {
     await removeTree(join(root, cgroupPath));
     await removeIfUnused(join(root, dirname(cgroupPath)));
-  }
+  };
+  await Promise.all(roots.map(remove));
 }
 
 async function removeTree(path: string): Promise<void> {

@@ -57,12 +57,13 @@ export class VmCgroup {
 
   async create(limits: MachineLimits): Promise<MachineGroups> {
     const roots = await this.#roots();
-    for (const root of roots) {
+    const make = async (root: string): Promise<void> => {
       if (this.#host.version === 2) await this.#delegate(root);
       for (const group of ['keeper', 'machine']) {
         await mkdir(join(root, this.#path, group), { recursive: true });
       }
-    }
+    };
+    await Promise.all(roots.map(make));
     await (this.#host.version === 2 ? this.#limit(limits) : this.#limitEach(limits));
     const files = (group: string): string[] =>
       roots.map((root) => join(root, this.#path, group, 'cgroup.procs'));
@@ -130,12 +131,16 @@ export class VmCgroup {
   }
 
   async #limitEach({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
-    await this.#set('memory', 'memory.limit_in_bytes', memoryBytes);
-    const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
-    await withSwap.catch(without('ENOENT', 'EACCES'));
-    await this.#set('pids', 'pids.max', processes);
-    await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US);
-    await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+    const limitMemory = async (): Promise<void> => {
+      await this.#set('memory', 'memory.limit_in_bytes', memoryBytes);
+      const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
+      await withSwap.catch(without('ENOENT', 'EACCES'));
+    };
+    const limitCpu = async (): Promise<void> => {
+      await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US);
+      await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+    };
+    await Promise.all([limitMemory(), limitCpu(), this.#set('pids', 'pids.max', processes)]);
   }
 
   async #set(controller: string, file: string, value: number | string): Promise<void> {
