@@ -5,7 +5,9 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/runtimes/driver.ts';
 import type { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
+import { paths } from '../../agent/config.ts';
 import { readChain } from '../../agent/runtimes/microvm/disk-chain.ts';
+import { run } from '../../agent/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -245,6 +247,29 @@ test.serial('forks of one that is paused, and of one that is stopped', async (t)
   const last = await boot(driver, grandchild);
   t.is(await outputOf(last, 'cat /root/name; test ! -e /run/random && echo cold'), 'copy\ncold');
   for (const each of [original, last]) await each.kill();
+});
+
+test.serial('another host that has the storage goes on where a machine was paused', async (t) => {
+  await withTemplate();
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  const sum = await outputOf(machine, dirty);
+  await outputOf(machine, 'echo disk > /root/kept');
+  await machine.pause();
+  await using other = await MachineHost.open();
+  for (const directory of [paths.templates, paths.sandboxes]) {
+    await run('cp', ['-a', directory(host.dataDir), directory(other.dataDir)]);
+  }
+  const theirs = await other.driver({ hasTemplates: true });
+  const { slot } = await other.newSpec();
+  const again = await theirs.resume({ ...spec, slot }, never);
+  again.guest.setMaxListeners(0);
+  t.is(await outputOf(again, check), sum);
+  t.is(await outputOf(again, 'cat /root/kept'), 'disk');
+  await again.kill();
+  await theirs.reclaim(spec.id);
+  await theirs.close();
+  await driver.remove(spec.id);
 });
 
 test.serial('a new agent pauses the machine of a former one, whose caches are gone', async (t) => {
