@@ -90,7 +90,7 @@ function describeExec(exec: SandboxExecRow): string {
 }
 
 function describeSandbox(sandbox: SandboxReport): string[] {
-  const { id, accountId, config, state, revision, uid, slot, namespace, bootId } = sandbox;
+  const { id, vmId, accountId, config, state, revision, uid, slot, namespace, bootId } = sandbox;
   const { vcpuCount, memSizeMib } = config;
   const isDeleting = sandbox.isDeleting ? 'being deleted' : undefined;
   const network = slot === undefined ? 'no slot' : `slot ${slot}  namespace ${namespace}`;
@@ -99,7 +99,7 @@ function describeSandbox(sandbox: SandboxReport): string[] {
   const shape = `${vcpuCount} vcpu  ${memSizeMib} MiB`;
   return [
     line(0, id, plain(config.name), accountId, state, isDeleting, `revision ${revision}`),
-    line(2, `machine: ${shape}  uid ${uid}  boot ${bootId}  ${network}`),
+    line(2, `machine: ${vmId}  ${shape}  uid ${uid}  boot ${bootId}  ${network}`),
     line(2, `created ${createdAt}  running ${runningAt}  finished ${finishedAt}`),
     ...(exit === undefined ? [] : [line(2, `exit: ${exit}`, plain(sandbox.exitMessage ?? ''))]),
     ...(sandbox.execs.length === 0 ? [] : [line(2, 'commands:')]),

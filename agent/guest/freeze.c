@@ -99,7 +99,8 @@ static void begin_syncing(void) {
 
 void freeze(uint32_t timeout_ms, uint32_t request) {
   if (state == FROZEN) return answer_done(request);
-  if (state != RUNNING) return answer_failed(request, FAILURE_BUSY);
+  /* One that was given up may still be writing the disks, on the only stack there is for it. */
+  if (state != RUNNING || syncer > 0) return answer_failed(request, FAILURE_BUSY);
   int error = begin_stopping();
   if (error != 0) return answer_error(request, "freeze", error);
   state = STOPPING;

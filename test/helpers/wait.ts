@@ -9,7 +9,7 @@ const sleep = (ms: number): Promise<void> =>
 export async function waitFor<T>(
   what: string,
   check: () => Promise<T | undefined | false>,
-  timeoutMs = 20_000,
+  timeoutMs = 60_000,
 ): Promise<T> {
   const deadline = performance.now() + timeoutMs;
   for (;;) {

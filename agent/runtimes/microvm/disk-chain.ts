@@ -1,4 +1,4 @@
-import { chmod, chown, link, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, chown, link, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import Type from 'typebox';
@@ -117,6 +117,15 @@ export async function ownNeighbours(
     return { chain: layers.slice(0, index + 1), lower, upper };
   }
   return undefined;
+}
+
+/** Removes layers of no chain: a crash came between the chain and the file. */
+export async function removeStrays(directory: string): Promise<void> {
+  const layers = new Set(await readChain(directory));
+  const strays = (await readdir(directory)).filter(
+    (name) => name.endsWith('.qcow2') && !layers.has(name),
+  );
+  for (const name of strays) await rm(join(directory, name), { force: true });
 }
 
 /** Lets the user of a disk write to a layer that was frozen; it must be nobody else's. */

@@ -7,6 +7,7 @@ import {
   type Neighbours,
   ownNeighbours,
   readChain,
+  removeStrays,
   unfreezeLayer,
 } from './disk-chain.ts';
 import { machinePaths, type VmHost, vmCgroup } from './launch.ts';
@@ -53,8 +54,8 @@ export async function mergeLayers(
   signal: AbortSignal,
 ): Promise<number> {
   const { disks } = machinePaths(owner.directory);
-  const before = (await readChain(disks)).length;
-  if (before < LAYERS_LONG) return 0;
+  if ((await readChain(disks)).length < LAYERS_LONG) return 0;
+  await removeStrays(disks);
   const until = performance.now() + MERGE_MS_MAX;
   for (let merged = 0; ; merged += 1) {
     signal.throwIfAborted();
