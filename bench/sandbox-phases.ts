@@ -42,9 +42,9 @@ export async function readPhases(
     const job = jobs.find(
       ({ sandboxId, kind }) => sandboxId === start.id && kind === 'sandbox.create',
     );
-    const { timesMs, from } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
+    const { timesMs, origin } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
     assert(job !== undefined && timesMs !== undefined, `the agent logged no start of ${start.id}`);
-    assert.equal(from === 'boot', bench.isCold);
+    assert.equal(origin === 'boot', bench.isCold);
     return phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes);
   });
 }

@@ -99,7 +99,7 @@ const payloads = {
     waitMs,
   }),
   /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
-  'sandbox.setTtl': Type.Interface([SandboxRef], {
+  'sandbox.setLimits': Type.Interface([SandboxRef], {
     timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
     idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
   }),
@@ -148,7 +148,7 @@ export interface JobResults {
     readonly dependentForks?: { readonly count: number; readonly diskIds: readonly string[] };
   };
   'sandbox.fork': { readonly sandbox: SandboxRecord };
-  'sandbox.setTtl': { readonly sandbox: SandboxRecord };
+  'sandbox.setLimits': { readonly sandbox: SandboxRecord };
   'sandbox.discard': Record<string, never>;
   /** Its output is beside it when it has ended. */
   'sandbox.exec': { readonly exec: SandboxExecRecord };

@@ -146,7 +146,7 @@ export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxS
   // Back to running when the checkpoint cannot be written.
   pausing: ['paused', 'running', 'exited', 'failed'],
   paused: ['pending_start', 'pending_resume', 'stopped'],
-  stopping: ['stopped', 'failed'],
+  stopping: ['stopped'],
   stopped: ['pending_start'],
   exited: ['pending_start'],
   failed: ['pending_start'],

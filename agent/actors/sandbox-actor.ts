@@ -43,6 +43,14 @@ export interface ForkTarget {
 /** The state in which a fork begins. */
 export type ForkState = 'pending_start' | 'pending_resume';
 
+/** What a sandbox is made of beside nothing. */
+interface Creation {
+  /** Of the machine that was made ahead for it. */
+  readonly slot?: number | undefined;
+  /** Makes its disk from that of another sandbox, and tells how it begins. */
+  readonly copy?: () => Promise<ForkState>;
+}
+
 const STOPPED: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
 const PAUSED = 'the sandbox was paused';
 const LATE = 'it did not come up in time';
@@ -63,6 +71,7 @@ export class SandboxActor {
   /** Settles when nothing copies its machine or disk any more; commands wait for it. */
   #copying: Promise<unknown> | undefined;
   #pausing: Promise<unknown> | undefined;
+  #isLeft = false;
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, execs: SandboxExecs) {
     this.#deps = deps;
@@ -87,6 +96,11 @@ export class SandboxActor {
     return this.#row.isDeleting;
   }
 
+  /** It was not created, but something of its machine is there: its user must stay its own. */
+  get isLeft(): boolean {
+    return this.#isLeft;
+  }
+
   /** As it is published. */
   get record(): SandboxRecord {
     return this.#sandbox.record;
@@ -101,30 +115,37 @@ export class SandboxActor {
   }
 
   /**
-   * Journals the sandbox and begins to start it. One that has a slot has a machine, too, that was
-   * made ahead.
-   * @param copy makes its disk from that of another sandbox, and tells how it begins
+   * Journals the sandbox and begins to start it.
    * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; nothing of it is left then
    */
-  async create(copy?: () => Promise<ForkState>): Promise<void> {
+  async create({ slot: ahead, copy }: Creation = {}): Promise<void> {
     await this.#mailbox.send(async () => {
       const clock = new StartClock();
-      const ahead = this.#row.slot;
       try {
         await this.#takeRoom(async (slot) => {
           const state = (await copy?.()) ?? 'pending_start';
           const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
           await this.#sandbox.insert(state, { slot, checkpoint });
-        });
+        }, ahead);
       } catch (error) {
-        const { driver, slots } = this.#deps;
-        await driver.remove(this.#row.vmId);
-        if (ahead !== undefined) await slots.release(ahead);
+        await this.#undoCreate(ahead);
         throw error;
       }
       this.#bringUp(clock);
     });
     await this.#sandbox.publish();
+  }
+
+  /** What cannot be removed now is by the next agent; until then nobody else gets user and slot. */
+  async #undoCreate(slot: number | undefined): Promise<void> {
+    const { driver, slots, log } = this.#deps;
+    try {
+      await driver.remove(this.#row.vmId);
+      if (slot !== undefined) await slots.release(slot);
+    } catch (error) {
+      this.#isLeft = true;
+      log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:notRemoved');
+    }
   }
 
   /** Goes on where a former agent was ended. */
@@ -311,9 +332,8 @@ export class SandboxActor {
   ): Promise<void> {
     await this.#send(async () => {
       const verdict = this.#judge(command);
-      if (verdict.kind !== 'begin') return;
       this.#sandbox.touch();
-      await begin(verdict.to);
+      if (verdict.kind === 'begin') await begin(verdict.to);
     });
     await this.#sandbox.publish();
   }
@@ -343,11 +363,11 @@ export class SandboxActor {
   }
 
   /** Holds room and a network slot for what is then made; gives back what it took when that fails. */
-  async #takeRoom(make: (slot: number) => Promise<void>): Promise<void> {
+  async #takeRoom(make: (slot: number) => Promise<void>, given?: number): Promise<void> {
     const { capacity, slots } = this.#deps;
     capacity.hold(this.id, this.#row.config);
     try {
-      if (this.#row.slot !== undefined) return await make(this.#row.slot);
+      if (given !== undefined) return await make(given);
       const { index } = await slots.lease();
       try {
         await make(index);
@@ -418,7 +438,7 @@ export class SandboxActor {
     clock.end('ready');
     const { log, observeStart } = this.#deps;
     const { vmId } = this.#row;
-    const started = { sandboxId: this.id, vmId, from: origin.kind, timesMs: clock.times };
+    const started = { sandboxId: this.id, vmId, origin: origin.kind, timesMs: clock.times };
     log.info(started, 'sandbox:started');
     observeStart(origin.kind, clock.times);
   }

@@ -11,7 +11,7 @@ import { SandboxExecs } from '../sandboxes/sandbox-execs.ts';
 import type { SpareMachine, SpareMachines } from '../sandboxes/spare-machines.ts';
 import type { UidPool } from '../sandboxes/uid-pool.ts';
 import { step } from '../step.ts';
-import { type ForkState, SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
+import { SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
 
 /** A sandbox to be made of nothing. */
 export interface NewSandbox {
@@ -82,8 +82,10 @@ export class SandboxRegistry {
   /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
   async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
     this.#refuseIfKnown(id);
+    this.#deps.capacity.refuseIfFull(config);
     const origin = { id, accountId, config, environment, parentId: undefined };
-    return this.#make(this.#addNew(origin, this.#deps.spares.take(config)));
+    const spare = this.#deps.spares.take(config);
+    return this.#make(this.#addNew(origin, spare), { slot: spare?.slot });
   }
 
   /**
@@ -104,7 +106,7 @@ export class SandboxRegistry {
       config: { ...config, name },
     });
     const { vmId, uid } = child.row;
-    return this.#make(child, () => source.fork({ id: vmId, uid }, checkpoint));
+    return this.#make(child, { copy: () => source.fork({ id: vmId, uid }, checkpoint) });
   }
 
   /** @throws AppError `not_found` */
@@ -199,7 +201,7 @@ export class SandboxRegistry {
       rootDiskId: newDiskId(),
       vmId: spare?.vmId ?? origin.id,
       uid: spare?.uid ?? this.#deps.uids.take(),
-      slot: spare?.slot,
+      slot: undefined,
       bootId: randomUUID(),
       state: 'pending_start',
       checkpoint: undefined,
@@ -216,9 +218,12 @@ export class SandboxRegistry {
     });
   }
 
-  async #make(actor: SandboxActor, copy?: () => Promise<ForkState>): Promise<SandboxActor> {
+  async #make(
+    actor: SandboxActor,
+    creation: Parameters<SandboxActor['create']>[0],
+  ): Promise<SandboxActor> {
     try {
-      await actor.create(copy);
+      await actor.create(creation);
     } catch (error) {
       this.#forget(actor.id);
       throw error;
@@ -244,6 +249,6 @@ export class SandboxRegistry {
     const actor = this.#actors.get(id);
     if (actor === undefined) return;
     this.#actors.delete(id);
-    this.#deps.uids.release(actor.row.uid);
+    if (!actor.isLeft) this.#deps.uids.release(actor.row.uid);
   }
 }

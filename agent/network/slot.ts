@@ -20,12 +20,13 @@ export interface SlotPlan {
  * image can wake in any slot, and its neighbour entry for the gateway still holds. The subnet is one
  * that neither container engines nor clusters take by default.
  */
+export const GUEST_MAC = '02:00:00:00:00:02';
 const INSIDE = {
   tap: 'tap0',
   guestAddress: '10.255.255.2',
   gatewayAddress: '10.255.255.1',
   prefixBits: 30,
-  guestMac: '02:00:00:00:00:02',
+  guestMac: GUEST_MAC,
   gatewayMac: '02:00:00:00:00:01',
   mtuBytes: 1500,
 } as const;

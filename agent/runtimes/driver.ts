@@ -3,12 +3,19 @@ import type { SlotPlan } from '../network/slot.ts';
 import type { GuestLink } from './microvm/guest-link.ts';
 import type { GuestSettings } from './microvm/guest-types.ts';
 
-/** What a machine is made of. Its directory is the sandbox's own and holds its root disk. */
-export interface MachineSpec {
-  /** Names its directory and control groups. */
-  readonly id: string;
+/** How large a machine is. */
+export interface Shape {
   readonly vcpuCount: number;
   readonly memSizeMib: number;
+}
+
+/** Tells shapes apart. */
+export const shapeName = ({ vcpuCount, memSizeMib }: Shape): string => `${vcpuCount} ${memSizeMib}`;
+
+/** What a machine is made of. Its directory is the sandbox's own and holds its root disk. */
+export interface MachineSpec extends Shape {
+  /** Names its directory and control groups. */
+  readonly id: string;
   /** An unprivileged user of its own, which no other sandbox of the host has. */
   readonly uid: number;
   readonly slot: SlotPlan;
@@ -75,7 +82,7 @@ export interface RuntimeDriver {
   /** Makes the root disk, unless there is one. */
   prepare(id: string, uid: number): Promise<void>;
   /** Whether a machine of this shape would begin with the memory of a template. */
-  hasTemplate(shape: Pick<MachineSpec, 'vcpuCount' | 'memSizeMib'>): Promise<boolean>;
+  hasTemplate(shape: Shape): Promise<boolean>;
   /**
    * Makes a root disk and a machine that waits for `start` with the same id, which then takes hardly
    * any time. An agent that comes later knows nothing of it, and reclaims it.

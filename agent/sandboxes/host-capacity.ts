@@ -32,6 +32,8 @@ export class HostCapacity {
   readonly #held = new Map<string, SandboxRoom>();
   readonly #timer: NodeJS.Timeout;
   #availableMib = Number.POSITIVE_INFINITY;
+  /** The directory may hold what a former agent held, or miss what was told while it was away. */
+  #isCopyStale = true;
 
   constructor(options: HostCapacityOptions) {
     this.#options = options;
@@ -60,6 +62,12 @@ export class HostCapacity {
 
   /** @throws AppError `no_capacity`, `host_full` when there is no room for it now */
   hold(id: string, config: Config): void {
+    this.refuseIfFull(config);
+    this.keep(id, config);
+  }
+
+  /** @throws AppError `no_capacity`, `host_full` when there is no room for such a sandbox now */
+  refuseIfFull(config: Config): void {
     const { total, storage } = this.#options;
     const need = needOf(config);
     storage.refuseIfLow();
@@ -71,7 +79,6 @@ export class HostCapacity {
     ) {
       throw new AppError('no_capacity', 'the host has no room for this sandbox now; try again');
     }
-    this.keep(id, config);
   }
 
   /** Counts a sandbox that is there already. */
@@ -90,9 +97,15 @@ export class HostCapacity {
   async announce(): Promise<boolean> {
     const { directory, hostId, total } = this.#options;
     const wasLost = await directory.announce(hostId, total);
-    if (wasLost) {
+    if (wasLost || this.#isCopyStale) {
       const held = [...this.#held].map(([id, need]) => ({ id, ...need }));
-      await directory.replace(hostId, held);
+      this.#isCopyStale = false;
+      try {
+        await directory.replace(hostId, held);
+      } catch (error) {
+        this.#isCopyStale = true;
+        throw error;
+      }
     }
     return wasLost;
   }
@@ -114,9 +127,10 @@ export class HostCapacity {
     return this.#availableMib < this.#options.memoryReserveMib;
   }
 
-  /** A copy that was not written is corrected by the next announcement that finds it lost. */
+  /** A copy that was not written is corrected by the next announcement. */
   #tell(written: Promise<unknown>): void {
     written.catch((error: unknown) => {
+      this.#isCopyStale = true;
       this.#options.log.warn({ err: toError(error) }, 'capacity:notTold');
     });
   }

@@ -12,7 +12,7 @@ import type { ExecOutput } from './exec-output.ts';
 
 const SIGKILL = 9;
 const SIGNAL_EXIT_CODE = 128; // As shells show it.
-/** A timer of Node goes no further; a longer one is set again. */
+/** A timer of Node goes no further; only a clock that was set back would have it do so. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
@@ -207,14 +207,8 @@ export class SandboxExec {
   #watchTime(): void {
     const { timeoutAt } = this.#row;
     if (timeoutAt === undefined) return;
-    const remainingMs = timeoutAt - Date.now();
-    this.#timer = setTimeout(
-      () => {
-        if (remainingMs > TIMER_MS_MAX) return this.#watchTime();
-        this.#then(() => this.end('timed_out'));
-      },
-      Math.min(Math.max(remainingMs, 0), TIMER_MS_MAX),
-    );
+    const remainingMs = Math.min(Math.max(timeoutAt - Date.now(), 0), TIMER_MS_MAX);
+    this.#timer = setTimeout(() => this.#then(() => this.end('timed_out')), remainingMs);
     this.#timer.unref();
   }
 }

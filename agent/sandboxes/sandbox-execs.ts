@@ -251,7 +251,7 @@ export class SandboxExecs {
 
   async #dropOldest(): Promise<void> {
     const ended = await this.#journal.endedExecs(this.#sandboxId);
-    const surplus = ended.length + this.#running.size - LIMITS.sandboxExecsListedMax;
+    const surplus = ended.length - LIMITS.sandboxExecsListedMax;
     for (const id of ended.slice(0, Math.max(0, surplus))) {
       await removeExecOutput(this.#directory, id);
       await this.#journal.removeExec(id);

@@ -42,7 +42,7 @@ export class SandboxJobs {
         await child.settled(waitMs);
         return answer({ sandbox: child.record });
       },
-      'sandbox.setTtl': async ({ timeoutSeconds, idleTtlSeconds, ...ref }) => {
+      'sandbox.setLimits': async ({ timeoutSeconds, idleTtlSeconds, ...ref }) => {
         const actor = registry.find(ref);
         await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
         return answer({ sandbox: actor.record });

@@ -3,7 +3,7 @@ import { toError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import type { RuntimeDriver } from '../runtimes/driver.ts';
+import { type RuntimeDriver, type Shape, shapeName } from '../runtimes/driver.ts';
 import type { UidPool } from './uid-pool.ts';
 
 /** So long nothing must have come up before one is made: who waits for a sandbox comes first. */
@@ -15,11 +15,6 @@ const RETRY_MS = 60_000;
 const WANTED_MS = 600_000;
 /** Sandboxes take the last ones. */
 const SLOTS_LEFT_MIN = 4;
-
-interface Shape {
-  readonly vcpuCount: number;
-  readonly memSizeMib: number;
-}
 
 /** A machine that runs and is nobody's. */
 export interface SpareMachine {
@@ -50,8 +45,6 @@ export interface SpareMachinesDeps {
   readonly log: Logger;
 }
 
-const nameOf = ({ vcpuCount, memSizeMib }: Shape): string => `${vcpuCount} ${memSizeMib}`;
-
 /**
  * Machines made ahead, of the shapes that were asked for last: a sandbox that begins with one only
  * has to be told who it is. They are in no journal: the sandbox that takes one journals it as its
@@ -74,7 +67,7 @@ export class SpareMachines {
   /** One of this shape, from now on the caller's own; others like it may be asked for soon. */
   take(shape: Shape): SpareMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
-    const name = nameOf(shape);
+    const name = shapeName(shape);
     this.#want(name, shape);
     const spare = [...this.#spares].find((each) => each.shape === name);
     if (spare !== undefined) this.#spares.delete(spare);
@@ -115,29 +108,29 @@ export class SpareMachines {
 
   /** Brings what there is closer to what should be. */
   async #approach(): Promise<void> {
-    const { isBusy, isLow, log } = this.#deps;
+    const { slots, isBusy, isLow, log } = this.#deps;
     const now = performance.now();
     for (const [name, { at }] of this.#wanted) {
       if (now - at > WANTED_MS) this.#wanted.delete(name);
     }
-    const wanted = this.#hasRoom() && !isLow() ? [...this.#wanted.values()] : [];
-    const names = new Set(wanted.map(({ shape }) => nameOf(shape)));
+    const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
+    // Else what is given up for want of room would be made again with that very room.
+    if (isScarce) this.#retryAt = now + RETRY_MS;
+    const wanted = isScarce ? [] : [...this.#wanted.values()];
+    const names = new Set(wanted.map(({ shape }) => shapeName(shape)));
     for (const spare of this.#spares) {
       if (!names.has(spare.shape)) await this.#drop(spare);
     }
     const ready = new Set([...this.#spares].map(({ shape }) => shape));
-    const missing = wanted.findLast(({ shape }) => !ready.has(nameOf(shape)));
+    const missing = wanted.findLast(({ shape }) => !ready.has(shapeName(shape)));
     if (missing === undefined || isBusy() || now < this.#retryAt) return;
+    if (slots.freeCount <= SLOTS_LEFT_MIN) return;
     try {
       await this.#make(missing.shape);
     } catch (error) {
       this.#retryAt = now + RETRY_MS;
       if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'spare:notMade');
     }
-  }
-
-  #hasRoom(): boolean {
-    return this.#deps.slots.freeCount >= SLOTS_LEFT_MIN;
   }
 
   async #make(shape: Shape): Promise<void> {
@@ -147,7 +140,7 @@ export class SpareMachines {
     const plan = await slots.lease();
     const spare = {
       ...{ vmId: newSandboxId(), uid: uids.take(), slot: plan.index },
-      shape: nameOf(shape),
+      shape: shapeName(shape),
     };
     const { vmId: id, uid } = spare;
     // Other names are given to it when it becomes a sandbox.

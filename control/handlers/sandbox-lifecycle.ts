@@ -12,7 +12,7 @@ import { type Route, route } from '../route.ts';
 import { commandSandbox } from '../services/command-sandbox.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
 import { refuseUnbuilt } from '../services/sandbox-input.ts';
-import { setSandboxTimeout } from '../services/set-sandbox-timeout.ts';
+import { setSandboxLimits } from '../services/set-sandbox-limits.ts';
 
 const tag = 'Sandboxes';
 
@@ -82,10 +82,10 @@ const forkSandboxRoute = route({
   },
 });
 
-const setSandboxTimeoutRoute = route({
+const setSandboxLimitsRoute = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/timeout',
-  operationId: 'setSandboxTimeout',
+  operationId: 'setSandboxLimits',
   summary: 'Set how long a sandbox may run, or be idle, before it is paused',
   tag,
   params: SandboxPath,
@@ -95,7 +95,7 @@ const setSandboxTimeoutRoute = route({
   async handle({ deps, caller, params, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const record = await setSandboxTimeout(deps, ref, body, { requestId });
+    const record = await setSandboxLimits(deps, ref, body, { requestId });
     return { status: 200, data: presentSandbox(record) };
   },
 });
@@ -106,5 +106,5 @@ export const sandboxLifecycleRoutes = [
   commandRoute('pause', 'Pause a sandbox; memory and processes are kept, its machine ends'),
   commandRoute('resume', 'Resume a paused sandbox where it was'),
   forkSandboxRoute,
-  setSandboxTimeoutRoute,
+  setSandboxLimitsRoute,
 ];

@@ -9,6 +9,7 @@ import { paths } from '../../agent/config.ts';
 import { readChain } from '../../agent/runtimes/microvm/disk-chain.ts';
 import { run } from '../../agent/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
 import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -248,6 +249,36 @@ test.serial('forks of one that is paused, and of one that is stopped', async (t)
   t.is(await outputOf(last, 'cat /root/name; test ! -e /run/random && echo cold'), 'copy\ncold');
   for (const each of [original, last]) await each.kill();
 });
+
+test.serial(
+  'an agent with another guest goes on with what the former guest had in memory',
+  async (t) => {
+    await withTemplate();
+    const specs = [await host.newSpec(), await host.newSpec({ memSizeMib: 260 })];
+    const sums: string[] = [];
+    for (const spec of specs) {
+      const machine = await boot(driver, spec); // From a template; without one.
+      sums.push(await outputOf(machine, dirty));
+      await machine.pause();
+    }
+    await using other = await temporaryDirectory();
+    const guestDir = join(other.path, 'guest');
+    await run('cp', ['-a', process.env['GUEST_DIR'] ?? '', guestDir]);
+    await run('sh', ['-c', `echo >> ${guestDir}/initramfs`]); // What it would boot is another one.
+    const upgraded = await host.driver({ hasTemplates: true, guestDir });
+    for (const [index, spec] of specs.entries()) {
+      let machine = await upgraded.resume(spec, never);
+      machine.guest.setMaxListeners(0);
+      t.is(await outputOf(machine, check), String(sums[index]));
+      await machine.pause();
+      machine = await upgraded.resume(spec, never);
+      machine.guest.setMaxListeners(0);
+      t.is(await outputOf(machine, check), String(sums[index]));
+      await machine.kill();
+    }
+    await upgraded.close();
+  },
+);
 
 test.serial('another host that has the storage goes on where a machine was paused', async (t) => {
   await withTemplate();

@@ -97,7 +97,7 @@ const calls: Readonly<Record<string, Call>> = {
   pauseSandbox: { method: 'POST', path: `${sandboxPath}/pause` },
   resumeSandbox: { method: 'POST', path: `${sandboxPath}/resume` },
   forkSandbox: { method: 'POST', path: `${sandboxPath}/fork`, body: {} },
-  setSandboxTimeout: {
+  setSandboxLimits: {
     method: 'POST',
     path: `${sandboxPath}/timeout`,
     body: { timeout: 3600, idle_ttl_seconds: 60 },
@@ -254,7 +254,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'pauseSandbox 400': withQuery('wait=x'),
   'resumeSandbox 400': withQuery('wait=x'),
   'forkSandbox 400': withBody({ name: '' }),
-  'setSandboxTimeout 400': withBody({}),
+  'setSandboxLimits 400': withBody({}),
   'execInSandbox 400': withBody({ command: '' }),
 };
 const general: Readonly<Record<number, Cause>> = {

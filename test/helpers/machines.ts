@@ -30,6 +30,7 @@ const NO_SLOTS: TemplateStoreOptions['slots'] = {
 interface Settings {
   readonly hasTemplates?: boolean;
   readonly rootDisk?: string;
+  readonly guestDir?: string;
   readonly bootTimeoutMs?: number;
 }
 

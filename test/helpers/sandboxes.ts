@@ -217,7 +217,8 @@ export class CrashPoints {
       return text === before;
     });
     await rm(`${this.#file}.reached`, { force: true });
-    return text.split('\n').filter((line) => line !== '');
+    // When a use is written down, a clock says, and no command.
+    return text.split('\n').filter((line) => line !== '' && !line.endsWith('journal use'));
   }
 }
 

@@ -60,7 +60,7 @@ export interface Split {
 /**
  * Puts an empty layer on a disk. From here on it is part of the disk, also after a crash: as long as
  * nobody writes to it, it changes nothing.
- * @throws AppError `bad_request` when it has as many layers as it may
+ * @throws AppError `sandbox_start_conflict` when it has as many layers as it may
  */
 export async function addLayer(directory: string, base: string, uid: number): Promise<Split> {
   const layers = await readChain(directory);
@@ -68,7 +68,7 @@ export async function addLayer(directory: string, base: string, uid: number): Pr
     const message =
       `the root disk has ${LAYERS_MAX} layers, as many as it can: delete forks, then pause and ` +
       'resume the sandbox, which merges layers that no fork shares';
-    throw new AppError('bad_request', message);
+    throw new AppError('sandbox_start_conflict', message);
   }
   const fresh = newLayerName();
   await step('make layer', () => prepareRootDisk(directory, fresh, base, uid));
@@ -137,9 +137,9 @@ export async function unfreezeLayer(directory: string, layer: string, uid: numbe
 
 /** Takes a layer out whose contents are in the one below it. */
 export async function dropLayer(directory: string, { lower, upper }: Neighbours): Promise<void> {
-  const layers = await readChain(directory);
   await syncPath(join(directory, lower));
   await freezeLayer(join(directory, lower));
+  const layers = await readChain(directory);
   await step('write chain', () =>
     writeChain(
       directory,

@@ -22,6 +22,7 @@ import {
   type MachineOrigin,
   type MachineSpec,
   type RuntimeDriver,
+  type Shape,
 } from '../driver.ts';
 import { chooseAccelerator } from './accelerator.ts';
 import {
@@ -54,7 +55,7 @@ import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
 import { type MachineIdentity, readIdentity } from './shim.ts';
 import type { Template } from './template.ts';
-import { type Shape, TemplateStore, type TemplateStoreOptions } from './template-store.ts';
+import { TemplateStore, type TemplateStoreOptions } from './template-store.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
 const CHECKPOINT = 'checkpoint';
@@ -77,6 +78,7 @@ const parseMemory = compile(Memory);
 const AHEAD_MS_MAX = 5_000;
 /** Run once in a machine made ahead: the first command of a sandbox then finds shell and programs read. */
 const WARM_UP = '/bin/true; true';
+const WARM_UP_MS_MAX = 10_000;
 
 type Child = Parameters<RuntimeDriver['fork']>[1];
 
@@ -176,13 +178,9 @@ export class MicrovmDriver implements RuntimeDriver {
     await this.prepare(spec.id, spec.uid);
     const machine = await this.#bringUp(spec, signal, async (limit) => {
       const begun = await this.#begin(spec, limit);
-      try {
-        await warmUp(begun, limit);
-        return begun;
-      } catch (error) {
-        begun.detach();
-        throw error;
-      }
+      const soon = AbortSignal.any([limit, AbortSignal.timeout(WARM_UP_MS_MAX)]);
+      await this.#untilRunning(begun, soon, (signalled) => warmUp(begun, signalled));
+      return begun;
     });
     this.#ahead.set(spec.id, machine);
     return machine;
@@ -303,10 +301,12 @@ export class MicrovmDriver implements RuntimeDriver {
     this.#ahead.get(id)?.detach();
     this.#ahead.delete(id);
     const cgroup = vmCgroup(this.#options, id);
-    const { run } = machinePaths(this.#directory(id));
+    const { run, merge } = machinePaths(this.#directory(id));
     await step('kill machine', () => cgroup.kill());
     // A shim that an agent started just before its end finds neither place nor group, and gives up.
-    await step('remove run directory', () => rm(run, { recursive: true, force: true }));
+    await step('remove run directory', async () => {
+      for (const path of [run, merge]) await rm(path, { recursive: true, force: true });
+    });
     await step('remove control groups', () => cgroup.remove());
   }
 
@@ -366,12 +366,11 @@ export class MicrovmDriver implements RuntimeDriver {
     { machine }: MachineIdentity,
   ): Promise<Template | undefined> {
     try {
-      const text = await readFile(join(run, MEMORY_FILE), 'utf8');
-      const { template } = parseMemory(JSON.parse(text), MEMORY_FILE);
-      return await this.#options.templates.byKey(template, spec, [machine.pid]);
+      const key = await templateOfMachine(run);
+      return await this.#options.templates.byKey(key, spec, [machine.pid]);
     } catch (error) {
       const { log } = this.#options;
-      log.warn({ sandboxId: spec.id, err: toError(error) }, 'machine:templateUnknown');
+      log.warn({ vmId: spec.id, err: toError(error) }, 'machine:templateUnknown');
       return undefined;
     }
   }
@@ -526,16 +525,29 @@ async function warmUp({ guest }: MicrovmMachine, signal: AbortSignal): Promise<v
   const spec = { environment: {}, directory: '', terminal: undefined, stdin: false };
   const id = randomUUID();
   const exited = once(channel, 'exited', { signal });
+  exited.catch(() => undefined); // Nobody may be waiting any more when it is given up.
   await channel.start({ id, command: WARM_UP, ...spec, isFollowed: false });
   await exited;
   await channel.forget(id);
 }
 
+/** What a machine that may still run began with. */
+async function templateOfMachine(runDir: string): Promise<string> {
+  const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
+  return parseMemory(JSON.parse(text), MEMORY_FILE).template;
+}
+
 async function neededTemplates(sandboxesDir: string): Promise<ReadonlySet<string>> {
   const keys = new Set<string>();
   for (const name of await listNames(sandboxesDir)) {
-    const key = await templateOf(join(sandboxesDir, name, CHECKPOINT)).catch(() => undefined);
-    if (key !== undefined) keys.add(key);
+    const directory = join(sandboxesDir, name);
+    for (const find of [
+      () => templateOf(join(directory, CHECKPOINT)),
+      () => templateOfMachine(machinePaths(directory).run),
+    ]) {
+      const key = await find().catch(() => undefined);
+      if (key !== undefined) keys.add(key);
+    }
   }
   return keys;
 }

@@ -19,7 +19,7 @@ const MiB = 1024 ** 2;
 const GiB = 1024 ** 3;
 
 /** The root disk's size and what qcow2 needs beside it; it bounds what QEMU could write at all. */
-const FILE_BYTES_MAX = 40 * GiB;
+export const FILE_BYTES_MAX = 40 * GiB;
 /** To begin with; the state grows it. */
 const DEVICES_BYTES = 64 * 1024;
 /** Threads of QEMU beside those of the processors; most of them read and write the disk. */
@@ -61,9 +61,13 @@ export interface Launch {
   readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
 }
 
-/** Where a sandbox keeps what; `run` only lasts as long as its machine. */
+/** Where a sandbox keeps what; `run` only lasts as long as its machine, `merge` until it is started. */
 export const machinePaths = (directory: string) =>
-  ({ run: join(directory, 'run'), disks: join(directory, 'disks') }) as const;
+  ({
+    run: join(directory, 'run'),
+    merge: join(directory, 'merge'),
+    disks: join(directory, 'disks'),
+  }) as const;
 
 export const vmCgroup = (host: VmHost, name: string): VmCgroup =>
   new VmCgroup(host.cgroups, `${host.cgroupParent}/${name}`);

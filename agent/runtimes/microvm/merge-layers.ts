@@ -10,7 +10,7 @@ import {
   removeStrays,
   unfreezeLayer,
 } from './disk-chain.ts';
-import { machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { FILE_BYTES_MAX, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { QEMU_PATH } from './qemu-arguments.ts';
 import { readConsole, readExit, readIdentity, startShim } from './shim.ts';
 
@@ -19,8 +19,7 @@ const LAYERS_LONG = 16;
 /** A start waits for it; what is not merged by then is when the machine next comes up. */
 const MERGE_MS_MAX = 20_000;
 /** A layer that is larger stays as it is. */
-const LAYER_BYTES_MAX = 1024 ** 3;
-const FILE_BYTES_MAX = 40 * 1024 ** 3;
+const LAYER_BYTES_MAX = 256 * 1024 ** 2;
 const LIMITS = { memoryBytes: 512 * 1024 ** 2, processes: 32, cpus: 1 } as const;
 const LOOK_MS = 5;
 
@@ -46,7 +45,8 @@ function nodeOf(chain: readonly string[]): object {
  * machine may run on it. A crash leaves a disk with the same contents: what was copied to the lower
  * layer is still in the upper one, too, until that is out of the chain.
  * @returns how many layers fewer there are
- * @throws Error when a merge fails, or the signal's reason; the disk is whole then as well
+ * @throws Error when a merge fails or takes too long, or the signal's reason; the disk is whole then
+ *   as well
  */
 export async function mergeLayers(
   host: VmHost,
@@ -56,12 +56,12 @@ export async function mergeLayers(
   const { disks } = machinePaths(owner.directory);
   if ((await readChain(disks)).length < LAYERS_LONG) return 0;
   await removeStrays(disks);
-  const until = performance.now() + MERGE_MS_MAX;
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(MERGE_MS_MAX)]);
   for (let merged = 0; ; merged += 1) {
-    signal.throwIfAborted();
     const next = await ownNeighbours(disks, LAYER_BYTES_MAX);
-    if (next === undefined || performance.now() > until) return merged;
-    await step('merge layers', () => commitUpper(host, owner, next, signal));
+    if (next === undefined) return merged;
+    await step('merge layers', () => commitUpper(host, owner, next, limit));
+    limit.throwIfAborted();
     await dropLayer(disks, next);
   }
 }
@@ -73,7 +73,7 @@ async function commitUpper(
   { chain, lower, upper }: Neighbours,
   signal: AbortSignal,
 ): Promise<void> {
-  const { run, disks } = machinePaths(directory);
+  const { merge: run, disks } = machinePaths(directory);
   // The program opens both for writing, though it only writes to the lower one.
   for (const layer of [lower, upper]) await unfreezeLayer(disks, layer, uid);
   const cgroup = vmCgroup(host, name);

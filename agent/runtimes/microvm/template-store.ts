@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
 import { closeSync } from 'node:fs';
-import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
-import type { SlotPlan } from '../../network/slot.ts';
+import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { run } from '../../spawn.ts';
+import { type Shape, shapeName } from '../driver.ts';
 import { step } from '../../step.ts';
 import { connectSocket } from './connect-socket.ts';
 import { GuestChannel } from './guest-channel.ts';
@@ -15,13 +16,16 @@ import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from './qemu-a
 import { QmpClient } from './qmp-client.ts';
 import { prepareRootDisk } from './root-disk.ts';
 import { readIdentity, runPaths } from './shim.ts';
-import { newTemplateRam, saveTemplate, Template, TemplateError, templateKey } from './template.ts';
-
-/** What templates differ in on one host. */
-export interface Shape {
-  readonly vcpuCount: number;
-  readonly memSizeMib: number;
-}
+import {
+  blankKey,
+  isSameMachine,
+  newTemplateRam,
+  saveTemplate,
+  sha256,
+  Template,
+  TemplateError,
+  templateKey,
+} from './template.ts';
 
 export interface TemplateStoreOptions {
   readonly host: VmHost;
@@ -41,7 +45,7 @@ export interface TemplateStoreOptions {
 const MAKER = 'template';
 const LAYER = 'template.qcow2';
 /** Templates on disk that no checkpoint needs. */
-const SPARE_MAX = 8;
+const UNUSED_MAX = 8;
 /** After a failure; machines boot meanwhile. */
 const RETRY_MS = 60_000;
 
@@ -71,6 +75,8 @@ export class TemplateStore {
   readonly #options: TemplateStoreOptions;
   readonly #parts: HostParts;
   readonly #entries = new Map<string, Entry>();
+  /** By key, those that machines went on with since this process began. */
+  readonly #former = new Map<string, Promise<Template>>();
   #making: Promise<void> = Promise.resolve();
   #isClosed = false;
 
@@ -84,7 +90,7 @@ export class TemplateStore {
     const [qemuVersion, guestKey, processor] = await Promise.all([
       run(qemuProgram(hostArchitecture), ['--version']),
       hashOf(['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name))),
-      accelerator === 'kvm' ? hashOf(['/proc/cpuinfo']) : '',
+      accelerator === 'kvm' ? hashOfProcessor() : '',
     ]);
     const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
     await mkdir(directory, { recursive: true, mode: 0o700 });
@@ -103,22 +109,21 @@ export class TemplateStore {
       if (ready !== undefined) return ready;
       this.#make(entry, shape);
     }
-    return (entry.blank ??= Template.blank(entry.key, shape.memSizeMib));
+    return this.#blank(entry, shape);
   }
 
   /**
-   * What a checkpoint or a machine that runs stands on.
+   * What a checkpoint or a machine that runs stands on; it may have a guest that is not booted here
+   * any more.
    * @param machines that may have it in memory
-   * @throws TemplateError when this host has another QEMU, guest or processor now, or it is gone
+   * @throws TemplateError when this host has another QEMU or processor now, or it is gone
    */
   async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
     const entry = this.#entry(shape);
-    if (key === entry.key) {
-      return entry.ready ?? (await this.#open(entry, machines));
-    }
-    entry.blank ??= Template.blank(entry.key, shape.memSizeMib);
-    if (key === entry.blank.key) return entry.blank;
-    throw new TemplateError('it was made with another QEMU, guest or processor');
+    if (key === entry.key) return entry.ready ?? this.#open(entry, machines);
+    if (key === blankKey(entry.key)) return this.#blank(entry, shape);
+    if (isSameMachine(key, entry.key)) return this.#openFormer(key, machines);
+    throw new TemplateError('it was made with another QEMU or processor');
   }
 
   /** Machines keep the memory that they have. */
@@ -132,10 +137,14 @@ export class TemplateStore {
       blank?.[Symbol.dispose]();
     }
     this.#entries.clear();
+    for (const former of await Promise.allSettled(this.#former.values())) {
+      if (former.status === 'fulfilled') former.value[Symbol.dispose]();
+    }
+    this.#former.clear();
   }
 
   #entry(shape: Shape): Entry {
-    const name = `${shape.vcpuCount} ${shape.memSizeMib}`;
+    const name = shapeName(shape);
     let entry = this.#entries.get(name);
     if (entry === undefined) {
       const key = this.#keyOf(shape);
@@ -156,10 +165,24 @@ export class TemplateStore {
       memSizeMib,
       memory: { kind: 'file', path: RAM_PATH, isShared: false },
       diskLayers: [LAYER],
-      network: { mac: '02:00:00:00:00:02' },
+      network: { mac: GUEST_MAC },
       isRestored: true,
     });
     return templateKey({ ...this.#parts, accelerator, vcpuCount, memSizeMib, arguments: args });
+  }
+
+  #blank(entry: Entry, { memSizeMib }: Shape): Template {
+    return (entry.blank ??= Template.blank(entry.key, memSizeMib));
+  }
+
+  /** Of a guest before the present one. Its files stay as long as a checkpoint needs them. */
+  #openFormer(key: string, machines: readonly number[]): Promise<Template> {
+    const known = this.#former.get(key);
+    if (known !== undefined) return known;
+    const opening = Template.open(this.#path(key), key, machines);
+    this.#former.set(key, opening);
+    opening.catch(() => this.#former.delete(key));
+    return opening;
   }
 
   #path(key: string): string {
@@ -259,13 +282,27 @@ export class TemplateStore {
     const { directory, neededKeys } = this.#options;
     const needed = await neededKeys();
     const current = new Set([...this.#entries.values()].map(({ key }) => key));
-    const spare = (await readdir(directory)).filter(
+    const unused = (await readdir(directory)).filter(
       (name) => !name.startsWith('.') && !needed.has(name) && !current.has(name),
     );
-    for (const name of spare.slice(0, Math.max(0, spare.length - SPARE_MAX))) {
+    const dated = unused.map(async (name) => ({
+      name,
+      at: (await stat(this.#path(name))).mtimeMs,
+    }));
+    const oldestFirst = (await Promise.all(dated)).toSorted((a, b) => a.at - b.at);
+    for (const { name } of oldestFirst.slice(0, Math.max(0, unused.length - UNUSED_MAX))) {
       await step('evict template', () => rm(this.#path(name), { recursive: true, force: true }));
     }
   }
+}
+
+/** What a guest may have seen of the processor; not what changes while it runs. */
+const PROCESSOR_LINES =
+  /^(?:vendor_id|cpu family|model|model name|stepping|microcode|flags|Features|CPU .+?)\s*:.*$/gmu;
+
+async function hashOfProcessor(): Promise<string> {
+  const lines = (await readFile('/proc/cpuinfo', 'utf8')).match(PROCESSOR_LINES) ?? [];
+  return sha256([...new Set(lines)].toSorted().join('\n'));
 }
 
 async function hashOf(paths: readonly string[]): Promise<string> {

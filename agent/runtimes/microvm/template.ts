@@ -3,6 +3,7 @@ import { closeSync, fstatSync, writeSync } from 'node:fs';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import Type from 'typebox';
+import { GUEST_PROTOCOL_VERSION } from '../../../shared/guest-protocol.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native, type RamMapping } from '../../native/native.ts';
 import { step } from '../../step.ts';
@@ -30,20 +31,30 @@ export interface TemplateParts {
   readonly arguments: readonly string[];
 }
 
-/** 64 hexadecimal digits. */
-export const templateKey = (parts: TemplateParts): string =>
-  sha256(
-    JSON.stringify([
-      'template 1',
-      parts.qemuVersion,
-      parts.guestKey,
-      parts.accelerator,
-      parts.processor,
-      parts.vcpuCount,
-      parts.memSizeMib,
-      parts.arguments,
-    ]),
-  );
+const KEY_HALF = 32;
+/** In the place of a guest: there is none in memory that is blank. */
+const NO_GUEST = '0'.repeat(KEY_HALF);
+
+/**
+ * 64 hexadecimal digits. The first half names the machine, the second the guest that it booted: what
+ * goes on from memory needs the same machine, and finds its guest there.
+ */
+export function templateKey(parts: TemplateParts): string {
+  const { qemuVersion, accelerator, processor, vcpuCount, memSizeMib } = parts;
+  const machine = [
+    ...['template 2', GUEST_PROTOCOL_VERSION, qemuVersion, accelerator, processor],
+    ...[vcpuCount, memSizeMib, parts.arguments],
+  ];
+  const halves = [JSON.stringify(machine), parts.guestKey];
+  return halves.map((half) => sha256(half).slice(0, KEY_HALF)).join('');
+}
+
+/** Whether machines of both keys can go on from each other's memory. */
+export const isSameMachine = (one: string, other: string): boolean =>
+  one.slice(0, KEY_HALF) === other.slice(0, KEY_HALF);
+
+/** The key of memory in which there is nothing yet, for a machine of this key. */
+export const blankKey = (key: string): string => key.slice(0, KEY_HALF) + NO_GUEST;
 
 export const sha256 = (contents: string | Buffer): string =>
   createHash('sha256').update(contents).digest('hex');
@@ -153,7 +164,7 @@ export class Template implements Disposable {
     try {
       writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
       native.sealMemory(ram);
-      return new Template(sha256(`blank ${key}`), 'blank', ram, Buffer.alloc(0));
+      return new Template(blankKey(key), 'blank', ram, Buffer.alloc(0));
     } catch (error) {
       closeSync(ram);
       throw error;

@@ -10,7 +10,7 @@ import { findSandbox } from './find-sandbox.ts';
  * Sets how long a sandbox may run or be idle before it is paused; what is not given stays.
  * @throws AppError `bad_request`, `not_found`, `unavailable`, `timeout`
  */
-export async function setSandboxTimeout(
+export async function setSandboxLimits(
   deps: Deps,
   ref: SandboxOfAccount,
   { timeout: timeoutSeconds, idle_ttl_seconds: idleTtlSeconds }: SandboxTimeout,
@@ -25,6 +25,6 @@ export async function setSandboxTimeout(
     ...(timeoutSeconds === undefined ? {} : { timeoutSeconds }),
     ...(idleTtlSeconds === undefined ? {} : { idleTtlSeconds }),
   };
-  return (await callOwner(deps, record, { kind: 'sandbox.setTtl', payload }, context)).result
+  return (await callOwner(deps, record, { kind: 'sandbox.setLimits', payload }, context)).result
     .sandbox;
 }
