@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeSlot, removeSlot } from '../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
-import { GuestChannel } from '../agent/runtimes/microvm/guest-channel.ts';
+import { GuestChannel } from '../agent/runtimes/guest/guest-channel.ts';
 import { run } from '../agent/spawn.ts';
 import { newHostId } from '../shared/ids.ts';
 

@@ -1,7 +1,7 @@
 import type { SandboxExitReason } from '../../shared/schemas/sandbox-record.ts';
 import type { SlotPlan } from '../network/slot.ts';
-import type { GuestLink } from './microvm/guest-link.ts';
-import type { GuestSettings } from './microvm/guest-types.ts';
+import type { GuestLink } from './guest/guest-link.ts';
+import type { GuestSettings } from './guest/guest-types.ts';
 
 /** How large a machine is. */
 export interface Shape {

@@ -4,9 +4,9 @@ import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxExecStatus } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxExecRow, SandboxJournal } from '../journal/sandbox-journal.ts';
-import type { GuestChannel } from '../runtimes/microvm/guest-channel.ts';
-import { GuestFailure } from '../runtimes/microvm/guest-errors.ts';
-import type { GuestOutput } from '../runtimes/microvm/guest-types.ts';
+import type { GuestChannel } from '../runtimes/guest/guest-channel.ts';
+import { GuestFailure } from '../runtimes/guest/guest-errors.ts';
+import type { GuestOutput } from '../runtimes/guest/guest-types.ts';
 import { step } from '../step.ts';
 import type { ExecOutput } from './exec-output.ts';
 

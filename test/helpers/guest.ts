@@ -8,9 +8,8 @@ import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { type Duplex, duplexPair } from 'node:stream';
-import { GuestChannel } from '../../agent/runtimes/microvm/guest-channel.ts';
-import { guestPath } from '../../agent/runtimes/microvm/guest-path.ts';
-import type { GuestProcessSpec, GuestSettings } from '../../agent/runtimes/microvm/guest-types.ts';
+import { GuestChannel } from '../../agent/runtimes/guest/guest-channel.ts';
+import type { GuestProcessSpec, GuestSettings } from '../../agent/runtimes/guest/guest-types.ts';
 import { run } from '../../agent/spawn.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
@@ -29,7 +28,7 @@ const sanitized = async (): Promise<string> => {
 
 /** The plain build, and with BERTH_TEST_FULL=1 one that reports every wrong memory access. */
 export const guestBuilds: readonly GuestBuild[] = [
-  { name: 'guest', path: async () => guestPath },
+  { name: 'guest', path: async () => `${directory}/build/guest` },
   ...(isFull ? [{ name: 'sanitized guest', path: () => (sanitizedOnce ??= sanitized()) }] : []),
 ];
 

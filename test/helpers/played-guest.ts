@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { duplexPair, type Duplex } from 'node:stream';
-import { FrameSplitter } from '../../agent/runtimes/microvm/frame-splitter.ts';
+import { FrameSplitter } from '../../agent/runtimes/guest/frame-splitter.ts';
 import {
   decodeHostFrame,
   encodeGuestFrame,

@@ -10,7 +10,7 @@ import type { Writable } from 'node:stream';
 import { native } from '../../agent/native/native.ts';
 import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
 import { connectSocket } from '../../agent/runtimes/microvm/connect-socket.ts';
-import { GuestChannel } from '../../agent/runtimes/microvm/guest-channel.ts';
+import { GuestChannel } from '../../agent/runtimes/guest/guest-channel.ts';
 import {
   launch,
   machinePaths,

@@ -9,7 +9,7 @@ import { compile } from '../../../shared/validate.ts';
 import { run } from '../../spawn.ts';
 import { writeDurably } from '../../write-durably.ts';
 import { connectSocket } from './connect-socket.ts';
-import { GuestChannel } from './guest-channel.ts';
+import { GuestChannel } from '../guest/guest-channel.ts';
 import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
 import { runPaths } from './shim.ts';

@@ -8,7 +8,7 @@ import { compile } from '../../../shared/validate.ts';
 import { native } from '../../native/native.ts';
 import { step } from '../../step.ts';
 import { syncPath, writeDurably } from '../../write-durably.ts';
-import type { GuestChannel } from './guest-channel.ts';
+import type { GuestChannel } from '../guest/guest-channel.ts';
 import {
   continueMachine,
   DEVICES_BYTES_MAX,

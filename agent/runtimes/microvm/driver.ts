@@ -45,7 +45,7 @@ import {
   readChain,
   splitDisk,
 } from './disk-chain.ts';
-import type { GuestSettings } from './guest-types.ts';
+import type { GuestSettings } from '../guest/guest-types.ts';
 import { launch, type LaunchMemory, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { mergeLayers } from './merge-layers.ts';
 import { switchLayer } from './live-disk.ts';

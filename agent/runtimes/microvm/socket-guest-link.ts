@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { GuestProcessRecord } from '../../../shared/guest-protocol.ts';
 import { toError } from '../../../shared/errors.ts';
 import { connectSocket } from './connect-socket.ts';
-import { GuestChannel } from './guest-channel.ts';
-import { GuestLink } from './guest-link.ts';
+import { GuestChannel } from '../guest/guest-channel.ts';
+import { GuestLink } from '../guest/guest-link.ts';
 
 const BACKOFF_MS = { min: 100, max: 2000 } as const;
 /** A connection that lasted so long is no sign of a guest that cannot hold one. */

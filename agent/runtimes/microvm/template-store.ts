@@ -10,7 +10,7 @@ import { run } from '../../spawn.ts';
 import { type Shape, shapeName } from '../driver.ts';
 import { step } from '../../step.ts';
 import { connectSocket } from './connect-socket.ts';
-import { GuestChannel } from './guest-channel.ts';
+import { GuestChannel } from '../guest/guest-channel.ts';
 import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
 import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from './qemu-arguments.ts';
 import { QmpClient } from './qmp-client.ts';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { GuestChannel } from '../../../agent/runtimes/microvm/guest-channel.ts';
+import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
 import { stuff } from '../../../shared/byte-stuffing.ts';
 import {
   encodeHostFrame,

@@ -6,7 +6,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { GuestChannel } from '../../../agent/runtimes/microvm/guest-channel.ts';
+import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
 import {
   encodeHostFrame,
   GUEST_LIMITS,
