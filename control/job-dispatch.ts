@@ -39,6 +39,7 @@ const GREP_ANSWER_GRACE_MS = 1_000;
 /** How long after the job's deadline its answer may come. */
 function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number {
   if (kind === 'grep.run') return GREP_ANSWER_GRACE_MS;
+  if (kind === 'sandbox.delete') return LIMITS.sandboxWaitMsMax;
   // To be begun by the deadline; the answer waits for what was begun as long as it was asked to.
   return Math.max(ANSWER_GRACE_MS, 'waitMs' in payload ? payload.waitMs : 0);
 }

@@ -87,9 +87,11 @@ const payloads = {
   }),
   /** A command of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
   'sandbox.command': Type.Interface([SandboxRef], {
-    command: Type.Enum(['start', 'stop', 'pause', 'resume', 'delete']),
+    command: Type.Enum(['start', 'stop', 'pause', 'resume']),
     waitMs,
   }),
+  /** Deletes a sandbox at rest, unless others were forked from it. Idempotent. */
+  'sandbox.delete': SandboxRef,
   /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
   'sandbox.fork': Type.Interface([SandboxRef], {
     childId: Type.String({ pattern: sandboxIdPattern }),
@@ -141,9 +143,9 @@ export interface JobResults {
   'disk.delegations': { readonly delegations: readonly Delegation[] };
   'disk.revoke': { readonly revoked: boolean };
   'sandbox.create': { readonly sandbox: SandboxRecord };
-  /** Without a sandbox: it was deleted, unless forks of it stand in the way. */
-  'sandbox.command': {
-    readonly sandbox?: SandboxRecord;
+  'sandbox.command': { readonly sandbox: SandboxRecord };
+  /** It is gone, unless forks stand in its way. */
+  'sandbox.delete': {
     /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
     readonly dependentForks?: { readonly count: number; readonly diskIds: readonly string[] };
   };

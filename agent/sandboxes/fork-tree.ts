@@ -3,7 +3,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 
 export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
-export type DependentForks = NonNullable<JobResults['sandbox.command']['dependentForks']>;
+export type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
 
 /** How many sandboxes it descends from. */
 export function depthOf(id: string, all: ReadonlyMap<string, Kin>): number {

@@ -28,14 +28,14 @@ export class SandboxJobs {
         return answer({ sandbox: actor.record });
       },
       'sandbox.command': async ({ command, waitMs, ...ref }) => {
-        if (command === 'delete') {
-          const dependentForks = await registry.delete(ref);
-          return answer(dependentForks === undefined ? {} : { dependentForks });
-        }
         const actor = registry.find(ref);
         await actor[command]();
         await actor.settled(waitMs);
         return answer({ sandbox: actor.record });
+      },
+      'sandbox.delete': async (ref) => {
+        const dependentForks = await registry.delete(ref);
+        return answer(dependentForks === undefined ? {} : { dependentForks });
       },
       'sandbox.fork': async ({ childId, name, checkpoint, waitMs, ...ref }) => {
         const child = await registry.fork(ref, { id: childId, name, checkpoint });

@@ -49,11 +49,8 @@ export async function commandSandbox(
 ): Promise<SandboxRecord> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
   const payload = { ...ref, command, waitMs: waitMsOf(wait) };
-  const { result } = await callOwner(deps, record, { kind: 'sandbox.command', payload }, context);
-  if (result.sandbox === undefined) {
-    throw new AppError('not_found', `sandbox ${ref.sandboxId} not found`);
-  }
-  return result.sandbox;
+  return (await callOwner(deps, record, { kind: 'sandbox.command', payload }, context)).result
+    .sandbox;
 }
 
 const MAY_BE_DONE: ReadonlySet<ErrorCode> = new Set(['unavailable', 'outcome_unknown', 'timeout']);
@@ -69,9 +66,9 @@ export async function deleteSandbox(
   context: RequestContext,
 ): Promise<void> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
-  const payload = { ...ref, command: 'delete' as const, waitMs: LIMITS.sandboxWaitMsMax };
   try {
-    const { result } = await callOwner(deps, record, { kind: 'sandbox.command', payload }, context);
+    const job = { kind: 'sandbox.delete' as const, payload: ref };
+    const { result } = await callOwner(deps, record, job, context);
     if (result.dependentForks !== undefined) throw hasForks(ref.sandboxId, result.dependentForks);
   } catch (error) {
     if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
@@ -81,15 +78,14 @@ export async function deleteSandbox(
   }
 }
 
-type DependentForks = NonNullable<JobResults['sandbox.command']['dependentForks']>;
+type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
 
 /** Callers look for the words `dependent forks` (WIRE §2.7). */
 function hasForks(sandboxId: string, { count, diskIds }: DependentForks): RefusedRequest {
-  const first = diskIds.slice(0, LIMITS.dependentForksListedMax);
   return new RefusedRequest(
     'sandbox_has_forks',
     `sandbox ${sandboxId} has dependent forks: ${count}; first delete the sandboxes of the disks ` +
-      first.join(', '),
-    { fields: { child_disk_count: count, child_disk_ids: first } },
+      diskIds.join(', '),
+    { fields: { child_disk_count: count, child_disk_ids: diskIds } },
   );
 }

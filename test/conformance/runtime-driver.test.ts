@@ -90,7 +90,7 @@ test('a guest has the network of its slot', async (t) => {
   const { machine, spec } = t.context;
   t.is(await outputOf(machine, 'cat /sys/class/net/eth0/address'), spec.slot.guestMac);
   // Whatever comes of it, something went out.
-  await outputOf(machine, `timeout 2 bash -c '>/dev/tcp/${spec.slot.gatewayAddress}/9' || true`);
+  await outputOf(machine, `timeout 60 bash -c '>/dev/tcp/${spec.slot.gatewayAddress}/9' || true`);
   const { namespace, tap } = spec.slot;
   const link = await run('ip', ['-n', namespace, '-j', '-s', 'link', 'show', tap]);
   const [{ stats64 }] = JSON.parse(link) as [{ stats64: { rx: { packets: number } } }];

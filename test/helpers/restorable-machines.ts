@@ -13,11 +13,11 @@ import { connectSocket } from '../../agent/runtimes/microvm/connect-socket.ts';
 import { GuestChannel } from '../../agent/runtimes/guest/guest-channel.ts';
 import {
   launch,
-  machinePaths,
   vmCgroup,
   type LaunchMemory,
   type VmHost,
 } from '../../agent/runtimes/microvm/launch.ts';
+import { machinePaths } from '../../agent/runtimes/microvm/machine-directory.ts';
 import type { MachineProcess } from '../../agent/runtimes/microvm/machine-state.ts';
 import { QmpClient } from '../../agent/runtimes/microvm/qmp-client.ts';
 import { prepareRootDisk } from '../../agent/runtimes/microvm/root-disk.ts';

@@ -10,7 +10,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/config.ts';
-import { machinePaths } from '../../agent/runtimes/microvm/launch.ts';
+import { machinePaths } from '../../agent/runtimes/microvm/machine-directory.ts';
 import { runPaths } from '../../agent/runtimes/microvm/shim.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { peakMemoryBytes } from '../helpers/host.ts';

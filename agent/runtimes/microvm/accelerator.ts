@@ -1,18 +1,15 @@
 import { createHash } from 'node:crypto';
-import { access, mkdir, readFile, rm } from 'node:fs/promises';
+import { access, mkdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { once } from 'node:events';
 import Type from 'typebox';
 import type { Logger } from '../../../shared/log.ts';
 import { hostBootId } from '../../../shared/process-id.ts';
 import { compile } from '../../../shared/validate.ts';
 import { run } from '../../spawn.ts';
 import { writeDurably } from '../../write-durably.ts';
-import { connectSocket } from './connect-socket.ts';
-import { GuestChannel } from '../guest/guest-channel.ts';
-import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { bootOnce, clearMachine } from './boot-once.ts';
+import { hostArchitecture, type Launch, type VmHost } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
-import { runPaths } from './shim.ts';
 
 /** A working one is ten times as fast. */
 const PROBE_MS_MAX = 10_000;
@@ -56,36 +53,21 @@ const hasKvm = (): Promise<boolean> =>
 
 /** Boots the guest until it says its first word. @throws Error when it does not in time */
 async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
-  const { host, directory, uid } = options;
-  const machineDirectory = join(directory, NAME);
-  await clearProbe(options);
-  await mkdir(machineDirectory, { recursive: true, mode: 0o700 });
+  const { host, uid } = options;
+  const place = { name: NAME, directory: join(options.directory, NAME) };
+  await clearMachine(host, place);
+  await mkdir(place.directory, { recursive: true, mode: 0o700 });
+  const spec: Launch = {
+    ...{ ...place, accelerator, vcpuCount: 1, memSizeMib: PROBE_MIB, uid },
+    memory: { kind: 'own' },
+    diskLayers: [],
+    network: undefined,
+  };
   try {
-    await launch(host, {
-      name: NAME,
-      directory: machineDirectory,
-      accelerator,
-      vcpuCount: 1,
-      memSizeMib: PROBE_MIB,
-      memory: { kind: 'own' },
-      uid,
-      diskLayers: [],
-      network: undefined,
-    });
-    const socket = connectSocket(runPaths(machinePaths(machineDirectory).run).guest);
-    await once(socket, 'connect');
-    const { channel } = await GuestChannel.open(socket, { timeoutMs: PROBE_MS_MAX });
-    channel.close();
+    await bootOnce(host, spec, PROBE_MS_MAX);
   } finally {
-    await clearProbe(options);
+    await clearMachine(host, place);
   }
-}
-
-async function clearProbe({ host, directory }: ProbeOptions): Promise<void> {
-  const cgroup = vmCgroup(host, NAME);
-  await cgroup.kill();
-  await rm(join(directory, NAME), { recursive: true, force: true });
-  await cgroup.remove();
 }
 
 /**

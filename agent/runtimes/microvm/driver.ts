@@ -1,16 +1,12 @@
-import { once } from 'node:events';
 import { closeSync, existsSync } from 'node:fs';
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { randomUUID } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
-import Type from 'typebox';
-import { errnoOf, toError } from '../../../shared/errors.ts';
+import { toError } from '../../../shared/errors.ts';
 import { sandboxIdPattern } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { hostBootId, isAlive } from '../../../shared/process-id.ts';
-import { compile } from '../../../shared/validate.ts';
 import { paths, type SandboxSettings } from '../../config.ts';
 import { native } from '../../native/native.ts';
 import { step } from '../../step.ts';
@@ -38,19 +34,26 @@ import {
 } from './checkpoint.ts';
 import {
   addLayer,
-  hasEmptyTop,
   copyDisk,
+  hasEmptyTop,
   ownerOfDisk,
   prepareDisk,
   readChain,
   splitDisk,
 } from './disk-chain.ts';
-import type { GuestSettings } from '../guest/guest-types.ts';
-import { launch, type LaunchMemory, machinePaths, type VmHost, vmCgroup } from './launch.ts';
-import { mergeLayers } from './merge-layers.ts';
+import { introduce, warmUp } from './introduce.ts';
+import { launch, type LaunchMemory, type VmHost, vmCgroup } from './launch.ts';
+import {
+  listNames,
+  machinePaths,
+  neededTemplates,
+  readMemory,
+  writeMemory,
+} from './machine-directory.ts';
 import { switchLayer } from './live-disk.ts';
 import { howItEnded, isEndKnown } from './machine-end.ts';
 import { continueMachine, type MachineProcess } from './machine-state.ts';
+import { mergeLayers } from './merge-layers.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import type { Accelerator } from './qemu-arguments.ts';
 import { type MachineIdentity, readIdentity } from './shim.ts';
@@ -58,7 +61,6 @@ import type { Template } from './template.ts';
 import { TemplateStore, type TemplateStoreOptions } from './template-store.ts';
 import { listVmCgroups } from './vm-cgroup.ts';
 
-const CHECKPOINT = 'checkpoint';
 const idPattern = new RegExp(sandboxIdPattern, 'u');
 
 interface MicrovmOptions extends VmHost {
@@ -69,15 +71,8 @@ interface MicrovmOptions extends VmHost {
   readonly log: Logger;
 }
 
-/** What a machine of a former agent began as, beside its sockets. */
-const MEMORY_FILE = 'memory.json';
-const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }) });
-const parseMemory = compile(Memory);
-
 /** One that was made ahead has answered before; if it does not now, another one is made. */
 const AHEAD_MS_MAX = 5_000;
-/** Run once in a machine made ahead: the first command of a sandbox then finds shell and programs read. */
-const WARM_UP = '/bin/true; true';
 const WARM_UP_MS_MAX = 10_000;
 
 type Child = Parameters<RuntimeDriver['fork']>[1];
@@ -90,21 +85,6 @@ interface Restored {
   readonly kind: MachineOrigin['kind'];
   readonly load: Load;
 }
-
-/** What the guest is told: the sandbox's own and the machine's. */
-const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
-  ...settings,
-  directory: '/',
-  rootDisk: { device: '/dev/vda', type: 'ext4' },
-  network: {
-    interface: 'eth0',
-    address: slot.guestAddress,
-    prefixBits: slot.prefixBits,
-    gateway: slot.gatewayAddress,
-    resolver: slot.gatewayAddress,
-    mtuBytes: slot.mtuBytes,
-  },
-});
 
 /** Rejects with the signal's reason. */
 function aborted(signal: AbortSignal): Promise<never> {
@@ -179,7 +159,7 @@ export class MicrovmDriver implements RuntimeDriver {
     const machine = await this.#bringUp(spec, signal, async (limit) => {
       const begun = await this.#begin(spec, limit);
       const soon = AbortSignal.any([limit, AbortSignal.timeout(WARM_UP_MS_MAX)]);
-      await this.#untilRunning(begun, soon, (signalled) => warmUp(begun, signalled));
+      await this.#untilRunning(begun, soon, (signalled) => warmUp(begun.guest, signalled));
       return begun;
     });
     this.#ahead.set(spec.id, machine);
@@ -269,7 +249,7 @@ export class MicrovmDriver implements RuntimeDriver {
     const soon = AbortSignal.any([signal, AbortSignal.timeout(AHEAD_MS_MAX)]);
     try {
       await this.#untilRunning(machine, soon, (limit) =>
-        introduce(machine, spec, limit, { isFrozen: false }),
+        introduce(machine.guest, spec, limit, { isFrozen: false }),
       );
       return true;
     } catch (error) {
@@ -339,7 +319,7 @@ export class MicrovmDriver implements RuntimeDriver {
   }
 
   #checkpoint(id: string): string {
-    return join(this.#directory(id), CHECKPOINT);
+    return machinePaths(this.#directory(id)).checkpoint;
   }
 
   #machine(
@@ -366,7 +346,7 @@ export class MicrovmDriver implements RuntimeDriver {
     { machine }: MachineIdentity,
   ): Promise<Template | undefined> {
     try {
-      const key = await templateOfMachine(run);
+      const key = await readMemory(run);
       return await this.#options.templates.byKey(key, spec, [machine.pid]);
     } catch (error) {
       const { log } = this.#options;
@@ -390,7 +370,7 @@ export class MicrovmDriver implements RuntimeDriver {
       diskLayers: await readChain(disks),
       network: { namespace, tap, mac },
     });
-    await writeFile(join(run, MEMORY_FILE), JSON.stringify({ template: template.key }));
+    await writeMemory(run, template.key);
     const identity = await readIdentity(run);
     if (identity === undefined) throw new Error('the machine told nothing of itself');
     return this.#machine(spec, identity, template);
@@ -401,7 +381,7 @@ export class MicrovmDriver implements RuntimeDriver {
     machine.origin = { kind: 'boot', beganAt: performance.now() };
     machine.letGuestTalk();
     await this.#untilRunning(machine, signal, (limit) =>
-      introduce(machine, spec, limit, { isFrozen: false }),
+      introduce(machine.guest, spec, limit, { isFrozen: false }),
     );
     return machine;
   }
@@ -424,7 +404,7 @@ export class MicrovmDriver implements RuntimeDriver {
         machine.letGuestTalk(); // What is said now lies there when it wakes.
         await continueMachine(live);
         machine.origin = { kind, beganAt: performance.now() };
-        await introduce(machine, spec, limit, { isFrozen: kind === 'checkpoint' });
+        await introduce(machine.guest, spec, limit, { isFrozen: kind === 'checkpoint' });
       });
       return machine;
     } finally {
@@ -502,61 +482,5 @@ export class MicrovmDriver implements RuntimeDriver {
     } finally {
       over.abort();
     }
-  }
-}
-
-/** Before it goes on, whoever was paused gets to know who it is now. */
-async function introduce(
-  { guest }: MicrovmMachine,
-  spec: MachineSpec,
-  signal: AbortSignal,
-  { isFrozen }: { isFrozen: boolean },
-): Promise<void> {
-  await guest.call(signal, async (channel) => {
-    await step('configure guest', () => channel.configure(guestSettings(spec)));
-    if (isFrozen) await channel.thaw();
-  });
-}
-
-/** @throws when it cannot run a command, or not in time */
-async function warmUp({ guest }: MicrovmMachine, signal: AbortSignal): Promise<void> {
-  const { channel } = guest;
-  if (channel === undefined) throw new Error('the guest does not answer');
-  const spec = { environment: {}, directory: '', terminal: undefined, stdin: false };
-  const id = randomUUID();
-  const exited = once(channel, 'exited', { signal });
-  exited.catch(() => undefined); // Nobody may be waiting any more when it is given up.
-  await channel.start({ id, command: WARM_UP, ...spec, isFollowed: false });
-  await exited;
-  await channel.forget(id);
-}
-
-/** What a machine that may still run began with. */
-async function templateOfMachine(runDir: string): Promise<string> {
-  const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
-  return parseMemory(JSON.parse(text), MEMORY_FILE).template;
-}
-
-async function neededTemplates(sandboxesDir: string): Promise<ReadonlySet<string>> {
-  const keys = new Set<string>();
-  for (const name of await listNames(sandboxesDir)) {
-    const directory = join(sandboxesDir, name);
-    for (const find of [
-      () => templateOf(join(directory, CHECKPOINT)),
-      () => templateOfMachine(machinePaths(directory).run),
-    ]) {
-      const key = await find().catch(() => undefined);
-      if (key !== undefined) keys.add(key);
-    }
-  }
-  return keys;
-}
-
-async function listNames(path: string): Promise<string[]> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw error;
   }
 }

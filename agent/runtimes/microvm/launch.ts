@@ -1,10 +1,10 @@
 import { closeSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import { overheadMib } from '../../../shared/sandbox-need.ts';
 import { holesPath, native } from '../../native/native.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
+import { machinePaths } from './machine-directory.ts';
 import {
   type Accelerator,
   qemuArguments,
@@ -60,14 +60,6 @@ export interface Launch {
   readonly diskLayers: readonly string[];
   readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
 }
-
-/** Where a sandbox keeps what; `run` only lasts as long as its machine, `merge` until it is started. */
-export const machinePaths = (directory: string) =>
-  ({
-    run: join(directory, 'run'),
-    merge: join(directory, 'merge'),
-    disks: join(directory, 'disks'),
-  }) as const;
 
 export const vmCgroup = (host: VmHost, name: string): VmCgroup =>
   new VmCgroup(host.cgroups, `${host.cgroupParent}/${name}`);

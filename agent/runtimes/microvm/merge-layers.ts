@@ -10,7 +10,8 @@ import {
   removeStrays,
   unfreezeLayer,
 } from './disk-chain.ts';
-import { FILE_BYTES_MAX, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { FILE_BYTES_MAX, type VmHost, vmCgroup } from './launch.ts';
+import { machinePaths } from './machine-directory.ts';
 import { QEMU_PATH } from './qemu-arguments.ts';
 import { readConsole, readExit, readIdentity, startShim } from './shim.ts';
 

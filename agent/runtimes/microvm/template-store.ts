@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
-import { once } from 'node:events';
 import { join } from 'node:path';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
@@ -9,9 +8,9 @@ import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { run } from '../../spawn.ts';
 import { type Shape, shapeName } from '../driver.ts';
 import { step } from '../../step.ts';
-import { connectSocket } from './connect-socket.ts';
-import { GuestChannel } from '../guest/guest-channel.ts';
-import { hostArchitecture, launch, machinePaths, type VmHost, vmCgroup } from './launch.ts';
+import { bootOnce, clearMachine } from './boot-once.ts';
+import { hostArchitecture, type VmHost } from './launch.ts';
+import { machinePaths } from './machine-directory.ts';
 import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from './qemu-arguments.ts';
 import { QmpClient } from './qmp-client.ts';
 import { prepareRootDisk } from './root-disk.ts';
@@ -235,27 +234,21 @@ export class TemplateStore {
   }
 
   async #boot(key: string, { vcpuCount, memSizeMib }: Shape): Promise<void> {
-    const { host, directory, accelerator, uid, slots, bootTimeoutMs } = this.#options;
-    const home = join(directory, `.${MAKER}`);
-    const { run: runDir, disks } = machinePaths(home);
+    const { host, accelerator, uid, slots, bootTimeoutMs } = this.#options;
+    const { run: runDir, disks } = machinePaths(this.#maker.directory);
     await this.#clearMaker();
     const { index, namespace, tap, guestMac: mac } = await slots.lease();
     const ram = newTemplateRam(memSizeMib);
     try {
-      await mkdir(home, { recursive: true, mode: 0o700 });
+      await mkdir(this.#maker.directory, { recursive: true, mode: 0o700 });
       await prepareRootDisk(disks, LAYER, host.rootDisk, uid);
-      await launch(host, {
-        ...{ name: MAKER, directory: home, accelerator, vcpuCount, memSizeMib, uid },
-        memory: { kind: 'shared', ram },
-        diskLayers: [LAYER],
-        network: { namespace, tap, mac },
-      });
+      const memory = { kind: 'shared', ram } as const;
+      const network = { namespace, tap, mac };
+      const shape = { accelerator, vcpuCount, memSizeMib };
+      const spec = { ...this.#maker, ...shape, uid, memory, diskLayers: [LAYER], network };
+      await bootOnce(host, spec, bootTimeoutMs);
       const identity = await readIdentity(runDir);
       if (identity === undefined) throw new Error('the machine told nothing of itself');
-      const socket = connectSocket(runPaths(runDir).guest);
-      await once(socket, 'connect');
-      const { channel } = await GuestChannel.open(socket, { timeoutMs: bootTimeoutMs });
-      channel.close();
       const monitor = await QmpClient.open(runPaths(runDir).monitor);
       try {
         await saveTemplate({ pid: identity.machine.pid, monitor }, ram, key, this.#path(key));
@@ -269,12 +262,12 @@ export class TemplateStore {
     }
   }
 
-  async #clearMaker(): Promise<void> {
-    const { host, directory } = this.#options;
-    const cgroup = vmCgroup(host, MAKER);
-    await cgroup.kill();
-    await rm(join(directory, `.${MAKER}`), { recursive: true, force: true });
-    await cgroup.remove();
+  get #maker(): { name: string; directory: string } {
+    return { name: MAKER, directory: join(this.#options.directory, `.${MAKER}`) };
+  }
+
+  #clearMaker(): Promise<void> {
+    return clearMachine(this.#options.host, this.#maker);
   }
 
   /** Of those that nobody needs the oldest go. */
