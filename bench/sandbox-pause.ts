@@ -9,6 +9,8 @@ import { median, printComparison, timed } from './statistics.ts';
 const DIRTY_MIB = 512;
 /** Between a resume and the next pause: what is left of the former checkpoint is cleared away. */
 const WORK_MS = 1_000;
+/** Between a pause and a resume: what the machine had of the host is given back. */
+const REST_MS = 300;
 const MiB = 1024 ** 2;
 
 const pagesOf = async (bench: SandboxBench, id: string): Promise<string> =>
@@ -26,11 +28,12 @@ async function pauseOnce(
   id: string,
   whilePaused: (pages: string) => Promise<void> = async () => undefined,
 ): Promise<Pause> {
-  const { calls } = bench;
+  const { calls, signal } = bench;
   const pauseMs = await timed(() => calls.pause(id));
   const pages = await pagesOf(bench, id);
   const { size: pagesBytes } = await stat(pages);
   await whilePaused(pages);
+  await sleep(REST_MS, undefined, { signal });
   const resumeMs = await timed(() => calls.resume(id));
   assert.equal(await calls.output(id, 'cat /run/mark'), 'here\n');
   return { pauseMs, resumeMs, pagesBytes };

@@ -45,7 +45,7 @@ static int set_group_frozen(bool frozen) {
   return error;
 }
 
-static bool group_is_frozen(void) {
+static bool group_has(const char *event) {
   char path[256], events[256];
   snprintf(path, sizeof path, "%s/cgroup.events", group);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -53,19 +53,28 @@ static bool group_is_frozen(void) {
   ssize_t got = read(fd, events, sizeof events - 1);
   close(fd);
   events[got < 0 ? 0 : got] = '\0';
-  return strstr(events, "frozen 1") != NULL;
+  return strstr(events, event) != NULL;
 }
 
-static int begin_stopping(void) { return group[0] == '\0' ? 0 : set_group_frozen(true); }
+/* Nobody is there to be stopped, nor to go on, and none can be started meanwhile. */
+static bool is_empty;
+
+static int begin_stopping(void) {
+  if (group[0] == '\0') return 0;
+  is_empty = group_has("populated 0");
+  return is_empty ? 0 : set_group_frozen(true);
+}
 
 static bool all_have_stopped(void) {
-  return group[0] == '\0' ? stop_all() : group_is_frozen();
+  return group[0] == '\0' ? stop_all() : is_empty || group_has("frozen 1");
 }
 
 static int let_go(void) {
   state = RUNNING;
-  if (group[0] != '\0') return set_group_frozen(false);
-  continue_stopped();
+  if (group[0] == '\0')
+    continue_stopped();
+  else if (!is_empty)
+    return set_group_frozen(false);
   return 0;
 }
 

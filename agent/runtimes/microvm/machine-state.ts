@@ -10,7 +10,7 @@ import type { QmpClient } from './qmp-client.ts';
 /** A machine's state is about 120 KB; what is much longer is not one. */
 export const DEVICES_BYTES_MAX = 16 * 1024 ** 2;
 
-const TIMEOUTS_MS = { save: 30_000, load: 30_000, look: 2 } as const;
+const TIMEOUTS_MS = { save: 30_000, load: 30_000, look: 1 } as const;
 
 /** QEMU's process and the way to its monitor. */
 export interface MachineProcess {

@@ -5,7 +5,7 @@ import { compile } from '../../../shared/validate.ts';
 import { QmpClient } from './qmp-client.ts';
 
 const BACKOFF_MS = { min: 20, max: 1000 } as const;
-const LOOK_MS = 2;
+const LOOK_MS = 1;
 /** When there was no room on the host, for the machine or for what is noted of it: until the next try. */
 const ROOM_RETRY_MS = 2000;
 
