@@ -233,11 +233,9 @@ export class JournalledSandbox {
 
   /** A session that there is may go on for so long; without one, only the next one is meant. */
   #resetExpiry(timeoutSeconds: number): number | undefined {
-    const now = Date.now();
     const { runningAt, expiresAt } = this.#row;
-    const hasSession = expiresAt !== undefined && runningAt !== undefined;
-    const expiry = resetExpiry(hasSession ? Date.parse(runningAt) : now, timeoutSeconds, now);
-    return hasSession ? expiry : undefined;
+    if (expiresAt === undefined || runningAt === undefined) return undefined;
+    return resetExpiry(Date.parse(runningAt), timeoutSeconds, Date.now());
   }
 
   #watchLimits(): void {

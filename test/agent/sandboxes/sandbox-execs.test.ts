@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { Journal } from '../../../agent/journal/journal.ts';
 import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
+import { GuestUnavailableError } from '../../../agent/runtimes/guest/guest-errors.ts';
 import { GuestLink } from '../../../agent/runtimes/guest/guest-link.ts';
 import { SandboxExecs, type SandboxExecSpec } from '../../../agent/sandboxes/sandbox-execs.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -60,6 +61,8 @@ async function openExecs() {
   return {
     execs,
     link,
+    journal: journal.sandboxes,
+    sandboxId: row.id,
     async [Symbol.asyncDispose]() {
       link.close();
       await execs.detach();
@@ -145,4 +148,43 @@ test('long commands are listed by their beginnings, and shown whole', async (t) 
     ],
   );
   t.is((await execs.read(cut.id)).exec.command, long);
+});
+
+test('commands that run do not push out those that have ended: a hundred of them stay', async (t) => {
+  await using opened = await openExecs();
+  const { execs, journal, sandboxId } = opened;
+  const ended = Array.from({ length: 101 }, () => randomUUID());
+  const startedAt = new Date().toISOString();
+  for (const id of ended) {
+    await journal.beginExec({
+      ...{ id, sandboxId, command: 'true', timeoutAt: undefined, ending: undefined },
+      ...{ status: 'completed', startedAt, droppedBytes: 0 },
+    });
+  }
+  for (const command of ['one', 'two']) await execs.begin(spec(command));
+  t.deepEqual(await journal.endedExecs(sandboxId), ended.slice(-100));
+});
+
+test('a guest is asked again on its next channel when one breaks, but not what it has refused', async (t) => {
+  await using opened = await openExecs();
+  const { link } = opened;
+  const { signal } = new AbortController();
+  const asked: (GuestChannel | undefined)[] = [];
+  const answered = link.call(signal, async (channel) => {
+    asked.push(channel);
+    if (asked.length > 1) return;
+    link.close();
+    throw new GuestUnavailableError('the guest hung up');
+  });
+  await link.open(new PlayedGuest(orderly));
+  await answered;
+  t.is(asked.length, 2);
+  t.not(asked[0], asked[1]);
+  const refused = link.call(signal, () => Promise.reject(new Error('no')));
+  await t.throwsAsync(refused, { message: 'no' });
+  link.close();
+  const waiting = new AbortController();
+  const given = link.call(waiting.signal, async () => undefined);
+  waiting.abort();
+  await t.throwsAsync(given, { name: 'AbortError' });
 });

@@ -1,0 +1,65 @@
+import test from 'ava';
+import { HostCapacity } from '../../../agent/sandboxes/host-capacity.ts';
+import { SandboxCapacity } from '../../../shared/directory/capacity.ts';
+import { AppError } from '../../../shared/errors.ts';
+import { newHostId, newSandboxId } from '../../../shared/ids.ts';
+import { createLogger } from '../../../shared/log.ts';
+import { needOf } from '../../../shared/sandbox-need.ts';
+import { StorageWatch } from '../../../shared/storage-watch.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const config = { memSizeMib: 256, vcpuCount: 1 };
+const total = { memoryMib: 4096, vcpus: 16 };
+const nothing = { memoryMib: 0, vcpus: 0 };
+
+/** A host, and the directory of its own that it speaks to. */
+async function newHost() {
+  const stack = new AsyncDisposableStack();
+  const { redis } = stack.use(await startRedis());
+  const log = createLogger('test', {});
+  const directory = new SandboxCapacity(redis);
+  const hostId = newHostId();
+  const refusal = new AppError('host_full', 'full');
+  const storage = new StorageWatch({ directories: ['/'], reserveBytes: 0, refusal, log });
+  stack.defer(() => storage.close());
+  const parts = { hostId, total, memoryReserveMib: 0, storage, directory, log };
+  const capacity = new HostCapacity(parts);
+  stack.defer(() => capacity.close());
+  const used = () => directory.used(hostId);
+  const dispose = (): Promise<void> => stack.disposeAsync();
+  return { redis, directory, hostId, capacity, used, [Symbol.asyncDispose]: dispose };
+}
+
+test('what the directory has wrong is right once the host has spoken', async (t) => {
+  await using host = await newHost();
+  const { directory, hostId, capacity, used } = host;
+  // As an agent left it that was killed between taking room and writing the sandbox down.
+  await directory.announce(hostId, total);
+  await directory.hold(hostId, newSandboxId(), total);
+  t.false(await capacity.announce());
+  t.deepEqual(await used(), nothing);
+  capacity.hold(newSandboxId(), config);
+  // What is refused takes nothing.
+  const tooLarge = { memSizeMib: 8192, vcpuCount: 1 };
+  t.throws(() => capacity.refuseIfFull(tooLarge), { code: 'no_capacity' });
+  t.throws(() => capacity.hold(newSandboxId(), tooLarge), { code: 'no_capacity' });
+  await capacity.announce();
+  t.deepEqual(await used(), needOf(config));
+});
+
+test('room given back while Redis was away is given back when it returns', async (t) => {
+  await using host = await newHost();
+  const { redis, capacity, used } = host;
+  const id = newSandboxId();
+  capacity.hold(id, config);
+  await capacity.announce();
+  redis.disconnect(true); // Comes back by itself, but not at once.
+  capacity.release(id);
+  await t.throwsAsync(capacity.announce());
+  const isBack = async (): Promise<boolean> => (await redis.ping().catch(() => '')) === 'PONG';
+  await waitFor('Redis', isBack);
+  t.deepEqual(await used(), needOf(config));
+  await capacity.announce();
+  t.deepEqual(await used(), nothing);
+});
