@@ -244,3 +244,13 @@ test('a guest reaches nothing: neither the host, nor others, nor the world', asy
   const exec = await execIn(api, shared.sandbox_id, [...tries, gateway, 'true'].join('; '));
   t.is(exec.stdout, '');
 });
+
+test('a call of its life is a use of it, also when there is nothing to do', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id, last_active_at: before } = await createSandbox(api);
+  t.is((await commandSandbox(api, id, 'start')).status, 200);
+  const { last_active_at: after, status } = await getSandbox(api, id);
+  t.is(status, 'running');
+  t.true(Date.parse(after) > Date.parse(before), `${before} ${after}`);
+  await removeSandbox(api, id);
+});
