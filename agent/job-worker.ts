@@ -1,4 +1,5 @@
 import { type Job, Worker } from 'bullmq';
+import { runInBackground } from '../shared/background.ts';
 import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
@@ -214,7 +215,8 @@ export class JobWorker {
     });
     const durationMs = performance.now() - begunAt;
     for (const diskId of new Set(diskIdsOf(job))) {
-      void this.#recordUse({ accountId: payload.accountId, diskId }, durationMs);
+      const ref = { accountId: payload.accountId, diskId };
+      runInBackground('disk.recordUse', () => this.#recordUse(ref, durationMs));
     }
     return { result: report.outcome, body: [report.stdout, report.stderr] };
   }
@@ -228,7 +230,8 @@ export class JobWorker {
       begunAt = performance.now();
       links.send(job.replyTo, { type: 'accepted', jobId: id });
     });
-    void this.#recordUse(payload, performance.now() - begunAt);
+    const durationMs = performance.now() - begunAt;
+    runInBackground('disk.recordUse', () => this.#recordUse(payload, durationMs));
     return { result: report.outcome, body: [report.matches] };
   }
 

@@ -1,4 +1,5 @@
 import { Job, type Worker } from 'bullmq';
+import { repeatInBackground } from '../shared/background.ts';
 import { toError } from '../shared/errors.ts';
 import type { Logger } from '../shared/log.ts';
 
@@ -12,20 +13,19 @@ export class LostJobs {
   readonly #worker: Worker;
   readonly #onLost: (job: Job) => void;
   readonly #log: Logger;
-  readonly #timer: NodeJS.Timeout;
+  readonly #stop: () => void;
   readonly #startedAt = Date.now();
   readonly #atWork = new Set<string>();
   /** Not at work here although the queue says so, at the last look. */
   #absent: ReadonlySet<string> = new Set();
   #lost: ReadonlySet<string> = new Set();
-  #looking = false;
 
   /** @param onLost the job was lost before it began, and never will begin */
   constructor(worker: Worker, onLost: (job: Job) => void, log: Logger) {
     this.#worker = worker;
     this.#onLost = onLost;
     this.#log = log;
-    this.#timer = setInterval(() => void this.#look(), LOOK_EVERY_MS);
+    this.#stop = repeatInBackground('job.findLost', LOOK_EVERY_MS, () => this.#look());
   }
 
   /** Notes that a job came. @returns false when it was given up: it must not begin any more */
@@ -40,12 +40,10 @@ export class LostJobs {
   }
 
   close(): void {
-    clearInterval(this.#timer);
+    this.#stop();
   }
 
   async #look(): Promise<void> {
-    if (this.#looking) return;
-    this.#looking = true;
     try {
       const [active = []] = await this.#worker.backend.getRanges(['active']);
       const absent = active.filter((id) => !this.#atWork.has(id));
@@ -57,8 +55,6 @@ export class LostJobs {
       for (const id of found) await this.#report(id);
     } catch (error) {
       this.#log.warn({ err: toError(error) }, 'job:lostNotSought');
-    } finally {
-      this.#looking = false;
     }
   }
 

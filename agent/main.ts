@@ -1,5 +1,6 @@
 import type { RequestListener } from 'node:http';
 import type { Redis } from 'ioredis';
+import { runInBackground } from '../shared/background.ts';
 import { Authenticator } from '../shared/authenticator.ts';
 import { DATA_PATH } from '../shared/data-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
@@ -9,6 +10,7 @@ import { RequestForwarder } from '../shared/forward-request.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
+import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/stream-protocol.ts';
@@ -54,7 +56,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       draining: isDraining(),
     }),
-    onCutOff: () => void registry.giveUpDisks(cutOff),
+    onCutOff: () => runInBackground('disk.giveUp', () => registry.giveUpDisks(cutOff)),
     onCancel: (jobId) => registry.cancel(jobId),
   });
   links.start();
@@ -104,6 +106,7 @@ async function main(): Promise<void> {
   const redis = await openRedis(redisUrl, log);
   const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
+  ownProcessFaults(log, metrics.registry);
   const { observeStart } = metrics;
   const host: Host = await openHost(config, directory, hostId, { observeStart, log });
   const { registry, storage, sandboxes } = host;
@@ -131,9 +134,9 @@ async function main(): Promise<void> {
       return links.isConnected ? undefined : 'not registered with any control node';
     },
   });
-  sweepDeletedDisks(host.files, directory, registry, log).catch((error: unknown) => {
-    log.warn({ err: toError(error) }, 'sweep:failed');
-  });
+  runInBackground('disk.sweepDeleted', () =>
+    sweepDeletedDisks(host.files, directory, registry, log),
+  );
   const publicServer = await startPublicServer(config, (...exchange) =>
     objects.handle(...exchange),
   );
@@ -159,9 +162,9 @@ async function main(): Promise<void> {
     },
     () => withdraw(),
     () => links.close(),
-    () => void publicServer.close(),
+    () => publicServer.close(),
     () => forwarder.close(),
-    () => void ops.close(),
+    () => ops.close(),
     () => identity.release(),
     () => redis.disconnect(),
   ]);

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { started } from './started.ts';
 
 const OUTPUT_BYTES_MAX = 64 * 1024;
 
@@ -21,11 +22,13 @@ export async function run(
   args: readonly string[],
   options: { timeoutMs?: number; input?: string } = {},
 ): Promise<string> {
-  const child = spawn(program, args, {
-    stdio: ['pipe', 'pipe', 'pipe'],
-    timeout: options.timeoutMs ?? 30_000,
-    killSignal: 'SIGKILL',
-  });
+  const child = await started(
+    spawn(program, args, {
+      stdio: ['pipe', 'pipe', 'pipe'],
+      timeout: options.timeoutMs ?? 30_000,
+      killSignal: 'SIGKILL',
+    }),
+  );
   let output = '';
   const collect = (chunk: Buffer): void => {
     if (output.length < OUTPUT_BYTES_MAX) output += chunk.toString('utf8');

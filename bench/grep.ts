@@ -119,9 +119,11 @@ async function growthMiB(pid: number, work: Promise<unknown>): Promise<number> {
   const before = await residentMiB(pid);
   let most = before;
   const sampling = setInterval(() => {
-    void residentMiB(pid).then((now) => {
-      most = Math.max(most, now);
-    });
+    residentMiB(pid)
+      .then((now) => {
+        most = Math.max(most, now);
+      })
+      .catch(() => undefined); // It has ended.
   }, 5);
   await work.finally(() => clearInterval(sampling));
   return most - before;

@@ -1,3 +1,4 @@
+import { repeatInBackground } from '../shared/background.ts';
 import type { Room } from '../shared/directory/room.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -24,7 +25,7 @@ const refusal = new AppError(
 export class DirectoryRoom {
   readonly #options: DirectoryRoomOptions;
   readonly #watch: StorageWatch | undefined;
-  readonly #timer: NodeJS.Timeout;
+  readonly #stop: () => void;
   #isLow = false;
 
   constructor(options: DirectoryRoomOptions) {
@@ -33,7 +34,9 @@ export class DirectoryRoom {
     if (redisDataDir !== undefined) {
       this.#watch = new StorageWatch({ directories: [redisDataDir], reserveBytes, refusal, log });
     }
-    this.#timer = setInterval(() => void this.#refresh(), LIMITS.directoryRoomCheckMs);
+    this.#stop = repeatInBackground('directory.checkRoom', LIMITS.directoryRoomCheckMs, () =>
+      this.#refresh(),
+    );
   }
 
   /** @throws AppError `directory_full` */
@@ -43,7 +46,7 @@ export class DirectoryRoom {
   }
 
   close(): void {
-    clearInterval(this.#timer);
+    this.#stop();
     this.#watch?.close();
   }
 

@@ -1,4 +1,5 @@
 import { Queue } from 'bullmq';
+import { runInBackground } from '../shared/background.ts';
 import { queues } from '../shared/directory/keys.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
@@ -96,7 +97,8 @@ export class JobDispatch {
       call.deadlineAt - Date.now() + answerGraceMs(call),
     );
     const untaken = setInterval(() => {
-      if (isTakenAtOnce(call.kind)) void this.#giveUpUntaken(queue, id);
+      if (!isTakenAtOnce(call.kind)) return;
+      runInBackground('job.giveUpUntaken', () => this.#giveUpUntaken(queue, id));
     }, LIMITS.execTakenMsMax);
     const hangUp = (): void => this.#cancel(queue, id, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
@@ -194,8 +196,8 @@ export class JobDispatch {
   }
 
   #cancel(queue: Queue, id: string, hostId: string): void {
-    void this.#takeBack(queue, id).then((taken) => {
-      if (!taken) this.#hub.cancel(id, hostId);
+    runInBackground('job.cancel', async () => {
+      if (!(await this.#takeBack(queue, id))) this.#hub.cancel(id, hostId);
       this.#hub.giveUp(id, new AppError('cancelled', 'the caller hung up'));
     });
   }

@@ -7,6 +7,7 @@ import { LIMITS } from '../shared/limits.ts';
 import { createLogger } from '../shared/log.ts';
 import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
+import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './agent-hub.ts';
@@ -38,6 +39,7 @@ async function main(): Promise<void> {
   const data = new DataProxy(hub, clusterSecret);
 
   const metrics = createMetrics('control');
+  ownProcessFaults(log, metrics);
   const durations = new Histogram({
     name: 'berth_request_duration_seconds',
     help: 'Time from a request to its answer',
@@ -78,14 +80,16 @@ async function main(): Promise<void> {
     () => directory.controlNodes.withdraw(nodeId),
     // Requests under way are answered first: their answers come over the agents' links.
     async () => {
-      const closed = new Promise((resolve) => void server.close(resolve));
+      const closed = new Promise((resolve) => {
+        server.close(resolve);
+      });
       if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
     },
     () => hub.close(),
     () => jobs.close(),
     () => data.close(),
     () => forwarder.close(),
-    () => void internal.close(),
+    () => internal.close(),
     () => redis.disconnect(),
   ]);
 }

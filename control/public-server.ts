@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { runInBackground } from '../shared/background.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { isObjectPath, type ObjectProxy } from './object-proxy.ts';
 
@@ -13,13 +14,17 @@ export async function startPublicServer(
   const limits = { requestTimeout: LIMITS.requestMsMax };
   const server = createServer(limits, (request, response) => {
     const isObject = isObjectPath(request.url ?? '');
-    void (isObject ? objects.handle(request, response) : rest(request, response));
+    runInBackground('request.answer', () =>
+      isObject ? objects.handle(request, response) : rest(request, response),
+    );
   });
   server.on('checkContinue', (request, response) => {
     const isObject = isObjectPath(request.url ?? '');
     // Whether the body of an object is wanted its host says.
     if (!isObject) response.writeContinue();
-    void (isObject ? objects.handle(request, response) : rest(request, response));
+    runInBackground('request.answer', () =>
+      isObject ? objects.handle(request, response) : rest(request, response),
+    );
   });
   server.listen(port, host);
   await once(server, 'listening');

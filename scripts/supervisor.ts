@@ -145,7 +145,15 @@ function reportWithTime(line: string): void {
 /** Without a terminal: tells the `up` that started it when all is ready, and stays. */
 async function superviseDetached(): Promise<void> {
   const supervisor = await Supervisor.claim(reportWithTime);
-  const stop = () => void supervisor.stop().then(() => process.exit());
+  const stop = (): void => {
+    supervisor.stop().then(
+      () => process.exit(),
+      (error: unknown) => {
+        console.error(error);
+        process.exit(1);
+      },
+    );
+  };
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
   process.once('disconnect', stop);
   await supervisor.start();

@@ -25,12 +25,12 @@ async function welcome(): Promise<void> {
 async function upInForeground(): Promise<void> {
   const supervisor = await Supervisor.claim(say);
   let signals = 0;
-  const stoppedBySignal = new Promise<void>((resolve) => {
+  const stoppedBySignal = new Promise<void>((resolve, reject) => {
     const onSignal = () => {
       signals += 1;
       if (signals > 1) return supervisor.killAll();
       say('stopping');
-      void supervisor.stop().then(resolve);
+      supervisor.stop().then(resolve, reject);
     };
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
   });

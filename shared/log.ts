@@ -4,6 +4,8 @@ import { errnoOf } from './errors.ts';
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
+/** Of events that cannot be written now. */
+const HELD_BYTES_MAX = 16 * 1024 ** 2;
 
 /** By these fields only: Redis errors carry the arguments of their command, secrets among them. */
 function describeError(thrown: unknown): unknown {
@@ -17,6 +19,15 @@ function describeError(thrown: unknown): unknown {
  * could hold a secret are cut out.
  */
 export function createLogger(service: string, base: Record<string, string> = {}): Logger {
+  const destination = pino.destination({
+    dest: 1,
+    sync: false,
+    minLength: 4096,
+    maxLength: HELD_BYTES_MAX,
+    periodicFlush: FLUSH_EVERY_MS,
+  });
+  // A log whose file system is full is no reason to end: what does not fit is dropped.
+  destination.on('error', () => undefined);
   return pino(
     {
       level: process.env['LOG_LEVEL'] ?? 'info',
@@ -26,6 +37,6 @@ export function createLogger(service: string, base: Record<string, string> = {})
       serializers: { err: describeError },
       redact: ['authorization', 'token', 'command'],
     },
-    pino.destination({ dest: 1, sync: false, minLength: 4096, periodicFlush: FLUSH_EVERY_MS }),
+    destination,
   );
 }

@@ -1,7 +1,9 @@
+import { runInBackground } from './background.ts';
 import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
 
-type Step = (signal: StopSignal) => Promise<void> | void;
+/** Its promise is awaited when it returns one. */
+type Step = (signal: StopSignal) => unknown;
 
 /** SIGPWR (signal(7)): the host is about to go down, so nothing may be left running on it. */
 type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGPWR';
@@ -32,6 +34,6 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
   };
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGPWR'] as const) {
     // Not `once`: a second signal would end the process half-way.
-    process.on(signal, () => void shutdown(signal));
+    process.on(signal, () => runInBackground('process.stop', () => shutdown(signal)));
   }
 }

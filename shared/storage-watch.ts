@@ -1,4 +1,5 @@
 import { statfs } from 'node:fs/promises';
+import { repeatInBackground } from './background.ts';
 import { type AppError, toError } from './errors.ts';
 import type { Logger } from './log.ts';
 
@@ -21,13 +22,12 @@ export interface StorageWatchOptions {
 /** Watches the room on file systems that must not run full, so that work stops before they do. */
 export class StorageWatch {
   readonly #options: StorageWatchOptions;
-  readonly #timer: NodeJS.Timeout;
+  readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
 
   constructor(options: StorageWatchOptions) {
     this.#options = options;
-    this.#timer = setInterval(() => void this.#check(), CHECK_EVERY_MS);
-    void this.#check();
+    this.#stop = repeatInBackground('storage.check', CHECK_EVERY_MS, () => this.#check());
   }
 
   get isLow(): boolean {
@@ -40,7 +40,7 @@ export class StorageWatch {
   }
 
   close(): void {
-    clearInterval(this.#timer);
+    this.#stop();
   }
 
   async #check(): Promise<void> {

@@ -1,4 +1,5 @@
 import { posix } from 'node:path';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -100,9 +101,7 @@ export class CommandActor {
     if (this.#ending !== undefined) return;
     this.#ending = cause;
     this.#ended.abort(cause);
-    this.#container
-      ?.kill()
-      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'exec:killFailed'));
+    runInBackground('container.kill', () => this.#container?.kill());
   }
 
   /** Every disk or none: a claim that fails fails the exec, which releases the others. */
@@ -137,7 +136,9 @@ export class CommandActor {
     this.#throwIfEnded();
     this.#container = await this.#deps.pool.take();
     // Ended while it waited for a container.
-    if (this.#ending !== undefined) void this.#container.kill();
+    if (this.#ending !== undefined) {
+      runInBackground('container.kill', () => this.#container?.kill());
+    }
     const { command, output } = this.#spec;
     const exit = await this.#container.run(command(), mounts, output);
     // Killed at the very end: the caller was promised the cause, not a result.

@@ -1,3 +1,4 @@
+import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
@@ -213,7 +214,10 @@ export class DiskActor {
     const attachment: Attachment = {
       lease,
       claims: new Map(),
-      renewal: setInterval(() => void this.#renew(attachment), LIMITS.diskLeaseTtlMs / 5),
+      renewal: setInterval(
+        () => runInBackground('disk.renewLease', () => this.#renew(attachment)),
+        LIMITS.diskLeaseTtlMs / 5,
+      ),
       expiry: this.#expireAfter(askedAt),
     };
     this.#attachment = attachment;

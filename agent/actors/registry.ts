@@ -1,3 +1,4 @@
+import { runInBackground } from '../../shared/background.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
@@ -67,7 +68,8 @@ export class ActorRegistry {
     try {
       return await actor.run(onBegun);
     } finally {
-      void actor.command.cleared.finally(() => {
+      runInBackground('exec.forget', async () => {
+        await actor.command.cleared;
         this.#commands.delete(id);
       });
     }

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import {
@@ -462,7 +463,10 @@ export class SandboxActor {
 
   #follow(session: MachineSession, machine: Machine): void {
     session.machine = machine;
-    void machine.ended.then((end) => this.#report(session, () => this.#handleEnded(end)));
+    runInBackground('sandbox.noticeEnd', async () => {
+      const end = await machine.ended;
+      this.#report(session, () => this.#handleEnded(end));
+    });
   }
 
   async #beginPause(cause: string): Promise<void> {
@@ -527,7 +531,7 @@ export class SandboxActor {
     const session = this.#session;
     const watchdog = setTimeout(() => {
       this.#deps.log.error({ sandboxId: this.id }, 'sandbox:copyOverdue');
-      void session?.machine?.kill();
+      runInBackground('sandbox.killOverdue', () => session?.machine?.kill());
     }, this.#copyMsMax);
     watchdog.unref();
     const settled = copying.catch(toError).finally(() => {
@@ -548,7 +552,7 @@ export class SandboxActor {
     if (session === undefined) return;
     this.#execs.expectStop();
     session.abort(new Error('the sandbox is to stop'));
-    void session.machine?.stop(LIMITS.sandboxStopGraceMs);
+    runInBackground('sandbox.stop', () => session.machine?.stop(LIMITS.sandboxStopGraceMs));
   }
 
   async #handleEnded(end: MachineEnd): Promise<void> {
@@ -591,7 +595,8 @@ export class SandboxActor {
     this.#session = undefined; // Not before: what cannot be journalled now is reported again.
     // Only now: until it was journalled, what tells how it ended had to stay.
     await driver.reclaim(this.#row.vmId);
-    if (slot !== undefined) void slots.release(slot); // The next session has another one.
+    // The next session has another one.
+    if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
   }
 
   /** What could not be ended, brought up or paused in time is ended by force. */

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { extname } from 'node:path';
 import mime from 'mime-types';
+import { runInBackground } from '../../shared/background.ts';
 import {
   type DataRequest,
   dataErrorHeaders,
@@ -48,7 +49,7 @@ export class DataEndpoint {
   handle(request: IncomingMessage, response: ServerResponse): void {
     const work = this.#answer(request, response);
     this.#underWay.add(work);
-    void work.finally(() => this.#underWay.delete(work));
+    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }
 
   /** Refuses new downloads; settles when those under way have ended. */

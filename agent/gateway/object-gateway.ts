@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
@@ -78,7 +79,7 @@ export class ObjectGateway {
   #begin(exchange: Exchange, origin: Origin): void {
     const work = this.#answer(exchange, origin);
     this.#underWay.add(work);
-    void work.finally(() => this.#underWay.delete(work));
+    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }
 
   async #answer(exchange: Exchange, origin: Origin): Promise<void> {

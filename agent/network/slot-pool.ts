@@ -1,4 +1,5 @@
 import assert from 'node:assert';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -174,7 +175,7 @@ export class SlotPool {
     });
     if (slot.state === 'leaving') return; // Its removal is on its way.
     slot.state = 'leaving';
-    void this.#remove(slot);
+    runInBackground('slot.remove', () => this.#remove(slot));
   }
 
   /** A slot that another agent made, and which a machine may be using. */
@@ -202,7 +203,7 @@ export class SlotPool {
       this.#fill();
     } catch (error) {
       this.#options.log.error({ slot: index, err: toError(error) }, 'slot:notRemoved');
-      this.#later(() => void this.#remove(slot));
+      this.#later(() => runInBackground('slot.remove', () => this.#remove(slot)));
     }
   }
 

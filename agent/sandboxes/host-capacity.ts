@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { repeatInBackground } from '../../shared/background.ts';
 import type { SandboxCapacity, SandboxRoom } from '../../shared/directory/capacity.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -30,15 +31,14 @@ type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
 export class HostCapacity {
   readonly #options: HostCapacityOptions;
   readonly #held = new Map<string, SandboxRoom>();
-  readonly #timer: NodeJS.Timeout;
+  readonly #stop: () => void;
   #availableMib = Number.POSITIVE_INFINITY;
   /** The directory may hold what a former agent held, or miss what was told while it was away. */
   #isCopyStale = true;
 
   constructor(options: HostCapacityOptions) {
     this.#options = options;
-    this.#timer = setInterval(() => void this.#readMemory(), CHECK_EVERY_MS);
-    void this.#readMemory();
+    this.#stop = repeatInBackground('host.readMemory', CHECK_EVERY_MS, () => this.#readMemory());
   }
 
   /** For control nodes: what there is, what is taken, and whether new work would be refused. */
@@ -111,7 +111,7 @@ export class HostCapacity {
   }
 
   close(): void {
-    clearInterval(this.#timer);
+    this.#stop();
   }
 
   #used(): SandboxRoom {

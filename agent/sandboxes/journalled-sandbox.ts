@@ -1,3 +1,4 @@
+import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -107,7 +108,7 @@ export class JournalledSandbox {
     assertTransition(this.#row.state, to);
     await this.#write(`journal ${to}`, { exitMessage: undefined, ...change, state: to });
     this.noticeEntered(cause);
-    void this.publish();
+    runInBackground('sandbox.publish', () => this.publish());
   }
 
   noticeEntered(cause: string): void {
@@ -211,7 +212,7 @@ export class JournalledSandbox {
     const save = async (): Promise<void> => {
       if (!this.#isOurs || this.#isDetached || this.#row.isDeleting) return;
       await this.#write('journal use', {});
-      void this.publish();
+      runInBackground('sandbox.publish', () => this.publish());
     };
     this.#handlers.send(save).catch((error: unknown) => {
       this.#deps.log.warn({ sandboxId: this.#row.id, err: toError(error) }, 'sandbox:useNotSaved');

@@ -1,4 +1,5 @@
 import { rm } from 'node:fs/promises';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../shared/guest-protocol.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -210,7 +211,8 @@ export class SandboxExecs {
     this.#begun.add(id);
     this.#running.set(id, exec);
     const release = this.#hold();
-    void exec.ended.then(() => {
+    runInBackground('sandboxExec.forget', async () => {
+      await exec.ended;
       this.#begun.delete(id);
       this.#running.delete(id);
       release();

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -149,7 +150,10 @@ export class SpareMachines {
       const spec = { id, uid, ...shape, slot: plan, settings };
       const { ended } = await driver.startAhead(spec, this.#closed.signal);
       this.#spares.add(spare);
-      void ended.then(() => this.#handleEnded(spare));
+      runInBackground('spare.noticeEnd', async () => {
+        await ended;
+        this.#handleEnded(spare);
+      });
     } catch (error) {
       await this.#remove(spare);
       throw error;
@@ -162,7 +166,7 @@ export class SpareMachines {
     if (!this.#spares.has(spare)) return; // A sandbox has it, or it was ended on purpose.
     this.#deps.log.warn({ vmId: spare.vmId }, 'spare:ended');
     this.#retryAt = performance.now() + RETRY_MS;
-    void this.#drop(spare);
+    runInBackground('spare.drop', () => this.#drop(spare));
   }
 
   async #drop(spare: Spare): Promise<void> {

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { runInBackground } from '../../shared/background.ts';
 import type { Deps } from '../deps.ts';
 import type { SandboxOfAccount } from './command-sandbox.ts';
 
@@ -31,5 +32,5 @@ export async function discardSandbox(
       if (await tell()) return;
     }
   };
-  if (!(await tell())) void tellLater();
+  if (!(await tell())) runInBackground('sandbox.discard', tellLater);
 }

@@ -23,6 +23,7 @@ const NODE_FLAGS =
     .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
     ?.split(' ') ?? [];
 const MiB = 1024 ** 2;
+const UNOWNED = /process:(?:unhandledRejection|uncaughtException)/u;
 
 const isReady = async (url: string): Promise<boolean> => {
   try {
@@ -257,6 +258,14 @@ export class Stack {
     return new ApiClient(this.baseUrl, token);
   }
 
+  /** Failures that no part of the program owned: whatever a test does, there are none. */
+  async #faults(): Promise<string[]> {
+    const logs = await Promise.all(
+      [...this.agents, ...this.controls].map(({ daemon }) => daemon.readLog().catch(() => '')),
+    );
+    return logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
+  }
+
   /** Stops everything and checks that the host is as it was. */
   async stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
@@ -269,6 +278,7 @@ export class Stack {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);
     }
+    leaks.push(...(await this.#faults()));
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);
   }

@@ -56,9 +56,10 @@ interface Findings {
 /** Serves the page, from another origin than the link's, and waits for what it reports. */
 async function servePage(media: string): Promise<{ server: Server; findings: Promise<Findings> }> {
   const server = createServer();
-  const findings = new Promise<Findings>((resolve) => {
+  const findings = new Promise<Findings>((resolve, reject) => {
     server.on('request', (request, response) => {
-      if (request.method === 'POST') void json(request).then((body) => resolve(body as Findings));
+      if (request.method === 'POST')
+        json(request).then((body) => resolve(body as Findings), reject);
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
       response.end(request.url === '/' ? page(media) : '');
     });

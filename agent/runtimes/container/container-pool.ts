@@ -1,4 +1,5 @@
 import { freemem, totalmem } from 'node:os';
+import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
 import { newJobId } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
@@ -57,7 +58,7 @@ export class ContainerPool {
       this.#retry === undefined
     ) {
       this.#starting += 1;
-      void this.#startOne();
+      runInBackground('container.start', () => this.#startOne());
     }
   }
 
@@ -125,6 +126,21 @@ export class ContainerPool {
   }
 
   async #startOne(): Promise<void> {
+    let container: Container;
+    try {
+      container = this.#create();
+      await container.start();
+    } catch (error) {
+      this.#failed(toError(error));
+      return;
+    } finally {
+      this.#starting -= 1;
+    }
+    if (this.#closed) await container.kill();
+    else this.#offer(container);
+  }
+
+  #create(): Container {
     const container = new Container(this.#host, newJobId());
     this.#all.add(container);
     const forget = (): void => {
@@ -134,15 +150,7 @@ export class ContainerPool {
       this.#log.error({ containerId: container.id, err: toError(error) }, 'container:notCleared');
       forget();
     });
-    try {
-      await container.start();
-      this.#starting -= 1;
-      if (this.#closed) await container.kill();
-      else this.#offer(container);
-    } catch (error) {
-      this.#starting -= 1;
-      this.#failed(toError(error));
-    }
+    return container;
   }
 
   #offer(container: Container): void {

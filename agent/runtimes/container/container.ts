@@ -1,15 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
+import { runInBackground } from '../../../shared/background.ts';
 import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
 import { MountAttribute, native, toolsPath, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
+import { started } from '../../started.ts';
 import { refusedPath } from '../../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
@@ -60,6 +61,16 @@ export interface ContainerExit {
 
 const EXIT_KILLED = 137;
 
+function openOutputs(): [stdout: OutputPipe, stderr: OutputPipe] {
+  const stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax);
+  try {
+    return [stdout, new OutputPipe(LIMITS.outputBytesPerStreamMax)];
+  } catch (error) {
+    stdout.close();
+    throw error;
+  }
+}
+
 /** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
 export async function deleteContainer(runcRoot: string, id: string): Promise<void> {
   await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
@@ -74,8 +85,8 @@ export class Container {
   readonly id: string;
   readonly #host: ContainerHost;
   readonly #directory: string;
-  readonly #stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax);
-  readonly #stderr = new OutputPipe(LIMITS.outputBytesPerStreamMax);
+  readonly #stdout: OutputPipe;
+  readonly #stderr: OutputPipe;
   readonly #gone = Promise.withResolvers<void>();
   #runc: ChildProcess | undefined;
   /** Settles when runc has ended; kept from its start, since its event comes only once. */
@@ -86,7 +97,9 @@ export class Container {
   #killed = false;
   #mounted: string[] = [];
 
+  /** @throws Error when the agent has no descriptors left; nothing is held then */
   constructor(host: ContainerHost, id: string) {
+    [this.#stdout, this.#stderr] = openOutputs();
     this.id = id;
     this.#host = host;
     this.#directory = join(host.containersDir, id);
@@ -184,13 +197,15 @@ export class Container {
     ];
     const { writeFd: stdout } = this.#stdout;
     const { writeFd: stderr } = this.#stderr;
-    const runc = spawn('runc', args, {
-      stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
-      detached: true,
-      env: {},
-    });
-    closeSync(stdout);
-    closeSync(stderr);
+    const runc = await started(
+      spawn('runc', args, {
+        stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
+        detached: true,
+        env: {},
+      }),
+    );
+    this.#stdout.closeWriteEnd();
+    this.#stderr.closeWriteEnd();
     this.#runc = runc;
     this.#init = new InitChannel(runc.stdio[3] as Duplex);
     const ready = once(this.#init, 'ready').then(() => true);
@@ -199,7 +214,10 @@ export class Container {
     this.#ended.catch(() => undefined);
     const isReady = await Promise.race([ready, this.#ended.then(() => false)]);
     if (!isReady) throw new Error(`the container did not start: ${await this.#runcLog()}`);
-    void this.#ended.then(() => this.#clearAway());
+    runInBackground('container.clearAway', async () => {
+      await this.#ended;
+      await this.#clearAway();
+    });
   }
 
   async #attach(mount: ContainerMount): Promise<void> {

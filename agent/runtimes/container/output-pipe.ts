@@ -1,3 +1,4 @@
+import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { native } from '../../native/native.ts';
@@ -9,9 +10,10 @@ import { type OutputSink, OutputTail } from './output-tail.ts';
  */
 export class OutputPipe {
   readonly tail: OutputTail;
-  /** For the container; the agent closes its copy once the container has it. */
+  /** For the container, which has its own copy once it was started. */
   readonly writeFd: number;
   #sink: OutputSink;
+  #isWriteEndOpen = true;
   readonly #readFd: number;
   readonly #socket: Socket;
 
@@ -34,7 +36,15 @@ export class OutputPipe {
     while (!this.#socket.destroyed && native.unreadBytes(this.#readFd) > 0) await setImmediate();
   }
 
+  /** To be called once the container has its copy: only then can the pipe end. */
+  closeWriteEnd(): void {
+    if (!this.#isWriteEndOpen) return;
+    this.#isWriteEndOpen = false;
+    closeSync(this.writeFd);
+  }
+
   close(): void {
+    this.closeWriteEnd();
     this.#socket.destroy();
   }
 }

@@ -2,6 +2,9 @@ import { closeSync, constants, openSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { basename, dirname } from 'node:path';
 
+/** An error that comes when its owner has stopped listening must not end the agent. */
+const heard = (socket: Socket): Socket => socket.on('error', () => undefined);
+
 /**
  * Connects to a socket whose path may be longer than an address can be (108 bytes, unix(7)): by the
  * descriptor of its directory. Fails like `net.connect`, also when there is no such directory.
@@ -11,10 +14,10 @@ export function connectSocket(path: string): Socket {
   try {
     directory = openSync(dirname(path), constants.O_RDONLY | constants.O_DIRECTORY);
   } catch {
-    return connect({ path });
+    return heard(connect({ path }));
   }
   try {
-    return connect({ path: `/proc/self/fd/${directory}/${basename(path)}` });
+    return heard(connect({ path: `/proc/self/fd/${directory}/${basename(path)}` }));
   } finally {
     closeSync(directory); // The kernel has looked the path up before connect returned.
   }

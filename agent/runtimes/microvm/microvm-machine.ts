@@ -1,3 +1,4 @@
+import { runInBackground } from '../../../shared/background.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { toError } from '../../../shared/errors.ts';
 import { isAlive } from '../../../shared/process-id.ts';
@@ -67,12 +68,12 @@ export class MicrovmMachine implements Machine {
     const paths = runPaths(parts.runDir);
     this.guest = new SocketGuestLink(paths.guest, GUEST_OPEN_MS, this.#guestReady.promise);
     this.#monitor = new MonitorWatch(paths.monitor, (status) => this.#handleStopped(status));
-    void this.#watch();
+    runInBackground('machine.watch', () => this.#watch());
   }
 
   async stop(graceMs: number): Promise<MachineEnd> {
     this.#intent ??= { kind: 'stop' };
-    void this.#askGuest(graceMs).catch(() => undefined); // Time decides, whatever it says.
+    this.#askGuest(graceMs).catch(() => undefined); // Time decides, whatever it says.
     if (!(await settledWithin(this.ended, graceMs))) {
       this.#intent = { ...this.#intent, forcedAfterMs: graceMs };
       await this.#parts.cgroup.killMachine();

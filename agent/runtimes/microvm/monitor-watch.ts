@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
+import { runInBackground } from '../../../shared/background.ts';
 import { compile } from '../../../shared/validate.ts';
 import { QmpClient } from './qmp-client.ts';
 
@@ -96,7 +97,7 @@ export class MonitorWatch {
   async #lookNow(): Promise<void> {
     const { status } = parseStatus(await this.#client?.execute('query-status'), 'query-status');
     if (status === 'io-error') {
-      this.#later(() => void this.#tryAgain());
+      this.#later(() => runInBackground('machine.continue', () => this.#tryAgain()));
     } else if (status !== 'running') {
       await this.#onStopped(status);
     }

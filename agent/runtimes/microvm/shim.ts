@@ -7,6 +7,7 @@ import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { shimPath } from '../../native/native.ts';
+import { started } from '../../started.ts';
 import type { MachineGroups } from './vm-cgroup.ts';
 
 const START_MS_MAX = 30_000;
@@ -90,17 +91,18 @@ async function readReport(pipe: Readable): Promise<string> {
 export async function startShim(spec: ShimSpec): Promise<void> {
   // Descriptor 3 is the report; the next ones are nothing, up to those that are handed through.
   const nothing = Array.from({ length: 6 }, () => 'ignore' as const);
-  const shim = spawn(shimPath, argumentsOf(spec), {
-    stdio: ['ignore', 'ignore', 'ignore', 'pipe', ...nothing, ...spec.passed],
-    detached: true,
-    env: {},
-  });
+  const shim = await started(
+    spawn(shimPath, argumentsOf(spec), {
+      stdio: ['ignore', 'ignore', 'ignore', 'pipe', ...nothing, ...spec.passed],
+      detached: true,
+      env: {},
+    }),
+  );
   const exited = once(shim, 'exit');
   exited.catch(() => undefined);
   const pipe = shim.stdio[3] as Readable;
   const timer = setTimeout(() => shim.kill('SIGKILL'), START_MS_MAX);
   try {
-    if (shim.pid === undefined) await exited; // Rejects with what kept it from being started.
     const report = await readReport(pipe);
     if (report !== 'ok') {
       await exited;

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { runInBackground } from '../../../shared/background.ts';
 import type { GuestProcessRecord } from '../../../shared/guest-protocol.ts';
 import { toError } from '../../../shared/errors.ts';
 import { connectSocket } from './connect-socket.ts';
@@ -27,7 +28,10 @@ export class SocketGuestLink extends GuestLink {
     super();
     this.#path = path;
     this.#openTimeoutMs = openTimeoutMs;
-    void ready.then(() => this.#keepOpen());
+    runInBackground('guest.keepLink', async () => {
+      await ready;
+      await this.#keepOpen();
+    });
   }
 
   get channel(): GuestChannel | undefined {
@@ -57,7 +61,9 @@ export class SocketGuestLink extends GuestLink {
   /** Resolves when the connection is over; true if the guest answered on it. */
   async #useConnection(): Promise<boolean> {
     const socket = connectSocket(this.#path);
-    const giveUp = (): void => void socket.destroy();
+    const giveUp = (): void => {
+      socket.destroy();
+    };
     const { signal } = this.#closed;
     signal.addEventListener('abort', giveUp, { once: true });
     try {
@@ -66,7 +72,7 @@ export class SocketGuestLink extends GuestLink {
       await this.#serve(opened.channel, opened.processes);
       return true;
     } catch {
-      socket.on('error', () => undefined).destroy();
+      socket.destroy();
       return false; // Not there yet, or not a guest of ours: it is tried again.
     } finally {
       signal.removeEventListener('abort', giveUp);

@@ -1,0 +1,40 @@
+import { reportBackgroundFailures } from './background.ts';
+import { toError } from './errors.ts';
+import type { Logger } from './log.ts';
+import { Counter, type Registry } from './metrics.ts';
+
+/** How long the last words may take on their way to the log. */
+const LAST_WORDS_MS = 1_000;
+
+/**
+ * The owner of every failure that has no other one (decision 0023). Failed background tasks and
+ * rejections that nobody handles are logged and counted, and the process goes on: each belongs to
+ * one request or task. An exception that nobody caught may have stopped any code half-way, so the
+ * process says so and ends; whoever started it starts it again.
+ */
+export function ownProcessFaults(log: Logger, registry: Registry): void {
+  const failures = new Counter({
+    name: 'berth_background_failures_total',
+    help: 'Failures of tasks that nobody waits for; the task is tried again or given up',
+    labelNames: ['task'] as const,
+    registers: [registry],
+  });
+  const unhandled = new Counter({
+    name: 'berth_unhandled_rejections_total',
+    help: 'Rejections that no code handled; each one is a fault of the program',
+    registers: [registry],
+  });
+  reportBackgroundFailures((task, error) => {
+    failures.inc({ task });
+    log.warn({ task, err: error }, 'background:failed');
+  });
+  process.on('unhandledRejection', (reason) => {
+    unhandled.inc();
+    log.error({ err: toError(reason) }, 'process:unhandledRejection');
+  });
+  process.on('uncaughtException', (error, origin) => {
+    log.fatal({ err: error, origin }, 'process:uncaughtException');
+    setTimeout(() => process.exit(1), LAST_WORDS_MS).unref();
+    log.flush(() => process.exit(1));
+  });
+}
