@@ -62,6 +62,8 @@ export interface AgentConfig {
   readonly storageReserveBytes: number;
   /** Commands that run at the same time. */
   readonly execSlots: number;
+  /** Of them, for an account that is alone. */
+  readonly execSlotsPerAccount: number;
   readonly execLimits: ExecLimits;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
@@ -71,6 +73,8 @@ export interface AgentConfig {
 
 const absolutePath = '^/[^\\0]*$';
 
+/** Of the places for commands, kept free by an account that is alone. */
+const OTHERS_SHARE = 1 / 4;
 const VCPUS_PER_PROCESSOR = 16;
 const MEMORY_SHARE = 0.8;
 
@@ -123,6 +127,7 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const reader = new ConfigReader(environment);
   const cores = availableParallelism();
+  const execSlots = reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 });
   const host = reader.string('AGENT_HOST', { fallback: '127.0.0.1' });
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const config: AgentConfig = {
@@ -149,7 +154,12 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       min: 0,
       max: 1024 * GiB,
     }),
-    execSlots: reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 }),
+    execSlots,
+    execSlotsPerAccount: reader.integer('EXEC_SLOTS_PER_ACCOUNT', {
+      fallback: Math.max(1, execSlots - Math.max(1, Math.floor(execSlots * OTHERS_SHARE))),
+      min: 1,
+      max: 1024,
+    }),
     execLimits: {
       memoryBytes: reader.integer('EXEC_MEMORY_BYTES', {
         fallback: GiB,

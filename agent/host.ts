@@ -3,12 +3,13 @@ import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
 import { AppError, errnoOf } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
+import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
-import { ExecSlots } from './actors/exec-slots.ts';
 import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
+import { FairSlots } from './fair-slots.ts';
 import { holdLock, Journal } from './journal/journal.ts';
 import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
@@ -89,7 +90,13 @@ export async function openHost(
   const { memoryBytes, cpus, processes } = config.execLimits;
   // Beside the workers run init and the search program.
   const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
-  const slots = new ExecSlots(config.execSlots);
+  const slots = new FairSlots({
+    count: config.execSlots,
+    perAccountMax: config.execSlotsPerAccount,
+    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
+    waitMsMax: LIMITS.execWaitMsMax,
+    refusal: 'the host has more commands waiting than it can soon run',
+  });
   const registry = new ActorRegistry(
     { hostId, dataDir, directory, files, log },
     { journal, pool, slots, memoryBytes, searchWorkers, log },

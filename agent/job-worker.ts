@@ -19,11 +19,13 @@ import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import { toAppError } from './app-error.ts';
 import type { ControlLinks } from './control-link.ts';
+import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations, JobWaits } from './metrics.ts';
 import type { SandboxJobs } from './sandboxes/sandbox-jobs.ts';
 
-const HOST_JOBS_AT_ONCE = 16;
+/** Jobs beyond those that may run or wait, taken to be refused at once. */
+const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
 
 export interface JobWorkerDeps {
@@ -59,20 +61,22 @@ export class JobWorker {
   readonly #deps: JobWorkerDeps;
   readonly #workers: Worker[];
   readonly #lostJobs: LostJobs[] = [];
+  readonly #turns = new JobTurns();
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
     this.#workers = [
-      // Commands wait in ExecSlots, where accounts take turns, not in the queue.
+      // A queue knows no accounts: jobs are taken from it at once, and wait in FairSlots.
       this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
       this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
-      this.#work(queues.host(deps.hostId), HOST_JOBS_AT_ONCE),
+      this.#work(queues.host(deps.hostId), LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax),
     ];
   }
 
   /** Stops taking jobs; resolves when those at work are answered. */
   async close(): Promise<void> {
     for (const lost of this.#lostJobs) lost.close();
+    this.#turns.close();
     await Promise.all(this.#workers.map((worker) => worker.close()));
   }
 
@@ -86,7 +90,7 @@ export class JobWorker {
     const worker: Worker = new Worker(queue, process, {
       connection: queueConnection(redisUrl, { blocking: true }),
       prefix: queues.prefix(hostId),
-      concurrency,
+      concurrency: concurrency + REFUSALS_AT_ONCE,
       maxStalledCount: 0,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
@@ -147,9 +151,14 @@ export class JobWorker {
     if (job.deadlineAt <= Date.now()) {
       throw new AppError('timeout', 'the request waited past its deadline and was not begun');
     }
-    if (!isCommand(job.kind)) links.send(job.replyTo, { type: 'accepted', jobId: job.id });
-    if (isSandboxJob(job)) return this.#runSandboxJob(job);
-    return this.#runDiskJob(job as JobEnvelope<DiskJobKind>);
+    const turn = await this.#turns.take(job);
+    try {
+      if (!isCommand(job.kind)) links.send(job.replyTo, { type: 'accepted', jobId: job.id });
+      if (isSandboxJob(job)) return await this.#runSandboxJob(job);
+      return await this.#runDiskJob(job as JobEnvelope<DiskJobKind>);
+    } finally {
+      turn?.release();
+    }
   }
 
   async #runDiskJob(job: JobEnvelope<DiskJobKind>): Promise<Answer> {

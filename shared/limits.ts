@@ -33,7 +33,7 @@ export const LIMITS = {
   outputBytesPerStreamMax: 16 * MiB,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,
-  // A command that would wait longer for its turn than this is refused; see ExecSlots.
+  // A command that would wait longer for its turn than this is refused; see FairSlots.
   execWaitMsMax: 30_000,
   execsWaitingMax: 1000,
   execsWaitingPerAccountMax: 500,
@@ -135,6 +135,7 @@ export const LIMITS = {
   // Forks of forks: every generation is a layer more of disk.
   sandboxForkDepthMax: 16,
   sandboxJobsAtOnceMax: 1000,
+  sandboxJobsPerAccountMax: 500,
   sandboxExecsListedMax: 100, // SPEC "Limits".
   sandboxCommandListedMax: 4 * KiB, // Characters.
   sandboxExecTimeoutSecondsMax: 86_400,
@@ -160,6 +161,10 @@ export const LIMITS = {
   directoryRoomCheckMs: 1_000,
   directoryLowTtlMs: 3_000,
   hostJobTimeoutMs: 20_000,
+  hostJobsAtOnceMax: 16,
+  hostJobsPerAccountMax: 12,
+  hostJobsWaitingMax: 1000,
+  hostJobsWaitingPerAccountMax: 500,
   // A command that its host has not taken from the queue by then is taken back.
   execTakenMsMax: 5_000,
   diskCreationMsMax: 35_000,
@@ -177,6 +182,9 @@ export const LIMITS = {
   shutdownMs: 20_000,
 } as const;
 
+assert(LIMITS.execsWaitingPerAccountMax < LIMITS.execsWaitingMax);
+assert(LIMITS.hostJobsPerAccountMax < LIMITS.hostJobsAtOnceMax);
+assert(LIMITS.sandboxJobsPerAccountMax < LIMITS.sandboxJobsAtOnceMax);
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
 assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);

@@ -8,7 +8,7 @@ import type { Container, ContainerExit, ContainerMount } from '../runtimes/conta
 import type { ContainerPool } from '../runtimes/container/container-pool.ts';
 import type { OutputSink } from '../runtimes/container/output-tail.ts';
 import type { DiskActor, DiskClaim } from './disk-actor.ts';
-import type { ExecSlot, ExecSlots } from './exec-slots.ts';
+import type { FairSlots, Slot } from '../fair-slots.ts';
 
 export interface CommandSpec {
   readonly id: string;
@@ -28,7 +28,7 @@ export interface CommandSpec {
 export interface CommandActorDeps {
   readonly journal: Journal;
   readonly pool: ContainerPool;
-  readonly slots: ExecSlots;
+  readonly slots: FairSlots;
   readonly log: Logger;
 }
 
@@ -75,7 +75,7 @@ export class CommandActor {
     const timer = setTimeout(() => {
       this.end(new AppError('timeout', 'the command timed out and was ended'));
     }, remainingMs);
-    let slot: ExecSlot | undefined;
+    let slot: Slot | undefined;
     try {
       slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
       onBegun();

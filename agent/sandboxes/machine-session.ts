@@ -1,17 +1,17 @@
 import { toError } from '../../shared/errors.ts';
+import type { FairSlots } from '../fair-slots.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { Machine, RuntimeDriver } from '../runtimes/driver.ts';
-import type { BootTurns } from './boot-turns.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 
 export interface MachineSessionDeps {
   readonly driver: RuntimeDriver;
   readonly slots: SlotPool;
-  readonly boots: BootTurns;
+  readonly boots: FairSlots;
   /** Cheaper than a boot, so more of them at once. */
-  readonly resumes: BootTurns;
+  readonly resumes: FairSlots;
 }
 
 /** From one start to the end of its machine; what comes late from a former one is told by it. */
@@ -56,7 +56,7 @@ export class MachineSession {
   ): Promise<Machine> {
     const { signal } = this.#abort;
     const isPaused = row.state === 'pending_resume';
-    const endTurn = await (isPaused ? resumes : boots).take(signal);
+    const turn = await (isPaused ? resumes : boots).acquire(row.accountId, signal);
     try {
       this.clock.end('queued');
       turnCame();
@@ -69,7 +69,7 @@ export class MachineSession {
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));
       return this.machine;
     } finally {
-      endTurn();
+      turn.release();
     }
   }
 }

@@ -8,11 +8,11 @@ import type { Logger } from '../../shared/log.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from '../config.ts';
+import { FairSlots } from '../fair-slots.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
 import type { CgroupHost } from '../runtimes/container/cgroup.ts';
 import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
-import { BootTurns } from './boot-turns.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SandboxJobs } from './sandbox-jobs.ts';
 import { SpareMachines } from './spare-machines.ts';
@@ -53,6 +53,13 @@ const newCapacity = (
     directory: directory.sandboxCapacity,
   });
 
+/**
+ * Bounds how many machines start at once: more would all be slower. Starts are short, so none is
+ * kept free for accounts that have none; between accounts they alternate.
+ */
+const turnsToStart = (count: number): FairSlots =>
+  new FairSlots({ count, perAccountMax: count, refusal: 'too many sandboxes are to start' });
+
 /** Says again what the directory has lost. */
 function announceRegularly(
   capacity: HostCapacity,
@@ -91,12 +98,12 @@ export async function openSandboxes(
     settings.uidBase,
     rows.map(({ uid }) => uid),
   );
-  const boots = new BootTurns(availableParallelism());
-  const resumes = new BootTurns(LIMITS.sandboxResumesAtOnceMax);
+  const boots = turnsToStart(availableParallelism());
+  const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
   const spares = new SpareMachines({
     ...{ driver, slots, uids, log },
     max: settings.sparesMax,
-    isBusy: () => boots.isBusy || resumes.isBusy,
+    isBusy: () => boots.used > 0 || resumes.used > 0,
     isLow: () => capacity.load.isLow,
   });
   const registry = new SandboxRegistry({

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { BootError, type Machine, type MachineSpec } from '../../agent/runtimes/driver.ts';
 import type { MicrovmDriver } from '../../agent/runtimes/microvm/driver.ts';
-import { BootTurns } from '../../agent/sandboxes/boot-turns.ts';
+import { FairSlots } from '../../agent/fair-slots.ts';
 import { run } from '../../agent/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
 import { begin, boot, MachineHost, outputOf } from '../helpers/machines.ts';
@@ -32,16 +32,16 @@ const never = new AbortController().signal;
 let shared: Context | undefined;
 
 /** Machines are heavy: only so many are there at once. */
-const turns = new BootTurns(4);
+const turns = new FairSlots({ count: 4, perAccountMax: 4, refusal: '' });
 
 /** A sandbox of the test's own, which is removed after it. */
 async function ownSpec(t: ExecutionContext<Context>): Promise<MachineSpec> {
   const { host, driver } = t.context;
-  const endTurn = await turns.take(never);
+  const turn = await turns.acquire('', never);
   const spec = await host.newSpec();
   t.teardown(async () => {
     await driver.remove(spec.id);
-    endTurn();
+    turn.release();
   });
   return spec;
 }
@@ -335,7 +335,8 @@ test('a guest that floods its console fills no disk, and still answers', async (
 
 test('a machine waits while its host has no room, and goes on when there is some', async (t) => {
   await using full = await MachineHost.open({ sizeBytes: 48 * 1024 ** 2 });
-  t.teardown(await turns.take(never));
+  const turn = await turns.acquire('', never);
+  t.teardown(() => turn.release());
   const driver = await full.driver();
   const spec = await full.newSpec();
   const machine = await boot(driver, spec);

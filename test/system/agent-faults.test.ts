@@ -15,7 +15,10 @@ const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const EXEC_SLOTS = 2;
 
 test.before(async (t) => {
-  t.context.stack = await Stack.start({ EXEC_SLOTS: String(EXEC_SLOTS) });
+  t.context.stack = await Stack.start({
+    EXEC_SLOTS: String(EXEC_SLOTS),
+    EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
+  });
   t.context.api = await t.context.stack.newClient();
 });
 

@@ -29,7 +29,10 @@ const test = anyTest as TestFn<Context>;
 const EXEC_SLOTS = 2;
 
 test.before(async (t) => {
-  const stack = await Stack.start({ EXEC_SLOTS: String(EXEC_SLOTS) });
+  const stack = await Stack.start({
+    EXEC_SLOTS: String(EXEC_SLOTS),
+    EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
+  });
   const api = await stack.newClient();
   const { id } = await createDisk(api);
   await exec(api, id, 'echo kept > file');

@@ -14,6 +14,7 @@ test.before(async (t) => {
   t.context.stack = await Stack.start({
     EXEC_TIMEOUT_MS: '1500',
     EXEC_SLOTS: String(EXEC_SLOTS),
+    EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
     EXEC_PROCESSES: '64',
   });
   t.context.api = await t.context.stack.newClient();

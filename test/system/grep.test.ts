@@ -44,6 +44,7 @@ test.before(async (t) => {
   const stack = await Stack.start({
     DISK_SIZE_BYTES: String(8 * GiB),
     EXEC_SLOTS: String(EXEC_SLOTS),
+    EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
   });
   t.context.stack = stack;
   t.context.api = await stack.newClient();

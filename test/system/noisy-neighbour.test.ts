@@ -1,0 +1,66 @@
+/*
+ * What one account does to a host while another one uses it: each test has one account take all it
+ * can get, and asserts that another account's command is answered meanwhile.
+ */
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { grep } from '../helpers/greps.ts';
+import { processesMarked } from '../helpers/host.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const EXEC_SLOTS = 8;
+const SLOTS_OF_ONE = 6; // Three quarters: EXEC_SLOTS_PER_ACCOUNT has its default.
+
+interface Context {
+  stack: Stack;
+  noisy: ApiClient;
+  other: ApiClient;
+  otherDisk: string;
+}
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start({ EXEC_SLOTS: String(EXEC_SLOTS) });
+  t.context.stack = stack;
+  t.context.noisy = await stack.newClient();
+  t.context.other = await stack.newClient();
+  t.context.otherDisk = (await createDisk(t.context.other)).id;
+  await exec(t.context.other, t.context.otherDisk, 'echo x > file');
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** Has the noisy account run a command `count` times at once until disposed. */
+async function runMany(
+  { noisy }: Context,
+  count: number,
+  command: string,
+): Promise<AsyncDisposable> {
+  const { id } = await createDisk(noisy);
+  const hangUp = new AbortController();
+  const calls = Array.from({ length: count }, () =>
+    noisy.call('POST', `/api/disks/${id}/exec`, { command }, {}, hangUp.signal),
+  );
+  return {
+    async [Symbol.asyncDispose]() {
+      hangUp.abort();
+      await Promise.allSettled(calls);
+    },
+  };
+}
+
+test.serial('an account whose commands never end does not keep another from running', async (t) => {
+  const { other, otherDisk } = t.context;
+  const mark = 'BERTH_MARK=noisy-sleep';
+  const sleeping = async (): Promise<number> =>
+    (await processesMarked(mark)).filter((line) => / sleep /u.test(line)).length;
+  await using _ = await runMany(t.context, 2 * EXEC_SLOTS, `export ${mark}; exec sleep 60`);
+  await waitFor('the commands', async () => (await sleeping()) >= SLOTS_OF_ONE);
+  t.is((await exec(other, otherDisk, 'echo hello')).stdout, 'hello\n');
+  t.is((await grep(other, otherDisk, { pattern: 'x' })).stoppedReason, 'completed');
+  t.is(await sleeping(), SLOTS_OF_ONE);
+});
