@@ -16,6 +16,7 @@ import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
 import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
 import { ContainerPool } from './runtimes/container/container-pool.ts';
+import { readHiddenPaths } from './runtimes/container/hidden-paths.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
@@ -66,6 +67,7 @@ async function openPool(
     limits: config.execLimits,
     ...groups,
     seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
+    hiddenPaths: await readHiddenPaths(),
   };
   const startingMax = 2 * availableParallelism();
   return new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);

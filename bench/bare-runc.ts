@@ -6,6 +6,7 @@ import { paths } from '../agent/config.ts';
 import { MountFlag, native, toolsPath } from '../agent/native/native.ts';
 import { CAPABILITIES, execBundle } from '../agent/runtimes/container/bundle.ts';
 import { detectCgroups } from '../agent/runtimes/container/cgroup.ts';
+import { readHiddenPaths } from '../agent/runtimes/container/hidden-paths.ts';
 import { readSeccomp } from '../agent/runtimes/container/seccomp.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 
@@ -42,6 +43,7 @@ export async function prepareBareRunc(
     controllers,
     limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },
     seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
+    hiddenPaths: await readHiddenPaths(),
   });
   const args = ['bash', '-c', 'true'];
   const process = { ...(bundle['process'] as object), args, cwd: '/mnt/service' };

@@ -1,5 +1,7 @@
+import { existsSync } from 'node:fs';
 import test from 'ava';
 import { type BundleSpec, execBundle } from '../../agent/runtimes/container/bundle.ts';
+import { readHiddenPaths } from '../../agent/runtimes/container/hidden-paths.ts';
 
 const MiB = 1024 ** 2;
 
@@ -16,6 +18,7 @@ const spec: BundleSpec = {
     architectures: [],
     syscalls: [],
   },
+  hiddenPaths: ['/proc/kcore'],
 };
 
 interface Bundle {
@@ -112,14 +115,25 @@ test('only our tools and the place of the disks come from the host', (t) => {
   t.false(mounts.some(({ options }) => options.some((option) => /shared/u.test(option))));
 });
 
-test('what shows the host is masked or read-only', (t) => {
+test('what is hidden is masked, and the kernel’s settings are read-only', (t) => {
   const { maskedPaths, readonlyPaths } = bundleOf().linux;
-  const masked = ['/proc/kcore', '/proc/keys', '/proc/sysrq-trigger', '/sys/firmware', '/sys/fs'];
-  for (const path of [...masked, '/sys/devices/virtual/block', '/proc/diskstats']) {
-    t.true(maskedPaths.includes(path), path);
-  }
+  t.deepEqual(maskedPaths, ['/proc/kcore']);
   t.true(readonlyPaths.includes('/proc/sys'));
   t.true(bundleOf().mounts.some(({ type, options }) => type === 'sysfs' && options.includes('ro')));
+});
+
+test('of the kernel’s file systems all is hidden but what programs look at', async (t) => {
+  const hidden = await readHiddenPaths();
+  const masked = ['/proc/kcore', '/proc/keys', '/proc/sysrq-trigger', '/proc/fs', '/proc/locks'];
+  for (const path of [...masked, '/sys/fs', '/sys/block', '/sys/kernel', '/sys/devices/virtual']) {
+    t.is(hidden.includes(path), existsSync(path), path);
+  }
+  t.deepEqual(
+    hidden.filter((path) =>
+      /^\/proc\/(\d+|self|sys|meminfo)$|^\/sys\/devices(\/system)?$/u.test(path),
+    ),
+    [],
+  );
 });
 
 test('the environment says nothing of the host', (t) => {

@@ -14,6 +14,10 @@ const profilePath = process.env['SECCOMP_PROFILE'] ?? '/usr/share/containers/sec
 const allowing = ({ syscalls }: SeccompProfile, name: string): SeccompRule[] =>
   syscalls.filter((rule) => rule.action === 'SCMP_ACT_ALLOW' && rule.names.includes(name));
 
+const namesOf = ({ syscalls }: SeccompProfile): string[] => [
+  ...new Set(syscalls.flatMap(({ names }) => names)),
+];
+
 test('what no rule names is refused', async (t) => {
   const profile = await readSeccomp(profilePath, CAPABILITIES);
   t.is(profile.defaultAction, 'SCMP_ACT_ERRNO');
@@ -53,16 +57,6 @@ test('clone is allowed for processes and threads, with no namespace flag', async
   }
 });
 
-test('sockets are allowed for the families that the network namespace confines', async (t) => {
-  const rules = allowing(await readSeccomp(profilePath, CAPABILITIES), 'socket');
-  const families = rules.map(({ args }) => args?.find(({ index }) => index === 0));
-  t.true(families.every((family) => family?.op === 'SCMP_CMP_EQ'));
-  t.deepEqual(
-    families.map((family) => family?.value),
-    [1, 2, 10, 16],
-  );
-});
-
 test('what commands need is allowed', async (t) => {
   const profile = await readSeccomp(profilePath, CAPABILITIES);
   for (const name of ['execve', 'openat', 'read', 'chown', 'setuid', 'chroot', 'kill', 'fork']) {
@@ -83,14 +77,10 @@ test('a capability brings its system calls with it, none the others', async (t) 
   t.not(allowing(admin, 'init_module').length, 0);
 });
 
-test('rules and names are those of the architecture', (t) => {
+test('rules and names are those of the native architecture alone', (t) => {
   const source = {
     defaultAction: 'SCMP_ACT_ERRNO',
     defaultErrnoRet: 38,
-    archMap: [
-      { architecture: 'SCMP_ARCH_X86_64', subArchitectures: ['SCMP_ARCH_X86'] },
-      { architecture: 'SCMP_ARCH_AARCH64', subArchitectures: [] },
-    ],
     syscalls: [
       { names: ['read', 'mount'], action: 'SCMP_ACT_ALLOW' },
       { names: ['arch_prctl'], action: 'SCMP_ACT_ALLOW', includes: { arches: ['amd64', 'x32'] } },
@@ -102,17 +92,11 @@ test('rules and names are those of the architecture', (t) => {
     resolveSeccomp(source, 'x64', ['CAP_KILL']),
     resolveSeccomp(source, 'arm64', ['CAP_KILL']),
   ];
-  t.deepEqual(intel.architectures, ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86']);
+  t.deepEqual(intel.architectures, ['SCMP_ARCH_X86_64']);
   t.deepEqual(arm.architectures, ['SCMP_ARCH_AARCH64']);
-  const own = ['clone', 'socket', 'socket', 'socket', 'socket'];
-  t.deepEqual(
-    intel.syscalls.flatMap(({ names }) => names),
-    ['read', 'arch_prctl', ...own],
-  );
-  t.deepEqual(
-    arm.syscalls.flatMap(({ names }) => names),
-    ['read', 'only', ...own],
-  );
+  const own = ['clone', 'socket', 'socketpair', 'fcntl'];
+  t.deepEqual(namesOf(intel), ['read', 'arch_prctl', ...own]);
+  t.deepEqual(namesOf(arm), ['read', 'only', ...own]);
   t.throws(() => resolveSeccomp(source, 'mips', []), { message: /mips/u });
 });
 

@@ -30,14 +30,7 @@ const ENVIRONMENT = [
   'LANG=C.UTF-8',
 ];
 
-const MASKED_PATHS = [
-  ...['/proc/acpi', '/proc/asound', '/proc/kcore', '/proc/keys', '/proc/latency_stats'],
-  ...['/proc/timer_list', '/proc/timer_stats', '/proc/sched_debug', '/proc/scsi'],
-  ...['/proc/sysrq-trigger', '/sys/firmware', '/sys/devices/virtual/powercap'],
-  // The loop devices of all disks in use: whose they are and what they do.
-  ...['/sys/devices/virtual/block', '/sys/fs', '/proc/diskstats', '/proc/partitions'],
-];
-const READONLY_PATHS = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys'];
+const READONLY_PATHS = ['/proc/sys'];
 
 const CPU_PERIOD_US = 100_000;
 
@@ -51,6 +44,8 @@ export interface BundleSpec {
   readonly controllers: ReadonlySet<string>;
   readonly limits: ExecLimits;
   readonly seccomp: SeccompProfile;
+  /** Of the kernel's file systems; see hidden-paths.ts. */
+  readonly hiddenPaths: readonly string[];
 }
 
 const mounts = (spec: BundleSpec) => [
@@ -134,7 +129,7 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
       cgroupsPath: spec.cgroupPath,
       resources: resources(spec),
       seccomp: spec.seccomp,
-      maskedPaths: MASKED_PATHS,
+      maskedPaths: spec.hiddenPaths,
       readonlyPaths: READONLY_PATHS,
     },
   };

@@ -30,6 +30,7 @@ export interface ContainerHost {
   readonly cgroups: CgroupHost;
   readonly cgroupParent: string;
   readonly seccomp: SeccompProfile;
+  readonly hiddenPaths: readonly string[];
 }
 
 /** A disk, or a directory of one, as a command sees it. */
@@ -175,7 +176,7 @@ export class Container {
   }
 
   async #writeBundle(): Promise<void> {
-    const { cgroups, limits, seccomp } = this.#host;
+    const { cgroups, limits, seccomp, hiddenPaths } = this.#host;
     const { root, mounts, config } = scratchPaths(this.#directory);
     const bundle = execBundle({
       rootPath: root,
@@ -185,6 +186,7 @@ export class Container {
       controllers: cgroups.controllers,
       limits,
       seccomp,
+      hiddenPaths,
     });
     await writeFile(config, JSON.stringify(bundle));
   }

@@ -28,9 +28,6 @@ const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null
 const SourceProfile = Type.Object({
   defaultAction: Type.String(),
   defaultErrnoRet: Type.Integer(),
-  archMap: Type.Array(
-    Type.Object({ architecture: Type.String(), subArchitectures: Type.Array(Type.String()) }),
-  ),
   syscalls: Type.Array(
     Type.Object({
       names: Type.Array(Type.String()),
@@ -58,7 +55,7 @@ type SourceProfile = Type.Static<typeof SourceProfile>;
 const checkSource = compile(SourceProfile);
 
 const ARCHITECTURES: Partial<Record<NodeJS.Architecture, { oci: string; names: string[] }>> = {
-  x64: { oci: 'SCMP_ARCH_X86_64', names: ['amd64', 'x86', 'x32'] },
+  x64: { oci: 'SCMP_ARCH_X86_64', names: ['amd64'] },
   arm64: { oci: 'SCMP_ARCH_AARCH64', names: ['arm64'] },
 };
 
@@ -72,7 +69,7 @@ const WITHDRAWN = new Set([
   ...['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'userfaultfd', 'bpf'],
   ...['perf_event_open', 'vmsplice', 'syslog'],
   // socketcall hides its arguments behind a pointer; C libraries have not used it since 2015.
-  ...['socket', 'socketcall'],
+  ...['socket', 'socketpair', 'socketcall', 'fcntl'],
 ]);
 
 // CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET, from linux/sched.h
@@ -86,12 +83,50 @@ const CLONE_WITHOUT_NAMESPACES: SeccompRule = {
   args: [{ index: 0, value: NAMESPACE_FLAGS, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
 };
 
-// AF_UNIX, AF_INET, AF_INET6 and, but for NETLINK_AUDIT, AF_NETLINK, from linux/socket.h: what the
-// container's network namespace confines. AF_VSOCK reaches the hypervisor from any namespace.
+// From linux/socket.h, linux/in.h, and linux/netlink.h.
+const AF_UNIX = 1;
+const AF_INET = 2;
+const AF_INET6 = 10;
+const AF_NETLINK = 16;
+const INTERNET_PROTOCOLS = [0, 6, 17]; // the type's own, TCP, UDP
+const NETLINK_ROUTE = 0;
+
+// What the container's network namespace confines, by list: every other family and protocol is
+// attack surface, reaches the hypervisor (AF_VSOCK), or tells of the host (uevents, audit). The
+// kernel takes the lower half of an argument only; a whole one that equals the value has no upper.
 const SOCKETS: SeccompRule[] = [
-  ...[1, 2, 10].map((family) => [argument(0, 'SCMP_CMP_EQ', family)]),
-  [argument(0, 'SCMP_CMP_EQ', 16), argument(2, 'SCMP_CMP_NE', 9)],
+  [argument(0, 'SCMP_CMP_EQ', AF_UNIX)],
+  ...[AF_INET, AF_INET6].flatMap((family) =>
+    INTERNET_PROTOCOLS.map((protocol) => [
+      argument(0, 'SCMP_CMP_EQ', family),
+      argument(2, 'SCMP_CMP_EQ', protocol),
+    ]),
+  ),
+  [argument(0, 'SCMP_CMP_EQ', AF_NETLINK), argument(2, 'SCMP_CMP_EQ', NETLINK_ROUTE)],
 ].map((args) => ({ names: ['socket'], action: 'SCMP_ACT_ALLOW', args }));
+
+const SOCKET_PAIRS: SeccompRule = {
+  names: ['socketpair'],
+  action: 'SCMP_ACT_ALLOW',
+  args: [argument(0, 'SCMP_CMP_EQ', AF_UNIX)],
+};
+
+// fcntl without leases (1024), notifications of a directory (1026), and delegations (1039, 1040):
+// until a lease is given back, whoever opens the file waits, be it the agent on a disk. Each pair
+// is a mask and what the command must be under it; from linux/fcntl.h.
+const FILE_CONTROLS: SeccompRule[] = [
+  [0xffff_ffc0, 0], // 0 to 63: descriptors, flags, locks
+  [0xffff_ffff, 1025], // F_GETLEASE
+  [0xffff_ffff, 1027], // F_DUPFD_QUERY
+  [0xffff_fffc, 1028], // 1028 to 1031: F_CREATED_QUERY, F_CANCELLK, F_DUPFD_CLOEXEC, F_SETPIPE_SZ
+  [0xffff_fffc, 1032], // 1032 to 1035: F_GETPIPE_SZ, seals, F_GET_RW_HINT
+  [0xffff_fffe, 1036], // 1036 and 1037: F_SET_RW_HINT, F_GET_FILE_RW_HINT
+  [0xffff_ffff, 1038], // F_SET_FILE_RW_HINT
+].map(([mask = 0, command = 0]) => ({
+  names: ['fcntl'],
+  action: 'SCMP_ACT_ALLOW',
+  args: [{ index: 1, value: mask, valueTwo: command, op: 'SCMP_CMP_MASKED_EQ' }],
+}));
 
 function argument(index: number, op: string, value: number) {
   return { index, op, value, valueTwo: 0 };
@@ -123,13 +158,15 @@ export function resolveSeccomp(
   return {
     defaultAction: source.defaultAction,
     defaultErrnoRet: source.defaultErrnoRet,
-    architectures: source.archMap
-      .filter((entry) => entry.architecture === own.oci)
-      .flatMap((entry) => [entry.architecture, ...entry.subArchitectures]),
+    // Not the subarchitectures: a call by `int 0x80` has other numbers, and some of them hide their
+    // arguments from every rule. A process that makes one is killed.
+    architectures: [own.oci],
     syscalls: [
       ...rules.filter((rule) => rule.names.length > 0),
       CLONE_WITHOUT_NAMESPACES,
       ...SOCKETS,
+      SOCKET_PAIRS,
+      ...FILE_CONTROLS,
     ],
   };
 }

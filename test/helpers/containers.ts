@@ -1,0 +1,78 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CAPABILITIES } from '../../agent/runtimes/container/bundle.ts';
+import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
+import {
+  Container,
+  type ContainerHost,
+  type ContainerMount,
+} from '../../agent/runtimes/container/container.ts';
+import { readHiddenPaths } from '../../agent/runtimes/container/hidden-paths.ts';
+import { readSeccomp } from '../../agent/runtimes/container/seccomp.ts';
+import { run } from '../../agent/spawn.ts';
+import { temporaryDirectory } from './temporary.ts';
+
+const MiB = 1024 ** 2;
+
+export interface TestContainers extends AsyncDisposable {
+  /** Everything of theirs lies below it. */
+  readonly directory: string;
+  readonly host: ContainerHost;
+}
+
+/** What containers need of a host, without an agent. */
+export async function openContainers(): Promise<TestContainers> {
+  const directory = await temporaryDirectory();
+  const containersDir = join(directory.path, 'containers');
+  await mkdir(containersDir);
+  const cgroups = await detectCgroups();
+  const cgroupParent = `/berth-test-${randomBytes(4).toString('hex')}/host`;
+  return {
+    directory: directory.path,
+    host: {
+      containersDir,
+      runcRoot: join(directory.path, 'runc'),
+      imageDir: process.env['DEFAULT_IMAGE_DIR'] ?? '',
+      mountAliases: [],
+      limits: { memoryBytes: 256 * MiB, processes: 64, cpus: 1, scratchBytes: 64 * MiB },
+      cgroups,
+      cgroupParent,
+      seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
+      hiddenPaths: await readHiddenPaths(),
+    },
+    async [Symbol.asyncDispose]() {
+      await removeCgroups(cgroups, cgroupParent);
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+export interface CommandOutput {
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command in a new container and waits until nothing is left of it. */
+export async function runInContainer(
+  host: ContainerHost,
+  command: string,
+  mounts: readonly ContainerMount[] = [],
+): Promise<CommandOutput> {
+  const container = new Container(host, randomUUID());
+  await container.start();
+  const { exitCode, stdout, stderr } = await container.run(command, mounts);
+  await container.gone;
+  return { exitCode, stdout: stdout.read().toString(), stderr: stderr.read().toString() };
+}
+
+/** A shell command that puts a program of test/fixtures, built here, at the path. */
+export async function commandToInstall(name: string, path: string): Promise<string> {
+  const source = new URL(`../fixtures/${name}.c`, import.meta.url).pathname;
+  await using directory = await temporaryDirectory();
+  const program = join(directory.path, name);
+  await run('cc', ['-std=gnu11', '-O1', '-Wall', '-Wextra', '-Werror', '-o', program, source]);
+  const encoded = (await readFile(program)).toString('base64');
+  return `base64 -d > ${path} <<'END'\n${encoded}\nEND\nchmod 755 ${path}\n`;
+}
