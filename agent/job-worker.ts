@@ -4,12 +4,12 @@ import { queues } from '../shared/directory/keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
+import type { JobSeal } from '../shared/job-seal.ts';
 import {
   isCommand,
   isSandboxJob,
   type JobEnvelope,
   type JobKind,
-  parseJob,
   type SandboxJobKind,
 } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -31,6 +31,7 @@ const MESSAGE_LENGTH_MAX = 4000;
 export interface JobWorkerDeps {
   readonly hostId: string;
   readonly redisUrl: string;
+  readonly seal: JobSeal;
   readonly execSlots: number;
   readonly directory: Directory;
   readonly registry: ActorRegistry;
@@ -101,9 +102,13 @@ export class JobWorker {
     return worker;
   }
 
+  #open({ queueName, id = '', data }: Job): JobEnvelope {
+    return this.#deps.seal.open(queueName, id, data);
+  }
+
   #refuseLost(queued: Job): void {
     const { links, log } = this.#deps;
-    const { id: jobId, replyTo, requestId } = parseJob(queued.data);
+    const { id: jobId, replyTo, requestId } = this.#open(queued);
     log.warn({ jobId, requestId }, 'job:lost');
     const message = 'the work was lost before it began; try again';
     links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
@@ -111,7 +116,7 @@ export class JobWorker {
 
   async #process(queued: Job): Promise<void> {
     const { links, log, jobDurations, jobWaits } = this.#deps;
-    const job = parseJob(queued.data); // A queue entry that is not ours fails here and is gone.
+    const job = this.#open(queued); // A queue entry that is not ours fails here and is gone.
     const waitedMs = Math.max(0, Date.now() - queued.timestamp);
     jobWaits.observe({ kind: job.kind }, waitedMs / 1000);
     const begunAt = performance.now();

@@ -7,6 +7,7 @@ import { type Directory, openDirectory } from '../shared/directory/directory.ts'
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/forward-request.ts';
+import { JobSeal } from '../shared/job-seal.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
@@ -117,7 +118,8 @@ async function main(): Promise<void> {
   const links = linkToControl(parts);
   const { jobDurations, jobWaits } = metrics;
   const { execSlots } = config;
-  const deps = { hostId, redisUrl, execSlots, directory, registry, links, storage, log };
+  const seal = new JobSeal(config.cluster.clusterSecret);
+  const deps = { hostId, redisUrl, seal, execSlots, directory, registry, links, storage, log };
   const durations = { jobDurations, jobWaits };
   const worker = new JobWorker({ ...deps, ...durations, sandboxes: sandboxes?.jobs });
   const { clusterSecret } = config.cluster;

@@ -4,6 +4,7 @@ import { queues } from '../shared/directory/keys.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
+import type { JobSeal } from '../shared/job-seal.ts';
 import {
   isCommand,
   isSandboxJob,
@@ -68,18 +69,28 @@ function queueOf(kind: JobKind, hostId: string): string {
   return isSandboxJob({ kind }) ? queues.sandbox(hostId) : queues.host(hostId);
 }
 
+export interface JobDispatchDeps {
+  readonly hub: AgentHub;
+  readonly nodeId: string;
+  readonly redisUrl: string;
+  readonly seal: JobSeal;
+  readonly log: Logger;
+}
+
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
 export class JobDispatch {
   readonly #hub: AgentHub;
   readonly #nodeId: string;
   readonly #redisUrl: string;
+  readonly #seal: JobSeal;
   readonly #log: Logger;
   readonly #queues = new Map<string, Queue>();
 
-  constructor(hub: AgentHub, nodeId: string, redisUrl: string, log: Logger) {
+  constructor({ hub, nodeId, redisUrl, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
     this.#redisUrl = redisUrl;
+    this.#seal = seal;
     this.#log = log;
   }
 
@@ -135,7 +146,7 @@ export class JobDispatch {
       requestId,
       deadlineAt,
     };
-    await queue.add(kind, job, {
+    await queue.add(kind, this.#seal.seal(queue.name, job), {
       jobId: id,
       attempts: 1,
       removeOnComplete: true,

@@ -4,6 +4,7 @@ import { toError } from '../shared/errors.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { RequestForwarder } from '../shared/forward-request.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { JobSeal } from '../shared/job-seal.ts';
 import { createLogger } from '../shared/log.ts';
 import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
@@ -34,7 +35,13 @@ async function main(): Promise<void> {
   const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const room = new DirectoryRoom({ room: directory.room, redisDataDir, reserveBytes, log });
-  const jobs = new JobDispatch(hub, nodeId, cluster.redisUrl, log);
+  const jobs = new JobDispatch({
+    hub,
+    nodeId,
+    redisUrl: cluster.redisUrl,
+    seal: new JobSeal(clusterSecret),
+    log,
+  });
 
   const data = new DataProxy(hub, clusterSecret);
 

@@ -1,11 +1,12 @@
-import { Worker } from 'bullmq';
+import { type Job, Worker } from 'bullmq';
 import { pino } from 'pino';
 import { ControlLinks } from '../../agent/control-link.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newHostId } from '../../shared/ids.ts';
-import { type JobEnvelope, parseJob } from '../../shared/jobs.ts';
+import { JobSeal } from '../../shared/job-seal.ts';
+import type { JobEnvelope } from '../../shared/jobs.ts';
 import { NO_SANDBOXES } from '../../shared/stream-protocol.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
@@ -51,7 +52,11 @@ export class ScriptedHost {
       onCancel: () => undefined,
       onCutOff: () => undefined,
     });
-    this.#worker = new Worker(queues.sandbox(hostId), ({ data }) => this.#answer(parseJob(data)), {
+    const queue = queues.sandbox(hostId);
+    const seal = new JobSeal(environment['CLUSTER_SECRET'] ?? '');
+    const answer = ({ id = '', data }: Job): Promise<void> =>
+      this.#answer(seal.open(queue, id, data));
+    this.#worker = new Worker(queue, answer, {
       connection: queueConnection(environment['REDIS_URL'] ?? '', { blocking: true }),
       prefix: queues.prefix(hostId),
       concurrency: 100,

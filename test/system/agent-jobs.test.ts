@@ -6,6 +6,7 @@ import { Queue } from 'bullmq';
 import * as fc from 'fast-check';
 import anyTest, { type TestFn } from 'ava';
 import { queues } from '../../shared/directory/keys.ts';
+import { JobSeal } from '../../shared/job-seal.ts';
 import type { JobEnvelope } from '../../shared/jobs.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { ApiClient } from '../helpers/api.ts';
@@ -22,6 +23,7 @@ interface Context {
   agentPid: number;
   exec: Queue;
   host: Queue;
+  seal: JobSeal;
 }
 
 const test = anyTest as TestFn<Context>;
@@ -51,6 +53,7 @@ test.before(async (t) => {
     agentPid: stack.agent.pid,
     exec: new Queue(queues.exec(hostId), options),
     host: new Queue(queues.host(hostId), options),
+    seal: new JobSeal(stack.environment['CLUSTER_SECRET'] ?? ''),
   });
   await Promise.all([t.context.exec.waitUntilReady(), t.context.host.waitUntilReady()]);
 });
@@ -93,6 +96,15 @@ const execJob = (accountId: string, diskId: string, command: string): JobEnvelop
 
 const options = { attempts: 1, removeOnComplete: true, removeOnFail: true };
 
+/** Queues jobs as control does: sealed, each under its id. */
+async function addSealed(seal: JobSeal, queue: Queue, jobs: readonly object[]): Promise<void> {
+  for (const data of jobs) {
+    const job = data as JobEnvelope;
+    const sealed = seal.seal(queue.name, job);
+    await queue.add('job', sealed, { ...options, jobId: job.id });
+  }
+}
+
 test.serial('entries that are no jobs of ours are dropped', async (t) => {
   const { exec: execQueue, host } = t.context;
   const garbage = fc.sample(fc.oneof(fc.jsonValue(), fc.object()), { numRuns: 150, seed: 7 });
@@ -105,14 +117,32 @@ test.serial('entries that are no jobs of ours are dropped', async (t) => {
   t.is(garbage.length, 150);
 });
 
+test.serial('jobs that control did not seal for this queue and id are dropped', async (t) => {
+  const { exec: execQueue, host, seal, accountId, diskId } = t.context;
+  const job = execJob(accountId, diskId, 'touch junk');
+  const others = new JobSeal('another secret of thirty-two letters');
+  const entries: [data: object, jobId: string][] = [
+    [job, job.id],
+    [{ sealed: JSON.stringify(job) }, job.id],
+    [{ sealed: '' }, job.id],
+    [seal.seal(host.name, job), job.id], // Moved from another queue.
+    [seal.seal(execQueue.name, job), randomUUID()], // Repeated under another id.
+    [others.seal(execQueue.name, job), job.id],
+  ];
+  for (const [data, jobId] of entries) {
+    await execQueue.add('exec.run', data, { ...options, jobId });
+    await untilEmpty(execQueue);
+  }
+  t.pass(); // The disk has no junk: see afterEach.
+});
+
 test.serial('jobs with one thing wrong are dropped', async (t) => {
-  const { exec: execQueue, host, accountId, diskId } = t.context;
+  const { exec: execQueue, host, seal, accountId, diskId } = t.context;
   const job = (): JobEnvelope<'exec.run'> => execJob(accountId, diskId, 'touch junk');
   const { payload } = job();
   const { mounts } = payload;
   const wrong: object[] = [
     { ...job(), id: '../../etc' },
-    { ...job(), id: 7 },
     { ...job(), kind: 'exec.walk' },
     { ...job(), kind: 'constructor' },
     { ...job(), kind: '__proto__' },
@@ -132,31 +162,42 @@ test.serial('jobs with one thing wrong are dropped', async (t) => {
     { ...job(), payload: { ...payload, mounts: [{ ...mounts[0], subdirectory: '/etc' }] } },
     { ...job(), payload: null },
   ];
-  await execQueue.addBulk(wrong.map((data) => ({ name: 'junk', data, opts: options })));
-  await host.addBulk(wrong.map((data) => ({ name: 'junk', data, opts: options })));
+  await addSealed(seal, execQueue, wrong);
+  await addSealed(seal, host, wrong);
   await untilEmpty(execQueue, host);
   t.pass();
 });
 
 test.serial('a job that was begun before is not run again', async (t) => {
-  const { exec: execQueue, api, accountId, stack } = t.context;
+  const { exec: execQueue, seal, api, accountId, stack } = t.context;
   const { id: diskId } = await createDisk(api);
-  const job = execJob(accountId, diskId, 'echo ran >> ran; sleep 0.3');
-  await Promise.all([
-    execQueue.add('exec.run', job, options),
-    execQueue.add('exec.run', job, options),
-    execQueue.add('exec.run', job, options),
-  ]);
-  await untilEmpty(execQueue);
-  t.is((await exec(api, diskId, 'cat ran')).stdout, 'ran\n');
-  await waitFor('the log', async () => {
-    const found = (await stack.agent.readLog()).match(/"outcome":"outcome_unknown"/gu) ?? [];
-    return found.length >= 2;
+  const job = execJob(accountId, diskId, 'echo ran >> ran; until [ -e go ]; do sleep 0.05; done');
+  await addSealed(seal, execQueue, [job]);
+  const mount = diskContents(stack, diskId);
+  await waitFor('the command', async () =>
+    (await readdir(mount).catch((): string[] => [])).includes('ran'),
+  );
+  const redis = await stack.redisClient();
+  for (const times of [1, 2]) {
+    // Queued again by somebody who can write to Redis.
+    await redis.del(execQueue.toKey(job.id));
+    await addSealed(seal, execQueue, [job]);
+    await waitFor('the log', async () => {
+      const found = (await stack.agent.readLog()).match(/"outcome":"outcome_unknown"/gu) ?? [];
+      return found.length >= times;
+    });
+  }
+  await writeFile(join(mount, 'go'), '');
+  await waitFor('the end', async () => {
+    const log = await stack.agent.readLog();
+    return log.split('\n').some((line) => line.includes(job.id) && line.includes('"outcome":"ok"'));
   });
+  await redis.lrem(execQueue.toKey('active'), 0, job.id); // BullMQ misses what was deleted.
+  t.is((await exec(api, diskId, 'cat ran')).stdout, 'ran\n');
 });
 
 test.serial('a job that waited past its deadline is not begun', async (t) => {
-  const { exec: execQueue, api, accountId, stack } = t.context;
+  const { exec: execQueue, seal, api, accountId, stack } = t.context;
   const { id: diskId } = await createDisk(api);
   const ahead = Array.from({ length: EXEC_SLOTS }, (_, index) =>
     exec(api, diskId, `touch begun-${index}; until [ -e go ]; do sleep 0.05; done`),
@@ -167,7 +208,7 @@ test.serial('a job that waited past its deadline is not begun', async (t) => {
     return names.length === EXEC_SLOTS;
   });
   const job = execJob(accountId, diskId, 'touch late');
-  await execQueue.add('exec.run', { ...job, deadlineAt: Date.now() + 200 }, options);
+  await addSealed(seal, execQueue, [{ ...job, deadlineAt: Date.now() + 200 }]);
   await waitFor('the log', async () =>
     (await stack.agent.readLog()).includes(`"jobId":"${job.id}"`),
   );
@@ -178,7 +219,7 @@ test.serial('a job that waited past its deadline is not begun', async (t) => {
 });
 
 test.serial('work on a disk that is not in the directory makes nothing', async (t) => {
-  const { host, accountId } = t.context;
+  const { host, seal, accountId } = t.context;
   const jobs = ['disk.create', 'disk.delete', 'disk.record', 'disk.create'].map((kind) => ({
     id: randomUUID(),
     kind,
@@ -187,7 +228,7 @@ test.serial('work on a disk that is not in the directory makes nothing', async (
     requestId: 'req-test',
     deadlineAt: Date.now() + 60_000,
   }));
-  await host.addBulk(jobs.map((data) => ({ name: data.kind, data, opts: options })));
+  await addSealed(seal, host, jobs);
   await untilEmpty(host);
   const disks = await readdir(join(t.context.stack.environment['STORAGE_DIR'] ?? '', 'disks'));
   t.true(
