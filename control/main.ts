@@ -1,3 +1,4 @@
+import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
@@ -19,6 +20,15 @@ import { DataProxy } from './data-proxy.ts';
 import { JobDispatch } from './job-dispatch.ts';
 import { ObjectProxy } from './object-proxy.ts';
 import { startPublicServer } from './public-server.ts';
+
+async function whyNotReady(redis: Redis): Promise<string | undefined> {
+  try {
+    await redis.ping();
+    return undefined;
+  } catch {
+    return 'Redis cannot be reached';
+  }
+}
 
 async function main(): Promise<void> {
   const config = readControlConfig(process.env);
@@ -54,14 +64,7 @@ async function main(): Promise<void> {
     buckets: DURATION_BUCKETS,
     registers: [metrics],
   });
-  const ready = async (): Promise<string | undefined> => {
-    try {
-      await redis.ping();
-      return undefined;
-    } catch {
-      return 'Redis cannot be reached';
-    }
-  };
+  const ready = (): Promise<string | undefined> => whyNotReady(redis);
   const { host, port, internalPort, internalUrl } = config;
   const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
   hub.serve(internal);
