@@ -148,6 +148,11 @@ export const LIMITS = {
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: 24 * 3_600_000,
   idempotentAnswerBytesMax: 1 * MiB,
+  // In Redis: a key takes some 600 bytes, an answer what it has, sealed.
+  idempotencyKeysPerAccountMax: 100_000,
+  idempotencyKeysMax: 500_000,
+  idempotentBytesPerAccountMax: 16 * MiB,
+  idempotentBytesMax: 128 * MiB,
 
   // Between the parts
   linkFrameBytesMax: 40 * MiB,
@@ -185,6 +190,7 @@ export const LIMITS = {
 assert(LIMITS.execsWaitingPerAccountMax < LIMITS.execsWaitingMax);
 assert(LIMITS.hostJobsPerAccountMax < LIMITS.hostJobsAtOnceMax);
 assert(LIMITS.sandboxJobsPerAccountMax < LIMITS.sandboxJobsAtOnceMax);
+assert(LIMITS.idempotentAnswerBytesMax * 2 < LIMITS.idempotentBytesPerAccountMax);
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
 assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);

@@ -4,7 +4,7 @@ import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { seal, sha256, unseal } from '../../shared/secrets.ts';
 import type { Deps } from '../deps.ts';
-import { toCallerError } from '../error-status.ts';
+import { statusOf, toCallerError } from '../error-status.ts';
 import type { Reply } from '../route.ts';
 
 export interface KeyedCall {
@@ -18,11 +18,9 @@ export interface KeyedCall {
   readonly signal: AbortSignal;
 }
 
-/** What is kept: a reply, an error, or the word that the reply was too large to keep. */
 type Kept =
   | { readonly kind: 'reply'; readonly reply: Reply }
-  | { readonly kind: 'error'; readonly code: ErrorCode; readonly message: string }
-  | { readonly kind: 'tooLarge'; readonly status: number };
+  | { readonly kind: 'error'; readonly code: ErrorCode; readonly message: string };
 
 const POLL_EVERY_MS = 100;
 /** How long a request may be at work beyond its command's own time. */
@@ -40,8 +38,8 @@ const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
  * Runs a request at most once for each key of an account; whoever repeats it within 24 hours gets
  * the first answer, waiting for it if need be.
  * @throws AppError what `run` throws, or `idempotency_conflict` (the key came with another
- *   request), `idempotency_answer_lost` (too large to keep), `outcome_unknown` (the first request
- *   was cut off)
+ *   request), `idempotency_answer_lost` (too large to keep, or others took its room),
+ *   `outcome_unknown` (the first request was cut off), `directory_full` (too many keys)
  */
 export async function answerOnce(
   deps: Deps,
@@ -57,6 +55,12 @@ export async function answerOnce(
   };
   const { accountId } = call;
   const first = await idempotencyKeys.claim(accountId, keyHash, request, LIMITS.idempotencyTtlMs);
+  if (first === 'full') {
+    throw new AppError(
+      'directory_full',
+      'too many Idempotency-Keys were used within 24 hours; send none, or try again later',
+    );
+  }
   if (first !== 'claimed') {
     if (first.fingerprint !== call.fingerprint) {
       throw new AppError('idempotency_conflict', 'this Idempotency-Key came with another request');
@@ -88,12 +92,12 @@ async function keep(
   request: KeyedRequest,
   kept: Kept,
 ): Promise<void> {
-  let text = JSON.stringify(kept);
-  if (text.length > LIMITS.idempotentAnswerBytesMax && kept.kind === 'reply') {
-    text = JSON.stringify({ kind: 'tooLarge', status: kept.reply.status } satisfies Kept);
-  }
+  const text = JSON.stringify(kept);
   const key = deps.config.cluster.encryptionKey;
-  const finished = { ...request, answer: seal(key, text, sealContext(accountId, keyHash)) };
+  const status = kept.kind === 'reply' ? kept.reply.status : statusOf[kept.code];
+  const isKept = Buffer.byteLength(text) <= LIMITS.idempotentAnswerBytesMax;
+  const answer = isKept ? { answer: seal(key, text, sealContext(accountId, keyHash)) } : {};
+  const finished = { ...request, status, ...answer };
   await deps.directory.idempotencyKeys
     .finish(accountId, keyHash, finished, LIMITS.idempotencyTtlMs)
     // The work is done: its caller gets the answer, though it could not be kept for another.
@@ -107,7 +111,7 @@ async function replay(
   first: KeyedRequest,
 ): Promise<Reply> {
   let present: KeyedRequest | undefined = first;
-  while (present !== undefined && present.answer === undefined) {
+  while (present !== undefined && present.status === undefined) {
     if (Date.now() > present.runningUntil) {
       throw new AppError('outcome_unknown', 'the first request with this key was cut off');
     }
@@ -115,8 +119,14 @@ async function replay(
     if (call.signal.aborted) throw new AppError('cancelled', 'the caller hung up');
     present = await deps.directory.idempotencyKeys.get(call.accountId, keyHash);
   }
-  if (present?.answer === undefined) {
+  if (present === undefined) {
     throw new AppError('unavailable', 'the first request with this key did nothing; try again');
+  }
+  if (present.answer === undefined) {
+    throw new AppError(
+      'idempotency_answer_lost',
+      `this was done once, with status ${present.status}; its answer was not kept`,
+    );
   }
   const key = deps.config.cluster.encryptionKey;
   const text = unseal(key, present.answer, sealContext(call.accountId, keyHash));
@@ -131,12 +141,6 @@ function toReply(kept: Kept): Reply {
     case 'error': {
       const known = errorCodes.includes(kept.code);
       throw new AppError(known ? kept.code : 'internal_server_error', kept.message);
-    }
-    case 'tooLarge': {
-      throw new AppError(
-        'idempotency_answer_lost',
-        `this was done once, with status ${kept.status}; its answer was too large to keep`,
-      );
     }
   }
 }

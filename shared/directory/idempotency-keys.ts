@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
@@ -10,65 +11,184 @@ export interface KeyedRequest {
   readonly fingerprint: string;
   /** Until when the owner may still be at work, in milliseconds since the epoch. */
   readonly runningUntil: number;
-  /** The sealed answer, once there is one. */
+  /** The status of the answer, once there is one. */
+  readonly status?: number;
+  /** The sealed answer, if it is kept. */
   readonly answer?: string;
 }
 
+/** How much may be kept, of keys and of bytes of answers. */
+export interface IdempotencyBounds {
+  readonly keysPerAccount: number;
+  readonly keys: number;
+  readonly bytesPerAccount: number;
+  readonly bytes: number;
+}
+
+const BOUNDS: IdempotencyBounds = {
+  keysPerAccount: LIMITS.idempotencyKeysPerAccountMax,
+  keys: LIMITS.idempotencyKeysMax,
+  bytesPerAccount: LIMITS.idempotentBytesPerAccountMax,
+  bytes: LIMITS.idempotentBytesMax,
+};
+
+// KEYS claim, answer, use, ends, answers
+// ARGV account id, hash of the key
+//   use      hash: '<kind> <account>' and '<kind>' for all accounts. Kind k: keys; a: bytes of answers
+//   ends     zset by the time at which it is forgotten: '<kind> <size> <account> <hash>'
+//   answers  zset of the account by the same time: '<size> <hash>'
+const PRELUDE = `
+  local account, hash = ARGV[1], ARGV[2]
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local function count(kind, of, by)
+    redis.call('HINCRBY', KEYS[3], kind, by)
+    if redis.call('HINCRBY', KEYS[3], kind .. ' ' .. of, by) <= 0 then
+      redis.call('HDEL', KEYS[3], kind .. ' ' .. of)
+    end
+  end
+  local function used(kind) return tonumber(redis.call('HGET', KEYS[3], kind) or 0) end
+  -- Whether an account may have so much more: up to its own bound, and never more than what is then
+  -- left for all others.
+  local function fits(kind, more, perAccount, total)
+    local held = used(kind .. ' ' .. account) + more
+    return held <= tonumber(perAccount) and held <= tonumber(total) - used(kind) - more
+  end
+  local function note(kind, size, ends)
+    redis.call('ZADD', KEYS[4], ends, kind .. ' ' .. size .. ' ' .. account .. ' ' .. hash)
+    count(kind, account, size)
+  end
+  local function forget(kind, size, of, ofHash)
+    if redis.call('ZREM', KEYS[4], kind .. ' ' .. size .. ' ' .. of .. ' ' .. ofHash) == 1 then
+      count(kind, of, -size)
+    end
+  end
+  local past = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, 100)
+  for _, entry in ipairs(past) do
+    local kind, size, of, ofHash = string.match(entry, '^(%a) (%d+) (%S+) (%S+)$')
+    forget(kind, tonumber(size), of, ofHash)
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
+`;
+
+// ARGV[3] request, time to live, keys per account, keys. Returns what is there, or 1: claimed, 0: full
 const claim = new Script(`
   local present = redis.call('GET', KEYS[1])
-  if present then return present end
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  return false
+  if present then return { present, redis.call('GET', KEYS[2]) } end
+  ${PRELUDE}
+  if not fits('k', 1, ARGV[5], ARGV[6]) then return 0 end
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+  note('k', 1, now + ARGV[4])
+  return 1
 `);
-// ARGV owner, new value or '' to remove, time to live
-const settle = new Script(`
+// ARGV[3] owner, request, time to live, answer or '', bytes per account, bytes, prefix of answers.
+// The claim always stays: without it the request would be done again. The account's oldest answers
+// make way for a new one, never another account's.
+const finish = new Script(`
   local present = redis.call('GET', KEYS[1])
-  if not present or cjson.decode(present).owner ~= ARGV[1] then return 0 end
-  if ARGV[2] == '' then redis.call('DEL', KEYS[1])
-  else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+  if not present or cjson.decode(present).owner ~= ARGV[3] then return 0 end
+  ${PRELUDE}
+  local ends = now + ARGV[5]
+  redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])
+  redis.call('ZADD', KEYS[4], 'XX', ends, 'k 1 ' .. account .. ' ' .. hash)
+  local size = #ARGV[6]
+  if size == 0 then return 1 end
+  while not fits('a', size, ARGV[7], ARGV[8]) do
+    local oldest = redis.call('ZPOPMIN', KEYS[5])[1]
+    if not oldest then return 1 end
+    local oldSize, oldHash = string.match(oldest, '^(%d+) (%S+)$')
+    redis.call('DEL', ARGV[9] .. oldHash)
+    forget('a', tonumber(oldSize), account, oldHash)
+  end
+  redis.call('SET', KEYS[2], ARGV[6], 'PX', ARGV[5])
+  redis.call('ZADD', KEYS[5], ends, size .. ' ' .. hash)
+  redis.call('PEXPIRE', KEYS[5], ARGV[5])
+  note('a', size, ends)
+  return 1
+`);
+// ARGV[3] owner
+const giveUp = new Script(`
+  local present = redis.call('GET', KEYS[1])
+  if not present or cjson.decode(present).owner ~= ARGV[3] then return 0 end
+  ${PRELUDE}
+  redis.call('DEL', KEYS[1])
+  forget('k', 1, account, hash)
   return 1
 `);
 
-const parse = (text: string): KeyedRequest => JSON.parse(text) as KeyedRequest;
+function parse(text: string, answer: unknown): KeyedRequest {
+  const request = JSON.parse(text) as KeyedRequest;
+  return typeof answer === 'string' ? { ...request, answer } : request;
+}
 
-/** `Idempotency-Key`s of an account, each with the first request that carried it. */
+/**
+ * `Idempotency-Key`s of accounts, each with the first request that carried it, and its answer as
+ * long as there is room. Both are bounded for each account and for all together: by the same rule as
+ * the places of a host, one account never takes so much that nothing is left for the next.
+ */
 export class IdempotencyKeys {
   readonly #redis: Redis;
+  readonly #bounds: IdempotencyBounds;
 
-  constructor(redis: Redis) {
+  constructor(redis: Redis, bounds: IdempotencyBounds = BOUNDS) {
     this.#redis = redis;
+    this.#bounds = bounds;
   }
 
-  /** Claims the key, or returns the request that has it. */
+  /** Claims the key, or returns the request that has it; `full`: no more keys for this account now. */
   async claim(
     accountId: string,
     keyHash: string,
     request: KeyedRequest,
     ttlMs: number,
-  ): Promise<'claimed' | KeyedRequest> {
-    const key = keys.idempotencyKey(accountId, keyHash);
-    const present = await claim.run(this.#redis, [key], [JSON.stringify(request), ttlMs]);
-    return typeof present === 'string' ? parse(present) : 'claimed';
+  ): Promise<'claimed' | 'full' | KeyedRequest> {
+    const { keysPerAccount, keys: keysMax } = this.#bounds;
+    const args = [JSON.stringify(request), ttlMs, keysPerAccount, keysMax];
+    const found = await this.#run(claim, accountId, keyHash, args);
+    if (Array.isArray(found)) return parse(String(found[0]), found[1]);
+    return found === 1 ? 'claimed' : 'full';
   }
 
   async get(accountId: string, keyHash: string): Promise<KeyedRequest | undefined> {
-    const text = await this.#redis.get(keys.idempotencyKey(accountId, keyHash));
-    return text === null ? undefined : parse(text);
+    const [text = null, answer = null] = await this.#redis.mget(
+      keys.idempotencyKey(accountId, keyHash),
+      keys.idempotencyAnswer(accountId, keyHash),
+    );
+    return text === null ? undefined : parse(text, answer);
   }
 
-  /** Keeps the answer for whoever repeats the request. */
+  /** Keeps the status, and the answer if there is room, for whoever repeats the request. */
   async finish(
     accountId: string,
     keyHash: string,
-    request: KeyedRequest,
+    { answer = '', ...request }: KeyedRequest,
     ttlMs: number,
   ): Promise<void> {
-    const key = keys.idempotencyKey(accountId, keyHash);
-    await settle.run(this.#redis, [key], [request.owner, JSON.stringify(request), ttlMs]);
+    const { bytesPerAccount, bytes } = this.#bounds;
+    const prefix = keys.idempotencyAnswer(accountId, '');
+    const bounds = [bytesPerAccount, bytes];
+    const args = [request.owner, JSON.stringify(request), ttlMs, answer, ...bounds, prefix];
+    await this.#run(finish, accountId, keyHash, args);
   }
 
   /** Frees the key: nothing was done under it. */
   async giveUp(accountId: string, keyHash: string, owner: string): Promise<void> {
-    await settle.run(this.#redis, [keys.idempotencyKey(accountId, keyHash)], [owner, '', 0]);
+    await this.#run(giveUp, accountId, keyHash, [owner]);
+  }
+
+  #run(
+    script: Script,
+    accountId: string,
+    keyHash: string,
+    args: (string | number)[],
+  ): Promise<unknown> {
+    const places = [
+      keys.idempotencyKey(accountId, keyHash),
+      keys.idempotencyAnswer(accountId, keyHash),
+      keys.idempotencyUse(),
+      keys.idempotencyEnds(),
+      keys.idempotencyAnswers(accountId),
+    ];
+    return script.run(this.#redis, places, [accountId, keyHash, ...args]);
   }
 }

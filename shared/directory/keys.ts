@@ -30,8 +30,14 @@ export const keys = {
     `berth:{${accountId}}:${region}:sandbox-claims`,
   sandboxCapacity: (hostId: string) => `berth:{${hostId}}:sandbox-capacity`,
 
+  // One tag for all accounts: what they keep together is bounded in the same script.
   idempotencyKey: (accountId: string, keyHash: string) =>
-    `berth:{${accountId}}:idempotency:${keyHash}`,
+    `berth:{idempotency}:key:${accountId}:${keyHash}`,
+  idempotencyAnswer: (accountId: string, keyHash: string) =>
+    `berth:{idempotency}:answer:${accountId}:${keyHash}`,
+  idempotencyAnswers: (accountId: string) => `berth:{idempotency}:answers:${accountId}`,
+  idempotencyUse: () => 'berth:{idempotency}:use',
+  idempotencyEnds: () => 'berth:{idempotency}:ends',
 
   hosts: (region: string) => `berth:{${region}}:hosts`,
   directoryLow: () => 'berth:{directory}:low',

@@ -77,7 +77,7 @@ test('a replay repeats a secret that is shown once, and Redis holds it sealed on
   t.deepEqual(second.body, first.body);
   const { token } = first.body.data as { token: string };
   const redis = await stack.redisClient();
-  const keys = await redis.keys('*:idempotency:*');
+  const keys = await redis.keys('*:{idempotency}:answer:*');
   const values = await Promise.all(keys.map((key) => redis.get(key)));
   t.true(values.length > 0);
   t.false(values.some((value) => value?.includes(token)));

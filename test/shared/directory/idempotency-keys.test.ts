@@ -1,0 +1,118 @@
+import anyTest, { type TestFn } from 'ava';
+import { IdempotencyKeys, type KeyedRequest } from '../../../shared/directory/idempotency-keys.ts';
+import { keys as redisKeys } from '../../../shared/directory/keys.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+type Server = Awaited<ReturnType<typeof startRedis>>;
+const test = anyTest.serial as TestFn<{ server: Server; keys: IdempotencyKeys }>;
+
+const TTL_MS = 600_000;
+const BOUNDS = { keysPerAccount: 20, keys: 200, bytesPerAccount: 10_000, bytes: 40_000 };
+const request: KeyedRequest = { owner: 'request', fingerprint: 'f', runningUntil: 0 };
+const answerOf = (bytes: number): string => 'a'.repeat(bytes);
+
+test.before(async (t) => {
+  t.context.server = await startRedis();
+  t.context.keys = new IdempotencyKeys(t.context.server.redis, BOUNDS);
+});
+
+test.beforeEach(async (t) => {
+  await t.context.server.redis.flushdb();
+});
+
+test.after.always(async (t) => {
+  await t.context.server[Symbol.asyncDispose]();
+});
+
+/** Claims and finishes keys with answers of that size; says of each whether its answer is kept. */
+async function answerAll(
+  keys: IdempotencyKeys,
+  account: string,
+  count: number,
+  bytes: number,
+  ttlMs = TTL_MS,
+): Promise<boolean[]> {
+  for (let i = 0; i < count; i += 1) {
+    await keys.claim(account, `key-${i}`, request, ttlMs);
+    await keys.finish(
+      account,
+      `key-${i}`,
+      { ...request, status: 200, answer: answerOf(bytes) },
+      ttlMs,
+    );
+  }
+  const found = await Promise.all(
+    Array.from({ length: count }, (_, i) => keys.get(account, `key-${i}`)),
+  );
+  return found.map((each) => {
+    if (each?.status !== 200) throw new Error('a key was forgotten');
+    return each.answer !== undefined;
+  });
+}
+
+const bytesOf = async ({ redis }: Server): Promise<number> => {
+  const names = await redis.keys(redisKeys.idempotencyAnswer('*', '*'));
+  const sizes = await Promise.all(names.map((name) => redis.strlen(name)));
+  return sizes.reduce((sum, size) => sum + size, 0);
+};
+
+test('an account keeps its newest answers within its bytes, and every key', async (t) => {
+  const kept = await answerAll(t.context.keys, 'a', 20, 1000);
+  t.is(kept.filter(Boolean).length, 10);
+  t.true(kept.at(-1));
+  t.false(kept[0]);
+});
+
+test('one answer larger than all that an account may keep is not kept', async (t) => {
+  t.deepEqual(await answerAll(t.context.keys, 'a', 1, 10_001), [false]);
+});
+
+test('all accounts together stay within the total, and each finds some room', async (t) => {
+  const { keys, server } = t.context;
+  for (const account of ['a', 'b', 'c', 'd', 'e', 'f']) {
+    const kept = await answerAll(keys, account, 9, 1000);
+    t.true(kept.at(-1), account);
+  }
+  t.true((await bytesOf(server)) <= BOUNDS.bytes);
+  t.true((await keys.get('a', 'key-8'))?.answer !== undefined, 'others took its room');
+});
+
+test('keys are bounded for each account; those that are there stay', async (t) => {
+  const { keys } = t.context;
+  await answerAll(keys, 'a', 20, 10);
+  t.is(await keys.claim('a', 'more', request, TTL_MS), 'full');
+  t.like(await keys.claim('a', 'key-0', request, TTL_MS), { status: 200 });
+  t.is(await keys.claim('b', 'more', request, TTL_MS), 'claimed');
+});
+
+test('a key that was given up is free, and counts no more', async (t) => {
+  const { keys } = t.context;
+  for (let i = 0; i < 3 * BOUNDS.keysPerAccount; i += 1) {
+    t.is(await keys.claim('a', `key-${i}`, request, TTL_MS), 'claimed');
+    await keys.giveUp('a', `key-${i}`, 'request');
+  }
+  t.is(await keys.get('a', 'key-0'), undefined);
+});
+
+test('only its owner finishes a key or gives it up', async (t) => {
+  const { keys } = t.context;
+  await keys.claim('a', 'key', request, TTL_MS);
+  await keys.giveUp('a', 'key', 'another');
+  await keys.finish('a', 'key', { ...request, owner: 'another', status: 200 }, TTL_MS);
+  t.deepEqual(await keys.get('a', 'key'), request);
+});
+
+test('what has expired takes no room, of keys and bytes, and nothing of it is left', async (t) => {
+  const { keys, server } = t.context;
+  await answerAll(keys, 'a', 20, 500, 300);
+  await waitFor('the keys to expire', async () => (await keys.get('a', 'key-19')) === undefined);
+  t.is(await keys.claim('a', 'new', request, TTL_MS), 'claimed');
+  t.deepEqual(await server.redis.hgetall(redisKeys.idempotencyUse()), {
+    a: '0',
+    k: '1',
+    'k a': '1',
+  });
+  t.is(await server.redis.zcard(redisKeys.idempotencyEnds()), 1);
+  t.is(await server.redis.exists(redisKeys.idempotencyAnswers('a')), 0);
+});
