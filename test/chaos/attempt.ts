@@ -1,0 +1,67 @@
+import assert from 'node:assert';
+import type { ApiBody, ApiClient } from '../helpers/api.ts';
+import type { Findings } from './findings.ts';
+
+/** Longer than the system takes for any answer, frozen parts included. */
+export const HANGS_AFTER_MS = 75_000;
+
+export interface Attempt {
+  /** 0 when there was no answer. */
+  readonly status: number;
+  /** Of the failure; `ok`, or `cut` when the connection broke before the answer. */
+  readonly code: string;
+  readonly data: unknown;
+}
+
+/** Calls that are allowed to say so; anything else that is no success is a defect of the system. */
+const HONEST = new Set([
+  'cut',
+  'unavailable',
+  'no_capacity',
+  'disk_moved',
+  'host_full',
+  'directory_full',
+  'disk_in_use',
+  'outcome_unknown',
+  'timeout',
+]);
+
+/**
+ * One call of the API, whatever becomes of it. A call without an answer, an answer that is not in
+ * the description, and a code that the fault does not explain are findings.
+ * @param expected codes of failures that the call itself explains
+ */
+export async function attempt(
+  findings: Findings,
+  api: ApiClient,
+  [method, path]: readonly [method: string, path: string],
+  {
+    body,
+    headers = {},
+    expected = [],
+  }: { body?: unknown; headers?: Record<string, string>; expected?: readonly string[] } = {},
+): Promise<Attempt> {
+  const signal = AbortSignal.timeout(HANGS_AFTER_MS);
+  const call = `${method} ${path}`;
+  try {
+    const reply = await api.call<ApiBody | ''>(method, path, body, headers, signal);
+    const { status, body: answer } = reply;
+    if (answer === '' || answer.success) {
+      return { status, code: 'ok', data: answer === '' ? undefined : answer.data };
+    }
+    const { code, error } = answer;
+    findings.count(`answer ${status} ${code}`);
+    if (!HONEST.has(code) && !expected.includes(code)) {
+      findings.report(`${call} answered ${status} ${code}: ${error}`);
+    }
+    return { status, code, data: undefined };
+  } catch (error) {
+    if (error instanceof assert.AssertionError) {
+      findings.report(`undocumented answer: ${error.message}`);
+    } else if (signal.aborted) {
+      findings.report(`${call} had no answer within ${HANGS_AFTER_MS} ms`);
+    }
+    findings.count('answer cut');
+    return { status: 0, code: 'cut', data: undefined };
+  }
+}

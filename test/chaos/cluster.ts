@@ -1,0 +1,139 @@
+import assert from 'node:assert';
+import { copyFile, mkdir, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { toError } from '../../shared/errors.ts';
+import { sandboxSettings } from '../helpers/sandboxes.ts';
+import { freePorts } from '../helpers/ports.ts';
+import { Stack, type StackNode } from '../helpers/stack.ts';
+import type { Findings } from './findings.ts';
+import { Relay } from './relay.ts';
+import { SmallStorage } from './storage.ts';
+import { Supervisor } from './supervisor.ts';
+
+const MiB = 1024 ** 2;
+
+const answers = async (url: string): Promise<boolean> => {
+  try {
+    return (await fetch(url, { signal: AbortSignal.timeout(2_000) })).ok;
+  } catch {
+    return false;
+  }
+};
+
+const adminUrlOf = ({ environment }: StackNode): string =>
+  `http://127.0.0.1:${environment['AGENT_ADMIN_PORT']}/readyz`;
+
+/**
+ * How the processes reach each other; each relay can be disturbed alone: `links` from both agents to
+ * control, `redis` from the second host to Redis, `internal` from control and the other host to the
+ * second host's internal port.
+ */
+type Relays = Readonly<Record<'links' | 'redis' | 'internal', Relay>>;
+
+/**
+ * A control node and two hosts that share one storage, all supervised: what is killed comes back.
+ * The second host reaches Redis, and is reached, through relays.
+ */
+export class Cluster {
+  readonly stack: Stack;
+  readonly storage: SmallStorage;
+  readonly relays: Relays;
+  readonly control: Supervisor;
+  readonly redis: Supervisor;
+  readonly agents: readonly [Supervisor, Supervisor];
+  readonly #findings: Findings;
+
+  private constructor(stack: Stack, storage: SmallStorage, relays: Relays, findings: Findings) {
+    this.stack = stack;
+    this.storage = storage;
+    this.relays = relays;
+    this.#findings = findings;
+    const [first, second] = stack.agents;
+    assert(first !== undefined && second !== undefined);
+    const supervise = (node: StackNode): Supervisor =>
+      new Supervisor(node.daemon, () => answers(adminUrlOf(node)), findings);
+    this.agents = [supervise(first), supervise(second)];
+    const controlUrl = `${stack.baseUrl}/readyz`;
+    this.control = new Supervisor(stack.control, () => answers(controlUrl), findings);
+    // Readiness of the others tells enough of Redis.
+    this.redis = new Supervisor(stack.redis, () => Promise.resolve(true), findings);
+  }
+
+  static async start(findings: Findings): Promise<Cluster> {
+    const [linkPort, internalPort] = await freePorts(2);
+    assert(linkPort !== undefined && internalPort !== undefined);
+    const storage = await SmallStorage.create();
+    const links = await Relay.to(linkPort);
+    const stack = await Stack.start({
+      ...sandboxSettings(),
+      CONTROL_INTERNAL_PORT: String(linkPort),
+      CONTROL_INTERNAL_URL: `http://127.0.0.1:${links.port}`,
+      STORAGE_DIR: storage.path,
+      STORAGE_RESERVE_BYTES: String(SmallStorage.reserveBytes),
+      DISK_SIZE_BYTES: String(192 * MiB),
+      EXEC_TIMEOUT_MS: '20000',
+      EXEC_SLOTS: '6',
+    });
+    const redis = await Relay.to(Number(new URL(stack.environment['REDIS_URL'] ?? '').port));
+    const internal = await Relay.to(internalPort);
+    const second = await stack.addAgent({
+      REDIS_URL: `redis://127.0.0.1:${redis.port}`,
+      AGENT_ADMIN_PORT: String(internalPort),
+      AGENT_INTERNAL_URL: `http://127.0.0.1:${internal.port}`,
+    });
+    await second.start();
+    return new Cluster(stack, storage, { links, redis, internal }, findings);
+  }
+
+  /** The address at which a host serves the object API. */
+  objectUrl(host: 0 | 1): string {
+    return this.stack.agents[host]?.environment['AGENT_PUBLIC_URL'] ?? '';
+  }
+
+  dataDir(host: 0 | 1): string {
+    return this.stack.agents[host]?.environment['AGENT_DATA_DIR'] ?? '';
+  }
+
+  get supervisors(): readonly Supervisor[] {
+    return [this.redis, this.control, ...this.agents];
+  }
+
+  /** Everything runs and nothing is in its way. */
+  async mend(): Promise<void> {
+    for (const relay of Object.values(this.relays)) {
+      relay.mend();
+      relay.slowDown(0);
+    }
+    await this.storage.free();
+    for (const supervisor of this.supervisors) await supervisor.untilReady();
+  }
+
+  /** Keeps the logs of all processes for whoever looks into a finding. */
+  async saveLogs(directory: string): Promise<void> {
+    await mkdir(directory, { recursive: true });
+    for (const name of await readdir(this.stack.directory)) {
+      if (name.endsWith('.log')) {
+        await copyFile(join(this.stack.directory, name), join(directory, name));
+      }
+    }
+  }
+
+  /** Ends everything; what is left on the host then is a finding. */
+  async stop(): Promise<void> {
+    for (const supervisor of this.supervisors) await supervisor.release();
+    for (const relay of Object.values(this.relays)) relay.mend();
+    try {
+      await this.stack.stop();
+    } catch (error) {
+      this.#findings.count('leftovers');
+      this.#findings.report(`left on the host: ${toError(error).message}`);
+    }
+    for (const relay of Object.values(this.relays)) await relay[Symbol.asyncDispose]();
+    try {
+      await this.storage.remove();
+    } catch (error) {
+      this.#findings.count('leftovers');
+      this.#findings.report(`the storage is still in use: ${toError(error).message}`);
+    }
+  }
+}

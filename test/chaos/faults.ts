@@ -1,0 +1,142 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Cluster } from './cluster.ts';
+import type { Fault, FaultKind } from './plan.ts';
+import { childrenOf, machinesIn, nextHelper, signal } from './processes.ts';
+import type { Relay } from './relay.ts';
+import type { Supervisor } from './supervisor.ts';
+
+/** How long a fault waits for a helper program to come by. */
+const HELPER_WITHIN_MS = 2_500;
+/** Those that touch disk images. */
+const DISK_HELPERS = new Set(['mount', 'mke2fs', 'debugfs']);
+
+/** When the fault was over, on the clock of performance.now(); undefined when there was nothing to hit. */
+type Lifted = number | undefined;
+type Inject = (cluster: Cluster, fault: Fault) => Promise<Lifted>;
+
+const agentOf = (cluster: Cluster, { host }: Fault): Supervisor => cluster.agents[host];
+
+const pick = <T>(items: readonly T[], { choice }: Fault): T | undefined =>
+  items[Math.floor(choice * items.length)];
+
+async function findHelper(cluster: Cluster, fault: Fault) {
+  const { daemon } = agentOf(cluster, fault);
+  if (!daemon.isRunning) return undefined;
+  const names = fault.choice < 0.6 ? DISK_HELPERS : undefined;
+  return nextHelper(daemon.pid, HELPER_WITHIN_MS, names);
+}
+
+/** The agent is killed while a helper program hangs; the helper goes on when its agent is gone. */
+async function killAgentInHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const agent = agentOf(cluster, fault);
+  const helper = await findHelper(cluster, fault);
+  if (helper === undefined) return agent.kill(fault.lastsMs);
+  signal(helper, 'SIGSTOP');
+  // The next agent starts first as often as the helper goes on first.
+  const killed = agent.kill(fault.lastsMs / 2);
+  await sleep(fault.choice < 0.3 ? fault.lastsMs / 4 : fault.lastsMs);
+  signal(helper, 'SIGCONT');
+  return killed;
+}
+
+async function freezeHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const helper = await findHelper(cluster, fault);
+  if (helper === undefined || !signal(helper, 'SIGSTOP')) return undefined;
+  await sleep(fault.lastsMs);
+  signal(helper, 'SIGCONT');
+  return performance.now();
+}
+
+async function killHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const helper = await findHelper(cluster, fault);
+  return helper !== undefined && signal(helper, 'SIGKILL') ? performance.now() : undefined;
+}
+
+async function killGuard(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const { daemon } = agentOf(cluster, fault);
+  const guard = daemon.isRunning
+    ? childrenOf(daemon.pid).find(({ name }) => name === 'guard')
+    : undefined;
+  return guard !== undefined && signal(guard, 'SIGKILL') ? performance.now() : undefined;
+}
+
+/** Either host's machines: a run has few. */
+const killOfMachine =
+  (part: 'qemu' | 'shim'): Inject =>
+  async (cluster, fault) => {
+    const machines = [...machinesIn(cluster.dataDir(0)), ...machinesIn(cluster.dataDir(1))];
+    const machine = pick(machines, fault);
+    return machine !== undefined && signal(machine[part], 'SIGKILL')
+      ? performance.now()
+      : undefined;
+  };
+
+async function killEverything({ supervisors }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
+  const killed = await Promise.all(supervisors.map((supervisor) => supervisor.kill(lastsMs)));
+  return killed.some((liftedAt) => liftedAt !== undefined) ? performance.now() : undefined;
+}
+
+const cut =
+  (relayOf: (cluster: Cluster) => Relay): Inject =>
+  async (cluster, { lastsMs }) => {
+    const relay = relayOf(cluster);
+    relay.cut();
+    await sleep(lastsMs);
+    relay.mend();
+    return performance.now();
+  };
+
+async function breakConnections({ relays }: Cluster, fault: Fault): Promise<Lifted> {
+  pick(Object.values(relays), fault)?.breakAll();
+  return performance.now();
+}
+
+const LATENCY_MS = { min: 20, span: 300 } as const;
+
+async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Promise<Lifted> {
+  const all = Object.values(relays);
+  for (const relay of all) relay.slowDown(LATENCY_MS.min + choice * LATENCY_MS.span);
+  await sleep(lastsMs);
+  for (const relay of all) relay.slowDown(0);
+  return performance.now();
+}
+
+async function fillStorage({ storage }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
+  await storage.fill();
+  await sleep(lastsMs);
+  await storage.free();
+  return performance.now();
+}
+
+const freezeAgent: Inject = (cluster, fault) => agentOf(cluster, fault).freeze(fault.lastsMs);
+
+const INJECT: Readonly<Record<FaultKind, Inject>> = {
+  'kill agent': (cluster, fault) => agentOf(cluster, fault).kill(fault.lastsMs),
+  'kill agent in helper': killAgentInHelper,
+  'kill control': ({ control }, { lastsMs }) => control.kill(lastsMs),
+  'kill redis': ({ redis }, { lastsMs }) => redis.kill(lastsMs),
+  'kill everything': killEverything,
+  'kill helper': killHelper,
+  'kill guard': killGuard,
+  'kill qemu': killOfMachine('qemu'),
+  'kill shim': killOfMachine('shim'),
+  'freeze agent': freezeAgent,
+  'freeze agent long': freezeAgent,
+  'freeze control': ({ control }, { lastsMs }) => control.freeze(lastsMs),
+  'freeze redis': ({ redis }, { lastsMs }) => redis.freeze(lastsMs),
+  'freeze helper': freezeHelper,
+  'cut host from redis': cut(({ relays }) => relays.redis),
+  'cut links': cut(({ relays }) => relays.links),
+  'cut control from host': cut(({ relays }) => relays.internal),
+  'break connections': breakConnections,
+  'slow network': slowNetwork,
+  'fill storage': fillStorage,
+};
+
+/**
+ * Does what the plan says, and mends it again.
+ * @returns when it was mended, on the clock of performance.now(); undefined when there was nothing
+ *   to hit
+ */
+export const inject = (cluster: Cluster, fault: Fault): Promise<Lifted> =>
+  INJECT[fault.kind](cluster, fault);

@@ -1,0 +1,38 @@
+/** A broken promise of the system, with when it was seen. */
+export interface Finding {
+  /** Since the beginning of the run. */
+  readonly atMs: number;
+  readonly what: string;
+}
+
+const FINDINGS_MAX = 200;
+
+/** Everything that a run found and counted. */
+export class Findings {
+  readonly broken: Finding[] = [];
+  readonly #counts = new Map<string, number>();
+  /** On the clock of performance.now(). */
+  readonly beganAt = performance.now();
+
+  get elapsedMs(): number {
+    return Math.round(performance.now() - this.beganAt);
+  }
+
+  /** A promise was broken. */
+  report(what: string): void {
+    if (this.broken.length < FINDINGS_MAX) this.broken.push({ atMs: this.elapsedMs, what });
+  }
+
+  count(what: string, by = 1): void {
+    this.#counts.set(what, (this.#counts.get(what) ?? 0) + by);
+  }
+
+  /** In the order of their names. */
+  get counts(): readonly (readonly [name: string, count: number])[] {
+    return [...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1));
+  }
+
+  countOf(what: string): number {
+    return this.#counts.get(what) ?? 0;
+  }
+}

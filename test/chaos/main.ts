@@ -1,0 +1,38 @@
+/* npm run chaos -- [--seed N] [--minutes M]: a run by hand. */
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readEnvFile } from '../../scripts/env-file.ts';
+import { paths } from '../../scripts/local-paths.ts';
+import { describeRun } from './report.ts';
+import { ChaosRun } from './run.ts';
+
+const ROUND_MS = 60_000;
+const root = new URL('../../', import.meta.url).pathname;
+
+const { values: flags } = parseArgs({
+  options: {
+    seed: { type: 'string', default: String(Math.floor(Date.now() / 1000) % 1_000_000) },
+    minutes: { type: 'string', default: '5' },
+  },
+});
+const seed = Number(flags.seed);
+const minutes = Number(flags.minutes);
+if (!Number.isSafeInteger(seed) || !(minutes > 0)) {
+  throw new Error('usage: npm run chaos -- [--seed N] [--minutes M]');
+}
+
+const repeat = `npm run chaos -- --seed ${seed} --minutes ${minutes}`;
+process.stdout.write(`${repeat}\n`);
+const logs = join(root, `.local/chaos/${seed}`);
+// Where set-up put image and guest, unless the environment says otherwise.
+Object.assign(process.env, { ...(await readEnvFile(paths.config)), ...process.env });
+const run = await ChaosRun.start();
+const roundMs = Math.min(ROUND_MS, Math.round(minutes * 60_000));
+const rounds = Math.ceil((minutes * 60_000) / roundMs);
+for (let round = 0; round < rounds && run.findings.broken.length === 0; round += 1) {
+  await run.round(seed, round, roundMs);
+  process.stdout.write(`round ${round}: ${run.findings.broken.length} broken\n`);
+}
+await run.stop(logs);
+process.stdout.write(`${describeRun(repeat, run, logs)}\n`);
+if (run.findings.broken.length > 0) process.exitCode = 1;

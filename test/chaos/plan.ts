@@ -1,0 +1,80 @@
+import { Random } from './random.ts';
+
+interface Rule {
+  /** How often it is drawn, relative to the others. */
+  readonly weight: number;
+  /** How long the fault lasts, in milliseconds; for a kill, the time until the restart. */
+  readonly lastsMs: readonly [min: number, max: number];
+  /** Drawn only in rounds of at least this many milliseconds. */
+  readonly roundMsMin?: number;
+}
+
+/** Every fault that a run can inject; `faults.ts` does what they say. */
+const RULES = {
+  'kill agent': { weight: 5, lastsMs: [100, 4_000] },
+  // The helper program is frozen first, and goes on when its agent is long gone.
+  'kill agent in helper': { weight: 5, lastsMs: [200, 6_000] },
+  'kill control': { weight: 3, lastsMs: [100, 3_000] },
+  'kill redis': { weight: 3, lastsMs: [100, 3_000] },
+  'kill everything': { weight: 1, lastsMs: [100, 2_000] },
+  'kill helper': { weight: 3, lastsMs: [0, 0] },
+  'kill guard': { weight: 1, lastsMs: [0, 0] },
+  'kill qemu': { weight: 1, lastsMs: [0, 0] },
+  'kill shim': { weight: 1, lastsMs: [0, 0] },
+  'freeze agent': { weight: 3, lastsMs: [500, 12_000] },
+  // Longer than a disk's lease.
+  'freeze agent long': { weight: 1, lastsMs: [21_000, 30_000], roundMsMin: 60_000 },
+  'freeze control': { weight: 2, lastsMs: [500, 8_000] },
+  'freeze redis': { weight: 2, lastsMs: [500, 8_000] },
+  'freeze helper': { weight: 2, lastsMs: [500, 6_000] },
+  'cut host from redis': { weight: 2, lastsMs: [500, 12_000] },
+  'cut links': { weight: 2, lastsMs: [500, 10_000] },
+  'cut control from host': { weight: 1, lastsMs: [500, 8_000] },
+  'break connections': { weight: 2, lastsMs: [0, 0] },
+  'slow network': { weight: 2, lastsMs: [1_000, 5_000] },
+  'fill storage': { weight: 1, lastsMs: [1_500, 4_000] },
+} as const satisfies Record<string, Rule>;
+
+export type FaultKind = keyof typeof RULES;
+
+/** A fault of the plan. Which process it hits can depend on what runs then; everything else is drawn. */
+export interface Fault {
+  /** Since the beginning of the round. */
+  readonly atMs: number;
+  readonly kind: FaultKind;
+  readonly lastsMs: number;
+  /** Which of the two hosts. */
+  readonly host: 0 | 1;
+  /** Decides among what the fault can hit; from 0, below 1. */
+  readonly choice: number;
+}
+
+const GAP_MS = [300, 4_000] as const;
+/** Nothing begins in the last part of a round: short ones would end in the middle of a fault. */
+const CALM_MS = 1_000;
+
+/** The faults of a round, in the order of their time: a pure function of seed, round and length. */
+export function planRound(seed: number, round: number, roundMs: number): Fault[] {
+  const random = new Random(seed, `faults ${round}`);
+  const rules = Object.entries(RULES) as [FaultKind, Rule][];
+  const allowed = rules.filter(([, { roundMsMin = 0 }]) => roundMs >= roundMsMin);
+  const weights = Object.fromEntries(allowed.map(([kind, { weight }]) => [kind, weight])) as Record<
+    FaultKind,
+    number
+  >;
+  const faults: Fault[] = [];
+  let atMs = random.integer(...GAP_MS);
+  while (atMs < roundMs - CALM_MS) {
+    const kind = random.weighted(weights);
+    const rule: Rule = RULES[kind];
+    faults.push({
+      atMs,
+      kind,
+      lastsMs: random.integer(...rule.lastsMs),
+      host: random.fraction() < 0.5 ? 0 : 1,
+      choice: random.fraction(),
+    });
+    atMs += random.integer(...GAP_MS);
+  }
+  return faults;
+}

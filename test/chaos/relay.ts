@@ -1,0 +1,92 @@
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Stands between two processes on the loopback address, so that a test can disturb their link. */
+export class Relay implements AsyncDisposable {
+  readonly #targetPort: number;
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  #latencyMs = 0;
+  /** Set while nothing is passed on. */
+  #mended: PromiseWithResolvers<void> | undefined;
+
+  private constructor(targetPort: number) {
+    this.#targetPort = targetPort;
+    this.#server = createServer({ allowHalfOpen: true }, (socket) => void this.#join(socket));
+  }
+
+  static async to(targetPort: number): Promise<Relay> {
+    const relay = new Relay(targetPort);
+    relay.#server.listen(0, '127.0.0.1');
+    await once(relay.#server, 'listening');
+    return relay;
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    if (address === null || typeof address === 'string') throw new Error('the relay is closed');
+    return address.port;
+  }
+
+  /** From now on bytes are kept back, and nobody is told, as by a network that drops packets. */
+  cut(): void {
+    this.#mended ??= Promise.withResolvers();
+  }
+
+  /** What was kept back arrives, as packets that are sent again do. */
+  mend(): void {
+    this.#mended?.resolve();
+    this.#mended = undefined;
+  }
+
+  /** Each read of a connection is passed on so much later. */
+  slowDown(latencyMs: number): void {
+    this.#latencyMs = latencyMs;
+  }
+
+  /** Resets every connection that stands; new ones are accepted. */
+  breakAll(): void {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.mend();
+    this.breakAll();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+
+  async #join(near: Socket): Promise<void> {
+    this.#track(near);
+    await this.#mended?.promise;
+    const far = connect({ port: this.#targetPort, host: '127.0.0.1', allowHalfOpen: true });
+    this.#track(far);
+    const end = (): void => {
+      near.destroy();
+      far.destroy();
+    };
+    near.on('error', end);
+    far.on('error', end);
+    await Promise.all([this.#pass(near, far), this.#pass(far, near)]).catch(end);
+  }
+
+  #track(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.setNoDelay(true);
+    socket.on('error', () => undefined); // Told by whoever reads or writes.
+    socket.on('close', () => this.#sockets.delete(socket));
+  }
+
+  async #pass(from: Socket, to: Socket): Promise<void> {
+    for await (const chunk of from) {
+      if (this.#latencyMs > 0) await sleep(this.#latencyMs);
+      await this.#mended?.promise;
+      if (!to.write(chunk as Buffer) && !to.destroyed) {
+        await Promise.race([once(to, 'drain'), once(to, 'close')]);
+      }
+    }
+    await this.#mended?.promise;
+    to.end();
+  }
+}

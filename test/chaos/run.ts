@@ -1,0 +1,181 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { toError } from '../../shared/errors.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk } from '../helpers/disks.ts';
+import { ObjectClient } from '../helpers/objects.ts';
+import { waitFor } from '../helpers/wait.ts';
+import { Cluster } from './cluster.ts';
+import { inject } from './faults.ts';
+import { Findings } from './findings.ts';
+import { LoopWatch } from './loop-watch.ts';
+import { type Fault, planRound } from './plan.ts';
+import { Probe } from './probe.ts';
+import { Random } from './random.ts';
+import type { Workload, WorkloadContext } from './workload.ts';
+import { Commands } from './workloads/commands.ts';
+import { Objects } from './workloads/objects.ts';
+import { Records } from './workloads/records.ts';
+import { CountingSandbox } from './workloads/sandboxes.ts';
+
+const SANDBOXES = 2;
+const COMMAND_CALLERS = 3;
+const OBJECT_CALLERS = 2;
+const OBJECT_KEYS = 6;
+const RECOVERS_WITHIN_MS = 120_000;
+
+/** A fault that was injected, and how the system came back. */
+export interface InjectedFault {
+  readonly fault: Fault;
+  /** Since the beginning of the run. */
+  readonly atMs: number;
+  /** False: there was nothing to hit, such as no helper program that ran. */
+  readonly hasHit: boolean;
+  /** From its end until callers were served; undefined when the round ended before. */
+  readonly recoveryMs: number | undefined;
+}
+
+type NewContext = (stream: string) => WorkloadContext;
+
+/** Everything that callers do during a run, on disks of its own. */
+async function createWorkloads(
+  cluster: Cluster,
+  api: ApiClient,
+  newContext: NewContext,
+): Promise<{ workloads: Workload[]; sandboxes: CountingSandbox[] }> {
+  const disks = await Promise.all(Array.from({ length: 4 }, () => createDisk(api)));
+  const diskIds = disks.map(({ id }) => id);
+  const sandboxes: CountingSandbox[] = [];
+  for (let index = 0; index < SANDBOXES; index += 1) {
+    sandboxes.push(await CountingSandbox.create(newContext(`sandbox ${index}`)));
+  }
+  const commands = Array.from({ length: COMMAND_CALLERS }, (_, index) => {
+    return new Commands(newContext(`commands ${index}`), diskIds, `caller${index}`);
+  });
+  const urls = [cluster.stack.baseUrl, cluster.objectUrl(0), cluster.objectUrl(1)];
+  const objects = Array.from({ length: OBJECT_CALLERS }, (_, index) => {
+    const options = { diskIds: diskIds.slice(0, 2), prefix: `writer${index}`, keys: OBJECT_KEYS };
+    return new Objects(newContext(`objects ${index}`), urls, options);
+  });
+  const records = new Records(newContext('records'), cluster.storage.path);
+  return { workloads: [...sandboxes, ...commands, ...objects, records], sandboxes };
+}
+
+/** A whole system under faults, and what it promised meanwhile. */
+export class ChaosRun {
+  readonly findings: Findings;
+  readonly injected: InjectedFault[] = [];
+  /** How long after each round it took until callers were served. */
+  readonly recoveriesMs: number[] = [];
+  readonly #cluster: Cluster;
+  readonly #probe: Probe;
+  readonly #loops: LoopWatch;
+  readonly #randoms: readonly Random[];
+  readonly #workloads: readonly Workload[];
+  readonly #sandboxes: readonly CountingSandbox[];
+
+  private constructor(
+    parts: { cluster: Cluster; findings: Findings; probe: Probe; randoms: readonly Random[] },
+    { workloads, sandboxes }: Awaited<ReturnType<typeof createWorkloads>>,
+  ) {
+    this.#cluster = parts.cluster;
+    this.findings = parts.findings;
+    this.#probe = parts.probe;
+    this.#randoms = parts.randoms;
+    this.#workloads = workloads;
+    this.#sandboxes = sandboxes;
+    this.#loops = new LoopWatch(this.#cluster.storage.path, this.findings);
+  }
+
+  /** Starts the system and everything that its callers keep; without faults yet. */
+  static async start(): Promise<ChaosRun> {
+    const findings = new Findings();
+    const cluster = await Cluster.start(findings);
+    try {
+      const api = await cluster.stack.newClient();
+      const randoms: Random[] = [];
+      const newContext: NewContext = (stream) => {
+        const random = new Random('', stream);
+        randoms.push(random);
+        return { api, findings, random };
+      };
+      const { id } = await createDisk(api);
+      await new ObjectClient(api.baseUrl, api.key).put(id, 'probe', 'probe');
+      const workloads = await createWorkloads(cluster, api, newContext);
+      const probe = new Probe(api, id);
+      return new ChaosRun({ cluster, findings, probe, randoms }, workloads);
+    } catch (error) {
+      await cluster.stop();
+      throw error;
+    }
+  }
+
+  /** Faults under load, then recovery, then every promise is looked at. */
+  async round(seed: number, round: number, roundMs: number): Promise<void> {
+    for (const random of this.#randoms) random.reseed(`${seed} ${round}`);
+    let isOver = false;
+    const working = this.#workloads.map((workload) => workload.run(() => isOver));
+    const beganAt = performance.now();
+    const faults = planRound(seed, round, roundMs).map(async (fault) => {
+      await sleep(fault.atMs);
+      return this.#inject(fault);
+    });
+    await sleep(roundMs);
+    const lifted = await Promise.all(faults);
+    isOver = true;
+    await this.#recover();
+    this.#guard(await Promise.allSettled(working));
+    this.#guard(await Promise.allSettled(this.#workloads.map((workload) => workload.check())));
+    for (const { fault, liftedAt } of lifted) {
+      this.injected.push({
+        fault,
+        atMs: Math.round(beganAt + fault.atMs - this.findings.beganAt),
+        hasHit: liftedAt !== undefined,
+        recoveryMs: liftedAt === undefined ? undefined : this.#probe.recoveryMs(liftedAt),
+      });
+    }
+  }
+
+  /** @param logs where the logs are kept if there are findings */
+  async stop(logs: string): Promise<void> {
+    this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
+    await this.#probe[Symbol.asyncDispose]();
+    await this.#loops[Symbol.asyncDispose]();
+    if (this.findings.broken.length > 0) await this.#cluster.saveLogs(logs);
+    await this.#cluster.stop();
+  }
+
+  async #inject(fault: Fault): Promise<{ fault: Fault; liftedAt: number | undefined }> {
+    const { kind, host, lastsMs } = fault;
+    try {
+      const liftedAt = await inject(this.#cluster, fault);
+      this.findings.count(`fault: ${kind}${liftedAt === undefined ? ' (missed)' : ''}`);
+      return { fault, liftedAt };
+    } catch (error) {
+      const what = `${kind} of host ${host} for ${lastsMs} ms`;
+      this.findings.report(`the fault "${what}" could not be injected: ${toError(error).message}`);
+      return { fault, liftedAt: undefined };
+    }
+  }
+
+  async #recover(): Promise<void> {
+    const since = performance.now();
+    try {
+      await this.#cluster.mend();
+      const ms = await waitFor(
+        'callers to be served',
+        async () => this.#probe.recoveryMs(since),
+        RECOVERS_WITHIN_MS,
+      );
+      this.recoveriesMs.push(Math.round(ms));
+    } catch (error) {
+      this.findings.report(`no recovery: ${toError(error).message}`);
+    }
+  }
+
+  #guard(results: readonly PromiseSettledResult<void>[]): void {
+    for (const result of results) {
+      if (result.status === 'fulfilled') continue;
+      this.findings.report(toError(result.reason as unknown).message);
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rmdir, statfs } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const MiB = 1024 ** 2;
+
+/** A storage of a test's own, in memory, that can become full. */
+export class SmallStorage {
+  static readonly reserveBytes = 128 * MiB;
+  static readonly #sizeBytes = 3072 * MiB;
+  /** Commands are ended at a quarter of the reserve: below that, and not so little that writes fail. */
+  static readonly #leftWhenFull = 0.2;
+
+  readonly path: string;
+
+  private constructor(path: string) {
+    this.path = path;
+  }
+
+  static async create(): Promise<SmallStorage> {
+    const path = await mkdtemp(join(tmpdir(), 'berth-chaos-'));
+    await run('mount', ['-t', 'tmpfs', '-o', `size=${SmallStorage.#sizeBytes}`, 'chaos', path]);
+    return new SmallStorage(path);
+  }
+
+  /** There is nearly no room any more. */
+  async fill(): Promise<void> {
+    const { blocks, bfree, bsize } = await statfs(this.path);
+    const left = SmallStorage.reserveBytes * SmallStorage.#leftWhenFull;
+    await this.#resize((blocks - bfree) * bsize + left);
+  }
+
+  async free(): Promise<void> {
+    await this.#resize(SmallStorage.#sizeBytes);
+  }
+
+  /** @throws Error when something still uses it */
+  async remove(): Promise<void> {
+    await run('umount', [this.path]);
+    await rmdir(this.path);
+  }
+
+  async #resize(bytes: number): Promise<void> {
+    await run('mount', ['-o', `remount,size=${Math.ceil(bytes)}`, this.path]);
+  }
+}

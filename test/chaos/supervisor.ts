@@ -1,0 +1,104 @@
+import { readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Daemon } from '../helpers/daemon.ts';
+import { waitFor } from '../helpers/wait.ts';
+import type { Findings } from './findings.ts';
+
+const LOOKS_EVERY_MS = 50;
+const START_AGAIN_MS = 500;
+const READY_MS_MAX = 120_000;
+const LOG_TAIL_CHARS = 700;
+
+/** Keeps one process of the stack running, as the supervisor of an installation does. */
+export class Supervisor {
+  readonly daemon: Daemon;
+  readonly #isReady: () => Promise<boolean>;
+  readonly #findings: Findings;
+  /** It was ready since its last start: it must not end by itself any more. */
+  #wasReady = true;
+  #restart: Promise<void> | undefined;
+  #stopped = false;
+  readonly #watching: Promise<void>;
+
+  /** @param daemon runs already */
+  constructor(daemon: Daemon, isReady: () => Promise<boolean>, findings: Findings) {
+    this.daemon = daemon;
+    this.#isReady = isReady;
+    this.#findings = findings;
+    this.#watching = this.#watch();
+  }
+
+  /**
+   * Kills it and starts it again.
+   * @returns when it was started, on the clock of performance.now(), or undefined when it did not run
+   */
+  async kill(restartAfterMs: number): Promise<number | undefined> {
+    if (this.#restart !== undefined || !this.daemon.isRunning) return undefined;
+    process.kill(this.daemon.pid, 'SIGKILL');
+    this.#restart = this.#startAfter(restartAfterMs);
+    await this.#restart;
+    return performance.now();
+  }
+
+  /**
+   * Stops it from running for a time, but not what it started.
+   * @returns when it went on, or undefined when it did not run or was killed meanwhile
+   */
+  async freeze(ms: number): Promise<number | undefined> {
+    if (this.#restart !== undefined || !this.daemon.isRunning) return undefined;
+    const { pid } = this.daemon;
+    process.kill(pid, 'SIGSTOP');
+    await sleep(ms);
+    if (!this.daemon.isRunning || this.daemon.pid !== pid) return undefined;
+    process.kill(pid, 'SIGCONT');
+    return performance.now();
+  }
+
+  /** Waits until it is ready to serve. @throws Error when it does not get there */
+  async untilReady(): Promise<void> {
+    await waitFor(
+      `${this.daemon.name} to be ready`,
+      async () => this.#restart === undefined && this.daemon.isRunning && (await this.#isReady()),
+      READY_MS_MAX,
+    );
+    this.#wasReady = true;
+  }
+
+  /** From now on it may end. */
+  async release(): Promise<void> {
+    this.#stopped = true;
+    await this.#watching;
+    await this.#restart;
+  }
+
+  async #startAfter(ms: number): Promise<void> {
+    await waitFor(`${this.daemon.name} to end`, async () => !this.daemon.isRunning);
+    await sleep(ms);
+    this.#wasReady = false;
+    this.daemon.start();
+    this.#restart = undefined;
+  }
+
+  async #watch(): Promise<void> {
+    while (!this.#stopped) {
+      await sleep(LOOKS_EVERY_MS);
+      if (this.#restart !== undefined) continue;
+      if (!this.daemon.isRunning) {
+        await this.#startAgain();
+      } else if (!this.#wasReady) {
+        this.#wasReady = await this.#isReady();
+      }
+    }
+  }
+
+  async #startAgain(): Promise<void> {
+    if (this.#wasReady) {
+      const log = await readFile(this.daemon.logPath, 'utf8').catch(() => '');
+      const last = log.slice(-LOG_TAIL_CHARS);
+      this.#findings.report(`${this.daemon.name} ended by itself; its log ends with: ${last}`);
+    }
+    this.#findings.count(`starts of ${this.daemon.name} that failed`);
+    this.#restart = this.#startAfter(START_AGAIN_MS);
+    await this.#restart;
+  }
+}

@@ -1,0 +1,47 @@
+import type { ApiClient } from '../helpers/api.ts';
+import { waitFor } from '../helpers/wait.ts';
+import { attempt } from './attempt.ts';
+import type { Findings } from './findings.ts';
+import type { Random } from './random.ts';
+
+/** What every workload works with. */
+export interface WorkloadContext {
+  readonly api: ApiClient;
+  readonly findings: Findings;
+  readonly random: Random;
+}
+
+/** Uses the system while parts of it fail, and remembers what it was promised. */
+export interface Workload {
+  /** Goes on until it is told to stop; a call that is under way is waited for. */
+  run(isOver: () => boolean): Promise<void>;
+  /** Everything works again: compares what was promised with what is there. */
+  check(): Promise<void>;
+}
+
+const RECOVERS_WITHIN_MS = 90_000;
+
+/**
+ * A call that must succeed now that nothing is broken, repeated meanwhile.
+ * @throws Error when it does not
+ */
+export async function succeed<T>(
+  { api, findings }: WorkloadContext,
+  request: readonly [method: string, path: string],
+  options: Parameters<typeof attempt>[3] = {},
+): Promise<T> {
+  let last = '';
+  try {
+    return await waitFor(
+      request.join(' '),
+      async () => {
+        const { code, data } = await attempt(findings, api, request, options);
+        last = code;
+        return code === 'ok' && { data: data as T };
+      },
+      RECOVERS_WITHIN_MS,
+    ).then(({ data }) => data);
+  } catch (cause) {
+    throw new Error(`${request.join(' ')} still answers ${last}`, { cause });
+  }
+}

@@ -1,0 +1,291 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ApiSandbox, ApiSandboxExec } from '../../helpers/sandboxes.ts';
+import { createSandbox, sandboxPath } from '../../helpers/sandboxes.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { type Attempt, attempt } from '../attempt.ts';
+import { RunLedger } from '../run-ledger.ts';
+import { succeed, type Workload, type WorkloadContext } from '../workload.ts';
+
+const LOG = '/root/log';
+const PAUSE_MS = { min: 50, max: 600 } as const;
+const SETTLES_WITHIN_MS = 150_000;
+const EXECS_REMEMBERED = 20;
+
+/** Codes that the state of a sandbox explains; a machine that was killed is in any state. */
+const STATES = [
+  'sandbox_not_running',
+  'sandbox_start_conflict',
+  'sandbox_pausing',
+  'sandbox_stopping',
+  'sandbox_terminated',
+  'sandbox_not_stopped',
+  'sandbox_has_forks',
+  'sandbox_name_conflict',
+  'rate_limited',
+];
+
+/**
+ * Leaves a process that counts in memory: in a file system that is gone with the machine. The file
+ * has the token in its name, which tells this process from that of another start.
+ */
+const beginCounting = (token: string): string =>
+  `echo 0 > /run/${token}; setsid sh -c '
+    i=0
+    while :; do i=$((i + 1)); echo $i > /run/${token}.next; mv /run/${token}.next /run/${token}; sleep 0.3; done
+  ' > /dev/null 2>&1 < /dev/null &`;
+
+const isPassing = (status: string): boolean => /^(?:pending|pausing|stopping)$/u.test(status);
+
+/** A sandbox with a counter in its memory and a log on its disk, used by one caller. */
+export class CountingSandbox implements Workload {
+  readonly #context: WorkloadContext;
+  readonly #id: string;
+  readonly #ledger: RunLedger;
+  /** Of the process that counts, as far as this caller knows. */
+  #token: string;
+  /** The least that the counter can be. */
+  #counted = 0;
+  /** It was started since the token was read: memory began anew, and whoever asked for it knows. */
+  #wasStarted = false;
+  /** Commands that ended, as they were reported. */
+  readonly #ended: ApiSandboxExec[] = [];
+  readonly #forks = new Set<string>();
+
+  private constructor(context: WorkloadContext, id: string, token: string) {
+    this.#context = context;
+    this.#id = id;
+    this.#token = token;
+    this.#ledger = new RunLedger(`sandbox-${id}`, context.findings);
+  }
+
+  static async create(context: WorkloadContext): Promise<CountingSandbox> {
+    const { sandbox_id: id } = await createSandbox(context.api);
+    const sandbox = new CountingSandbox(context, id, '');
+    await sandbox.#count();
+    return sandbox;
+  }
+
+  async run(isOver: () => boolean): Promise<void> {
+    const { random } = this.#context;
+    while (!isOver()) {
+      const way = random.weighted({ append: 8, look: 6, pause: 3, fork: 1, restart: 1, record: 2 });
+      if (way === 'append') await this.#append();
+      else if (way === 'look') await this.#look(this.#id);
+      else if (way === 'pause') await this.#pauseAndResume();
+      else if (way === 'fork') await this.#fork();
+      else if (way === 'restart') await this.#command('stop');
+      else await this.#checkRecord();
+      await this.#tend();
+      await sleep(random.integer(PAUSE_MS.min, PAUSE_MS.max));
+    }
+  }
+
+  async check(): Promise<void> {
+    await this.#bringUp();
+    await waitFor('the counter', () => this.#look(this.#id), SETTLES_WITHIN_MS);
+    const log = await waitFor(
+      'the log of a sandbox',
+      async () => {
+        const exec = await this.#exec(this.#id, `touch ${LOG}; cat ${LOG}`);
+        return exec?.status === 'completed' && { text: exec.stdout ?? '' };
+      },
+      SETTLES_WITHIN_MS,
+    );
+    this.#ledger.check(log.text);
+    await this.#checkRecord();
+    await this.#removeForks();
+    if (this.#wasStarted || this.#token === '') await this.#count();
+  }
+
+  /** Deletes it. */
+  async remove(): Promise<void> {
+    await this.#removeForks();
+    await this.#removeOther(this.#id);
+  }
+
+  async #call(
+    method: string,
+    path: string,
+    body?: unknown,
+    expected: readonly string[] = STATES,
+  ): Promise<Attempt> {
+    const { findings, api } = this.#context;
+    return attempt(findings, api, [method, path], { body, expected });
+  }
+
+  async #state(id: string): Promise<ApiSandbox | undefined> {
+    const { code, data } = await this.#call('GET', sandboxPath(id), undefined, ['not_found']);
+    if (code === 'not_found' && id === this.#id) {
+      this.#context.findings.report(`sandbox ${id} is not found`);
+    }
+    return code === 'ok' ? (data as ApiSandbox) : undefined;
+  }
+
+  /** A command to its end. @returns undefined when nobody knows what became of it */
+  async #exec(id: string, command: string, told?: string): Promise<ApiSandboxExec | undefined> {
+    const body = { command };
+    const path = `${sandboxPath(id)}/execs`;
+    const begun = await this.#call('POST', `${path}?wait=true`, body);
+    if (begun.code !== 'ok') {
+      if (told !== undefined) this.#ledger.tell(told, begun.code);
+      return undefined;
+    }
+    let exec = begun.data as ApiSandboxExec;
+    const deadline = performance.now() + SETTLES_WITHIN_MS;
+    while (exec.status === 'running' && performance.now() < deadline) {
+      await sleep(200);
+      const { code, data } = await this.#call('GET', `${path}/${exec.exec_id}`, undefined, []);
+      if (code === 'ok') exec = data as ApiSandboxExec;
+    }
+    if (exec.status === 'running') {
+      this.#context.findings.report(`command ${exec.exec_id} of ${id} never ends`);
+    }
+    if (told !== undefined) {
+      this.#ledger.tell(
+        told,
+        exec.status === 'completed' && exec.exit_code === 0 ? 'ok' : 'failed',
+      );
+    }
+    if (id === this.#id) this.#remember(exec);
+    return exec;
+  }
+
+  #remember(exec: ApiSandboxExec): void {
+    this.#ended.push(exec);
+    if (this.#ended.length > EXECS_REMEMBERED) this.#ended.shift();
+  }
+
+  async #append(): Promise<void> {
+    const id = this.#ledger.newId();
+    await this.#exec(this.#id, `echo ${id} >> ${LOG} && sync ${LOG}`, id);
+  }
+
+  /** What was said of a command that had ended is said again. */
+  async #checkRecord(): Promise<void> {
+    if (this.#ended.length === 0) return;
+    const exec = this.#context.random.pick(this.#ended);
+    const path = `${sandboxPath(this.#id)}/execs/${exec.exec_id}`;
+    const { code, data } = await this.#call('GET', path, undefined, ['not_found']);
+    const found = data as ApiSandboxExec;
+    const isSame =
+      code !== 'ok' ||
+      (found.status === exec.status &&
+        found.exit_code === exec.exit_code &&
+        found.stdout === exec.stdout);
+    if (code === 'not_found' || !isSame) {
+      this.#context.findings.count('losses');
+      this.#context.findings.report(
+        `the record of ${exec.exec_id} was ${JSON.stringify(exec)}, is ${code} ${JSON.stringify(data)}`,
+      );
+    }
+  }
+
+  /** Starts the counter anew. */
+  async #count(): Promise<void> {
+    const token = randomBytes(6).toString('hex');
+    this.#wasStarted = false;
+    this.#token = '';
+    const exec = await this.#exec(this.#id, beginCounting(token));
+    if (exec?.status !== 'completed') return;
+    this.#token = token;
+    this.#counted = 0;
+  }
+
+  /** Compares the counter with what it was. @returns whether it could be read */
+  async #look(id: string): Promise<boolean> {
+    const [token, counted, wasStarted] = [this.#token, this.#counted, this.#wasStarted];
+    if (token === '') return true;
+    const exec = await this.#exec(id, `cat /run/${token}`);
+    if (exec?.status !== 'completed') return false;
+    if (wasStarted && id === this.#id) return true;
+    const { findings } = this.#context;
+    const counter = (exec.stdout ?? '').trim();
+    if (exec.exit_code !== 0 || !(Number(counter) >= counted)) {
+      findings.count('losses');
+      findings.report(
+        `memory of ${id}: ${token} was at ${counted} or more, and now ${JSON.stringify(exec)}`,
+      );
+      if (id === this.#id) this.#token = '';
+      return true;
+    }
+    if (id === this.#id) this.#counted = Math.max(counted, Number(counter));
+    findings.count('counters read');
+    return true;
+  }
+
+  async #command(name: 'start' | 'stop' | 'pause' | 'resume'): Promise<Attempt> {
+    if (name === 'start' || name === 'stop') this.#wasStarted = true;
+    const { findings } = this.#context;
+    const answer = await this.#call('POST', `${sandboxPath(this.#id)}/${name}?wait=true`);
+    if (answer.code === 'ok') findings.count(`acknowledged: ${name}`);
+    return answer;
+  }
+
+  async #pauseAndResume(): Promise<void> {
+    const { code, data } = await this.#command('pause');
+    if (code !== 'ok' || (data as ApiSandbox).status !== 'paused') return;
+    await this.#command('resume');
+  }
+
+  /** Brings it back when it stands; whether its memory is still good, its state must say. */
+  async #tend(): Promise<void> {
+    const sandbox = await this.#state(this.#id);
+    if (sandbox === undefined || isPassing(sandbox.status)) return;
+    const { status } = sandbox;
+    if (status === 'paused') await this.#command('resume');
+    else if (status !== 'running') await this.#command('start');
+    else if (this.#wasStarted || this.#token === '') await this.#count();
+  }
+
+  async #bringUp(): Promise<void> {
+    await waitFor(
+      `sandbox ${this.#id} to run`,
+      async () => {
+        await this.#tend();
+        return (await this.#state(this.#id))?.status === 'running';
+      },
+      SETTLES_WITHIN_MS,
+    );
+  }
+
+  /** A copy begins with what its source had in memory. */
+  async #fork(): Promise<void> {
+    if (this.#wasStarted || this.#token === '') return;
+    const name = `fork-${randomBytes(6).toString('hex')}`;
+    this.#forks.add(name);
+    const path = `${sandboxPath(this.#id)}/fork?wait=true`;
+    const { code, data } = await this.#call('POST', path, { name });
+    if (code !== 'ok') return;
+    this.#context.findings.count('acknowledged: fork');
+    const { sandbox_id: child, status } = data as ApiSandbox;
+    if (status === 'running') await this.#look(child);
+  }
+
+  async #removeForks(): Promise<void> {
+    const { sandboxes } = await succeed<{ sandboxes: ApiSandbox[] }>(this.#context, [
+      'GET',
+      '/api/sandboxes',
+    ]);
+    for (const { sandbox_id: id, name } of sandboxes) {
+      if (this.#forks.has(name)) await this.#removeOther(id);
+    }
+    this.#forks.clear();
+  }
+
+  async #removeOther(id: string): Promise<void> {
+    await waitFor(
+      `the deletion of ${id}`,
+      async () => {
+        const answer = await this.#call('DELETE', sandboxPath(id), undefined, [
+          ...STATES,
+          'not_found',
+        ]);
+        if (answer.code === 'ok' || answer.code === 'not_found') return true;
+        await this.#call('POST', `${sandboxPath(id)}/stop?wait=true`);
+        return false;
+      },
+      SETTLES_WITHIN_MS,
+    );
+  }
+}

@@ -1,0 +1,42 @@
+/*
+ * A seeded run of faults under load: after each round every promise that callers were given is
+ * compared with what is there (decision 0029). `npm run chaos -- --seed N` repeats one by hand.
+ */
+import { join } from 'node:path';
+import test from 'ava';
+import { planRound } from '../chaos/plan.ts';
+import { describeRun } from '../chaos/report.ts';
+import { ChaosRun } from '../chaos/run.ts';
+
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
+
+const DAY_MS = 86_400_000;
+/** Another one each day, the same in every run of the day. */
+const seedOfDay = Math.floor(Date.now() / DAY_MS);
+const FIXED_SEED = 12;
+/** Ordinary runs have one round of each seed, full ones half an hour in all. */
+const ROUND_MS = isFull ? 60_000 : 25_000;
+const ROUNDS = isFull ? 15 : 1;
+
+test('a plan follows from its seed', (t) => {
+  t.deepEqual(planRound(7, 1, 60_000), planRound(7, 1, 60_000));
+  t.notDeepEqual(planRound(7, 1, 60_000), planRound(7, 2, 60_000));
+  t.notDeepEqual(planRound(7, 1, 60_000), planRound(8, 1, 60_000));
+});
+
+test('whatever dies, nothing acknowledged is lost, nothing runs twice, nothing is left', async (t) => {
+  t.timeout(isFull ? 3 * 3_600_000 : 400_000);
+  const logs = join(process.cwd(), `.local/chaos/${seedOfDay}`);
+  const run = await ChaosRun.start();
+  try {
+    for (const seed of [FIXED_SEED, seedOfDay]) {
+      for (let round = 0; round < ROUNDS; round += 1) await run.round(seed, round, ROUND_MS);
+    }
+  } finally {
+    await run.stop(logs);
+  }
+  const repeat = `npm run chaos -- --seed ${seedOfDay} (and ${FIXED_SEED} before it)`;
+  const report = describeRun(repeat, run, logs);
+  t.log(report);
+  t.deepEqual(run.findings.broken, []);
+});
