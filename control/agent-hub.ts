@@ -79,6 +79,8 @@ export class AgentHub {
   /** Accepts agents on the internal server. */
   serve(server: Server): void {
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      // Node's server has let go of the socket: without a listener a reset would end this process.
+      socket.on('error', () => socket.destroy());
       const hostId = this.#authenticate(request);
       if (hostId === undefined) {
         socket.end('HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n');

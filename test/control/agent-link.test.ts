@@ -1,5 +1,6 @@
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { once } from 'node:events';
+import { connect } from 'node:net';
 import { WebSocket } from 'ws';
 import { newHostId } from '../../shared/ids.ts';
 import { signToken } from '../../shared/secrets.ts';
@@ -73,6 +74,24 @@ async function upgrade(url: string, token?: string): Promise<number> {
     socket.on('error', () => undefined);
   });
 }
+
+/** Asks for an upgrade without a token, and is gone before the refusal arrives. */
+async function resetUpgrade(url: string): Promise<void> {
+  const { hostname, port, pathname } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  const head = `GET ${pathname} HTTP/1.1\r\nHost: ${hostname}\r\nConnection: Upgrade\r\n`;
+  socket.write(`${head}Upgrade: websocket\r\n\r\n`, () => socket.resetAndDestroy());
+  await once(socket, 'close');
+}
+
+test('a peer that resets its connection while it is refused does no harm', async (t) => {
+  const { stack, linkUrl } = t.context;
+  for (let count = 0; count < 50; count += 1) await resetUpgrade(linkUrl);
+  t.is((await fetch(`${stack.baseUrl}/healthz`)).status, 200);
+  t.is(await upgrade(linkUrl), 401);
+});
 
 test('an agent with the secret of the cluster may link', async (t) => {
   t.is(await upgrade(t.context.linkUrl, tokenOf(t.context, newHostId())), 101);
