@@ -82,19 +82,25 @@ export class FairSlots {
    * @throws AppError `no_capacity` when the wait would be too long, `unavailable` when closing
    */
   async acquire(accountId: string, signal: AbortSignal): Promise<Slot> {
-    if (this.#closed !== undefined) throw this.#closed;
     signal.throwIfAborted();
-    const account = this.#accounts.get(accountId) ?? {
-      held: 0,
-      waiting: [],
-      averageMs: FIRST_GUESS_MS,
-    };
-    if (account.waiting.length === 0 && this.#mayTake(account)) {
-      return this.#take(accountId, account);
-    }
+    const slot = this.tryAcquire(accountId);
+    if (slot !== undefined) return slot;
+    const account = this.#find(accountId);
     this.#checkMayWait(account);
     this.#accounts.set(accountId, account);
     return this.#wait(accountId, account, signal);
+  }
+
+  /** @returns undefined when the account has to wait for one @throws AppError `unavailable` */
+  tryAcquire(accountId: string): Slot | undefined {
+    if (this.#closed !== undefined) throw this.#closed;
+    const account = this.#find(accountId);
+    const isFree = account.waiting.length === 0 && this.#mayTake(account);
+    return isFree ? this.#take(accountId, account) : undefined;
+  }
+
+  #find(accountId: string): Account {
+    return this.#accounts.get(accountId) ?? { held: 0, waiting: [], averageMs: FIRST_GUESS_MS };
   }
 
   /** Settles when the slots are closed and nobody holds one. */

@@ -10,6 +10,7 @@ import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
 import { FairSlots } from './fair-slots.ts';
+import { poolThreads } from './disks/disk-threads.ts';
 import { holdLock, Journal } from './journal/journal.ts';
 import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
@@ -80,6 +81,9 @@ export async function openHost(
   hostId: string,
   { observeStart, log }: { observeStart: ObserveStart; log: Logger },
 ): Promise<Host> {
+  if (poolThreads < LIMITS.poolThreadsMin) {
+    log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
+  }
   const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
   const endGuard = await startMountGuard(dataDir);
   const journal = await Journal.open(paths.journal(dataDir));

@@ -81,6 +81,19 @@ export const LIMITS = {
   objectIdleMsMax: 120_000,
   objectForwardTokenTtlMs: 30_000,
 
+  // Fewer threads in libuv's pool let few accounts hold all that disks may use.
+  poolThreadsMin: 16,
+  // Of the threads that wait for file systems, those that one account's calls hold at a time …
+  diskThreadsPerAccountMax: 4,
+  // … and how long a call waits for one of them before the caller is told to slow down.
+  diskThreadWaitMsMax: 10_000,
+  // A directory is read so long at a time; then others have their turn.
+  listingSliceMs: 20,
+  // The longest file that an append reads to know its MD5; see docs/object-api.md.
+  appendHashedBytesMax: 64 * MiB,
+  // From the arrival of a request to the first byte of its answer, its body's way here included.
+  objectWorkMsMax: 2 * 3_600_000,
+
   // Grep, WIRE §5.3
   grepPatternBytesMax: 64 * KiB,
   grepResultsDefault: 1000,
@@ -206,3 +219,4 @@ assert(LIMITS.drainMs + LIMITS.killGraceMs < LIMITS.shutdownMs);
 assert(LIMITS.pageSizeDefault <= LIMITS.pageSizeMax);
 assert(LIMITS.grepDurationMsMax < LIMITS.grepSecondsMax * 1000);
 assert(LIMITS.grepMatchesBytesMax < LIMITS.linkFrameBytesMax);
+assert(LIMITS.requestMsMax < LIMITS.objectWorkMsMax);

@@ -3,6 +3,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { Container, ContainerExit, ContainerMount } from '../runtimes/container/container.ts';
 import type { ContainerPool } from '../runtimes/container/container-pool.ts';
@@ -83,8 +84,9 @@ export class CommandActor {
       const begunAt = new Date().toISOString();
       const diskIds = [...this.#disks.keys()];
       await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
-      const mounts = await this.#claimDisks();
-      return await this.#runInContainer(mounts);
+      return await onBehalfOf(accountId, this.#ended.signal, async () =>
+        this.#runInContainer(await this.#claimDisks()),
+      );
     } catch (error) {
       this.#throwIfEnded();
       throw error;

@@ -6,7 +6,9 @@ import type { Delegation } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../config.ts';
+import { inodeOf } from '../disks/disk-calls.ts';
 import { type DiskLayout, layoutOf, prepareLayout } from '../disks/disk-layout.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { DiskFiles } from '../disks/disk-files.ts';
 import {
   detachImage,
@@ -17,7 +19,6 @@ import {
 } from '../disks/disk-mount.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import { clearUploads } from '../gateway/store/clear-uploads.ts';
-import { native } from '../native/native.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from './mailbox.ts';
 
@@ -98,11 +99,9 @@ export class DiskActor {
         path: this.#layout.contents,
         uploads: this.#layout.uploads,
         checkOut: async (path, waitMs, signal) => {
-          const inodeId = await native
-            .inode(this.#layout.contents, path)
-            .catch((error: unknown) => {
-              throw refusedPath(error, path);
-            });
+          const inodeId = await inodeOf(this.#layout.contents, path).catch((error: unknown) => {
+            throw refusedPath(error, path);
+          });
           await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
         },
         release: () => {
@@ -228,7 +227,9 @@ export class DiskActor {
   async #mount(): Promise<void> {
     await mountImage(this.#deps.files.imagePath(this.#disk.diskId), this.#target);
     try {
-      await clearUploads(await prepareLayout(this.#target));
+      await onBehalfOf(this.#disk.accountId, undefined, async () =>
+        clearUploads(await prepareLayout(this.#target)),
+      );
     } catch (error) {
       await this.#unmount();
       throw error;

@@ -1,6 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
 import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
 import type { CommandActor } from './command-actor.ts';
@@ -87,8 +88,10 @@ export class ActorRegistry {
   async statFile(ref: DiskRef, key: string, clientId: string): Promise<{ sizeBytes: number }> {
     const claim = await this.disk(ref).claim(clientId, () => undefined);
     try {
-      await using file = await openDiskFile(claim.path, key);
-      return { sizeBytes: Number(file.stats.size) };
+      return await onBehalfOf(ref.accountId, undefined, async () => {
+        await using file = await openDiskFile(claim.path, key);
+        return { sizeBytes: Number(file.stats.size) };
+      });
     } finally {
       claim.release();
     }

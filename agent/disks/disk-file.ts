@@ -1,15 +1,6 @@
-import {
-  type BigIntStats,
-  close as closeCallback,
-  constants,
-  fstat as fstatCallback,
-} from 'node:fs';
-import { promisify } from 'node:util';
+import { type BigIntStats, constants } from 'node:fs';
 import { AppError, errnoOf } from '../../shared/errors.ts';
-import { native } from '../native/native.ts';
-
-const close = promisify(closeCallback);
-const fstat = promisify(fstatCallback);
+import { closeReadFile, openBeneath, statFile } from './disk-calls.ts';
 
 /** A regular file of a disk, open to read. */
 export interface DiskFile extends AsyncDisposable {
@@ -52,14 +43,14 @@ function toAppError(error: unknown): unknown {
  * @throws AppError `not_found`, `bad_request` when it is no regular file, `unavailable`
  */
 export async function openDiskFile(root: string, key: string): Promise<DiskFile> {
-  const fd = await native.openBeneath(root, key, constants.O_RDONLY).catch((error: unknown) => {
+  const fd = await openBeneath(root, key, constants.O_RDONLY).catch((error: unknown) => {
     throw toAppError(error);
   });
   try {
-    const stats = await fstat(fd, { bigint: true });
-    return { fd, stats, [Symbol.asyncDispose]: () => close(fd) };
+    const stats = await statFile(fd, { bigint: true });
+    return { fd, stats, [Symbol.asyncDispose]: () => closeReadFile(fd) };
   } catch (error) {
-    await close(fd);
+    await closeReadFile(fd);
     throw error;
   }
 }

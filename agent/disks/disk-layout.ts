@@ -1,9 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { chmod, chown, lstat, mkdir, open, opendir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
-import { native } from '../native/native.ts';
+import {
+  chmod,
+  chown,
+  closeFile,
+  getAttribute,
+  lstat,
+  mkdir,
+  openFile,
+  readdir,
+  rename,
+  setAttribute,
+  stat,
+  syncFile,
+} from './disk-calls.ts';
 
 /** Containers can neither see nor set `trusted.*` (xattr(7)): the marker is the agent's alone. */
 const MARKER = 'trusted.berth.layout';
@@ -31,11 +43,10 @@ export const layoutOf = (mount: string): DiskLayout => ({
  * changes. No entry of a caller can be taken for ours: by then none is left in the root.
  */
 export async function prepareLayout(mount: string): Promise<DiskLayout> {
-  const root = await open(mount, constants.O_RDONLY | constants.O_DIRECTORY);
+  const root = await openFile(mount, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
-    const mark = (text: string): Promise<void> =>
-      native.setAttribute(root.fd, MARKER, Buffer.from(text));
-    const marker = (await native.getAttribute(root.fd, MARKER))?.toString() ?? '';
+    const mark = (text: string): Promise<void> => setAttribute(root, MARKER, Buffer.from(text));
+    const marker = (await getAttribute(root, MARKER))?.toString() ?? '';
     if (marker === DONE) return layoutOf(mount);
     let [, step = '', name = ''] = /^(moving|moved) (\.[0-9a-f]{32})$/u.exec(marker) ?? [];
     if (step === '' && marker !== '') throw new Error(`unknown layout of a disk: ${marker}`);
@@ -49,12 +60,12 @@ export async function prepareLayout(mount: string): Promise<DiskLayout> {
       await mark(`moved ${name}`);
     }
     await finishRoot(mount, name);
-    await root.sync();
+    await syncFile(root);
     await mark(DONE);
-    await root.sync();
+    await syncFile(root);
     return layoutOf(mount);
   } finally {
-    await root.close();
+    await closeFile(root);
   }
 }
 
@@ -69,8 +80,8 @@ async function moveContents(mount: string, name: string): Promise<void> {
   // Entries that are renamed while the directory is read may be missed: read it until none is left.
   for (let moved = -1; moved !== 0;) {
     moved = 0;
-    for await (const entry of await opendir(mount, { encoding: 'buffer' as BufferEncoding })) {
-      const found = entry.name as unknown as Buffer; // Names need not be UTF-8.
+    // Names need not be UTF-8.
+    for (const found of await readdir(mount, { encoding: 'buffer' })) {
       if (found.equals(Buffer.from(name))) continue;
       await rename(
         Buffer.concat([Buffer.from(`${mount}/`), found]),

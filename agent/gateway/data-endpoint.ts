@@ -14,6 +14,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
 import { toAppError } from '../app-error.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
 import { factsOf, respondWithFile } from './file-response.ts';
 import type { RequestHeaders } from './preconditions.ts';
@@ -66,7 +67,11 @@ export class DataEndpoint {
     try {
       const wanted = this.#admit(request);
       notes['diskId'] = wanted.diskId;
-      await this.#send(wanted, request, response, notes);
+      const ended = new AbortController();
+      response.once('close', () => ended.abort(new AppError('unavailable', 'the caller is gone')));
+      await onBehalfOf(wanted.accountId, ended.signal, () =>
+        this.#send(wanted, request, response, notes),
+      );
       notes['completed'] = true;
     } catch (thrown) {
       notes['completed'] = false;

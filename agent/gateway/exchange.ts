@@ -38,6 +38,8 @@ export class Exchange {
   operation = 'none';
   readonly #response: ServerResponse;
   readonly #requestId: string;
+  readonly #ended = new AbortController();
+  readonly #deadline: NodeJS.Timeout;
   /** Of the failure that ended it, which a broken connection never shows. */
   #failedStatus: number | undefined;
 
@@ -51,6 +53,18 @@ export class Exchange {
     // A peer that stands still is given up; one that waits for our work is not.
     request.socket.setTimeout(LIMITS.objectIdleMsMax);
     request.once('end', () => request.socket.setTimeout(0));
+    this.#deadline = setTimeout(() => {
+      this.abort(new AppError('timeout', 'the request takes too long'));
+    }, LIMITS.objectWorkMsMax);
+    response.once('close', () => {
+      clearTimeout(this.#deadline);
+      this.#ended.abort(new S3Error('IncompleteBody', 'The connection ended.'));
+    });
+  }
+
+  /** Aborted when nobody waits for the answer any more, or nobody may: work for it ends. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
   }
 
   get status(): number {
@@ -65,6 +79,7 @@ export class Exchange {
 
   async send({ status, headers = {}, xml, object }: S3Reply): Promise<void> {
     const response = this.#response;
+    clearTimeout(this.#deadline);
     try {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
@@ -76,7 +91,7 @@ export class Exchange {
       }
       response.end(xml);
     } finally {
-      object?.file.close();
+      await object?.file.close();
     }
   }
 
@@ -92,9 +107,10 @@ export class Exchange {
     }
   }
 
-  /** The disk is taken away: whatever is under way breaks off. */
+  /** The disk is taken away, or time is up: whatever is under way breaks off. */
   abort(reason: AppError): void {
     this.notes['aborted'] = reason.message;
+    this.#ended.abort(reason);
     if (this.#response.headersSent) this.#response.destroy();
     else this.fail(reason);
   }
@@ -102,6 +118,7 @@ export class Exchange {
   /** Answers with an error, or breaks off an answer that was begun. Never throws. */
   fail(thrown: unknown): void {
     const response = this.#response;
+    if (this.#failedStatus !== undefined) return; // The first failure is the cause of the others.
     const error = toS3Error(thrown);
     this.#failedStatus = error.status;
     this.notes['code'] = error.code;

@@ -10,6 +10,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { ObjectDurations } from '../metrics.ts';
 import { Exchange } from './exchange.ts';
 import { S3Error } from './errors.ts';
@@ -162,7 +163,10 @@ export class ObjectGateway {
           await authorize(this.#options.principals, admission.principal, bucket, origin.address),
         ),
     };
-    await exchange.send(await named.operation(call));
+    const { accountId } = disk.record;
+    await onBehalfOf(accountId, exchange.signal, async () =>
+      exchange.send(await named.operation(call)),
+    );
   }
 
   async #passOn(exchange: Exchange, { address, hopsLeft }: Origin, hostId: string): Promise<void> {

@@ -1,10 +1,7 @@
-import { read as readCallback } from 'node:fs';
-import { promisify } from 'node:util';
 import { LIMITS } from '../../shared/limits.ts';
+import { readBytes } from '../disks/disk-calls.ts';
 import type { ByteRange } from './byte-ranges.ts';
 import { S3Error } from './errors.ts';
-
-const read = promisify(readCallback);
 
 /**
  * The bytes of a range of an open file, in buffers of their own. Both ends are included; an end
@@ -17,7 +14,13 @@ export async function* readObject(
 ): AsyncGenerator<Buffer> {
   for (let at = start; at <= end;) {
     const length = Math.min(LIMITS.downloadBufferBytes, end - at + 1);
-    const { bytesRead, buffer } = await read(fd, Buffer.allocUnsafeSlow(length), 0, length, at);
+    const { bytesRead, buffer } = await readBytes(
+      fd,
+      Buffer.allocUnsafeSlow(length),
+      0,
+      length,
+      at,
+    );
     if (bytesRead === 0) throw new S3Error('OperationAborted', 'The source was changed meanwhile.');
     yield buffer.subarray(0, bytesRead);
     at += bytesRead;

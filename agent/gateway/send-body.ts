@@ -1,10 +1,7 @@
-import { read as readCallback } from 'node:fs';
 import type { Writable } from 'node:stream';
-import { promisify } from 'node:util';
 import { LIMITS } from '../../shared/limits.ts';
+import { readBytes } from '../disks/disk-calls.ts';
 import type { BodyPart } from './file-response.ts';
-
-const read = promisify(readCallback);
 
 /** Settles when the bytes have left: their buffer may be used again then. */
 function write(to: Writable, bytes: Buffer): Promise<void> {
@@ -23,7 +20,7 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
   let filled = 0;
   while (filled < buffer.length) {
     const left = buffer.length - filled;
-    const { bytesRead } = await read(fd, buffer, filled, left, position + filled);
+    const { bytesRead } = await readBytes(fd, buffer, filled, left, position + filled);
     // The length was promised: no end of the body may look like a whole one.
     if (bytesRead === 0) throw new Error('the file was truncated while it was sent');
     filled += bytesRead;

@@ -11,7 +11,7 @@
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
- * Files on a disk are read and written in files.c, directories listed in listing.c; the RAM of virtual
+ * Files on a disk are read and written in files.c, directories listed in listing-calls.c; the RAM of virtual
  * machines is kept by ram.c.
  *
  * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an

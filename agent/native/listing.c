@@ -1,60 +1,35 @@
 /*
- * Sorted pages of a directory that callers own, as part of the addon.
- *
- *   listDirectory(root, path, prefix, after, limit, attribute) -> Promise<{ entries, after? }>
- *     Files and directories whose names begin with the prefix, in byte order, where a directory
- *     counts as its name with a slash: the `limit` first ones after `after`, and the directory that
- *     `after` leads into. Links count as the regular file that they lead to beneath the root; other
- *     links, other kinds of files, and names that are not UTF-8 (RFC 3629) are left out.
- *     Entries that are gone by now are left out too: the answered `after` tells where to go on,
- *     and is missing when there is nothing more.
- *     Each entry: name, isDirectory; of a file also sizeBytes, inode, mtimeNs, ctimeNs, and the
- *     value of the extended attribute if it has one.
- *
- * One scan of the directory per page and a heap of one page: memory does not grow with it.
+ * Sorted pages of a directory; listing-calls.c says what is in them. One scan of the directory per
+ * page and a heap of one page: memory does not grow with it.
  */
 #define _GNU_SOURCE
+#include "listing.h"
 #include "addon.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { NAME_BYTES_MAX = 255, LIMIT_MAX = 10001, PATH_BYTES_MAX = 4096 };
+void close_listing(struct listing *listing) {
+  if (listing->directory != NULL) closedir(listing->directory);
+  listing->directory = NULL;
+}
 
-struct entry {
-  char key[NAME_BYTES_MAX + 2]; /* a directory's with a slash, and a NUL that does not count */
-  size_t length;
-  bool is_directory, is_link, is_found;
-  struct stat status;
-  size_t record_bytes;
-  uint8_t *record; /* null: it has none */
-};
-
-struct listing {
-  struct task task;
-  char *root, *path, *attribute;
-  const char *prefix, *after;
-  size_t prefix_bytes, after_bytes;
-  uint32_t limit, count;
-  bool is_cut;           /* there is more than the page */
-  struct entry *entries; /* as they came */
-  struct entry **heap;   /* the greatest key first; in the end sorted */
-};
-
-static void release(struct task *task) {
-  struct listing *listing = (struct listing *)task;
+void free_listing(struct listing *listing) {
+  close_listing(listing);
   free(listing->root);
   free(listing->path);
   free(listing->attribute);
+  free(listing->prefix);
+  free(listing->after);
   for (uint32_t i = 0; i < listing->count; i++) free(listing->heap[i]->record);
   free(listing->entries);
   free(listing->heap);
+  free(listing);
 }
 
 static int compare_bytes(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
@@ -205,115 +180,48 @@ static void inspect(const struct listing *listing, int directory, struct entry *
   if (fd >= 0) close(fd);
 }
 
-static int run_listing(struct task *task) {
-  struct listing *listing = (struct listing *)task;
-  const struct dirent *found;
+static int open_directory(struct listing *listing) {
   char link[64];
   int path = open_beneath(listing->root, listing->path, O_DIRECTORY);
   if (path < 0) return errno;
   snprintf(link, sizeof link, "/proc/self/fd/%d", path);
-  DIR *directory = opendir(link);
+  listing->directory = opendir(link);
   int error = errno;
   close(path);
-  if (directory == NULL) return error;
+  if (listing->directory == NULL) return error;
   listing->entries = malloc(listing->limit * sizeof *listing->entries);
   listing->heap = malloc(listing->limit * sizeof(struct entry *));
-  if (listing->entries == NULL || listing->heap == NULL) {
-    closedir(directory);
-    return ENOMEM;
+  return listing->entries == NULL || listing->heap == NULL ? ENOMEM : 0;
+}
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int advance_listing(struct listing *listing, uint32_t milliseconds) {
+  int64_t until = now_ms() + milliseconds;
+  const struct dirent *found;
+  if (listing->directory == NULL) {
+    int error = listing->entries == NULL ? open_directory(listing) : EBADF;
+    if (error != 0) return error;
   }
-  while (errno = 0, (found = readdir(directory)) != NULL)
-    consider(listing, dirfd(directory), found);
-  error = errno;
-  qsort(listing->heap, listing->count, sizeof(struct entry *), compare_entries);
-  for (uint32_t i = 0; i < listing->count; i++)
-    inspect(listing, dirfd(directory), listing->heap[i]);
-  closedir(directory);
-  return error;
-}
-
-static int64_t nanoseconds(struct timespec time) {
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-static void set(napi_env env, napi_value object, const char *name, napi_value value) {
-  napi_set_named_property(env, object, name, value);
-}
-
-static napi_value make_entry(napi_env env, const struct entry *entry) {
-  napi_value object, value;
-  size_t name_bytes = entry->length - (entry->is_directory ? 1 : 0);
-  napi_create_object(env, &object);
-  napi_create_string_utf8(env, entry->key, name_bytes, &value);
-  set(env, object, "name", value);
-  napi_get_boolean(env, entry->is_directory, &value);
-  set(env, object, "isDirectory", value);
-  if (entry->is_directory) return object;
-  napi_create_int64(env, entry->status.st_size, &value);
-  set(env, object, "sizeBytes", value);
-  napi_create_bigint_uint64(env, entry->status.st_ino, &value);
-  set(env, object, "inode", value);
-  napi_create_bigint_int64(env, nanoseconds(entry->status.st_mtim), &value);
-  set(env, object, "mtimeNs", value);
-  napi_create_bigint_int64(env, nanoseconds(entry->status.st_ctim), &value);
-  set(env, object, "ctimeNs", value);
-  if (entry->record == NULL) return object;
-  napi_create_buffer_copy(env, entry->record_bytes, entry->record, NULL, &value);
-  set(env, object, "record", value);
-  return object;
-}
-
-static napi_value result_listing(napi_env env, struct task *task) {
-  const struct listing *listing = (struct listing *)task;
-  napi_value result, entries, value;
-  uint32_t found = 0;
-  napi_create_object(env, &result);
-  napi_create_array(env, &entries);
-  for (uint32_t i = 0; i < listing->count; i++) {
-    const struct entry *entry = listing->heap[i];
-    if (entry->is_found) napi_set_element(env, entries, found++, make_entry(env, entry));
+  while (!listing->is_sorted) {
+    if (now_ms() > until) return 0;
+    errno = 0;
+    if ((found = readdir(listing->directory)) != NULL) {
+      consider(listing, dirfd(listing->directory), found);
+      continue;
+    }
+    if (errno != 0) return errno;
+    qsort(listing->heap, listing->count, sizeof(struct entry *), compare_entries);
+    listing->is_sorted = true;
   }
-  set(env, result, "entries", entries);
-  if (listing->is_cut) {
-    const struct entry *last = listing->heap[listing->count - 1];
-    napi_create_buffer_copy(env, last->length, last->key, NULL, &value);
-    set(env, result, "after", value);
+  for (; listing->inspected < listing->count; listing->inspected++) {
+    if (now_ms() > until) return 0;
+    inspect(listing, dirfd(listing->directory), listing->heap[listing->inspected]);
   }
-  return result;
-}
-
-static bool read_bytes(napi_env env, napi_value value, const char **into, size_t *length) {
-  bool is_buffer = false;
-  void *bytes = NULL;
-  if (napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer) return false;
-  if (napi_get_buffer_info(env, value, &bytes, length) != napi_ok) return false;
-  *into = bytes == NULL ? "" : bytes;
-  return true;
-}
-
-static napi_value js_list_directory(napi_env env, napi_callback_info info) {
-  napi_value args[6], kept;
-  size_t count = 6;
-  struct listing *listing = calloc(1, sizeof *listing);
-  if (listing == NULL) return refuse_task(env, NULL);
-  listing->task = (struct task){.run = run_listing, .result = result_listing, .release = release};
-  napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (count != 6 || (listing->root = copy_text(env, args[0])) == NULL ||
-      (listing->path = copy_text(env, args[1])) == NULL ||
-      !read_bytes(env, args[2], &listing->prefix, &listing->prefix_bytes) ||
-      !read_bytes(env, args[3], &listing->after, &listing->after_bytes) ||
-      napi_get_value_uint32(env, args[4], &listing->limit) != napi_ok || listing->limit == 0 ||
-      listing->limit > LIMIT_MAX || (listing->attribute = copy_text(env, args[5])) == NULL)
-    return refuse_task(env, &listing->task);
-  napi_create_array_with_length(env, 2, &kept);
-  napi_set_element(env, kept, 0, args[2]);
-  napi_set_element(env, kept, 1, args[3]);
-  return start_task(env, &listing->task, "listing", kept);
-}
-
-void define_listing_functions(napi_env env, napi_value exports) {
-  const napi_property_descriptor functions[] = {
-      {"listDirectory", NULL, js_list_directory, NULL, NULL, NULL, napi_enumerable, NULL},
-  };
-  napi_define_properties(env, exports, 1, functions);
+  listing->is_done = true;
+  return 0;
 }

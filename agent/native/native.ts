@@ -15,6 +15,17 @@ export interface FileIdentity {
   readonly ctimeNs: bigint;
 }
 
+export interface DirectoryPage {
+  readonly entries: DirectoryEntry[];
+  /** Where the next page goes on; undefined when there is none. */
+  readonly after?: Buffer;
+}
+
+/** A page of a directory while it is read; see listing-calls.c. */
+interface Listing {
+  readonly kind: unique symbol;
+}
+
 /** The file that a process maps as its RAM, as fstat(2) names it. */
 export interface RamMapping {
   readonly device: bigint;
@@ -50,14 +61,16 @@ interface NativeModule {
   newMd5(): Buffer;
   addToMd5(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
   digestMd5(state: Buffer): Buffer;
-  listDirectory(
+  newListing(
     root: string,
     path: string,
     prefix: Buffer,
     after: Buffer,
     limit: number,
     attribute: string,
-  ): Promise<{ entries: DirectoryEntry[]; after?: Buffer }>;
+  ): Listing;
+  readListing(listing: Listing, milliseconds: number): Promise<DirectoryPage | undefined>;
+  closeListing(listing: Listing): void;
   newMemory(name: string, sizeBytes: number): number;
   sealMemory(fd: number): void;
   isSealed(fd: number): boolean;
@@ -74,7 +87,7 @@ interface NativeModule {
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c, files.c, listing.c, and ram.c. */
+/** System calls that Node lacks; see addon.c, files.c, listing-calls.c, and ram.c. */
 export const native = loaded as NativeModule;
 
 /** Programs that containers see at `/.berth`: init.c, search.c, and rg with its libraries. */

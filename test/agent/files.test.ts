@@ -1,9 +1,11 @@
 /* The addon's calls on files: MD5, whole writes, attributes, and arguments that are refused. */
 import { createHash, randomBytes } from 'node:crypto';
-import { open } from 'node:fs/promises';
+import { readdirSync } from 'node:fs';
+import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import * as fc from 'fast-check';
+import { listDirectory } from '../../agent/disks/disk-calls.ts';
 import { native } from '../../agent/native/native.ts';
 import { mountDisk } from '../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
@@ -50,7 +52,7 @@ test('attributes up to what ext4 takes, and listings that carry them', async (t)
       t.deepEqual(await native.getAttribute(file.fd, name), value);
       const empty = Buffer.alloc(0);
       const args = ['', empty, empty, 10, name] as const;
-      const { entries } = await native.listDirectory(disk.layout.contents, ...args);
+      const { entries } = await listDirectory(disk.layout.contents, ...args);
       t.like(entries, [{ name: 'file', isDirectory: false, record: value }]);
     }
     const long = native.setAttribute(file.fd, name, Buffer.alloc(4096));
@@ -66,6 +68,35 @@ test('a root that is gone is no missing file', async (t) => {
   await t.throwsAsync(native.openBeneath('/proc/self/status', 'x', 0), { code: 'EIO' });
 });
 
+const descriptors = (): number => readdirSync('/proc/self/fd').length;
+
+test.serial('a directory is read in slices, and closed whenever its listing is', async (t) => {
+  await using directory = await temporaryDirectory();
+  const names = Array.from(
+    { length: 3000 },
+    (_, index) => `name-${String(index).padStart(5, '0')}`,
+  );
+  for (const name of names) await writeFile(join(directory.path, name), '');
+  const before = descriptors();
+  const request = [directory.path, '', Buffer.alloc(0), Buffer.alloc(0), 2000, 'user.x'] as const;
+  const listing = native.newListing(...request);
+  let slices = 1;
+  let page = await native.readListing(listing, 0);
+  for (; page === undefined; slices += 1) page = await native.readListing(listing, 0);
+  t.true(slices > 1);
+  t.deepEqual(
+    page.entries.map(({ name }) => name),
+    names.slice(0, 2000),
+  );
+  t.is(String(page.after), 'name-01999');
+  native.closeListing(listing);
+  const abandoned = native.newListing(...request);
+  t.is(await native.readListing(abandoned, 0), undefined);
+  native.closeListing(abandoned);
+  t.is(descriptors(), before);
+  await t.throwsAsync(native.readListing(abandoned, 0), { code: 'EBADF' });
+});
+
 test('arguments of the wrong kind are refused', (t) => {
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
   const calls = {
@@ -77,7 +108,9 @@ test('arguments of the wrong kind are refused', (t) => {
     setAttribute: [1, 'user.x', 'text'],
     addToMd5: [Buffer.alloc(3), []],
     digestMd5: [Buffer.alloc(3)],
-    listDirectory: ['/', '', Buffer.alloc(0), Buffer.alloc(0), 0, 'user.x'],
+    newListing: ['/', '', Buffer.alloc(0), Buffer.alloc(0), 0, 'user.x'],
+    readListing: [{}, 20],
+    closeListing: [{}],
   };
   for (const [name, args] of Object.entries(calls)) {
     t.throws(() => untyped[name]?.(...args), { code: 'EINVAL' }, name);

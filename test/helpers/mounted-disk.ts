@@ -81,6 +81,6 @@ export async function contentOf(store: ObjectStore, key: string): Promise<Buffer
   try {
     return await readFile(`/proc/self/fd/${opened.fd}`);
   } finally {
-    opened.close();
+    await opened.close();
   }
 }

@@ -31,11 +31,11 @@ export function textsOf(xml: string, name: string): string[] {
 /** A client of the object API with an API key, as the public clients send it: without scheme. */
 export class ObjectClient {
   readonly baseUrl: string;
-  readonly #key: string;
+  readonly key: string;
 
   constructor(baseUrl: string, key: string) {
     this.baseUrl = baseUrl;
-    this.#key = key;
+    this.key = key;
   }
 
   /** The answer with its body still to be read. */
@@ -46,7 +46,7 @@ export class ObjectClient {
   ): Promise<Response> {
     return fetch(`${this.baseUrl}${target}`, {
       method,
-      headers: { authorization: this.#key, ...headers },
+      headers: { authorization: this.key, ...headers },
       ...(body === undefined ? {} : { body }),
     });
   }

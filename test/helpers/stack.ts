@@ -107,6 +107,7 @@ export class Stack {
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
+      UV_THREADPOOL_SIZE: '32', // As the Procfile has it.
       REDIS_URL: `redis://${loopback}:${redis}`,
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),

@@ -27,7 +27,7 @@ async function openSource(call: ObjectCall): Promise<Source> {
   try {
     checkCopySource(call.request.headers, file);
   } catch (error) {
-    file.close();
+    await file.close();
     throw error;
   }
   return { bucket, key, file };
@@ -65,7 +65,7 @@ export const copyObject: Operation = async (call) => {
     });
     return { status: 200, xml: copyResult('CopyObjectResult', info) };
   } finally {
-    source.file.close();
+    await source.file.close();
   }
 };
 
@@ -92,6 +92,6 @@ export const copyPart: Operation = async (call) => {
     const { etag } = await call.store.uploads.putPart(uploadId, call.target.key, partNumber, bytes);
     return { status: 200, xml: copyResult('CopyPartResult', { etag, modifiedAt: new Date() }) };
   } finally {
-    file.close();
+    await file.close();
   }
 };

@@ -61,7 +61,7 @@ export const getObject: Operation = async (call) => {
     const { status, headers, parts } = respond(call, file, 'GET');
     return { status, headers, object: { file, parts } };
   } catch (error) {
-    file.close();
+    await file.close();
     throw error;
   }
 };

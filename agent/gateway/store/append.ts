@@ -1,16 +1,24 @@
+import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { native } from '../../native/native.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import {
+  addToMd5,
   closeFile,
-  type FileStatus,
-  readAt,
-  statusOf,
+  digestMd5,
+  getAttribute,
+  newMd5,
+  openBeneath,
+  readBytes,
+  setAttribute,
   syncFile,
   truncateFile,
-} from './file-calls.ts';
+  writeChunks,
+} from '../../disks/disk-calls.ts';
+import { toItsEnd } from '../../disks/disk-threads.ts';
+import { type FileStatus, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import { describe, type ObjectInfo } from './object-info.ts';
-import { decodeRecord, encodeRecord, RECORD_ATTRIBUTE } from './object-record.ts';
+import { decodeRecord, encodeRecord, etagOf, RECORD_ATTRIBUTE, UNHASHED } from './object-record.ts';
 import { isAbsent } from './store-errors.ts';
 
 /**
@@ -32,7 +40,7 @@ export async function appendToFile(
 ): Promise<ObjectInfo | undefined> {
   let fd: number;
   try {
-    fd = await native.openBeneath(contents, target.path, constants.O_RDWR | constants.O_APPEND);
+    fd = await openBeneath(contents, target.path, constants.O_RDWR | constants.O_APPEND);
   } catch (error) {
     if (isAbsent(error)) return undefined;
     throw error;
@@ -48,44 +56,54 @@ export async function appendToFile(
 
 async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
   const before = statusOf(fd);
-  const record = decodeRecord(await native.getAttribute(fd, RECORD_ATTRIBUTE), before);
-  const md5 = (await keptMd5(fd, before)) ?? (await md5Of(fd));
+  const record = decodeRecord(await getAttribute(fd, RECORD_ATTRIBUTE), before);
+  const md5 = (await keptMd5(fd, before)) ?? (await md5Of(fd, before));
   try {
-    await native.write(fd, 0, [body]); // O_APPEND: the offset does not count.
+    await writeChunks(fd, 0, [body]); // O_APPEND: the offset does not count.
   } catch (error) {
-    await truncateFile(fd, before.sizeBytes);
+    await toItsEnd(() => truncateFile(fd, before.sizeBytes));
     throw error;
   }
-  await native.addToMd5(md5, [body]);
+  if (md5 !== undefined) await addToMd5(md5, [body]);
   const after = statusOf(fd);
   // A command that added to the file at the same time: what the MD5 is of is not the file.
   if (after.sizeBytes !== before.sizeBytes + body.length) return;
-  const etag = { md5: native.digestMd5(md5), partCount: 0 };
-  const bytes = encodeRecord(
-    { ...etag, contentType: record?.contentType, headers: record?.headers ?? {} },
-    after,
-  );
-  const kept = encodeRecord({ ...etag, contentType: undefined, headers: {} }, after);
-  await native.setAttribute(fd, STATE_ATTRIBUTE, Buffer.concat([kept, md5]));
-  await native.setAttribute(fd, RECORD_ATTRIBUTE, bytes);
+  const etag =
+    md5 === undefined
+      ? { md5: chain(etagOf(record, before), body), partCount: UNHASHED }
+      : { md5: digestMd5(md5), partCount: 0 };
+  const { contentType, headers = {} } = record ?? {};
+  const bytes = encodeRecord({ ...etag, contentType, headers }, after);
+  if (md5 !== undefined) {
+    const kept = encodeRecord({ ...etag, contentType: undefined, headers: {} }, after);
+    await setAttribute(fd, STATE_ATTRIBUTE, Buffer.concat([kept, md5]));
+  }
+  await setAttribute(fd, RECORD_ATTRIBUTE, bytes);
 }
 
+/** Changes whenever the object does, without its being read. */
+const chain = (etag: string, body: Buffer): Buffer =>
+  createHash('md5').update(`${etag}\n`).update(body).digest();
+
 async function keptMd5(fd: number, status: FileStatus): Promise<Buffer | undefined> {
-  const bytes = await native.getAttribute(fd, STATE_ATTRIBUTE);
-  const state = native.newMd5();
+  const bytes = await getAttribute(fd, STATE_ATTRIBUTE);
+  const state = newMd5();
   const headBytes = (bytes?.length ?? 0) - state.length;
   if (decodeRecord(bytes?.subarray(0, headBytes), status) === undefined) return undefined;
   bytes?.copy(state, 0, headBytes);
   return state;
 }
 
-async function md5Of(fd: number): Promise<Buffer> {
-  const md5 = native.newMd5();
-  const buffer = Buffer.alloc(READ_BYTES);
-  for (let offset = 0; ;) {
-    const length = await readAt(fd, buffer, offset);
-    if (length === 0) return md5;
-    await native.addToMd5(md5, [buffer.subarray(0, length)]);
-    offset += length;
+/** @returns undefined for a file so long that reading it is no part of an append */
+async function md5Of(fd: number, { sizeBytes }: FileStatus): Promise<Buffer | undefined> {
+  if (sizeBytes > LIMITS.appendHashedBytesMax) return undefined;
+  const md5 = newMd5();
+  const buffer = Buffer.alloc(Math.min(READ_BYTES, sizeBytes));
+  for (let offset = 0; offset < sizeBytes;) {
+    const { bytesRead } = await readBytes(fd, buffer, 0, buffer.length, offset);
+    if (bytesRead === 0) break;
+    await addToMd5(md5, [buffer.subarray(0, Math.min(bytesRead, sizeBytes - offset))]);
+    offset += bytesRead;
   }
+  return md5;
 }

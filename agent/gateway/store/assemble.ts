@@ -1,7 +1,15 @@
-import { type FileHandle, lstat, open } from 'node:fs/promises';
 import { join } from 'node:path';
-import { native } from '../../native/native.ts';
-import { syncData } from './file-calls.ts';
+import {
+  beginWriteBack,
+  closeFile,
+  copyRange,
+  lstat,
+  openFile,
+  statFile,
+  syncData,
+  truncateFile,
+} from '../../disks/disk-calls.ts';
+import { toItsEnd } from '../../disks/disk-threads.ts';
 import { unless } from './store-errors.ts';
 import type { StoredPart } from './upload-files.ts';
 
@@ -24,33 +32,34 @@ export async function assemble(
   others: readonly StoredPart[],
 ): Promise<Assembly> {
   const path = join(directory, first.name);
-  const file = await open(path, 'r+');
-  const restore = async (): Promise<void> => {
-    try {
-      if (await isAt(path, file)) await file.truncate(first.sizeBytes);
-    } finally {
-      await file.close();
-    }
-  };
+  const fd = await openFile(path, 'r+');
+  const restore = (): Promise<void> =>
+    toItsEnd(async () => {
+      try {
+        if (await isAt(path, fd)) await truncateFile(fd, first.sizeBytes);
+      } finally {
+        await closeFile(fd);
+      }
+    });
   try {
-    await file.truncate(first.sizeBytes);
+    await truncateFile(fd, first.sizeBytes);
     let offset = first.sizeBytes;
     for (const part of others) {
-      await copyPart(file.fd, offset, directory, part);
+      await copyPart(fd, offset, directory, part);
       offset += part.sizeBytes;
     }
-    await syncData(file.fd);
+    await syncData(fd);
   } catch (error) {
     await restore();
     throw error;
   }
-  return { fd: file.fd, path, [Symbol.asyncDispose]: restore };
+  return { fd, path, [Symbol.asyncDispose]: restore };
 }
 
 /** Whether the open file still has its name: if not it has become the object. */
-async function isAt(path: string, file: FileHandle): Promise<boolean> {
+async function isAt(path: string, fd: number): Promise<boolean> {
   const found = await lstat(path, { bigint: true }).catch(unless('ENOENT', 'ENOTDIR'));
-  return found?.ino === (await file.stat({ bigint: true })).ino;
+  return found?.ino === (await statFile(fd, { bigint: true })).ino;
 }
 
 async function copyPart(
@@ -59,16 +68,16 @@ async function copyPart(
   directory: string,
   { name, sizeBytes }: StoredPart,
 ): Promise<void> {
-  const from = await open(join(directory, name), 'r');
+  const from = await openFile(join(directory, name), 'r');
   try {
     for (let done = 0; done < sizeBytes;) {
       const wanted = Math.min(COPY_BYTES, sizeBytes - done);
-      const copied = await native.copyRange(from.fd, to, done, offset + done, wanted);
+      const copied = await copyRange(from, to, done, offset + done, wanted);
       if (copied === 0) throw new Error(`part ${name} is shorter than it was`);
       done += copied;
     }
-    await native.writeBack(to, offset, sizeBytes);
+    await beginWriteBack(to, offset, sizeBytes);
   } finally {
-    await from.close();
+    await closeFile(from);
   }
 }

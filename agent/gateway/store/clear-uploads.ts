@@ -1,6 +1,6 @@
-import { opendir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
+import { readdir, rm, stat } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { unless } from './store-errors.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
@@ -14,7 +14,7 @@ const EXPIRE_FOR_MS = 1_000;
  * appeared right before it, and removes what has expired.
  */
 export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
-  for await (const { name } of await opendir(uploads)) {
+  for (const name of await readdir(uploads)) {
     if (isStagedName(name)) await rm(join(uploads, name), { recursive: true, force: true });
     else if (isUploadId(name)) await finishUpload(uploads, name);
   }
@@ -28,7 +28,7 @@ export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
 export async function expireUploads(uploads: string): Promise<number> {
   const until = performance.now() + EXPIRE_FOR_MS;
   let left = 0;
-  for await (const { name } of await opendir(uploads)) {
+  for (const name of await readdir(uploads)) {
     if (isUploadId(name)) left += 1;
     if (performance.now() > until || !(await isExpired(uploads, name))) continue;
     if (isUploadId(name)) left -= 1;

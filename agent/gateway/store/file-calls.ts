@@ -1,15 +1,6 @@
-import { close, fchmod, fchown, fdatasync, fstatSync, fsync, ftruncate, read } from 'node:fs';
-import { promisify } from 'node:util';
+import { fstatSync } from 'node:fs';
+import { changeMode, changeOwner } from '../../disks/disk-calls.ts';
 import type { FileIdentity } from '../../native/native.ts';
-
-/* Node has promises for its own file objects only; descriptors of the addon need these. */
-export const closeFile = promisify(close);
-export const syncFile = promisify(fsync);
-export const syncData = promisify(fdatasync);
-export const truncateFile = promisify(ftruncate);
-const changeMode = promisify(fchmod);
-const changeOwner = promisify(fchown);
-const readBytes = promisify(read);
 
 export interface Owner {
   readonly uid: number;
@@ -43,9 +34,4 @@ export function statusOf(fd: number): FileStatus {
 export async function changeAttributes(fd: number, attributes: Attributes): Promise<void> {
   await changeOwner(fd, attributes.uid, attributes.gid);
   await changeMode(fd, attributes.mode); // Second: a new owner takes the set-user-id bits away.
-}
-
-/** @returns how many bytes were read; 0 at the end of the file */
-export async function readAt(fd: number, into: Buffer, offset: number): Promise<number> {
-  return (await readBytes(fd, into, 0, into.length, offset)).bytesRead;
 }

@@ -1,16 +1,9 @@
 import { constants } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
-import { native } from '../../native/native.ts';
+import { closeFile, mkdir, openBeneath, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../errors.ts';
-import {
-  type Attributes,
-  changeAttributes,
-  closeFile,
-  type Owner,
-  syncFile,
-} from './file-calls.ts';
+import { type Attributes, changeAttributes, type Owner } from './file-calls.ts';
 import { isAbsent, unless } from './store-errors.ts';
 
 export const DIRECTORY_MODE_DEFAULT = 0o755;
@@ -27,11 +20,7 @@ export interface HeldDirectory extends AsyncDisposable {
  * @throws Error `ENOENT`, `ENOTDIR`, `EXDEV`, `ELOOP` when there is none
  */
 export async function holdDirectory(root: string, path: string, flags = 0): Promise<HeldDirectory> {
-  const fd = await native.openBeneath(
-    root,
-    path,
-    constants.O_RDONLY | constants.O_DIRECTORY | flags,
-  );
+  const fd = await openBeneath(root, path, constants.O_RDONLY | constants.O_DIRECTORY | flags);
   return {
     fd,
     at: (name) => `/proc/self/fd/${fd}/${name}`,

@@ -1,4 +1,5 @@
-import { type DirectoryEntry, native } from '../../native/native.ts';
+import { listDirectory } from '../../disks/disk-calls.ts';
+import type { DirectoryEntry, DirectoryPage } from '../../native/native.ts';
 import { isName } from './keys.ts';
 import { decodeRecord, etagOf, RECORD_ATTRIBUTE } from './object-record.ts';
 import { isAbsent } from './store-errors.ts';
@@ -99,13 +100,13 @@ class Walk {
     }
   }
 
-  async #names({ path, prefix, after }: Scope): ReturnType<typeof native.listDirectory> {
+  async #names({ path, prefix, after }: Scope): Promise<DirectoryPage> {
     const { limit, signal } = this.#request;
     signal?.throwIfAborted();
     const count = Math.max(NAMES_MIN, Math.min(limit, 4 * limit - this.#held));
     const args = [prefix, after, count, RECORD_ATTRIBUTE] as const;
     try {
-      return await native.listDirectory(this.#contents, path, ...args);
+      return await listDirectory(this.#contents, path, ...args);
     } catch (error) {
       // Not there, or removed just now, or too deep to be reached.
       if (isAbsent(error)) return { entries: [] };

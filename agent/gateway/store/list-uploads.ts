@@ -1,4 +1,4 @@
-import { readdir } from 'node:fs/promises';
+import { readdir } from '../../disks/disk-calls.ts';
 import { compareKeys } from './keys.ts';
 import { findUpload } from './upload-files.ts';
 import { initiatedAtOf, isUploadId } from './upload-names.ts';

@@ -1,13 +1,12 @@
 import { hash } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
+import { digestMd5, readdir, syncFile } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
-import { native } from '../../native/native.ts';
 import { S3Error } from '../errors.ts';
 import { assemble } from './assemble.ts';
 import { expireUploads } from './clear-uploads.ts';
-import { statusOf, syncFile } from './file-calls.ts';
+import { statusOf } from './file-calls.ts';
 import type { KeyLocks } from './key-locks.ts';
 import { type ObjectPath, parseKey } from './keys.ts';
 import { listUploads, type UploadListRequest, type UploadPage } from './list-uploads.ts';
@@ -99,7 +98,7 @@ export class MultipartUploads {
     return asS3(async () => {
       await readUpload(uploads, uploadId, key);
       await using staged = await stageFile(uploads);
-      const md5 = native.digestMd5(await writeBody(staged.fd, body));
+      const md5 = digestMd5(await writeBody(staged.fd, body));
       await verify?.(md5);
       await syncFile(staged.fd);
       const { sizeBytes } = statusOf(staged.fd);

@@ -1,5 +1,5 @@
-import { closeSync, constants } from 'node:fs';
-import { native } from '../../native/native.ts';
+import { constants } from 'node:fs';
+import { closeReadFile, getAttribute, openWithAttribute } from '../../disks/disk-calls.ts';
 import { S3Error } from '../errors.ts';
 import { type Attributes, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
@@ -28,8 +28,7 @@ export interface ObjectInfo extends Attributes {
 export interface OpenObject extends ObjectInfo {
   /** To read from; of a directory, which has no bytes, not to be read. */
   readonly fd: number;
-  /** At once: nothing is written, so nothing is waited for. */
-  readonly close: () => void;
+  readonly close: () => Promise<void>;
 }
 
 /** What a caller may say about a new object. */
@@ -55,15 +54,18 @@ export function checkAttributes({ contentType = '' }: WriteAttributes): void {
 /** @throws S3Error `NoSuchKey` */
 export async function openObject(contents: string, target: ObjectPath): Promise<OpenObject> {
   const flags = constants.O_RDONLY | (target.isDirectory ? constants.O_DIRECTORY : 0);
-  const { fd, attribute } = await native
-    .openObject(contents, target.path, flags, RECORD_ATTRIBUTE)
-    .catch((error: unknown) => {
-      throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
-    });
+  const { fd, attribute } = await openWithAttribute(
+    contents,
+    target.path,
+    flags,
+    RECORD_ATTRIBUTE,
+  ).catch((error: unknown) => {
+    throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
+  });
   try {
-    return { ...infoOf(fd, attribute, target), fd, close: () => closeSync(fd) };
+    return { ...infoOf(fd, attribute, target), fd, close: () => closeReadFile(fd) };
   } catch (error) {
-    closeSync(fd);
+    await closeReadFile(fd);
     throw error;
   }
 }
@@ -71,7 +73,7 @@ export async function openObject(contents: string, target: ObjectPath): Promise<
 /** @throws S3Error `NoSuchKey` */
 export async function headObject(contents: string, target: ObjectPath): Promise<ObjectInfo> {
   const { fd: _, close, ...info } = await openObject(contents, target);
-  close();
+  await close();
   return info;
 }
 
@@ -90,9 +92,7 @@ export async function findObject(
 
 /** What is known of an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
-  const attribute = target.isDirectory
-    ? undefined
-    : await native.getAttribute(fd, RECORD_ATTRIBUTE);
+  const attribute = target.isDirectory ? undefined : await getAttribute(fd, RECORD_ATTRIBUTE);
   return infoOf(fd, attribute, target);
 }
 

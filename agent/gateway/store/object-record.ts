@@ -13,9 +13,15 @@ export const RECORD_ATTRIBUTE = 'trusted.berth.object';
 /** The ETag of no bytes. */
 export const EMPTY_ETAG = 'd41d8cd98f00b204e9800998ecf8427e';
 
+/**
+ * In place of the number of parts: the 16 bytes are no MD5 of the object, which would take too long
+ * to read, but change with every append to it.
+ */
+export const UNHASHED = 0xffff;
+
 export interface ObjectRecord {
   readonly md5: Buffer;
-  /** Of a multipart object; 0 for others. */
+  /** Of a multipart object; 0 for others, or UNHASHED. */
   readonly partCount: number;
   /** Undefined when the name says it. */
   readonly contentType: string | undefined;
@@ -74,6 +80,7 @@ export function etagOf(record: ObjectRecord | undefined, file: FileIdentity): st
     return `${hash('md5', [inode, sizeBytes, mtimeNs, ctimeNs].join(' '))}-0`;
   }
   const digits = record.md5.toString('hex');
+  if (record.partCount === UNHASHED) return `${digits}-0`;
   return record.partCount === 0 ? digits : `${digits}-${record.partCount}`;
 }
 

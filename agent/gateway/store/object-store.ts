@@ -1,9 +1,16 @@
-import { lstat, rmdir, unlink } from 'node:fs/promises';
+import {
+  addToMd5,
+  digestMd5,
+  lstat,
+  newMd5,
+  rmdir,
+  syncFile,
+  unlink,
+  writeChunks,
+} from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
-import { native } from '../../native/native.ts';
 import { S3Error } from '../errors.ts';
 import { appendToFile } from './append.ts';
-import { syncFile } from './file-calls.ts';
 import {
   DIRECTORY_MODE_DEFAULT,
   holdDirectory,
@@ -74,7 +81,7 @@ export class ObjectStore {
     if (target.isDirectory) return this.#putDirectory(target, body, options);
     return asS3(async () => {
       await using staged = await stageFile(this.#disk.uploads);
-      const md5 = native.digestMd5(await writeBody(staged.fd, body));
+      const md5 = digestMd5(await writeBody(staged.fd, body));
       await options.verify?.(md5);
       const { attributes, precondition } = options;
       const publication = { staged, etag: { md5, partCount: 0 }, attributes, precondition };
@@ -97,10 +104,10 @@ export class ObjectStore {
         const appended = await appendToFile(this.#disk.contents, target, body);
         if (appended !== undefined) return appended;
         await using staged = await stageFile(this.#disk.uploads);
-        await native.write(staged.fd, 0, [body]);
-        const md5 = native.newMd5();
-        await native.addToMd5(md5, [body]);
-        const etag = { md5: native.digestMd5(md5), partCount: 0 };
+        await writeChunks(staged.fd, 0, [body]);
+        const md5 = newMd5();
+        await addToMd5(md5, [body]);
+        const etag = { md5: digestMd5(md5), partCount: 0 };
         return await publish(this.#disk.contents, target, { staged, etag, attributes });
       }),
     );
@@ -125,7 +132,7 @@ export class ObjectStore {
     for await (const chunk of body) {
       if (chunk.length > 0) throw new S3Error('InvalidArgument', 'A directory has no bytes.');
     }
-    await verify?.(native.digestMd5(native.newMd5()));
+    await verify?.(digestMd5(newMd5()));
     const { uid = 0, gid = 0, mode = DIRECTORY_MODE_DEFAULT } = attributes;
     const { contents } = this.#disk;
     return asS3(() =>

@@ -1,8 +1,7 @@
 import type { Stats } from 'node:fs';
-import { lstat, rename } from 'node:fs/promises';
-import { native } from '../../native/native.ts';
+import { lstat, rename, setAttribute, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../errors.ts';
-import { changeAttributes, statusOf, syncFile } from './file-calls.ts';
+import { changeAttributes, statusOf } from './file-calls.ts';
 import { holdMadeDirectory } from './held-directory.ts';
 import type { ObjectPath } from './keys.ts';
 import {
@@ -50,7 +49,7 @@ export async function publish(
   await changeAttributes(staged.fd, mergeAttributes(attributes, former));
   const record = newRecord(etag, attributes, target);
   const bytes = encodeRecord(record, statusOf(staged.fd));
-  await native.setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
+  await setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
   await syncFile(staged.fd);
   const info = await describe(staged.fd, target);
   await beforeRename?.(info);

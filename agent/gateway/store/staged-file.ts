@@ -1,6 +1,7 @@
-import { open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
+import { closeFile, openFile, rm } from '../../disks/disk-calls.ts';
+import { toItsEnd } from '../../disks/disk-threads.ts';
 import { S3Error } from '../errors.ts';
 import { newStagedName } from './upload-names.ts';
 
@@ -13,15 +14,15 @@ export interface StagedFile extends AsyncDisposable {
 /** @throws S3Error `ServiceUnavailable` when the disk is not mounted any more */
 export async function stageFile(uploads: string): Promise<StagedFile> {
   const path = join(uploads, newStagedName());
-  const file = await open(path, 'wx+', 0o600).catch((error: unknown) => {
+  const fd = await openFile(path, 'wx+', 0o600).catch((error: unknown) => {
     throw errnoOf(error) === 'ENOENT' ? new S3Error('ServiceUnavailable') : error;
   });
   return {
-    fd: file.fd,
+    fd,
     path,
     [Symbol.asyncDispose]: async () => {
-      await file.close();
-      await rm(path, { force: true });
+      await closeFile(fd);
+      await toItsEnd(() => rm(path, { force: true }));
     },
   };
 }

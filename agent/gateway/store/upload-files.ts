@@ -1,10 +1,21 @@
-import { lstat, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
-import { native } from '../../native/native.ts';
+import {
+  closeFile,
+  listDirectory,
+  lstat,
+  mkdir,
+  openFile,
+  readFile,
+  rename,
+  rm,
+  syncFile,
+  writeText,
+} from '../../disks/disk-calls.ts';
+import { toItsEnd } from '../../disks/disk-threads.ts';
+import type { DirectoryPage } from '../../native/native.ts';
 import { S3Error } from '../errors.ts';
 import { holdDirectory } from './held-directory.ts';
-import { syncFile } from './file-calls.ts';
 import type { ObjectInfo, WriteAttributes } from './object-info.ts';
 import { RECORD_ATTRIBUTE } from './object-record.ts';
 import { isAbsent, unless } from './store-errors.ts';
@@ -59,7 +70,7 @@ export async function createUpload(uploads: string, upload: Upload): Promise<str
     await writeSynced(join(staged, UPLOAD_FILE), upload);
     await rename(staged, join(uploads, uploadId));
   } catch (error) {
-    await rm(staged, { recursive: true, force: true });
+    await toItsEnd(() => rm(staged, { recursive: true, force: true }));
     throw error;
   }
   await syncDirectory(uploads, '');
@@ -109,7 +120,7 @@ export async function storedParts(
   const parts: StoredPart[] = [];
   const prefix = Buffer.from('part-');
   for (let from: Buffer | undefined = Buffer.from(partPrefix(after + 1)); from !== undefined;) {
-    const page: Awaited<ReturnType<typeof native.listDirectory>> = await native.listDirectory(
+    const page: DirectoryPage = await listDirectory(
       uploads,
       uploadId,
       prefix,
@@ -186,12 +197,12 @@ async function exists(path: string): Promise<boolean> {
 }
 
 async function writeSynced(path: string, content: Upload | CompletedUpload): Promise<void> {
-  const file = await open(path, 'wx', 0o600);
+  const fd = await openFile(path, 'wx', 0o600);
   try {
-    await file.writeFile(JSON.stringify(content));
-    await file.sync();
+    await writeText(fd, JSON.stringify(content));
+    await syncFile(fd);
   } finally {
-    await file.close();
+    await closeFile(fd);
   }
 }
 

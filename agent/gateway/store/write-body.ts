@@ -1,5 +1,4 @@
-import { native } from '../../native/native.ts';
-import { syncData } from './file-calls.ts';
+import { addToMd5, newMd5, syncData, writeChunks } from '../../disks/disk-calls.ts';
 
 /** So much is written and hashed at a time, while as much again is read from the caller. */
 const BATCH_BYTES = 1024 ** 2;
@@ -15,7 +14,7 @@ const WINDOW_BYTES = 32 * 1024 ** 2;
  * @returns the state of the body's MD5; see files.c
  */
 export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promise<Buffer> {
-  const md5 = native.newMd5();
+  const md5 = newMd5();
   let chunks: Buffer[] = [];
   let [batchBytes, writtenBytes, beganBytes] = [0, 0, 0];
   let batch: Promise<unknown> = Promise.resolve();
@@ -23,7 +22,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
   const flush = async (): Promise<void> => {
     await batch;
     const written = chunks;
-    const work = [native.write(fd, writtenBytes, written), native.addToMd5(md5, written)];
+    const work = [writeChunks(fd, writtenBytes, written), addToMd5(md5, written)];
     batch = Promise.all(work).then(() => freeAll(written));
     batch.catch(() => undefined); // Seen by whoever waits for it next.
     writtenBytes += batchBytes;

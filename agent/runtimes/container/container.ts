@@ -11,6 +11,7 @@ import type { ExecLimits } from '../../config.ts';
 import { MountAttribute, native, toolsPath, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
 import { started } from '../../started.ts';
+import { attachDirectory } from '../../disks/disk-calls.ts';
 import { refusedPath } from '../../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
@@ -228,7 +229,7 @@ export class Container {
     const target = join(scratchPaths(this.#directory).mounts, path);
     if (path !== '') await mkdir(target, { recursive: true });
     try {
-      await native.attach(diskPath, subdirectory, target, attributesOf(mount));
+      await attachDirectory(diskPath, subdirectory, target, attributesOf(mount));
     } catch (error) {
       throw refusedPath(error, subdirectory);
     }

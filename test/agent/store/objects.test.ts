@@ -1,9 +1,21 @@
 /* Objects as files of a mounted disk: every rule of single objects, on a real file system. */
 import { createHash, randomBytes } from 'node:crypto';
-import { chmod, chown, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  mkdir,
+  readdir,
+  readFile,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
+import { onBehalfOf } from '../../../agent/disks/disk-threads.ts';
 import type { ObjectInfo } from '../../../agent/gateway/store/object-info.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../helpers/mounted-disk.ts';
 
 const test = anyTest as TestFn<{ disk: MountedDisk }>;
@@ -167,7 +179,7 @@ test('a key with a slash at its end is a directory', async (t) => {
   t.like(await store.head('made/'), { mode: 0o755, uid: 7 });
   const opened = await store.open('made/here/');
   t.true(opened.isDirectory);
-  opened.close();
+  await opened.close();
   for (const key of ['made', 'made/here']) {
     await t.throwsAsync(store.head(key), { code: 'NoSuchKey' });
     await t.throwsAsync(store.open(key), { code: 'NoSuchKey' });
@@ -257,7 +269,7 @@ test('an open object stays what it was', async (t) => {
   const opened = await disk.store.open('held');
   await put(disk, 'held', 'after!');
   t.is(await readFile(`/proc/self/fd/${opened.fd}`, 'utf8'), 'before');
-  opened.close();
+  await opened.close();
 });
 
 test('appending makes, extends, and has the ETag of the whole', async (t) => {
@@ -279,6 +291,59 @@ test('appending makes, extends, and has the ETag of the whole', async (t) => {
   await put(disk, 'log', 'put');
   t.is((await store.append('log', Buffer.from('+'), { mode: 0o777 })).etag, md5('put+'));
   t.is((await store.head('log')).mode, 0o600);
+});
+
+test('appending to a file of 15 TiB reads none of it', async (t) => {
+  const { store, layout } = t.context.disk;
+  const path = join(layout.contents, 'sparse');
+  await put(t.context.disk, 'sparse', 'x', { contentType: 'x/y' });
+  await truncate(path, 15 * 1024 ** 4);
+  const first = await store.append('sparse', Buffer.from('!'), {});
+  t.is(first.sizeBytes, 15 * 1024 ** 4 + 1);
+  t.regex(first.etag, /^[0-9a-f]{32}-0$/u);
+  t.deepEqual(await store.head('sparse'), first);
+  const second = await store.append('sparse', Buffer.from('!'), {});
+  t.not(second.etag, first.etag);
+  t.deepEqual(await store.head('sparse'), second);
+  const [listed] = (await store.list({ prefix: 'sparse', after: '', limit: 1 })).entries;
+  t.like(listed, { etag: second.etag });
+  await truncate(path, 15 * 1024 ** 4);
+  t.not((await store.head('sparse')).etag, second.etag);
+  await store.delete('sparse');
+});
+
+test('an object too long to be read keeps type and headers when it is appended to', async (t) => {
+  const { disk } = t.context;
+  const attributes = { contentType: 'x/y', headers: { 'x-amz-meta-a': 'b' } };
+  const body = Buffer.alloc(LIMITS.appendHashedBytesMax + 1);
+  await put(disk, 'long', body, attributes);
+  const info = await disk.store.append('long', Buffer.from('!'), {});
+  t.like(info, { ...attributes, sizeBytes: body.length + 1 });
+  t.regex(info.etag, /-0$/u);
+  await disk.store.delete('long');
+});
+
+test('work ends when its signal is aborted, and what was begun is cleared away', async (t) => {
+  await using disk = await mountDisk(64 * 1024 ** 2);
+  const { store, layout } = disk;
+  const ended = new AbortController();
+  const reason = new Error('the caller is gone');
+  let sent = 0;
+  async function* endless(): AsyncGenerator<Buffer> {
+    for (; sent < 1000; sent += 1) {
+      if (sent === 4) ended.abort(reason);
+      yield Buffer.alloc(1024 ** 2);
+    }
+  }
+  const work = onBehalfOf('account', ended.signal, () => store.put('endless', endless(), plain));
+  t.is(await t.throwsAsync(work), reason);
+  t.true(sent < 10);
+  t.deepEqual(await readdir(layout.uploads), []);
+  const listing = onBehalfOf('account', ended.signal, () =>
+    store.list({ prefix: '', after: '', limit: 1 }),
+  );
+  t.is(await t.throwsAsync(listing), reason);
+  await t.throwsAsync(store.head('endless'), { code: 'NoSuchKey' });
 });
 
 test('appends at once lose nothing', async (t) => {

@@ -1,0 +1,102 @@
+import {
+  close,
+  fchmod,
+  fchown,
+  closeSync,
+  fdatasync,
+  fstat,
+  fstatSync,
+  fsync,
+  ftruncate,
+  open,
+  read,
+  writeFile,
+} from 'node:fs';
+import * as promises from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { LIMITS } from '../../shared/limits.ts';
+import { type DirectoryPage, native } from '../native/native.ts';
+import { onDiskThread, toItsEnd } from './disk-threads.ts';
+
+/*
+ * The calls of the system on what lies on a disk. Each waits for a thread of its account's share and
+ * none begins for a request that has ended (disk-threads.ts); a lint rule keeps the code that works
+ * on disks from calling anything else.
+ */
+
+type AsyncCall = (...args: never[]) => Promise<unknown>;
+
+/** The same call with all its overloads. */
+const shared = <F extends AsyncCall>(call: F): F =>
+  ((...args) => onDiskThread(() => call(...args))) as F;
+
+type Native = typeof native;
+
+const sharedNative = <Name extends keyof Native>(name: Name): Native[Name] =>
+  shared(native[name] as AsyncCall) as Native[Name];
+
+export const chmod = shared(promises.chmod);
+export const chown = shared(promises.chown);
+export const lstat = shared(promises.lstat);
+export const mkdir = shared(promises.mkdir);
+export const readdir = shared(promises.readdir);
+export const readFile = shared(promises.readFile);
+export const rename = shared(promises.rename);
+export const rm = shared(promises.rm);
+export const rmdir = shared(promises.rmdir);
+export const stat = shared(promises.stat);
+export const unlink = shared(promises.unlink);
+
+/* Node has promises for its own file objects only; descriptors of the addon need these. */
+export const openFile = shared(promisify(open));
+export const writeText = shared(promisify(writeFile));
+export const statFile = shared(promisify(fstat));
+export const syncFile = shared(promisify(fsync));
+export const syncData = shared(promisify(fdatasync));
+export const truncateFile = shared(promisify(ftruncate));
+export const changeMode = shared(promisify(fchmod));
+export const changeOwner = shared(promisify(fchown));
+export const readBytes = shared(promisify(read));
+
+export const openBeneath = sharedNative('openBeneath');
+export const openWithAttribute = sharedNative('openObject');
+export const inodeOf = sharedNative('inode');
+export const attachDirectory = sharedNative('attach');
+export const writeChunks = sharedNative('write');
+export const beginWriteBack = sharedNative('writeBack');
+export const copyRange = sharedNative('copyRange');
+export const getAttribute = sharedNative('getAttribute');
+export const setAttribute = sharedNative('setAttribute');
+export const addToMd5 = sharedNative('addToMd5');
+/* These two take no time. */
+export const newMd5 = (): Buffer => native.newMd5();
+export const digestMd5 = (state: Buffer): Buffer => native.digestMd5(state);
+
+/** Also for a request that has ended. */
+export const closeFile = (fd: number): Promise<void> =>
+  toItsEnd(() => onDiskThread(() => promisify(close)(fd)));
+
+/** What the kernel frees in no time when the last one closes a deleted file. */
+const QUICKLY_FREED_BYTES = 64 * 1024 ** 2;
+const BLOCK_BYTES = 512; // As stat(2) counts.
+
+/** Closes a file that was only read: at once, unless it may be deleted by that and is large. */
+export async function closeReadFile(fd: number): Promise<void> {
+  if (fstatSync(fd).blocks * BLOCK_BYTES <= QUICKLY_FREED_BYTES) closeSync(fd);
+  else await closeFile(fd);
+}
+
+/** One page of a directory; see listing-calls.c. */
+export async function listDirectory(
+  ...request: Parameters<typeof native.newListing>
+): Promise<DirectoryPage> {
+  const listing = native.newListing(...request);
+  try {
+    for (;;) {
+      const page = await onDiskThread(() => native.readListing(listing, LIMITS.listingSliceMs));
+      if (page !== undefined) return page;
+    }
+  } finally {
+    native.closeListing(listing);
+  }
+}
