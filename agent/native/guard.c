@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -21,13 +22,16 @@
 
 enum { MOUNTS_MAX = 8192, PATH_BYTES = 4096, ATTEMPTS = 300, PAUSE_MS = 50 };
 
-/* Undoes the octal escapes of proc_pid_mountinfo(5). */
+static bool is_octal(char digit) {
+  return digit >= '0' && digit <= '7';
+}
+
+/* Undoes the octal escapes of proc_pid_mountinfo(5): a backslash and three digits. */
 static void unescape(char *text) {
   char *to = text;
   for (const char *from = text; *from != '\0'; to++) {
-    int code;
-    if (from[0] == '\\' && sscanf(from + 1, "%3o", (unsigned *)&code) == 1) {
-      *to = (char)code;
+    if (from[0] == '\\' && is_octal(from[1]) && is_octal(from[2]) && is_octal(from[3])) {
+      *to = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
       from += 4;
     } else {
       *to = *from++;

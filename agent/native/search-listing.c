@@ -45,7 +45,7 @@ static void close_directory(struct listing *listing) {
 bool listing_start(struct listing *listing, bool recursive) {
   memset(listing, 0, sizeof *listing);
   listing->recursive = recursive;
-  return open_directory(listing, strdup("."));
+  return open_directory(listing, memcpy(allocate(NULL, sizeof "."), ".", sizeof "."));
 }
 
 bool listing_done(const struct listing *listing) {

@@ -16,9 +16,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@
 
 enum { FD_REPORT = 3, TEXT_BYTES = 4096 };
 
+/* (uid_t)-1 means that a user stays as it is (setresuid(2)). */
+static const long USER_MAX = UINT32_MAX - 1L;
+
 static int report = -1;
 
 static _Noreturn void fail(const char *step, int error) {
@@ -38,11 +42,13 @@ static _Noreturn void fail(const char *step, int error) {
   exit(1);
 }
 
-static long number(const char *text) {
+/* A user's number is cut to 32 bits on its way to the kernel: without a bound it could become root's. */
+static long number(const char *text, long max) {
   char *end;
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (errno != 0 || end == text || *end != '\0' || value < 0) fail("arguments", EINVAL);
+  if (errno != 0 || end == text || *end != '\0') fail("arguments", EINVAL);
+  if (value < 0 || value > max) fail("arguments", ERANGE);
   return value;
 }
 
@@ -73,13 +79,13 @@ static void read_option(struct options *options, const char *name, const char *v
   else if (strcmp(name, "--machine-group") == 0)
     add_group(options->machine_groups, value);
   else if (strcmp(name, "--uid") == 0)
-    options->uid = number(value);
+    options->uid = number(value, USER_MAX);
   else if (strcmp(name, "--file-bytes") == 0)
-    options->file_bytes_max = number(value);
+    options->file_bytes_max = number(value, LONG_MAX);
   else if (strcmp(name, "--passed") == 0)
-    options->passed = number(value);
+    options->passed = number(value, PASSED_MAX);
   else if (strcmp(name, "--kvm") == 0)
-    options->with_kvm = number(value) != 0;
+    options->with_kvm = number(value, 1) != 0;
   else
     fail(name, EINVAL);
 }
@@ -92,7 +98,7 @@ static struct options read_options(int argc, char **argv) {
   if (index + 1 >= argc) fail("arguments", EINVAL);
   options.program = argv + index + 1;
   if (options.run == NULL || options.guest == NULL) fail("arguments", EINVAL);
-  if (options.uid == 0 || options.passed > PASSED_MAX) fail("arguments", EINVAL);
+  if (options.uid == 0) fail("arguments", EINVAL);
   if ((options.network == NULL) != (options.tap == NULL)) fail("arguments", EINVAL);
   return options;
 }
@@ -216,9 +222,9 @@ static void await_start(pid_t machine, int failures) {
   fail(failure.step, failure.error);
 }
 
-static void supervise(pid_t machine, int output, const struct options *options,
+static void supervise(pid_t machine, int output, int directory, const struct options *options,
                       unsigned long long kills_before) {
-  int status, directory = own(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int status;
   keep_log(output, directory);
   while (waitpid(machine, &status, 0) < 0)
     if (errno != EINTR) return;
@@ -236,6 +242,8 @@ int main(int argc, char **argv) {
   if (chdir(options.run) != 0) fail("run directory", errno);
   if (join_groups(options.keeper_groups) != 0) fail("control group", errno);
   unlink("exit.json");
+  /* Before the start: a machine that runs must not end for want of a descriptor. */
+  int directory = own(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   own_pipe(output);
   own_pipe(failures);
   own_pipe(go);
@@ -261,6 +269,7 @@ int main(int argc, char **argv) {
   await_start(machine, failures[0]);
   close(go[1]);
   if (write(report, "ok\n", 3) == 3) close(report); /* The agent may be gone already. */
-  supervise(machine, output[0], &options, kills_before);
+  report = -1;
+  supervise(machine, output[0], directory, &options, kills_before);
   return 0;
 }
