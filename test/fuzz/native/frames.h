@@ -1,0 +1,14 @@
+/* Frames of the guest's channel, made and read as shared/guest-protocol.ts says: slow, and plain. */
+#ifndef BERTH_FUZZ_FRAMES_H
+#define BERTH_FUZZ_FRAMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t reference_crc(const uint8_t *bytes, size_t length);
+/* Stuffs the content; with its checksum and the zero behind it. Returns the length. */
+size_t reference_frame(const uint8_t *content, size_t length, uint8_t *into);
+/* Unstuffs; SIZE_MAX when it is not stuffed rightly. */
+size_t reference_unstuff(const uint8_t *stuffed, size_t length, uint8_t *into);
+
+#endif
