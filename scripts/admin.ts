@@ -9,6 +9,7 @@ import { AppError, toError } from '../shared/errors.ts';
 import { accountIdPattern, regionPattern } from '../shared/ids.ts';
 import { compile } from '../shared/validate.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
+import { parseJson } from '../shared/json.ts';
 
 const USAGE = `usage: scripts/admin <command> [--json]
 
@@ -85,7 +86,10 @@ async function backup(directory: Directory, file: string): Promise<object> {
 }
 
 async function restore(directory: Directory, file: string): Promise<object> {
-  const data = compile(Backup)(JSON.parse(await readFile(file, 'utf8')), file);
+  const data = compile(Backup)(
+    parseJson(await readFile(file, 'utf8'), { valuesMax: Infinity }),
+    file,
+  );
   for (const account of data.accounts) await directory.accounts.restore(account);
   for (const key of data.keys) await directory.apiKeys.restore(key);
   return { accounts: data.accounts.length, keys: data.keys.length };

@@ -5,6 +5,7 @@ import { Type, type Static, type TSchema } from 'typebox';
 import { compile } from '../shared/validate.ts';
 import { readEnvFile, required, writeEnvFile, type Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
+import { parseJson } from '../shared/json.ts';
 
 const ACCOUNT = 'demo';
 
@@ -61,5 +62,5 @@ async function admin<T extends TSchema>(
     ['scripts/admin.ts', ...args, '--json'],
     { cwd: paths.root, env: { ...process.env, ...config } },
   );
-  return compile(answer)(JSON.parse(stdout), `answer of admin ${args.join(' ')}`);
+  return compile(answer)(parseJson(stdout), `answer of admin ${args.join(' ')}`);
 }

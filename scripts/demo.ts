@@ -4,6 +4,7 @@ import { ExecResult } from '../shared/schemas/exec.ts';
 import { compile } from '../shared/validate.ts';
 import { required, type Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
+import { parseJson } from '../shared/json.ts';
 
 const COMMAND =
   'date >> starts.txt; echo "Hello from a shared disk, start number $(wc -l < starts.txt)."; ' +
@@ -47,5 +48,5 @@ async function post<T extends TSchema>(
   });
   const text = await response.text();
   if (!response.ok) throw new Error(`POST ${path} answered ${response.status}: ${text}`);
-  return compile(answer)(JSON.parse(text), `answer to POST ${path}`);
+  return compile(answer)(parseJson(text), `answer to POST ${path}`);
 }

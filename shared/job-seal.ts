@@ -4,6 +4,7 @@ import { AppError } from './errors.ts';
 import { type JobEnvelope, parseJob } from './jobs.ts';
 import { seal, unseal } from './secrets.ts';
 import { compile } from './validate.ts';
+import { parseJson } from './json.ts';
 
 const KEY_BYTES = 32;
 
@@ -43,7 +44,7 @@ export class JobSeal {
         cause,
       });
     }
-    return parseJob(JSON.parse(text));
+    return parseJob(parseJson(text));
   }
 }
 

@@ -6,6 +6,7 @@ import {
   randomBytes,
   timingSafeEqual,
 } from 'node:crypto';
+import { parseJson } from './json.ts';
 
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
@@ -85,7 +86,7 @@ export function verifyToken(
   const actual = Buffer.from(given);
   if (rest.length > 0 || actual.length !== expected.length) return 'invalid';
   if (!timingSafeEqual(actual, expected)) return 'invalid';
-  const claims: unknown = JSON.parse(Buffer.from(body, 'base64url').toString('utf8'));
+  const claims: unknown = parseJson(Buffer.from(body, 'base64url').toString('utf8'));
   if (typeof claims !== 'object' || claims === null) return 'invalid';
   const expiresAt: unknown = Reflect.get(claims, 'exp');
   if (typeof expiresAt !== 'number') return 'invalid';

@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { errorCodes } from './errors.ts';
 import { hostIdPattern } from './ids.ts';
 import { compile, taggedUnion } from './validate.ts';
+import { parseJson } from './json.ts';
 
 /*
  * The agent link: one WebSocket from every agent to every control node of its region.
@@ -101,7 +102,7 @@ function split(message: Buffer): { header: unknown; rest: Buffer } {
   const end = LENGTH_BYTES + message.readUInt32BE();
   if (end > message.length) throw new Error('frame header is cut off');
   return {
-    header: JSON.parse(message.toString('utf8', LENGTH_BYTES, end)),
+    header: parseJson(message.toString('utf8', LENGTH_BYTES, end)),
     rest: message.subarray(end),
   };
 }

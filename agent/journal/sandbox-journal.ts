@@ -6,6 +6,7 @@ import type {
   SandboxExitReason,
 } from '../../shared/schemas/sandbox-record.ts';
 import { all, type Database, type Row, run, type Value } from './sqlite.ts';
+import { parseJson } from '../../shared/json.ts';
 
 /** A sandbox as its owner knows it. */
 export interface SandboxRow {
@@ -124,8 +125,8 @@ function required(row: Row, name: string): string {
 const toSandbox = (row: Row): SandboxRow => ({
   id: String(row['id']),
   accountId: String(row['account_id']),
-  config: JSON.parse(String(row['config'])) as SandboxConfig,
-  environment: JSON.parse(String(row['environment'])) as Record<string, string>,
+  config: parseJson(String(row['config'])) as SandboxConfig,
+  environment: parseJson(String(row['environment'])) as Record<string, string>,
   rootDiskId: String(row['root_disk_id']),
   parentId: text(row['parent_id']),
   vmId: required(row, 'vm_id'),

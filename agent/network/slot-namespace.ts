@@ -4,6 +4,7 @@ import { run } from '../spawn.ts';
 import { step } from '../step.ts';
 import { denyAll } from './firewall.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
+import { parseJson } from '../../shared/json.ts';
 
 /** Where `ip netns` keeps the names. */
 const NAMESPACES = '/run/netns';
@@ -58,7 +59,7 @@ export async function renewSlot(plan: SlotPlan): Promise<boolean> {
   try {
     await closeSlot(plan);
     const shown = await run('ip', ['-n', plan.namespace, '-json', 'address', 'show', plan.tap]);
-    return isAsPlanned(plan, JSON.parse(shown));
+    return isAsPlanned(plan, parseJson(shown));
   } catch {
     return false;
   }

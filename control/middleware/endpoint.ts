@@ -3,6 +3,7 @@ import type { Middleware } from 'koa';
 import Type from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../shared/errors.ts';
+import { JsonRefused, parseJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
 import { sha256 } from '../../shared/secrets.ts';
@@ -18,19 +19,19 @@ const Anything = Type.Object({});
 const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '' };
 
-// Many tools send JSON without saying so (curl -d); nothing else is ever meant here.
-const parseBody = koaBody({
-  jsonTypes: [
+// As text: it is parsed below, within bounds. Many tools send JSON without saying so (curl -d);
+// nothing else is ever meant here.
+const readText = koaBody({
+  textTypes: [
     'application/json',
     'application/*+json',
     'application/x-www-form-urlencoded',
     'text/plain',
   ],
-  jsonLimit: LIMITS.requestBodyBytesMax,
-  jsonStrict: true,
+  textLimit: LIMITS.requestBodyBytesMax,
   includeUnparsed: true,
   urlencoded: false,
-  text: false,
+  json: false,
   multipart: false,
 });
 
@@ -41,7 +42,6 @@ const carriesBody = (ctx: RequestContext): boolean =>
 function toBodyError(error: Error): AppError {
   const status: unknown = Reflect.get(error, 'status');
   if (status === 413) return new AppError('body_too_large', 'the request body is too large');
-  if (status === 400) return new AppError('bad_request', 'the request body is not valid JSON');
   return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
 }
 
@@ -50,17 +50,28 @@ function rawBodyOf(ctx: RequestContext): string {
   return typeof raw === 'string' ? raw : '';
 }
 
+function parseBody(text: string): unknown {
+  if (text === '') return {};
+  try {
+    return parseJson(text);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    const why = error instanceof JsonRefused ? `: ${error.message}` : '';
+    throw new AppError('bad_request', `the request body is not valid JSON${why}`);
+  }
+}
+
 async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unknown> {
   if (!carriesBody(ctx)) return undefined;
   try {
-    await parseBody(ctx, () => Promise.resolve());
+    await readText(ctx, () => Promise.resolve());
   } catch (error) {
     throw toBodyError(toError(error));
   }
-  const body: unknown = Reflect.get(ctx.request, 'body');
-  if (body === undefined) {
+  if (Reflect.get(ctx.request, 'body') === undefined) {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
   }
+  const body = parseBody(rawBodyOf(ctx));
   const duplicate = keysUnique ? findDuplicateKey(rawBodyOf(ctx)) : undefined;
   if (duplicate !== undefined) {
     throw new AppError(

@@ -6,6 +6,7 @@ import { seal, sha256, unseal } from '../../shared/secrets.ts';
 import type { Deps } from '../deps.ts';
 import { statusOf, toCallerError } from '../error-status.ts';
 import type { Reply } from '../route.ts';
+import { parseJson } from '../../shared/json.ts';
 
 export interface KeyedCall {
   readonly accountId: string;
@@ -130,7 +131,7 @@ async function replay(
   }
   const key = deps.config.cluster.encryptionKey;
   const text = unseal(key, present.answer, sealContext(call.accountId, keyHash));
-  return toReply(JSON.parse(text) as Kept);
+  return toReply(parseJson(text) as Kept);
 }
 
 function toReply(kept: Kept): Reply {

@@ -9,6 +9,7 @@ import type { JobReply } from '../job-dispatch.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 import { checkRelative } from './relative-path.ts';
+import { parseJson } from '../../shared/json.ts';
 
 export interface SearchRequest {
   readonly accountId: string;
@@ -83,7 +84,7 @@ export async function searchDisk(
   const [matches = Buffer.from('[]')] = body;
   return {
     ...result,
-    matches: checkMatches(JSON.parse(matches.toString('utf8')), 'matches'),
+    matches: checkMatches(parseJson(matches.toString('utf8')), 'matches'),
     durationMs: Math.round(performance.now() - arrivedAt),
   };
 }

@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
+import { parseJson } from '../json.ts';
 
 /** A control node that agents connect to. */
 export interface ControlNode {
@@ -42,7 +43,7 @@ export class ControlNodes {
 }
 
 function readEntry(text: string): { linkUrl: string; seenAt: number } {
-  const entry: unknown = JSON.parse(text);
+  const entry: unknown = parseJson(text);
   if (typeof entry !== 'object' || entry === null) return { linkUrl: '', seenAt: 0 };
   return {
     linkUrl: String(Reflect.get(entry, 'linkUrl')),

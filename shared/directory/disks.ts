@@ -8,6 +8,7 @@ import { DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
 import { Script } from './script.ts';
+import { parseJson } from '../json.ts';
 
 /** A disk user as stored; the token of a `token` user is sealed. */
 export interface DiskUserRecord extends Omit<AuthorizedUser, 'token'> {
@@ -137,7 +138,7 @@ const userPairs = (users: readonly DiskUserRecord[]): string =>
   JSON.stringify(users.flatMap((user) => [userField(user), JSON.stringify(user)]));
 
 // What the directory holds it wrote itself; the manifest, which anybody might edit, is validated.
-const parse = <T>(text: string): T => JSON.parse(text) as T;
+const parse = <T>(text: string): T => parseJson(text) as T;
 
 function toRecord(
   accountId: string,

@@ -2,6 +2,7 @@ import type { Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
+import { parseJson } from '../json.ts';
 
 /** What is known of the first request that carried a key. */
 export interface KeyedRequest {
@@ -117,7 +118,7 @@ const giveUp = new Script(`
 `);
 
 function parse(text: string, answer: unknown): KeyedRequest {
-  const request = JSON.parse(text) as KeyedRequest;
+  const request = parseJson(text) as KeyedRequest;
   return typeof answer === 'string' ? { ...request, answer } : request;
 }
 

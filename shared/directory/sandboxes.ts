@@ -4,6 +4,7 @@ import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
+import { parseJson } from '../json.ts';
 
 /** What a claim or a removal is about. */
 export interface NamedSandbox {
@@ -70,7 +71,7 @@ const check = compile(SandboxRecord);
 /** @throws Error for what no program of ours wrote */
 function parse(text: string): SandboxRecord {
   try {
-    return check(JSON.parse(text), 'sandbox record');
+    return check(parseJson(text), 'sandbox record');
   } catch (cause) {
     // Not the caller's fault, whatever the check calls it.
     throw new Error('the directory holds a sandbox record that cannot be read', { cause });

@@ -4,6 +4,7 @@ import { compile } from '../validate.ts';
 import { Timestamp } from './common.ts';
 import { DiskName, diskStatuses, RootAttrs } from './disk.ts';
 import { stsTypes } from './disk-user.ts';
+import { parseJson } from '../json.ts';
 
 const StoredUser = Type.Object({
   type: Type.Enum(['token', ...stsTypes]),
@@ -37,4 +38,4 @@ export type DiskManifest = Type.Static<typeof DiskManifest>;
 const check = compile(DiskManifest);
 
 /** @throws Error when the text is not a manifest */
-export const parseManifest = (text: string): DiskManifest => check(JSON.parse(text), 'manifest');
+export const parseManifest = (text: string): DiskManifest => check(parseJson(text), 'manifest');

@@ -265,3 +265,23 @@ async function statusOf(baseUrl: string, message: Buffer): Promise<number | unde
   const [reply] = await sendRaw(baseUrl, message, { end: true });
   return reply?.status;
 }
+
+const deep = '['.repeat(2_000_000);
+const shapes: Readonly<Record<string, string>> = {
+  'two million arrays within each other': deep,
+  'a million objects within each other': '{"a":'.repeat(1_000_000),
+  'deep nesting below a key that nobody knows': `{"name":"x","y":${deep}`,
+  'half a million keys': `{${Array.from({ length: 500_000 }, (_, i) => `"k${i}":0`).join(',')}}`,
+  'a key that would be a prototype': '{"name":"x","__proto__":{"name":"y"}}',
+  'no object at all': '7',
+};
+for (const [what, body] of Object.entries(shapes)) {
+  test(`a body of ${what} is refused with 400`, async (t) => {
+    const { api, diskId } = t.context;
+    for (const path of ['/api/disks', `/api/disks/${diskId}/exec`]) {
+      const reply = await api.call('POST', path, body);
+      t.is(reply.status, 400);
+      t.is(reply.body.code, 'bad_request');
+    }
+  });
+}

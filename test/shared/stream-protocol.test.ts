@@ -156,3 +156,12 @@ test(refused, { type: 'result', jobId: 'a', result: {}, body: [0.5] });
 test(refused, { type: 'result', jobId: 'a', result: {}, body: [0, 0, 0] });
 test(refused, { type: 'result', jobId: 'a', result: [], body: [] });
 test(refused, { type: '__proto__' });
+
+test('a frame whose header is nested too deep is refused, from either side', (t) => {
+  const header = Buffer.from('['.repeat(2_000_000));
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(header.length);
+  const message = Buffer.concat([length, header]);
+  t.throws(() => decodeAgentFrame(message), { instanceOf: SyntaxError });
+  t.throws(() => decodeControlFrame(message), { instanceOf: SyntaxError });
+});

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { extname } from 'node:path';
 import { lookup } from 'mime-types';
 import type { FileIdentity } from '../../native/native.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /**
  * What an object is beyond its file, in an extended attribute that containers neither see nor set
@@ -65,7 +66,7 @@ export function decodeRecord(
     partCount: bytes.readUInt16LE(1),
     md5: Buffer.from(bytes.subarray(19, HEAD_BYTES)),
     contentType: contentType === '' ? undefined : contentType,
-    headers: end === -1 ? {} : (JSON.parse(bytes.toString('utf8', end)) as Record<string, string>),
+    headers: end === -1 ? {} : (parseJson(bytes.toString('utf8', end)) as Record<string, string>),
   };
 }
 

@@ -20,6 +20,7 @@ import type { ObjectInfo, WriteAttributes } from './object-info.ts';
 import { RECORD_ATTRIBUTE } from './object-record.ts';
 import { isAbsent, unless } from './store-errors.ts';
 import { doneName, isUploadId, newStagedName, newUploadId } from './upload-names.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /*
  * The files of multipart uploads, in a disk's `uploads` (names: upload-names.ts). All of it is
@@ -211,7 +212,7 @@ async function readJson<T extends Upload | CompletedUpload>(path: string): Promi
   const text = await readFile(path, 'utf8').catch(unless('ENOENT', 'ENOTDIR'));
   if (text === undefined) return undefined;
   try {
-    return JSON.parse(text) as T;
+    return parseJson(text) as T;
   } catch {
     return undefined;
   }

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import Type, { type TSchema } from 'typebox';
 import { compile } from '../../../shared/validate.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /** A rule of an OCI runtime specification's `linux.seccomp` (config-linux.md, "Seccomp"). */
 export interface SeccompRule {
@@ -176,6 +177,6 @@ export async function readSeccomp(
   path: string,
   capabilities: readonly string[],
 ): Promise<SeccompProfile> {
-  const source = checkSource(JSON.parse(await readFile(path, 'utf8')), path);
+  const source = checkSource(parseJson(await readFile(path, 'utf8')), path);
   return resolveSeccomp(source, process.arch, capabilities);
 }

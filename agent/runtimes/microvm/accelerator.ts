@@ -10,6 +10,7 @@ import { writeDurably } from '../../write-durably.ts';
 import { bootOnce, clearMachine } from './boot-once.ts';
 import { hostArchitecture, type Launch, type VmHost } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /** A working one is ten times as fast. */
 const PROBE_MS_MAX = 10_000;
@@ -38,7 +39,7 @@ async function probeKey(guestDir: string): Promise<string> {
 async function recall(directory: string, key: string): Promise<Accelerator | undefined> {
   try {
     const text = await readFile(join(directory, ANSWER_FILE), 'utf8');
-    const answer = parseAnswer(JSON.parse(text), ANSWER_FILE);
+    const answer = parseAnswer(parseJson(text), ANSWER_FILE);
     return answer.key === key ? answer.accelerator : undefined;
   } catch {
     return undefined; // Then it is found out again.

@@ -20,6 +20,7 @@ import {
   stopMachine,
 } from './machine-state.ts';
 import { sha256, type Template } from './template.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /*
  * A checkpoint is what a stopped machine needs to go on beside its template and its disk: the pages
@@ -209,7 +210,7 @@ export async function templateOf(directory: string): Promise<string | undefined>
 async function readMarker(directory: string): Promise<Marker | undefined> {
   try {
     const text = await readFile(join(directory, FILES.marker), 'utf8');
-    return checkMarker(JSON.parse(text), 'checkpoint');
+    return checkMarker(parseJson(text), 'checkpoint');
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw new CheckpointError('the marker of the checkpoint is damaged', { cause: error });

@@ -7,6 +7,7 @@ import { compile } from '../../../shared/validate.ts';
 import { step } from '../../step.ts';
 import { syncPath, writeDurably } from '../../write-durably.ts';
 import { isEmptyLayer, prepareRootDisk } from './root-disk.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /*
  * The layers of a root disk, each a file in the sandbox's directory of disks. All but the last are
@@ -30,7 +31,7 @@ const newLayerName = (): string => `layer-${randomBytes(8).toString('hex')}.qcow
 /** From the oldest to the one that is written to. */
 export async function readChain(directory: string): Promise<string[]> {
   try {
-    return parse(JSON.parse(await readFile(join(directory, NAME), 'utf8')), NAME).layers;
+    return parse(parseJson(await readFile(join(directory, NAME), 'utf8')), NAME).layers;
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return [FIRST_LAYER];
     throw error;

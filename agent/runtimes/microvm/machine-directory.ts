@@ -4,6 +4,7 @@ import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { templateOf } from './checkpoint.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /**
  * Where a sandbox keeps what; `run` only lasts as long as its machine, `checkpoint` while it is
@@ -29,7 +30,7 @@ export const writeMemory = (runDir: string, template: string): Promise<void> =>
 /** The key of the template that a machine began with. @throws Error when it is not known */
 export async function readMemory(runDir: string): Promise<string> {
   const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
-  return parseMemory(JSON.parse(text), MEMORY_FILE).template;
+  return parseMemory(parseJson(text), MEMORY_FILE).template;
 }
 
 /** The keys of all templates that checkpoints, or machines that may run, stand on. */

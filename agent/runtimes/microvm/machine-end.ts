@@ -7,6 +7,7 @@ import { compile } from '../../../shared/validate.ts';
 import { writeDurably } from '../../write-durably.ts';
 import type { MachineEnd } from '../driver.ts';
 import { type MachineExit, readConsole, readExit } from './shim.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 const CONSOLE_LENGTH_MAX = 600;
 const SIGKILL = constants.signals.SIGKILL;
@@ -27,7 +28,7 @@ export const rememberObserved = (runDir: string, reason: Observed): Promise<void
 
 async function recallObserved(runDir: string): Promise<Observed | undefined> {
   try {
-    return parse(JSON.parse(await readFile(join(runDir, NAME), 'utf8')), NAME).reason;
+    return parse(parseJson(await readFile(join(runDir, NAME), 'utf8')), NAME).reason;
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;

@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import { toError } from '../../../shared/errors.ts';
 import { connectSocket } from './connect-socket.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 const TIMEOUT_MS = 10_000;
 /** The longest answers, to `query-block` and the like, have some KiB for each device. */
@@ -159,7 +160,7 @@ export class QmpClient extends EventEmitter<QmpEvents> {
   #receiveLine(line: Buffer): void {
     try {
       if (line.length > LINE_BYTES_MAX) throw new Error('line too long');
-      const message: unknown = JSON.parse(line.toString('utf8'));
+      const message: unknown = parseJson(line.toString('utf8'));
       if (!isObject(message)) throw new Error('not an object');
       this.#handle(message);
     } catch (cause) {

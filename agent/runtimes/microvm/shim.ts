@@ -9,6 +9,7 @@ import { compile } from '../../../shared/validate.ts';
 import { shimPath } from '../../native/native.ts';
 import { started } from '../../started.ts';
 import type { MachineGroups } from './vm-cgroup.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 const START_MS_MAX = 30_000;
 const REPORT_BYTES_MAX = 4096;
@@ -123,7 +124,7 @@ async function readJson<T>(
   parse: (input: unknown, where: string) => T,
 ): Promise<T | undefined> {
   try {
-    return parse(JSON.parse(await readFile(path, 'utf8')), path);
+    return parse(parseJson(await readFile(path, 'utf8')), path);
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;

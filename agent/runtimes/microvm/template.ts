@@ -15,6 +15,7 @@ import {
   saveDevices,
   stopMachine,
 } from './machine-state.ts';
+import { parseJson } from '../../../shared/json.ts';
 
 /** Everything that a machine must share with the one whose memory it goes on with. */
 export interface TemplateParts {
@@ -184,7 +185,7 @@ export class Template implements Disposable {
   ): Promise<Template> {
     try {
       const text = await readFile(join(directory, FILES.manifest), 'utf8');
-      const manifest = checkManifest(JSON.parse(text), 'template');
+      const manifest = checkManifest(parseJson(text), 'template');
       const devices = await readFile(join(directory, FILES.devices));
       if (manifest.key !== key) throw new Error('it has another key');
       if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== manifest.devicesHash) {

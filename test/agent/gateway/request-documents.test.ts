@@ -191,3 +191,19 @@ test('garbage gives no error of another kind', (t) => {
   fc.assert(property, { numRuns: 2000 });
   t.pass();
 });
+
+const malformed = { instanceOf: S3Error, code: 'MalformedXML' };
+const XML_BYTES = 2 * 1024 * 1024;
+const hostileDocuments: Readonly<Record<string, string>> = {
+  'elements within each other': '<a>'.repeat(XML_BYTES / 3),
+  'elements within Delete': `<Delete>${'<Object>'.repeat(XML_BYTES / 8 - 1)}`,
+  'more attributes than anybody writes': `<Delete ${'a="b" '.repeat(XML_BYTES / 6 - 2)}/>`,
+  'entities that expand': '<!DOCTYPE x [<!ENTITY a "b">]><Delete>&a;</Delete>',
+};
+for (const [what, text] of Object.entries(hostileDocuments)) {
+  test(`a document of ${what} is refused`, (t) => {
+    const body = Buffer.from(text);
+    t.throws(() => parseDelete(body), malformed);
+    t.throws(() => parseCompleteMultipartUpload(body), malformed);
+  });
+}
