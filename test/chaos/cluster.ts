@@ -7,6 +7,7 @@ import { freePorts } from '../helpers/ports.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import type { Findings } from './findings.ts';
 import { Relay } from './relay.ts';
+import { SlowCalls } from './slow-calls.ts';
 import { SmallStorage } from './storage.ts';
 import { Supervisor } from './supervisor.ts';
 
@@ -38,15 +39,22 @@ export class Cluster {
   readonly stack: Stack;
   readonly storage: SmallStorage;
   readonly relays: Relays;
+  /** Of each host. */
+  readonly slowCalls: readonly [SlowCalls, SlowCalls];
   readonly control: Supervisor;
   readonly redis: Supervisor;
   readonly agents: readonly [Supervisor, Supervisor];
   readonly #findings: Findings;
 
-  private constructor(stack: Stack, storage: SmallStorage, relays: Relays, findings: Findings) {
+  private constructor(
+    parts: Pick<Cluster, 'stack' | 'storage' | 'relays' | 'slowCalls'>,
+    findings: Findings,
+  ) {
+    const { stack } = parts;
     this.stack = stack;
-    this.storage = storage;
-    this.relays = relays;
+    this.storage = parts.storage;
+    this.relays = parts.relays;
+    this.slowCalls = parts.slowCalls;
     this.#findings = findings;
     const [first, second] = stack.agents;
     assert(first !== undefined && second !== undefined);
@@ -63,12 +71,17 @@ export class Cluster {
     const [linkPort, internalPort] = await freePorts(2);
     assert(linkPort !== undefined && internalPort !== undefined);
     const storage = await SmallStorage.create();
+    const slowCalls = [
+      await SlowCalls.build(storage.path, 'first'),
+      await SlowCalls.build(storage.path, 'second'),
+    ] as const;
     const links = await Relay.to(linkPort);
     const stack = await Stack.start({
       ...sandboxSettings(),
       CONTROL_INTERNAL_PORT: String(linkPort),
       CONTROL_INTERNAL_URL: `http://127.0.0.1:${links.port}`,
-      STORAGE_DIR: storage.path,
+      STORAGE_DIR: storage.directory,
+      ...slowCalls[0].environment,
       STORAGE_RESERVE_BYTES: String(SmallStorage.reserveBytes),
       DISK_SIZE_BYTES: String(192 * MiB),
       EXEC_TIMEOUT_MS: '20000',
@@ -80,9 +93,10 @@ export class Cluster {
       REDIS_URL: `redis://127.0.0.1:${redis.port}`,
       AGENT_ADMIN_PORT: String(internalPort),
       AGENT_INTERNAL_URL: `http://127.0.0.1:${internal.port}`,
+      ...slowCalls[1].environment,
     });
     await second.start();
-    return new Cluster(stack, storage, { links, redis, internal }, findings);
+    return new Cluster({ stack, storage, slowCalls, relays: { links, redis, internal } }, findings);
   }
 
   /** The address at which a host serves the object API. */
@@ -105,6 +119,7 @@ export class Cluster {
       relay.slowDown(0);
     }
     await this.storage.free();
+    for (const slow of this.slowCalls) await slow.set(0);
     for (const supervisor of this.supervisors) await supervisor.untilReady();
   }
 

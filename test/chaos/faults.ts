@@ -6,7 +6,7 @@ import type { Relay } from './relay.ts';
 import type { Supervisor } from './supervisor.ts';
 
 /** How long a fault waits for a helper program to come by. */
-const HELPER_WITHIN_MS = 2_500;
+const HELPER_WITHIN_MS = 4_000;
 /** Those that touch disk images. */
 const DISK_HELPERS = new Set(['mount', 'mke2fs', 'debugfs']);
 
@@ -101,6 +101,29 @@ async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Pro
   return performance.now();
 }
 
+const CALL_MS = { min: 50, span: 1_000, spanOfKill: 5_000 } as const;
+
+async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
+  const slow = cluster.slowCalls[host];
+  await slow.set(CALL_MS.min + choice * CALL_MS.span);
+  await sleep(lastsMs);
+  await slow.set(0);
+  return performance.now();
+}
+
+/** A call that was begun by a helper is done when its agent is gone, and another may run. */
+async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const { host, lastsMs, choice } = fault;
+  const slow = cluster.slowCalls[host];
+  await slow.set(CALL_MS.min + choice * CALL_MS.spanOfKill);
+  await sleep(lastsMs / 2);
+  const killed = agentOf(cluster, fault).kill(lastsMs / 4);
+  // The next agent is as fast as ever.
+  await sleep(lastsMs / 8);
+  await slow.set(0);
+  return killed;
+}
+
 async function fillStorage({ storage }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
   await storage.fill();
   await sleep(lastsMs);
@@ -113,6 +136,7 @@ const freezeAgent: Inject = (cluster, fault) => agentOf(cluster, fault).freeze(f
 const INJECT: Readonly<Record<FaultKind, Inject>> = {
   'kill agent': (cluster, fault) => agentOf(cluster, fault).kill(fault.lastsMs),
   'kill agent in helper': killAgentInHelper,
+  'kill agent in slow calls': killAgentInSlowCalls,
   'kill control': ({ control }, { lastsMs }) => control.kill(lastsMs),
   'kill redis': ({ redis }, { lastsMs }) => redis.kill(lastsMs),
   'kill everything': killEverything,
@@ -130,6 +154,7 @@ const INJECT: Readonly<Record<FaultKind, Inject>> = {
   'cut control from host': cut(({ relays }) => relays.internal),
   'break connections': breakConnections,
   'slow network': slowNetwork,
+  'slow calls': slowCalls,
   'fill storage': fillStorage,
 };
 

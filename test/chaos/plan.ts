@@ -14,6 +14,8 @@ const RULES = {
   'kill agent': { weight: 5, lastsMs: [100, 4_000] },
   // The helper program is frozen first, and goes on when its agent is long gone.
   'kill agent in helper': { weight: 5, lastsMs: [200, 6_000] },
+  // The agent is killed in a gap between two of its system calls, or of its helpers'.
+  'kill agent in slow calls': { weight: 4, lastsMs: [1_000, 8_000] },
   'kill control': { weight: 3, lastsMs: [100, 3_000] },
   'kill redis': { weight: 3, lastsMs: [100, 3_000] },
   'kill everything': { weight: 1, lastsMs: [100, 2_000] },
@@ -32,6 +34,7 @@ const RULES = {
   'cut control from host': { weight: 1, lastsMs: [500, 8_000] },
   'break connections': { weight: 2, lastsMs: [0, 0] },
   'slow network': { weight: 2, lastsMs: [1_000, 5_000] },
+  'slow calls': { weight: 2, lastsMs: [1_000, 6_000] },
   'fill storage': { weight: 1, lastsMs: [1_500, 4_000] },
 } as const satisfies Record<string, Rule>;
 

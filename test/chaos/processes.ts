@@ -82,7 +82,15 @@ export function machinesIn(dataDir: string): { qemu: ForeignProcess; shim: Forei
     >;
     const qemu = processOf(machine.pid);
     const shim = processOf(keeper.pid);
-    if (qemu?.startTime === machine.startTime && shim?.startTime === keeper.startTime) {
+    // The shim writes the host's boot id before the start time.
+    const isSame = (present: ForeignProcess | undefined, startTime: string): boolean =>
+      startTime.endsWith(`/${present?.startTime}`);
+    if (
+      qemu !== undefined &&
+      shim !== undefined &&
+      isSame(qemu, machine.startTime) &&
+      isSame(shim, keeper.startTime)
+    ) {
       found.push({ qemu, shim });
     }
   }

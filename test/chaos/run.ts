@@ -56,7 +56,7 @@ async function createWorkloads(
     const options = { diskIds: diskIds.slice(0, 2), prefix: `writer${index}`, keys: OBJECT_KEYS };
     return new Objects(newContext(`objects ${index}`), urls, options);
   });
-  const records = new Records(newContext('records'), cluster.storage.path);
+  const records = new Records(newContext('records'), cluster.storage.directory);
   return { workloads: [...sandboxes, ...commands, ...objects, records], sandboxes };
 }
 

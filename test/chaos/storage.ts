@@ -14,6 +14,7 @@ export class SmallStorage {
   /** Commands are ended at a quarter of the reserve: below that, and not so little that writes fail. */
   static readonly #leftWhenFull = 0.2;
 
+  /** Of the file system; `directory` is for disks, the rest for the test's own files. */
   readonly path: string;
 
   private constructor(path: string) {
@@ -24,6 +25,10 @@ export class SmallStorage {
     const path = await mkdtemp(join(tmpdir(), 'berth-chaos-'));
     await run('mount', ['-t', 'tmpfs', '-o', `size=${SmallStorage.#sizeBytes}`, 'chaos', path]);
     return new SmallStorage(path);
+  }
+
+  get directory(): string {
+    return join(this.path, 'storage');
   }
 
   /** There is nearly no room any more. */

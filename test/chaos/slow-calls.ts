@@ -1,0 +1,44 @@
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { Environment } from '../helpers/daemon.ts';
+
+const run = promisify(execFile);
+const source = new URL('../fixtures/slow-calls.c', import.meta.url).pathname;
+
+function wordOf(value: number): Buffer {
+  const word = Buffer.alloc(4);
+  word.writeUInt32LE(Math.round(value));
+  return word;
+}
+
+/** Delays system calls of an agent and of the programs that it starts (test/fixtures/slow-calls.c). */
+export class SlowCalls {
+  readonly #library: string;
+  readonly #control: string;
+
+  private constructor(library: string, control: string) {
+    this.#library = library;
+    this.#control = control;
+  }
+
+  /** @param name of the host, for its file in the directory */
+  static async build(directory: string, name: string): Promise<SlowCalls> {
+    const library = join(directory, `${name}-slow-calls.so`);
+    await run('cc', ['-O1', '-shared', '-fPIC', '-o', library, source]);
+    const control = join(directory, `${name}-slow-calls`);
+    await writeFile(control, wordOf(0));
+    return new SlowCalls(library, control);
+  }
+
+  /** Starts an agent that can be slowed down. */
+  get environment(): Environment {
+    return { LD_PRELOAD: this.#library, SLOW_CALLS: this.#control };
+  }
+
+  /** Each call that begins from now on takes so much longer; 0: none. */
+  async set(delayMs: number): Promise<void> {
+    await writeFile(this.#control, wordOf(delayMs), { flag: 'r+' }); // In place: it is mapped.
+  }
+}
