@@ -18,6 +18,7 @@ export interface RequestContext {
 /**
  * Sends a job to the handler of its disks, or makes a host their handler. Disks on different hosts
  * come together first; one that changed hands in between is followed: such a job never began.
+ * @param find as of {@link withHandler}
  * @throws AppError what the host says; `disk_in_use` when the disks cannot come together
  */
 export async function callHandler<K extends JobKind>(
@@ -25,22 +26,25 @@ export async function callHandler<K extends JobKind>(
   disks: readonly DiskEntry[],
   job: { kind: K; payload: JobPayload<K>; deadlineAt?: number },
   context: RequestContext,
+  find: typeof findDisk = findDisk,
 ): Promise<JobReply<K>> {
   const deadlineAt = job.deadlineAt ?? Date.now() + LIMITS.hostJobTimeoutMs;
-  return withHandler(deps, disks, context, (hostId) =>
-    deps.jobs.call({ ...job, ...context, hostId, deadlineAt }),
-  );
+  const attempt = (hostId: string): Promise<JobReply<K>> =>
+    deps.jobs.call({ ...job, ...context, hostId, deadlineAt });
+  return withHandler(deps, disks, context, attempt, find);
 }
 
 /**
  * Does something on the handler of the disks, as {@link callHandler} does; for what is no job.
  * @param attempt is called again, with another host, after `disk_moved`
+ * @param find reads a disk again that has moved
  */
 export async function withHandler<T>(
   deps: Deps,
   disks: readonly DiskEntry[],
   context: RequestContext,
   attempt: (hostId: string) => Promise<T>,
+  find: typeof findDisk = findDisk,
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
@@ -56,7 +60,7 @@ export async function withHandler<T>(
       const moved = error instanceof AppError && error.code === 'disk_moved';
       if (!moved || moves === MOVES_MAX) throw error;
       present = await Promise.all(
-        present.map(({ record }) => findDisk(deps, record.accountId, record.id)),
+        present.map(({ record }) => find(deps, record.accountId, record.id)),
       );
     }
   }

@@ -1,12 +1,13 @@
 /* A disk belongs to one host at a time: its lease in the directory says which. */
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import * as fc from 'fast-check';
 import anyTest, { type TestFn } from 'ava';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import { otherAgent } from '../helpers/agents.ts';
 import type { ApiBody, ApiClient, ApiReply } from '../helpers/api.ts';
-import { createDisk, exec } from '../helpers/disks.ts';
+import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
 import { hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -176,6 +177,31 @@ test('a lease lost under a command: the command is ended, its outcome unknown', 
   t.is((await post(api, id, 'true')).status, 503);
   await directory.diskLeases.release(thief);
   t.is((await exec(api, id, 'echo back')).stdout, 'back\n');
+});
+
+test.serial('a deletion follows a disk that moves meanwhile, and is never a 404', async (t) => {
+  const { api, stack, directory } = t.context;
+  const { id } = await createDisk(api);
+  const ref = await refOf(stack, id);
+  process.kill(stack.agent.pid, 'SIGSTOP');
+  let deleting: Promise<ApiReply<ApiBody>>;
+  try {
+    deleting = api.call('DELETE', `/api/disks/${id}`);
+    await waitFor('the deletion to begin', async () => {
+      const entry = await directory.disks.get(ref.accountId, id);
+      return entry?.record.status === 'deleting';
+    });
+    await take(directory, ref, HOST_B, 2_000);
+  } finally {
+    process.kill(stack.agent.pid, 'SIGCONT');
+  }
+  t.is((await deleting).status, 503, 'its data is still there');
+  t.true(existsSync(diskFolder(stack, id)));
+  await waitFor('the deletion', async () => {
+    const { status } = await api.call('DELETE', `/api/disks/${id}`);
+    return status === 200;
+  });
+  t.false(existsSync(diskFolder(stack, id)));
 });
 
 test.serial('a host that stops hands its disks over', async (t) => {
