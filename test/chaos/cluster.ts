@@ -44,7 +44,7 @@ export class Cluster {
   readonly control: Supervisor;
   readonly redis: Supervisor;
   readonly agents: readonly [Supervisor, Supervisor];
-  readonly #findings: Findings;
+  readonly findings: Findings;
 
   private constructor(
     parts: Pick<Cluster, 'stack' | 'storage' | 'relays' | 'slowCalls'>,
@@ -55,7 +55,7 @@ export class Cluster {
     this.storage = parts.storage;
     this.relays = parts.relays;
     this.slowCalls = parts.slowCalls;
-    this.#findings = findings;
+    this.findings = findings;
     const [first, second] = stack.agents;
     assert(first !== undefined && second !== undefined);
     const supervise = (node: StackNode): Supervisor =>
@@ -140,15 +140,15 @@ export class Cluster {
     try {
       await this.stack.stop();
     } catch (error) {
-      this.#findings.count('leftovers');
-      this.#findings.report(`left on the host: ${toError(error).message}`);
+      this.findings.count('leftovers');
+      this.findings.report(`left on the host: ${toError(error).message}`);
     }
     for (const relay of Object.values(this.relays)) await relay[Symbol.asyncDispose]();
     try {
       await this.storage.remove();
     } catch (error) {
-      this.#findings.count('leftovers');
-      this.#findings.report(`the storage is still in use: ${toError(error).message}`);
+      this.findings.count('leftovers');
+      this.findings.report(`the storage is still in use: ${toError(error).message}`);
     }
   }
 }

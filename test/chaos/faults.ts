@@ -7,6 +7,8 @@ import type { Supervisor } from './supervisor.ts';
 
 /** How long a fault waits for a helper program to come by. */
 const HELPER_WITHIN_MS = 4_000;
+/** Of an agent whose helper is still to do something. */
+const RESTART_MS = 200;
 /** Those that touch disk images. */
 const DISK_HELPERS = new Set(['mount', 'mke2fs', 'debugfs']);
 
@@ -32,11 +34,14 @@ async function killAgentInHelper(cluster: Cluster, fault: Fault): Promise<Lifted
   const helper = await findHelper(cluster, fault);
   if (helper === undefined) return agent.kill(fault.lastsMs);
   signal(helper, 'SIGSTOP');
-  // The next agent starts first as often as the helper goes on first.
-  const killed = agent.kill(fault.lastsMs / 2);
-  await sleep(fault.choice < 0.3 ? fault.lastsMs / 4 : fault.lastsMs);
+  // The helper goes on before the next agent is there, or when that one has begun to work.
+  const goesOnEarly = fault.choice < 0.15;
+  const killed = agent.kill(goesOnEarly ? fault.lastsMs : RESTART_MS);
+  if (!goesOnEarly) await killed;
+  await sleep(goesOnEarly ? fault.lastsMs / 2 : fault.lastsMs);
   signal(helper, 'SIGCONT');
-  return killed;
+  await killed;
+  return performance.now();
 }
 
 async function freezeHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
@@ -49,7 +54,9 @@ async function freezeHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
 
 async function killHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const helper = await findHelper(cluster, fault);
-  return helper !== undefined && signal(helper, 'SIGKILL') ? performance.now() : undefined;
+  if (helper === undefined || !signal(helper, 'SIGKILL')) return undefined;
+  cluster.findings.programWasKilled();
+  return performance.now();
 }
 
 async function killGuard(cluster: Cluster, fault: Fault): Promise<Lifted> {
@@ -101,7 +108,7 @@ async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Pro
   return performance.now();
 }
 
-const CALL_MS = { min: 50, span: 1_000, spanOfKill: 5_000 } as const;
+const CALL_MS = { min: 50, span: 1_000, spanOfKill: 8_000 } as const;
 
 async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
   const slow = cluster.slowCalls[host];
@@ -117,7 +124,7 @@ async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lif
   const slow = cluster.slowCalls[host];
   await slow.set(CALL_MS.min + choice * CALL_MS.spanOfKill);
   await sleep(lastsMs / 2);
-  const killed = agentOf(cluster, fault).kill(lastsMs / 4);
+  const killed = agentOf(cluster, fault).kill(RESTART_MS);
   // The next agent is as fast as ever.
   await sleep(lastsMs / 8);
   await slow.set(0);

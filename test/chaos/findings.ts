@@ -6,16 +6,28 @@ export interface Finding {
 }
 
 const FINDINGS_MAX = 200;
+/** As long as a call that needed the program can take. */
+const EXPLAINED_MS = 25_000;
 
 /** Everything that a run found and counted. */
 export class Findings {
   readonly broken: Finding[] = [];
+  #explainedUntil = 0;
   readonly #counts = new Map<string, number>();
   /** On the clock of performance.now(). */
   readonly beganAt = performance.now();
 
   get elapsedMs(): number {
     return Math.round(performance.now() - this.beganAt);
+  }
+
+  /** A program that the system needed was killed: for a while internal errors are explained. */
+  programWasKilled(): void {
+    this.#explainedUntil = performance.now() + EXPLAINED_MS;
+  }
+
+  get explainsInternalErrors(): boolean {
+    return performance.now() < this.#explainedUntil;
   }
 
   /** A promise was broken. */

@@ -13,7 +13,7 @@ interface Rule {
 const RULES = {
   'kill agent': { weight: 5, lastsMs: [100, 4_000] },
   // The helper program is frozen first, and goes on when its agent is long gone.
-  'kill agent in helper': { weight: 5, lastsMs: [200, 6_000] },
+  'kill agent in helper': { weight: 5, lastsMs: [200, 9_000] },
   // The agent is killed in a gap between two of its system calls, or of its helpers'.
   'kill agent in slow calls': { weight: 4, lastsMs: [1_000, 8_000] },
   'kill control': { weight: 3, lastsMs: [100, 3_000] },

@@ -7,6 +7,7 @@ const RUNS_ALLOWED: Readonly<Record<string, readonly [least: number, most: numbe
   cut: [0, 1],
   outcome_unknown: [0, 1],
   timeout: [0, 1],
+  internal_server_error: [0, 1],
   // It ran and failed, or what ran it was killed.
   failed: [0, 1],
 };

@@ -117,6 +117,7 @@ export class Objects implements Workload {
       const isExplained =
         reply.status === 503 ||
         reply.status === 504 ||
+        (reply.status === 500 && findings.explainsInternalErrors) ||
         ['NoSuchKey', 'NoSuchUpload', 'OperationAborted'].includes(reply.code ?? '') ||
         (method === 'HEAD' && reply.status === 404);
       if (!isExplained) {
