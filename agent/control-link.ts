@@ -3,15 +3,13 @@ import type { ControlNode, ControlNodes } from '../shared/directory/control-node
 import { toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
-import { signToken } from '../shared/secrets.ts';
+import { signOnce } from '../shared/single-use-token.ts';
 import {
   type AgentFrame,
   decodeControlFrame,
   encodeFrame,
   type HostLoad,
 } from '../shared/stream-protocol.ts';
-
-const LINK_TOKEN_TTL_MS = 30_000;
 
 export interface ControlLinkOptions {
   readonly hostId: string;
@@ -118,9 +116,8 @@ export class ControlLinks {
 
   #connect(node: ControlNode): void {
     const { hostId, clusterId, clusterSecret, log } = this.#options;
-    const expiresAt = Date.now() + LINK_TOKEN_TTL_MS;
     const claims = { hostId, clusterId, nodeId: node.nodeId };
-    const token = signToken(clusterSecret, 'agent-link', claims, expiresAt);
+    const token = signOnce(clusterSecret, 'agent-link', claims);
     const socket = new WebSocket(node.linkUrl, {
       headers: { authorization: `Bearer ${token}` },
       perMessageDeflate: false,

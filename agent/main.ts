@@ -10,6 +10,7 @@ import { RequestForwarder } from '../shared/forward-request.ts';
 import { JobSeal } from '../shared/job-seal.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
+import { PartRequestGate } from '../shared/part-requests.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
@@ -69,22 +70,22 @@ function openGateway(
   forwarder: RequestForwarder,
   durations: ObjectDurations,
 ): ObjectGateway {
-  const { clusterSecret, encryptionKey } = config.cluster;
+  const { encryptionKey } = config.cluster;
   const authenticator = new Authenticator(directory.apiKeys);
   const reads = new PrincipalReads();
   const principals = { disks: directory.disks, authenticator, reads, encryptionKey };
   const { registry, storage } = host;
-  const parts = { hostId, clusterSecret, directory, principals, registry, storage };
+  const parts = { hostId, directory, principals, registry, storage };
   return new ObjectGateway({ ...parts, forwarder, durations, log });
 }
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
 const internalRoutes =
-  (data: DataEndpoint, objects: ObjectGateway) =>
+  (gate: PartRequestGate, data: DataEndpoint, objects: ObjectGateway) =>
   (path: string): RequestListener | undefined => {
-    if (path === DATA_PATH) return (...exchange) => data.handle(...exchange);
-    if (path.startsWith('/dsk-')) return (...exchange) => objects.handleForwarded(...exchange);
-    return undefined;
+    if (path === DATA_PATH) return gate.admitting('agent-data', (...all) => data.handle(...all));
+    if (!path.startsWith('/dsk-')) return undefined;
+    return gate.admitting('object-forward', (...all) => objects.handleForwarded(...all));
   };
 
 async function openRedis(url: string, log: Logger): Promise<Redis> {
@@ -99,7 +100,7 @@ async function openRedis(url: string, log: Logger): Promise<Redis> {
 
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
-  const { redisUrl, region } = config.cluster;
+  const { redisUrl, region, clusterSecret } = config.cluster;
   const identity = await claimHost(config.dataDir);
   const { hostId } = identity;
   const log = createLogger('agent', { hostId, region });
@@ -117,20 +118,20 @@ async function main(): Promise<void> {
   const parts = { config, hostId, directory, host, isDraining, log };
   const links = linkToControl(parts);
   const { jobDurations, jobWaits } = metrics;
+  const seal = new JobSeal(clusterSecret);
   const { execSlots } = config;
-  const seal = new JobSeal(config.cluster.clusterSecret);
   const deps = { hostId, redisUrl, seal, execSlots, directory, registry, links, storage, log };
-  const durations = { jobDurations, jobWaits };
-  const worker = new JobWorker({ ...deps, ...durations, sandboxes: sandboxes?.jobs });
-  const { clusterSecret } = config.cluster;
-  const data = new DataEndpoint({ hostId, clusterSecret, registry, log });
+  const worker = new JobWorker({ ...deps, jobDurations, jobWaits, sandboxes: sandboxes?.jobs });
+  const data = new DataEndpoint({ registry, log });
+  const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = openGateway(parts, forwarder, metrics.objectDurations);
   const ops = await startOpsServer({
     host: config.host,
     port: config.adminPort,
     metrics: metrics.registry,
-    find: internalRoutes(data, objects),
+    find: internalRoutes(gate, data, objects),
+    log,
     ready: async () => {
       if (draining) return 'draining';
       return links.isConnected ? undefined : 'not registered with any control node';
@@ -139,7 +140,7 @@ async function main(): Promise<void> {
   runInBackground('disk.sweepDeleted', () =>
     sweepDeletedDisks(host.files, directory, registry, log),
   );
-  const publicServer = await startPublicServer(config, (...exchange) =>
+  const publicServer = await startPublicServer(config, log, (...exchange) =>
     objects.handle(...exchange),
   );
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl }, log);

@@ -2,9 +2,10 @@ import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocket, WebSocketServer } from 'ws';
 import { AppError, toError } from '../shared/errors.ts';
+import { findFramingFault } from '../shared/http-framing.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
-import { verifyToken } from '../shared/secrets.ts';
+import { SingleUseTokens } from '../shared/single-use-token.ts';
 import {
   type AgentFrame,
   type ControlFrame,
@@ -63,6 +64,7 @@ export const LINK_PATH = '/agent-link';
 export class AgentHub {
   readonly #options: AgentHubOptions;
   readonly #links = new Map<string, AgentLink>();
+  readonly #tokens: SingleUseTokens;
   readonly #waiters = new Map<string, Waiter>();
   readonly #server = new WebSocketServer({
     noServer: true,
@@ -73,6 +75,7 @@ export class AgentHub {
 
   constructor(options: AgentHubOptions) {
     this.#options = options;
+    this.#tokens = new SingleUseTokens(options.clusterSecret);
     this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
   }
 
@@ -83,7 +86,8 @@ export class AgentHub {
       socket.on('error', () => socket.destroy());
       const hostId = this.#authenticate(request);
       if (hostId === undefined) {
-        socket.end('HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n');
+        const answer = 'HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n';
+        socket.end(answer, () => socket.destroy());
         return;
       }
       this.#server.handleUpgrade(request, socket, head, (webSocket) => {
@@ -138,11 +142,16 @@ export class AgentHub {
   }
 
   #authenticate(request: IncomingMessage): string | undefined {
-    const { clusterId, clusterSecret, nodeId } = this.#options;
+    const { clusterId, nodeId, log } = this.#options;
     if (request.url !== LINK_PATH) return undefined;
+    if (findFramingFault(request, { mayUpgrade: true }) !== undefined) return undefined;
     const token = (request.headers.authorization ?? '').replace(/^Bearer /u, '');
-    const claims = verifyToken(clusterSecret, 'agent-link', token);
-    if (typeof claims === 'string' || claims['clusterId'] !== clusterId) return undefined;
+    const claims = this.#tokens.read('agent-link', token);
+    if (typeof claims === 'string') {
+      log.warn({ reason: claims }, 'link:refused');
+      return undefined;
+    }
+    if (claims['clusterId'] !== clusterId) return undefined;
     return claims['nodeId'] === nodeId ? String(claims['hostId']) : undefined;
   }
 

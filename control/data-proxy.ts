@@ -1,13 +1,9 @@
 import { once } from 'node:events';
-import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
-import {
-  DATA_PATH,
-  dataRequestHeaders,
-  FILE_REQUEST_HEADERS,
-  readDataError,
-} from '../shared/data-protocol.ts';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { DATA_PATH, type DataRequest, FILE_REQUEST_HEADERS } from '../shared/data-protocol.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { checkTaken, PartRequests } from '../shared/part-requests.ts';
 import type { AgentHub } from './agent-hub.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
@@ -26,24 +22,20 @@ export interface FileCall {
   readonly signal: AbortSignal;
 }
 
-function passedOn(headers: IncomingHttpHeaders): Record<string, string> {
-  return Object.fromEntries(
-    FILE_REQUEST_HEADERS.flatMap((name): [string, string][] => {
-      const value = headers[name];
-      return typeof value === 'string' ? [[name, value]] : [];
-    }),
-  );
-}
+const passedOn = (headers: IncomingHttpHeaders): string[] =>
+  FILE_REQUEST_HEADERS.flatMap((name) => {
+    const value = headers[name];
+    return typeof value === 'string' ? [name, value] : [];
+  });
 
 /** This node's way to the hosts' data endpoints. */
 export class DataProxy {
   readonly #hub: AgentHub;
-  readonly #clusterSecret: string;
-  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: FREE_SOCKETS_PER_HOST });
+  readonly #requests: PartRequests;
 
   constructor(hub: AgentHub, clusterSecret: string) {
     this.#hub = hub;
-    this.#clusterSecret = clusterSecret;
+    this.#requests = new PartRequests(clusterSecret, FREE_SOCKETS_PER_HOST);
   }
 
   /**
@@ -67,14 +59,12 @@ export class DataProxy {
         cause: toError(thrown),
       });
     }
-    const error = readDataError(answer.headers);
-    if (error === undefined) return answer;
-    answer.resume();
-    throw error;
+    checkTaken(answer);
+    return answer;
   }
 
   close(): void {
-    this.#agent.destroy();
+    this.#requests.close();
   }
 
   async #send(call: FileCall): Promise<IncomingMessage> {
@@ -83,16 +73,12 @@ export class DataProxy {
     if (host === undefined) {
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
     }
-    const wanted = { accountId, diskId, hostId, key, operation: 'read' as const };
-    const upstream = request(new URL(DATA_PATH, host.internalUrl), {
-      agent: this.#agent,
-      method,
-      headers: {
-        ...passedOn(headers),
-        ...dataRequestHeaders(this.#clusterSecret, wanted),
-        'x-request-id': requestId,
-      },
-      signal,
+    const wanted: DataRequest = { accountId, diskId, key, operation: 'read' };
+    const { internalUrl: baseUrl } = host;
+    const own = ['Host', new URL(baseUrl).host, 'X-Request-Id', requestId];
+    const upstream = this.#requests.begin({
+      ...{ purpose: 'agent-data', claims: wanted, hostId, baseUrl, signal },
+      ...{ method, target: DATA_PATH, framing: 'none', rawHeaders: [...own, ...passedOn(headers)] },
     });
     const overdue = setTimeout(
       () => upstream.destroy(new Error('the host did not answer in time')),

@@ -66,13 +66,13 @@ async function main(): Promise<void> {
   });
   const ready = (): Promise<string | undefined> => whyNotReady(redis);
   const { host, port, internalPort, internalUrl } = config;
-  const internal = await startOpsServer({ host, port: internalPort, metrics, ready });
+  const internal = await startOpsServer({ host, port: internalPort, metrics, ready, log });
   hub.serve(internal);
   const deps = { config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = new ObjectProxy({ hub, forwarder, durations, log });
-  const server = await startPublicServer({ host, port }, app.callback(), objects);
+  const server = await startPublicServer({ host, port, log }, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
   const announce = (): void => {

@@ -9,9 +9,15 @@ import type { Histogram } from '../shared/metrics.ts';
 import type { AgentHub } from './agent-hub.ts';
 import { rankHosts } from './placement.ts';
 
-const UNAVAILABLE = `<?xml version="1.0" encoding="UTF-8"?>
-<Error><Code>ServiceUnavailable</Code><Message>No host can be reached now. Try again.</Message></Error>
+/** @param message plain text without markup */
+export const renderObjectError = (code: string, message: string): string =>
+  `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>${code}</Code><Message>${message}</Message></Error>
 `;
+const UNAVAILABLE = renderObjectError(
+  'ServiceUnavailable',
+  'No host can be reached now. Try again.',
+);
 const ROUTE = '/{diskId}/{key}';
 
 /** A page among the objects of a disk must not run as one of ours: presigned links open in browsers. */
@@ -77,6 +83,7 @@ export class ObjectProxy {
     const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
     const origin = { address, hopsLeft: '1' } as const;
     for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);
-    await forwarder.forward(request, response, { baseUrl: host.internalUrl, origin });
+    const { internalUrl: baseUrl } = host;
+    await forwarder.forward(request, response, { hostId: host.hostId, baseUrl, origin });
   }
 }

@@ -1,19 +1,18 @@
 import Type from 'typebox';
 import { AppError, type ErrorCode, errorCodes, toError } from './errors.ts';
-import { accountIdPattern, diskIdPattern, hostIdPattern } from './ids.ts';
+import { accountIdPattern, diskIdPattern } from './ids.ts';
 import { LIMITS } from './limits.ts';
-import { signToken, verifyToken } from './secrets.ts';
+import type { Claims } from './single-use-token.ts';
 import { compile } from './validate.ts';
 
 /*
  * The data endpoint: how a control node has a host read a file of a disk, over plain HTTP on the
- * host's internal port. GET or HEAD with a signed request in `Authorization`; the caller's range and
- * preconditions travel as they are. A failure has no body, so that HEAD can tell it too: the code
- * and the message stand in a header.
+ * host's internal port. GET or HEAD whose token (shared/part-requests.ts) says which file; the
+ * caller's range and preconditions travel as they are. A failure has no body, so that HEAD can tell
+ * it too: the code and the message stand in a header.
  */
 
 export const DATA_PATH = '/data/file';
-const PURPOSE = 'agent-data';
 const ERROR_HEADER = 'x-berth-error';
 
 /** What the caller says about the parts of the file that it wants; nothing else reaches the host. */
@@ -39,8 +38,6 @@ export const FILE_RESPONSE_HEADERS = [
 const DataRequest = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
   diskId: Type.String({ pattern: diskIdPattern }),
-  /** The host that is asked; no other one answers. */
-  hostId: Type.String({ pattern: hostIdPattern }),
   operation: Type.Literal('read'),
   /** The file, from the disk's root. */
   key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
@@ -49,25 +46,9 @@ export type DataRequest = Type.Static<typeof DataRequest>;
 
 const checkRequest = compile(DataRequest);
 
-/** The headers that carry a request; good for half a minute. */
-export function dataRequestHeaders(
-  secret: string,
-  request: DataRequest,
-): { authorization: string } {
-  const token = signToken(secret, PURPOSE, request, Date.now() + LIMITS.dataTokenTtlMs);
-  return { authorization: `Bearer ${token}` };
-}
-
-/** The request, or undefined when it is not signed by the cluster, too old, or another host's. */
-export function readDataRequest(
-  secret: string,
-  authorization: string,
-  hostId: string,
-): DataRequest | undefined {
-  const claims = verifyToken(secret, PURPOSE, authorization.replace(/^Bearer /u, ''));
-  if (typeof claims === 'string' || claims['hostId'] !== hostId) return undefined;
-  return checkRequest(claims, 'data request');
-}
+/** What a control node asks for. @throws AppError unless the claims are those of such a request */
+export const readDataRequest = (claims: Claims): DataRequest =>
+  checkRequest(claims, 'data request');
 
 export const dataErrorHeaders = ({ code, message }: AppError): Record<string, string> => ({
   [ERROR_HEADER]: `${code} ${encodeURIComponent(message.toWellFormed())}`,

@@ -1,30 +1,21 @@
 import { once } from 'node:events';
-import {
-  Agent,
-  type IncomingMessage,
-  request as httpRequest,
-  type ServerResponse,
-} from 'node:http';
+import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import Type from 'typebox';
 import { lingerAfterAnswer } from './early-answer.ts';
-import { LIMITS } from './limits.ts';
-import { signToken, verifyToken } from './secrets.ts';
+import { type BodyFraming, framingOf } from './http-framing.ts';
+import { checkTaken, endToEndHeaders, PartRequests } from './part-requests.ts';
+import type { Claims } from './single-use-token.ts';
 import { compile } from './validate.ts';
 
 /*
- * Requests of the object API travel between the parts as they came, so that their signatures stay
- * valid: control passes them to an agent, an agent to the disk's handler. A signed header says who
- * the client is, since its address decides what it may do.
+ * Requests of the object API travel between the parts with their method, target, headers and body
+ * as they came, so that their signatures stay valid: control passes them to an agent, an agent to
+ * the disk's handler. How the body is delimited is written anew. A signed header says who the client
+ * is, since its address decides what it may do.
  */
 
-const PURPOSE = 'object-forward';
-const FORWARDED_HEADER = 'x-berth-forwarded';
-// RFC 9110, section 7.6.1
-const HOP_BY_HOP = new Set([
-  ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'te', 'trailer'],
-  ...['transfer-encoding', 'upgrade', FORWARDED_HEADER],
-]);
+const FREE_SOCKETS_PER_HOST = 64;
 
 const Origin = Type.Object({
   /** The client's IP address. */
@@ -36,68 +27,82 @@ export type Origin = Type.Static<typeof Origin>;
 
 const checkOrigin = compile(Origin);
 
-/** Who sent a forwarded request, or undefined unless one of the cluster's parts forwarded it. */
-export function readOrigin(secret: string, request: IncomingMessage): Origin | undefined {
-  const token = request.headers[FORWARDED_HEADER];
-  if (typeof token !== 'string') return undefined;
-  const claims = verifyToken(secret, PURPOSE, token);
-  return typeof claims === 'string' ? undefined : checkOrigin(claims, 'forwarded request');
+/** Who sent a forwarded request. @throws AppError unless the claims are those of a forwarder */
+export const readOrigin = (claims: Claims): Origin => checkOrigin(claims, 'forwarded request');
+
+/** Where a request goes. */
+export interface ForwardTarget {
+  readonly hostId: string;
+  /** Of the host's internal port. */
+  readonly baseUrl: string;
+  readonly origin: Origin;
 }
 
-function passedOn(rawHeaders: readonly string[]): string[] {
-  return rawHeaders.filter((_, index) => {
-    const name = rawHeaders[index - (index % 2)] ?? '';
-    return !HOP_BY_HOP.has(name.toLowerCase());
-  });
+/** Sends the body, and breaks the connection when its length is not the one that was announced. */
+function sendBody(request: IncomingMessage, upstream: ClientRequest, framing: BodyFraming): void {
+  if (framing === 'none' || framing === 0) {
+    upstream.end();
+    return;
+  }
+  if (framing !== 'chunked') {
+    let bytes = 0;
+    const check = (isWrong: boolean): void => {
+      if (isWrong) upstream.destroy(new Error('the body has not the length that was announced'));
+    };
+    // Before pipe's own listeners, so that no byte too many is written.
+    request.on('data', (chunk: Buffer) => check((bytes += chunk.length) > framing));
+    request.once('end', () => check(bytes < framing));
+  }
+  request.pipe(upstream);
+}
+
+/** The length of an answer as it is passed on; without one Node delimits the body itself. */
+function lengthHeader({ headers }: IncomingMessage): string[] {
+  const length = headers['content-length'];
+  return length === undefined ? [] : ['Content-Length', String(Number(length))];
 }
 
 /** Passes requests on, over connections that are kept. */
 export class RequestForwarder {
-  readonly #secret: string;
-  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: 64 });
+  readonly #requests: PartRequests;
 
   /** @param secret of the cluster */
   constructor(secret: string) {
-    this.#secret = secret;
+    this.#requests = new PartRequests(secret, FREE_SOCKETS_PER_HOST);
   }
 
   /**
    * Passes a request on and its answer back, both as streams; a client that waits for it is told
    * to go on when the other side says so. When the answer breaks off in its middle, so does the
-   * caller's connection.
-   * @param baseUrl of the internal port that it goes to
+   * caller's connection. Trailers of either are dropped.
    * @throws Error when there is no answer; nothing was answered then
    */
   async forward(
     request: IncomingMessage,
     response: ServerResponse,
-    { baseUrl, origin }: { baseUrl: string; origin: Origin },
+    { hostId, baseUrl, origin }: ForwardTarget,
   ): Promise<void> {
-    const expiresAt = Date.now() + LIMITS.objectForwardTokenTtlMs;
-    const token = signToken(this.#secret, PURPOSE, origin, expiresAt);
-    const { hostname, port } = new URL(baseUrl);
-    const upstream = httpRequest({
-      agent: this.#agent,
-      hostname,
-      port,
-      method: request.method,
-      path: request.url,
-      headers: [...passedOn(request.rawHeaders), FORWARDED_HEADER, token],
-    });
+    const { method = '', url: target = '', rawHeaders } = request;
+    const framing = framingOf(request);
+    const head = { method, target, framing, rawHeaders };
+    const purpose = 'object-forward';
+    const upstream = this.#requests.begin({ ...head, purpose, claims: origin, hostId, baseUrl });
     response.once('close', () => upstream.destroy());
     upstream.once('continue', () => response.writeContinue());
-    request.pipe(upstream);
+    sendBody(request, upstream, framing);
     const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
     upstream.on('error', () => undefined);
+    checkTaken(answer);
     if (!request.complete) {
       request.unpipe(upstream); // Nobody wants the rest of the body.
       lingerAfterAnswer(request, response);
     }
-    response.writeHead(answer.statusCode ?? 502, passedOn(answer.rawHeaders));
+    const headers = [...endToEndHeaders(answer.rawHeaders), ...lengthHeader(answer)];
+    response.writeHead(answer.statusCode ?? 502, headers);
     await pipeline(answer, response);
   }
 
   close(): void {
-    this.#agent.destroy();
+    this.#requests.close();
   }
 }

@@ -49,8 +49,6 @@ export const LIMITS = {
   // Two of these for each download, whatever the size of the file.
   downloadBufferBytes: 256 * KiB,
   downloadsPerHostMax: 256,
-  // A control node's request to a host's data endpoint, clocks of both allowed for.
-  dataTokenTtlMs: 30_000,
   // Until the host's first byte: the disk may have to be attached first.
   dataHeadersMsMax: 30_000,
   // A download is broken off when nothing moved for so long; the host waits longer than control,
@@ -79,7 +77,6 @@ export const LIMITS = {
   objectRequestsPerHostMax: 512,
   // A transfer is broken off when nothing moved for so long.
   objectIdleMsMax: 120_000,
-  objectForwardTokenTtlMs: 30_000,
 
   // Fewer threads in libuv's pool let few accounts hold all that disks may use.
   poolThreadsMin: 16,
@@ -168,6 +165,9 @@ export const LIMITS = {
   idempotentBytesMax: 128 * MiB,
 
   // Between the parts
+  // Clocks may differ by as much; each token is remembered for twice as long.
+  partTokenTtlMs: 5_000,
+  partTokensRememberedMax: 200_000,
   linkFrameBytesMax: 40 * MiB,
   linkHeartbeatMs: 1_000,
   linkSilenceMsMax: 5_000,

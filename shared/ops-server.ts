@@ -6,8 +6,11 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
+import { lingerAfterAnswer } from './early-answer.ts';
 import { toError } from './errors.ts';
+import type { Logger } from './log.ts';
 import type { Registry } from './metrics.ts';
+import { serveStrictly, STRICT_PARSER } from './strict-http.ts';
 
 /** What keeps the process from doing its work, or undefined when it is ready. */
 export type ReadinessCheck = () => Promise<string | undefined>;
@@ -17,6 +20,7 @@ interface OpsOptions {
   readonly port: number;
   readonly metrics: Registry;
   readonly ready: ReadinessCheck;
+  readonly log: Logger;
   /** What else is served below some paths, each with its own way to authenticate. */
   readonly find?: (path: string) => RequestListener | undefined;
 }
@@ -31,15 +35,18 @@ const HEADER_BYTES_MAX = 32 * 1024;
  */
 export async function startOpsServer(options: OpsOptions): Promise<Server> {
   // An upload that is passed on may take any time.
-  const limits = { maxHeaderSize: HEADER_BYTES_MAX, requestTimeout: 0 };
-  const handle: RequestListener = (request, response) => {
-    answer(options, request, response).catch((error: unknown) => {
-      response.writeHead(500).end(toError(error).message);
-    });
-  };
-  const server = createServer(limits, handle);
-  // Whether the client of a request that is passed on may send its body is the handler's to say.
-  server.on('checkContinue', handle);
+  const limits = { ...STRICT_PARSER, maxHeaderSize: HEADER_BYTES_MAX, requestTimeout: 0 };
+  const server = createServer(limits);
+  serveStrictly(server, {
+    // Whether the client of a request that is passed on may send its body is the handler's to say.
+    handle: (request, response) => {
+      answer(options, request, response).catch((error: unknown) => {
+        response.writeHead(500).end(toError(error).message);
+      });
+    },
+    render: (_request, problem) => ({ contentType: 'text/plain', body: `${problem}\n` }),
+    onRefused: (_request, problem) => options.log.warn({ problem }, 'request:refused'),
+  });
   server.listen(options.port, options.host);
   await once(server, 'listening');
   return server;
@@ -55,6 +62,8 @@ async function answer(
     handler(request, response);
     return;
   }
+  // Only those who show that they belong to the cluster keep a connection.
+  lingerAfterAnswer(request, response);
   switch (request.url) {
     case '/healthz': {
       response.writeHead(200).end('ok\n');

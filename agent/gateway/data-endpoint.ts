@@ -12,6 +12,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { Claims } from '../../shared/single-use-token.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
 import { toAppError } from '../app-error.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
@@ -21,8 +22,6 @@ import type { RequestHeaders } from './preconditions.ts';
 import { sendBody } from './send-body.ts';
 
 export interface DataEndpointOptions {
-  readonly hostId: string;
-  readonly clusterSecret: string;
   readonly registry: ActorRegistry;
   readonly log: Logger;
 }
@@ -46,9 +45,12 @@ export class DataEndpoint {
     this.#options = options;
   }
 
-  /** Never throws: what fails is told, or the connection is broken. */
-  handle(request: IncomingMessage, response: ServerResponse): void {
-    const work = this.#answer(request, response);
+  /**
+   * Never throws: what fails is told, or the connection is broken.
+   * @param claims of the control node that asks
+   */
+  handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
+    const work = this.#answer(request, response, claims);
     this.#underWay.add(work);
     runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }
@@ -59,13 +61,13 @@ export class DataEndpoint {
     await Promise.all(this.#underWay);
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #answer(request: IncomingMessage, response: ServerResponse, claims: Claims): Promise<void> {
     const { log } = this.#options;
     const requestId = request.headers['x-request-id']?.toString() ?? newRequestId();
     const notes: Record<string, unknown> = { requestId, bytesSent: 0 };
     response.setTimeout(LIMITS.hostDownloadIdleMsMax, () => response.destroy());
     try {
-      const wanted = this.#admit(request);
+      const wanted = this.#admit(request, claims);
       notes['diskId'] = wanted.diskId;
       const ended = new AbortController();
       response.once('close', () => ended.abort(new AppError('unavailable', 'the caller is gone')));
@@ -94,11 +96,10 @@ export class DataEndpoint {
   }
 
   /** @throws AppError `forbidden`, `unavailable`, `no_capacity` */
-  #admit({ method, headers }: IncomingMessage): DataRequest {
-    const { clusterSecret, hostId } = this.#options;
-    const wanted = readDataRequest(clusterSecret, headers.authorization ?? '', hostId);
-    if (wanted === undefined || (method !== 'GET' && method !== 'HEAD')) {
-      throw new AppError('forbidden', 'not a signed request of a control node to this host');
+  #admit({ method }: IncomingMessage, claims: Claims): DataRequest {
+    const wanted = readDataRequest(claims);
+    if (method !== 'GET' && method !== 'HEAD') {
+      throw new AppError('forbidden', 'the data endpoint is only for reading');
     }
     if (this.#isClosed) throw new AppError('unavailable', 'the host is shutting down; try again');
     if (this.#underWay.size >= LIMITS.downloadsPerHostMax) {

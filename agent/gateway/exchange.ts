@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isRedisFailure } from '../../shared/directory/redis.ts';
 import { lingerAfterAnswer } from '../../shared/early-answer.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import type { Origin, RequestForwarder } from '../../shared/forward-request.ts';
+import type { ForwardTarget, RequestForwarder } from '../../shared/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { renderError, S3Error } from './errors.ts';
@@ -95,10 +95,7 @@ export class Exchange {
     }
   }
 
-  async forward(
-    forwarder: RequestForwarder,
-    to: { baseUrl: string; origin: Origin },
-  ): Promise<void> {
+  async forward(forwarder: RequestForwarder, to: ForwardTarget): Promise<void> {
     this.#response.removeHeader('x-amz-request-id');
     try {
       await forwarder.forward(this.request, this.#response, to);

@@ -8,6 +8,7 @@ import { newJobId as newClientId } from '../../shared/ids.ts';
 import { plainAddress } from '../../shared/ip-allowlist.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { Claims } from '../../shared/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
@@ -30,7 +31,6 @@ import { type ObjectTarget, readTarget } from './target.ts';
 
 export interface ObjectGatewayOptions {
   readonly hostId: string;
-  readonly clusterSecret: string;
   readonly directory: Directory;
   readonly principals: PrincipalDeps;
   readonly registry: ActorRegistry;
@@ -63,12 +63,17 @@ export class ObjectGateway {
     this.#begin(new Exchange(request, response), { address, hopsLeft: '1' });
   }
 
-  /** A request that control or another agent passes on, on the internal port. Never throws. */
-  handleForwarded(request: IncomingMessage, response: ServerResponse): void {
+  /**
+   * A request that control or another agent passes on, on the internal port. Never throws.
+   * @param claims of whoever passes it on
+   */
+  handleForwarded(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
     const exchange = new Exchange(request, response);
-    const origin = readOrigin(this.#options.clusterSecret, request);
-    if (origin === undefined) exchange.fail(new S3Error('AccessDenied'));
-    else this.#begin(exchange, origin);
+    try {
+      this.#begin(exchange, readOrigin(claims));
+    } catch (thrown) {
+      exchange.fail(thrown);
+    }
   }
 
   /** Refuses new requests; settles when those under way have ended. */
@@ -176,7 +181,7 @@ export class ObjectGateway {
       throw new S3Error('ServiceUnavailable', 'The host that has the disk cannot be reached now.');
     }
     exchange.notes['forwardedTo'] = hostId;
-    await exchange.forward(forwarder, { baseUrl, origin: { address, hopsLeft: '0' } });
+    await exchange.forward(forwarder, { hostId, baseUrl, origin: { address, hopsLeft: '0' } });
   }
 
   /** For `connectedClients`; the answer does not wait for it. */

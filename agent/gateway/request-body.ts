@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { framingOf } from '../../shared/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { AwsChunkedDecoder, readDecodedLength } from './aws-chunked.ts';
 import { BodyChecks, readTrailerNames } from './checksums.ts';
@@ -38,9 +39,9 @@ export class RequestBody {
     if (payload.kind === 'aws-chunked') {
       return readDecodedLength(headerValue(rawHeaders, 'x-amz-decoded-content-length'));
     }
-    const length = headerValue(rawHeaders, 'content-length');
-    if (length !== undefined) return Number(length);
-    return headerValue(rawHeaders, 'transfer-encoding') === undefined ? 0 : undefined;
+    const framing = framingOf({ rawHeaders });
+    if (framing === 'chunked') return undefined;
+    return framing === 'none' ? 0 : framing;
   }
 
   /**

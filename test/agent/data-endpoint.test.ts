@@ -1,42 +1,55 @@
 /* Who may use a host's data endpoint: control nodes of the cluster, for this host, one file each. */
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import anyTest, { type TestFn } from 'ava';
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import {
-  DATA_PATH,
-  type DataRequest,
-  dataRequestHeaders,
-  readDataError,
-} from '../../shared/data-protocol.ts';
-import { signToken } from '../../shared/secrets.ts';
+import { DATA_PATH, type DataRequest, readDataError } from '../../shared/data-protocol.ts';
+import { type PartRequest, PartRequests } from '../../shared/part-requests.ts';
 import { createDisk, exec, readManifest } from '../helpers/disks.ts';
-import { download, type Fetched, type Headers } from '../helpers/shares.ts';
+import { hostIdOf } from '../helpers/host.ts';
+import { download, type Fetched } from '../helpers/shares.ts';
 import { Stack } from '../helpers/stack.ts';
 
 interface Context {
   stack: Stack;
-  secret: string;
+  url: string;
   wanted: DataRequest;
-  readonly ask: (headers: Headers, method?: string) => Promise<Fetched>;
+  /** Asks as a control node does, but for the changes. */
+  ask: (changes?: Partial<Asked>) => Promise<Fetched>;
+}
+
+interface Asked extends PartRequest {
+  readonly secret: string;
 }
 
 const test = anyTest as TestFn<Context>;
 
 test.before(async (t) => {
   const stack = await Stack.start();
+  Object.assign(t.context, { stack });
   const api = await stack.newClient();
   const { id: diskId } = await createDisk(api);
   await exec(api, diskId, 'echo content > file');
   const { accountId } = await readManifest(stack, diskId);
-  const { AGENT_DATA_DIR = '', AGENT_ADMIN_PORT = '', CLUSTER_SECRET = '' } = stack.environment;
-  const hostId = (await readFile(join(AGENT_DATA_DIR, 'host-id'), 'utf8')).trim();
-  const url = `http://127.0.0.1:${AGENT_ADMIN_PORT}${DATA_PATH}`;
-  Object.assign(t.context, {
-    stack,
-    secret: CLUSTER_SECRET,
-    wanted: { accountId, diskId, hostId, operation: 'read', key: 'file' },
-    ask: (headers: Headers, method = 'GET') => download(url, headers, method),
-  });
+  const { AGENT_ADMIN_PORT = '', CLUSTER_SECRET = '' } = stack.environment;
+  const baseUrl = `http://127.0.0.1:${AGENT_ADMIN_PORT}`;
+  const wanted: DataRequest = { accountId, diskId, operation: 'read', key: 'file' };
+  const hostId = await hostIdOf(stack.environment);
+  const usual: Asked = {
+    ...{ secret: CLUSTER_SECRET, purpose: 'agent-data', claims: wanted, hostId, baseUrl },
+    ...{ method: 'GET', target: DATA_PATH, framing: 'none', rawHeaders: ['Host', 'test'] },
+  };
+  const ask = async (changes: Partial<Asked> = {}): Promise<Fetched> => {
+    const { secret, ...request } = { ...usual, ...changes };
+    const requests = new PartRequests(secret, 0);
+    const sent = requests.begin(request).end();
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+    const { statusCode: status = 0, headers } = answer;
+    const body = await buffer(answer);
+    requests.close();
+    return { status, headers, body };
+  };
+  Object.assign(t.context, { url: `${baseUrl}${DATA_PATH}`, wanted, ask });
 });
 
 test.after.always(async (t) => {
@@ -46,48 +59,48 @@ test.after.always(async (t) => {
 const errorOf = ({ headers }: Fetched): string | undefined => readDataError(headers)?.code;
 
 test('a signed request gets the file, and HEAD its description', async (t) => {
-  const { secret, wanted, ask } = t.context;
-  const headers = dataRequestHeaders(secret, wanted);
-  t.is((await ask(headers)).body.toString(), 'content\n');
-  t.like(await ask(headers, 'HEAD'), { status: 200, body: Buffer.alloc(0) });
-  t.is((await ask({ ...headers, range: 'bytes=0-0' })).body.toString(), 'c');
+  const { ask } = t.context;
+  t.is((await ask()).body.toString(), 'content\n');
+  t.like(await ask({ method: 'HEAD' }), { status: 200, body: Buffer.alloc(0) });
+  const range = ['Host', 'test', 'Range', 'bytes=0-0'];
+  t.is((await ask({ rawHeaders: range })).body.toString(), 'c');
 });
 
 test('whoever is not a control node of the cluster is refused', async (t) => {
-  const { secret, wanted, ask } = t.context;
-  const soon = Date.now() + 10_000;
-  const tokens = [
-    '',
-    signToken(`${secret}x`, 'agent-data', wanted, soon),
-    signToken(secret, 'agent-link', wanted, soon),
-    signToken(secret, 'agent-data', wanted, Date.now() - 1),
-    signToken(secret, 'agent-data', { ...wanted, hostId: 'host-000000000000' }, soon),
+  const { ask, url } = t.context;
+  const refused: Partial<Asked>[] = [
+    { secret: 'another-secret-of-another-cluster' },
+    { purpose: 'object-forward' },
+    { hostId: 'host-000000000000' },
   ];
-  for (const token of tokens) {
-    const reply = await ask({ authorization: `Bearer ${token}` });
-    t.is(errorOf(reply), 'forbidden', token);
+  for (const changes of refused) {
+    const reply = await ask(changes);
+    t.is(errorOf(reply), 'unavailable', JSON.stringify(changes));
     t.is(reply.body.length, 0);
   }
-  t.is(errorOf(await ask({})), 'forbidden');
-  t.is(errorOf(await ask(dataRequestHeaders(secret, wanted), 'PUT')), 'forbidden');
+  for (const token of ['', 'x', 'e30.', '='.repeat(1000)]) {
+    t.is(errorOf(await download(url, { 'x-berth-proof': token })), 'unavailable', token);
+  }
+  t.is(errorOf(await download(url)), 'unavailable');
+  t.is(errorOf(await ask({ method: 'DELETE' })), 'forbidden');
 });
 
 test('claims that are none of ours are refused', async (t) => {
-  const { secret, wanted, ask } = t.context;
+  const { wanted, ask } = t.context;
   for (const change of [{ operation: 'write' }, { diskId: '../x' }, { key: '' }]) {
-    const token = signToken(secret, 'agent-data', { ...wanted, ...change }, Date.now() + 10_000);
-    t.is(errorOf(await ask({ authorization: `Bearer ${token}` })), 'bad_request');
+    t.is(errorOf(await ask({ claims: { ...wanted, ...change } })), 'bad_request');
   }
 });
 
 test('what is wrong with the file is told, also to HEAD', async (t) => {
-  const { secret, wanted, ask } = t.context;
+  const { wanted, ask } = t.context;
   for (const method of ['GET', 'HEAD']) {
-    const missing = dataRequestHeaders(secret, { ...wanted, key: 'missing' });
-    t.is(errorOf(await ask(missing, method)), 'not_found');
-    const outside = dataRequestHeaders(secret, { ...wanted, key: '../manifest.json' });
-    t.is(errorOf(await ask(outside, method)), 'not_found');
-    const elsewhere = dataRequestHeaders(secret, { ...wanted, diskId: 'dsk-0123456789abcdef' });
-    t.is(errorOf(await ask(elsewhere, method)), 'not_found');
+    for (const change of [
+      { key: 'missing' },
+      { key: '../manifest.json' },
+      { diskId: 'dsk-0123456789abcdef' },
+    ]) {
+      t.is(errorOf(await ask({ method, claims: { ...wanted, ...change } })), 'not_found');
+    }
   }
 });

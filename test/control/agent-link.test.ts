@@ -1,8 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { WebSocket } from 'ws';
 import { newHostId } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { signToken } from '../../shared/secrets.ts';
 import {
   type AgentFrame,
@@ -12,6 +14,7 @@ import {
   NO_SANDBOXES,
 } from '../../shared/stream-protocol.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
+import { sendRaw } from '../helpers/raw-http.ts';
 import { Stack } from '../helpers/stack.ts';
 
 interface Context {
@@ -51,9 +54,9 @@ function tokenOf(
   const { secret, purpose, claims, expiresAt } = {
     secret: stack.environment['CLUSTER_SECRET'] ?? '',
     purpose: 'agent-link',
-    expiresAt: Date.now() + 60_000,
+    expiresAt: Date.now() + LIMITS.partTokenTtlMs,
     ...changes,
-    claims: { clusterId, nodeId, hostId, ...changes.claims },
+    claims: { clusterId, nodeId, hostId, nonce: randomUUID(), ...changes.claims },
   };
   return signToken(secret, purpose, claims, expiresAt);
 }
@@ -108,6 +111,8 @@ const refused = test.macro({
 test('another secret', refused, { secret: 'another-secret-of-another-cluster' });
 test('another purpose', refused, { purpose: 'share' });
 test('an expired token', refused, { expiresAt: 0 });
+test('a token that would live for long', refused, { expiresAt: Date.now() + 3_600_000 });
+test('a token from before the node began', refused, { expiresAt: Date.now() + 1_000 });
 test('another cluster', refused, { claims: { clusterId: 'cl-other' } });
 test('a token for another node', refused, { claims: { nodeId: 'node-000000000000' } });
 
@@ -120,6 +125,26 @@ test('a link is refused: no token, garbage, another path', async (t) => {
   const token = tokenOf(t.context, newHostId());
   t.is(await upgrade(`${linkUrl}/x`, token), 401);
   t.is(await upgrade(linkUrl.replace(/\/[^/]*$/u, '/'), token), 401);
+});
+
+test('a token opens one link only', async (t) => {
+  const token = tokenOf(t.context, newHostId());
+  t.is(await upgrade(t.context.linkUrl, token), 101);
+  t.is(await upgrade(t.context.linkUrl, token), 401);
+});
+
+test('a handshake whose body another parser could see is refused', async (t) => {
+  const { linkUrl } = t.context;
+  for (const framing of ['Content-Length: 4', 'Transfer-Encoding: chunked', 'Host: other']) {
+    const lines = [
+      'GET /agent-link HTTP/1.1',
+      ...['Host: test', 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'],
+      ...['Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==', framing],
+      `Authorization: Bearer ${tokenOf(t.context, newHostId())}`,
+    ];
+    const [reply] = await sendRaw(linkUrl, `${lines.join('\r\n')}\r\n\r\n`);
+    t.is(reply?.status, 401, framing);
+  }
 });
 
 /** Offers no room: no work may come here. */
@@ -187,6 +212,13 @@ async function apiStillWorks(t: ExecutionContext<Context>): Promise<void> {
 
 const heartbeat = encodeFrame({ type: 'heartbeat', load });
 
+/** Keeps a link from being taken for a silent one. */
+function beating(socket: WebSocket): Disposable {
+  const timer = setInterval(() => socket.send(heartbeat), LIMITS.linkHeartbeatMs);
+  socket.send(heartbeat);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
 test('garbage instead of a registration', badStart, () => [Buffer.from([1, 2, 3])]);
 test('text instead of bytes', badStart, () => ['register']);
 test('a heartbeat before the registration', badStart, () => [heartbeat]);
@@ -216,7 +248,7 @@ test('news of a job that nobody waits for is ignored', async (t) => {
   await once(socket, 'message');
   socket.send(encodeFrame({ type: 'accepted', jobId: 'unknown' }));
   socket.send(encodeFrame({ type: 'result', jobId: 'unknown', result: {}, body: [] }));
-  socket.send(heartbeat);
+  using _ = beating(socket);
   await apiStillWorks(t);
   t.is(socket.readyState, WebSocket.OPEN);
   socket.close();
@@ -232,7 +264,7 @@ test('a host that links again takes the place of its former link', async (t) => 
   const present = await link(t.context, hostId);
   present.send(encodeFrame(registration(t.context, hostId)));
   await ended;
-  present.send(heartbeat);
+  using _ = beating(present);
   await apiStillWorks(t);
   t.is(present.readyState, WebSocket.OPEN);
   present.close();

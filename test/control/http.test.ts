@@ -163,10 +163,17 @@ test('a body that is too large is refused, also when only its content is', async
   t.is((await api.call('POST', '/api/disks', fits)).status, 201, 'the server goes on');
 });
 
-test('a body that nobody asked for is ignored', async (t) => {
+test('a body that the method does not have is refused', async (t) => {
   const headers = { 'content-type': 'application/json' };
   const reply = await send(t.context, 'GET', '/api/disks', headers, '{"name":');
-  t.is(reply.status, 200);
+  t.is(reply.status, 400);
+  t.like(parse(reply), {
+    success: false,
+    code: 'bad_request',
+    error: 'GET takes no body; send none',
+  });
+  const empty = { ...headers, 'content-length': '0' };
+  t.is((await send(t.context, 'GET', '/api/disks', empty)).status, 200);
 });
 
 test('fields named like the insides of an object change nothing', async (t) => {

@@ -2,6 +2,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../../agent/config.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
+import type { Environment } from './daemon.ts';
 import type { Stack } from './stack.ts';
 
 const read = (path: string): Promise<string> => readFile(path, 'latin1').catch(() => '');
@@ -21,6 +22,10 @@ export async function processesMarked(mark: string): Promise<string[]> {
   }
   return found;
 }
+
+/** The name of the host whose agent has this environment, once the agent has started. */
+export const hostIdOf = async (environment: Environment): Promise<string> =>
+  (await readFile(join(environment['AGENT_DATA_DIR'] ?? '', 'host-id'), 'utf8')).trim();
 
 /** Where a stack's agent mounts a disk. */
 export const diskMount = (stack: Stack, diskId: string): string =>

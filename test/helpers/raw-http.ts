@@ -71,3 +71,43 @@ export function request(
   }).map(([name, value]) => `${name}: ${value}\r\n`);
   return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
 }
+
+export interface RawOutcome {
+  /** Of all answers, in order. */
+  readonly statuses: readonly number[];
+  /** The server closed the connection. */
+  readonly isClosed: boolean;
+}
+
+/**
+ * Writes bytes to a server and sees how many answers it gives until it closes the connection or has
+ * said nothing for a while.
+ */
+export async function provoke(
+  baseUrl: string,
+  bytes: Buffer,
+  patienceMs = 10_000,
+): Promise<RawOutcome> {
+  const { hostname, port } = new URL(baseUrl);
+  const socket = connect(Number(port), hostname);
+  let received = '';
+  let isClosed = true;
+  const giveUp = (): void => {
+    isClosed = false;
+    socket.destroy();
+  };
+  let patience = setTimeout(giveUp, patienceMs);
+  socket.on('data', (chunk: Buffer) => {
+    received += chunk.toString('latin1');
+    clearTimeout(patience);
+    patience = setTimeout(giveUp, patienceMs);
+  });
+  socket.on('error', () => undefined);
+  socket.write(bytes);
+  await new Promise((resolve) => {
+    socket.once('close', resolve);
+  });
+  clearTimeout(patience);
+  const statuses = [...received.matchAll(/HTTP\/1\.1 (\d{3}) /gu)].map(([, code]) => Number(code));
+  return { statuses, isClosed };
+}

@@ -10,10 +10,10 @@ import { Upload } from '@aws-sdk/lib-storage';
 import anyTest, { type TestFn } from 'ava';
 import { isStagedName } from '../../agent/gateway/store/upload-names.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
-import { signToken } from '../../shared/secrets.ts';
+import { PartRequests } from '../../shared/part-requests.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
-import { diskMount, usersOfDisk } from '../helpers/host.ts';
+import { diskMount, hostIdOf, usersOfDisk } from '../helpers/host.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import { presign } from '../helpers/presign.ts';
 import { answerTo, beginRequest, isWhole, outcomeOf } from '../helpers/raw-objects.ts';
@@ -192,23 +192,33 @@ test.serial(
     const user = await newDiskUser(stack, api, { allowedIps: ['127.0.0.2'] });
     await new ObjectClient(ways.handler, api.key).put(user.disk, 'file', 'content');
     const secret = stack.environment['CLUSTER_SECRET'] ?? '';
-    const origin = { address: '127.0.0.2', hopsLeft: '1' };
-    const sign = (key: string): Record<string, string> => ({
-      'x-berth-forwarded': signToken(key, 'object-forward', origin, Date.now() + 30_000),
-    });
+    const baseUrl = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
+    const hostId = await hostIdOf(other.environment);
+    const url = await presign(user, 'GET', 'file', baseUrl);
+    /** Sends the request as a part of the cluster does that has this secret. */
+    const forward = async (key: string, to = baseUrl): Promise<number> => {
+      const requests = new PartRequests(key, 0);
+      const { host, pathname, search } = new URL(url);
+      const sent = requests.begin({
+        ...{ purpose: 'object-forward', hostId, baseUrl: to, method: 'GET', framing: 'none' },
+        ...{ target: `${pathname}${search}`, rawHeaders: ['Host', host] },
+        claims: { address: '127.0.0.2', hopsLeft: '1' },
+      });
+      const { status } = await outcomeOf(sent.end());
+      requests.close();
+      return status;
+    };
     for (const way of WAYS) {
-      const url = await presign(user, 'GET', 'file', ways[way]);
-      t.is(await statusFrom('127.0.0.2', url), 200, way);
-      t.is(await statusFrom('127.0.0.3', url), 403, way);
+      const given = await presign(user, 'GET', 'file', ways[way]);
+      t.is(await statusFrom('127.0.0.2', given), 200, way);
+      t.is(await statusFrom('127.0.0.3', given), 403, way);
       // Even a header that a part of the cluster signed is nothing on a public port.
-      t.is(await statusFrom('127.0.0.3', url, sign(secret)), 403, way);
-      t.is(await statusFrom('127.0.0.2', url, { 'x-berth-forwarded': 'x' }), 200, way);
+      t.is(await forward(secret, ways[way]), 403, way);
+      t.is(await statusFrom('127.0.0.2', given, { 'x-berth-proof': 'x' }), 200, way);
     }
-    const internal = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
-    const url = await presign(user, 'GET', 'file', internal);
-    t.is(await statusFrom('127.0.0.3', url), 403);
-    t.is(await statusFrom('127.0.0.3', url, sign('another secret')), 403);
-    t.is(await statusFrom('127.0.0.3', url, sign(secret)), 200);
+    t.is(await statusFrom('127.0.0.2', url), 403);
+    t.is(await forward('another secret'), 403);
+    t.is(await forward(secret), 200);
   },
 );
 

@@ -109,11 +109,7 @@ const header = fc.constantFrom(
     'expect: x',
   ],
   ...['x-amz-content-sha256: x', 'x-amz-metadata-directive: X', 'content-encoding: aws-chunked'],
-  ...[
-    'x-amz-checksum-crc32: AAAAAA==',
-    'x-berth-forwarded: x',
-    'authorization: AWS4-HMAC-SHA256 x',
-  ],
+  ...['x-amz-checksum-crc32: AAAAAA==', 'x-berth-proof: x', 'authorization: AWS4-HMAC-SHA256 x'],
 );
 const xml = fc.constantFrom(
   ...[

@@ -1,0 +1,73 @@
+import type { IncomingMessage } from 'node:http';
+
+/*
+ * Where the body of an HTTP/1 request ends. When two parsers on the way of a request disagree about
+ * that, the rest of one caller's body becomes the head of the next caller's request (request
+ * smuggling, CWE-444). So there is one reading of it here, stricter than RFC 9112 and than Node's
+ * own parser, and whoever sends a request on writes its framing anew from this reading.
+ */
+
+/** What is announced of a body: nothing, its length in bytes, or chunks. */
+export type BodyFraming = 'none' | 'chunked' | number;
+
+/** The head of a request as Node's parser has read it. */
+export type RequestHead = Pick<IncomingMessage, 'httpVersion' | 'method' | 'rawHeaders'>;
+
+// The methods that give a body a meaning (RFC 9110, section 9.3; RFC 5789).
+const METHODS_WITH_BODY = new Set(['PATCH', 'POST', 'PUT']);
+
+// At most 15 digits: any such number is exact in JavaScript.
+const LENGTH = /^(?:0|[1-9][0-9]{0,14})$/u;
+
+export const mayHaveBody = (method = ''): boolean => METHODS_WITH_BODY.has(method);
+
+/** All values of a header. @param name in lower case */
+const rawValuesOf = (rawHeaders: readonly string[], name: string): string[] =>
+  rawHeaders.filter((_, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === name);
+
+/** The framing of a request in which `findFramingFault` found no fault. */
+export function framingOf({ rawHeaders }: Pick<RequestHead, 'rawHeaders'>): BodyFraming {
+  if (rawValuesOf(rawHeaders, 'transfer-encoding').length > 0) return 'chunked';
+  const [length] = rawValuesOf(rawHeaders, 'content-length');
+  return length === undefined ? 'none' : Number(length);
+}
+
+/** The headers that announce a framing. */
+export function framingHeaders(framing: BodyFraming): string[] {
+  if (framing === 'none') return [];
+  return framing === 'chunked'
+    ? ['Transfer-Encoding', 'chunked']
+    : ['Content-Length', String(framing)];
+}
+
+/**
+ * What of a request's head another parser could read otherwise than we do, in words for the sender.
+ * @param options.mayUpgrade the port serves WebSockets
+ */
+export function findFramingFault(
+  { httpVersion, method, rawHeaders }: RequestHead,
+  { mayUpgrade = false } = {},
+): string | undefined {
+  if (httpVersion !== '1.1' && httpVersion !== '1.0') return 'use HTTP/1.1';
+  const lengths = rawValuesOf(rawHeaders, 'content-length');
+  const encodings = rawValuesOf(rawHeaders, 'transfer-encoding');
+  const [length] = lengths;
+  const [encoding] = encodings;
+  if (lengths.length + encodings.length > 1) {
+    return 'send one Content-Length or one Transfer-Encoding, not several';
+  }
+  if (length !== undefined && !LENGTH.test(length)) {
+    return 'Content-Length must be a decimal number without sign or leading zeros';
+  }
+  if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') {
+    return 'Transfer-Encoding must be exactly "chunked"';
+  }
+  if (encoding !== undefined && httpVersion === '1.0') return 'HTTP/1.0 has no Transfer-Encoding';
+  const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
+  if (hasBody && !mayHaveBody(method)) return `${method} takes no body; send none`;
+  if (!mayUpgrade && rawValuesOf(rawHeaders, 'upgrade').length > 0) {
+    return 'this port speaks HTTP/1.1 only; send no Upgrade header';
+  }
+  if (rawValuesOf(rawHeaders, 'host').length > 1) return 'send one Host header';
+  return undefined;
+}

@@ -1,0 +1,35 @@
+import test from 'ava';
+import { LIMITS } from '../../shared/limits.ts';
+import { signToken } from '../../shared/secrets.ts';
+import { signOnce, SingleUseTokens } from '../../shared/single-use-token.ts';
+
+const SECRET = 'secret-of-a-cluster';
+
+test('a token says what was signed, once', (t) => {
+  const tokens = new SingleUseTokens(SECRET);
+  const token = signOnce(SECRET, 'test', { a: 'b' });
+  t.like(tokens.read('test', token), { a: 'b' });
+  t.is(tokens.read('test', token), 'used');
+  t.like(tokens.read('test', signOnce(SECRET, 'test', { a: 'b' })), { a: 'b' });
+});
+
+test('a token of another purpose, another cluster or without a name of its own is refused', (t) => {
+  const tokens = new SingleUseTokens(SECRET);
+  const soon = Date.now() + LIMITS.partTokenTtlMs;
+  for (const token of [
+    signOnce(SECRET, 'other', {}),
+    signOnce(`${SECRET}x`, 'test', {}),
+    signToken(SECRET, 'test', {}, soon),
+    signToken(SECRET, 'test', { nonce: 'n' }, soon + 3 * LIMITS.partTokenTtlMs),
+    '',
+    '.',
+  ]) {
+    t.is(tokens.read('test', token), 'invalid', token);
+  }
+});
+
+test('a token from before the receiver began is refused: it may have been used', (t) => {
+  const issuedAt = Date.now() - 1000;
+  const old = signToken(SECRET, 'test', { nonce: 'n' }, issuedAt + LIMITS.partTokenTtlMs);
+  t.is(new SingleUseTokens(SECRET).read('test', old), 'expired');
+});
