@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { IDS_PER_CONTAINER } from './runtimes/container/container-users.ts';
+import type { UserRangeSettings } from './runtimes/container/open-user-ranges.ts';
 
 const MiB = 1024 ** 2;
 const GiB = 1024 ** 3;
@@ -65,6 +67,8 @@ export interface AgentConfig {
   /** Of them, for an account that is alone. */
   readonly execSlotsPerAccount: number;
   readonly execLimits: ExecLimits;
+  /** Users of containers. */
+  readonly userRanges: UserRangeSettings;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
   /** Undefined: this host runs none. */
@@ -123,6 +127,15 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
   };
 }
 
+const readUserRanges = (reader: ConfigReader): UserRangeSettings => ({
+  mode: reader.choice('EXEC_USER_NAMESPACES', ['auto', 'on', 'off']),
+  baseId: reader.integer('EXEC_UID_BASE', {
+    fallback: 2 ** 31,
+    min: 100_000,
+    max: 2 ** 32 - 256 * IDS_PER_CONTAINER,
+  }),
+});
+
 /** @throws Error naming every setting that is missing or wrong */
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const reader = new ConfigReader(environment);
@@ -174,6 +187,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
         max: 1024 * GiB,
       }),
     },
+    userRanges: readUserRanges(reader),
     cgroupParent: reader.string('AGENT_CGROUP', {
       fallback: '/berth',
       pattern: '^/[A-Za-z0-9_-]+$',

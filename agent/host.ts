@@ -18,6 +18,7 @@ import { CAPABILITIES } from './runtimes/container/bundle.ts';
 import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
 import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readHiddenPaths } from './runtimes/container/hidden-paths.ts';
+import { openUserRanges } from './runtimes/container/open-user-ranges.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
@@ -70,8 +71,13 @@ async function openPool(
     seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
     hiddenPaths: await readHiddenPaths(),
   };
+  const userRanges = await openUserRanges(config.userRanges, dataDir, containers, log);
   const startingMax = 2 * availableParallelism();
-  return new ContainerPool(containers, { readyMax: config.execSlots, startingMax }, log);
+  return new ContainerPool(
+    { ...containers, userRanges },
+    { readyMax: config.execSlots, startingMax },
+    log,
+  );
 }
 
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */

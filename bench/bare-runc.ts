@@ -1,12 +1,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../agent/config.ts';
-import { MountFlag, native, toolsPath } from '../agent/native/native.ts';
 import { CAPABILITIES, execBundle } from '../agent/runtimes/container/bundle.ts';
 import { detectCgroups } from '../agent/runtimes/container/cgroup.ts';
 import { readHiddenPaths } from '../agent/runtimes/container/hidden-paths.ts';
+import { mountScratch, removeScratch, scratchPaths } from '../agent/runtimes/container/scratch.ts';
 import { readSeccomp } from '../agent/runtimes/container/seccomp.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 
@@ -18,7 +18,7 @@ export interface BareRunc {
 }
 
 /**
- * The baseline of an exec: `runc run` of the very bundle that the agent uses, on a disk that is
+ * The baseline of an exec: `runc run` of the agent's own bundle but for the users, on a disk that is
  * mounted already, with the command as its first process. Its root is mounted beforehand.
  */
 export async function prepareBareRunc(
@@ -27,36 +27,41 @@ export async function prepareBareRunc(
   name: string,
 ): Promise<BareRunc> {
   const directory = join(stack.directory, name);
-  const root = join(directory, 'root');
-  const upper = join(directory, 'upper');
-  const work = join(directory, 'work');
-  for (const path of [root, upper, work]) await mkdir(path, { recursive: true });
-  const image = stack.environment['DEFAULT_IMAGE_DIR'] ?? '';
-  const layers = `lowerdir=${image},upperdir=${upper},workdir=${work}`;
-  await native.mount('overlay', root, 'overlay', MountFlag.nosuid | MountFlag.nodev, layers);
+  const imageDir = stack.environment['DEFAULT_IMAGE_DIR'] ?? '';
+  const scratch = { imageDir, mountAliases: [], sizeBytes: GiB / 2, users: undefined };
+  await mountScratch(directory, scratch);
+  const { root, devices, config } = scratchPaths(directory);
   const { controllers } = await detectCgroups();
   const bundle = execBundle({
     rootPath: root,
-    toolsPath,
+    devicesPath: devices,
     mountPath: join(paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents'),
     cgroupPath: `${stack.environment['AGENT_CGROUP']}/${name}`,
     controllers,
     limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },
     seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
     hiddenPaths: await readHiddenPaths(),
+    users: undefined,
   });
   const args = ['bash', '-c', 'true'];
   const process = { ...(bundle['process'] as object), args, cwd: '/mnt/service' };
-  await writeFile(join(directory, 'config.json'), JSON.stringify({ ...bundle, process }));
+  await writeFile(config, JSON.stringify({ ...bundle, process }));
   return {
     async run() {
-      const runc = ['--root', join(directory, 'runc'), 'run', '--bundle', directory, name];
+      const runc = [
+        '--root',
+        join(stack.directory, `${name}-runc`),
+        'run',
+        '--bundle',
+        directory,
+        name,
+      ];
       const [code] = (await once(spawn('runc', runc, { stdio: 'ignore' }), 'exit')) as [number];
       if (code !== 0) throw new Error(`runc ended with ${code}`);
     },
     async dispose() {
-      await native.unmount(root, 0);
-      await rm(directory, { recursive: true });
+      await removeScratch(directory);
+      await rm(join(stack.directory, `${name}-runc`), { recursive: true });
     },
   };
 }

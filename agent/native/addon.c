@@ -3,16 +3,17 @@
  *
  *   mount(source, target, type, flags, data) -> Promise<void>      mount(2)
  *   unmount(target, flags)                   -> Promise<void>      umount2(2)
- *   attach(disk, subdirectory, target, attributes) -> Promise<void>
+ *   attach(disk, subdirectory, target, attributes, userNamespace) -> Promise<void>
  *     Mounts a directory of a mounted disk somewhere else with these MOUNT_ATTR_* and always
- *     nosuid and nodev. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH):
+ *     nosuid and nodev; for a container, with the descriptor of its user namespace, so that owners
+ *     are the same inside as on the disk, or -1. `subdirectory` is resolved beneath the disk (openat2(2), RESOLVE_BENEATH):
  *     no link and no `..` leads out of it. open_tree(2), mount_setattr(2), move_mount(2).
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  *
- * Files on a disk are read and written in files.c, directories listed in listing-calls.c; the RAM of virtual
- * machines is kept by ram.c.
+ * What containers need is made in container.c. Files on a disk are read and written in files.c,
+ * directories listed in listing-calls.c; the RAM of virtual machines is kept by ram.c.
  *
  * Mounts may block on the disk, so they run on libuv's worker threads. A promise rejects with an
  * Error whose `code` is the errno name, as Node's own file functions do.
@@ -38,6 +39,7 @@ struct mount_task {
   struct task task;
   char *source, *target, *type, *data; /* data: options, or a path beneath the source */
   uint32_t flags;
+  int user_namespace;
   uint64_t inode;
 };
 
@@ -88,6 +90,10 @@ static int run_attach(struct task *task) {
   struct mount_attr attributes = {
       .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | work->flags,
   };
+  if (work->user_namespace >= 0) {
+    attributes.attr_set |= MOUNT_ATTR_IDMAP;
+    attributes.userns_fd = (uint64_t)work->user_namespace;
+  }
   tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
   if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
       move_mount(tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH) != 0)
@@ -158,11 +164,12 @@ static napi_value js_unmount(napi_env env, napi_callback_info info) {
 }
 
 static napi_value js_attach(napi_env env, napi_callback_info info) {
-  napi_value args[4];
+  napi_value args[5];
   struct mount_task *work = new_mount_task(run_attach, result_nothing);
-  if (work == NULL || !read_arguments(env, info, 4, args) ||
+  if (work == NULL || !read_arguments(env, info, 5, args) ||
       !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data) ||
-      !read_text(env, args[2], &work->target) || !read_flags(env, args[3], &work->flags))
+      !read_text(env, args[2], &work->target) || !read_flags(env, args[3], &work->flags) ||
+      napi_get_value_int32(env, args[4], &work->user_namespace) != napi_ok)
     return refuse_task(env, &work->task);
   return start_task(env, &work->task, "attach", NULL);
 }
@@ -218,6 +225,7 @@ NAPI_MODULE_INIT() {
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+  define_container_functions(env, exports);
   define_file_functions(env, exports);
   define_listing_functions(env, exports);
   define_ram_functions(env, exports);

@@ -48,7 +48,8 @@ enum { TEXT_BYTES_MAX = 8192 };
  */
 char *copy_text(napi_env env, napi_value value);
 
-/* Defines the functions of files.c, of listing-calls.c, and of ram.c. */
+/* Defines the functions of container.c, of files.c, of listing-calls.c, and of ram.c. */
+void define_container_functions(napi_env env, napi_value exports);
 void define_file_functions(napi_env env, napi_value exports);
 void define_listing_functions(napi_env env, napi_value exports);
 void define_ram_functions(napi_env env, napi_value exports);

@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ enum {
   COMMAND_FD = 9,
   COMMAND_MAX = 1 << 20,
   ARGUMENT_MAX = 120 * 1024, /* Linux refuses a single argument of 128 KiB (execve(2)). */
+  PINNED_BYTES_MAX = 64 * 1024,
   READY = 0,
   STARTED = 1,
   EXITED = 2,
@@ -142,6 +144,12 @@ int main(int argc, char **argv) {
   /* Nothing in the container may trace init or take its socket. */
   prctl(PR_SET_DUMPABLE, 0);
   fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
+  /* Pages of the image that a process pins in memory are those of every container. */
+  struct rlimit pinned = {0};
+  if (getrlimit(RLIMIT_MEMLOCK, &pinned) != 0) return EXIT_CANNOT_RUN;
+  if (pinned.rlim_max > PINNED_BYTES_MAX) pinned.rlim_max = PINNED_BYTES_MAX;
+  pinned.rlim_cur = pinned.rlim_max;
+  if (setrlimit(RLIMIT_MEMLOCK, &pinned) != 0) return EXIT_CANNOT_RUN;
   if (take_streams() != 0) return EXIT_CANNOT_RUN;
   report(READY, 0);
   if (read_exactly(&length, sizeof length) != 0 || length > COMMAND_MAX) return EXIT_KILLED;

@@ -36,7 +36,15 @@ export interface RamMapping {
 interface NativeModule {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<void>;
   unmount(target: string, flags: number): Promise<void>;
-  attach(disk: string, subdirectory: string, target: string, attributes: number): Promise<void>;
+  attach(
+    disk: string,
+    subdirectory: string,
+    target: string,
+    attributes: number,
+    userNamespace: number,
+  ): Promise<void>;
+  newUserNamespace(first: number, count: number): Promise<number>;
+  makeDevices(directory: string, owner: number): Promise<void>;
   inode(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
@@ -87,11 +95,14 @@ interface NativeModule {
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c, files.c, listing-calls.c, and ram.c. */
+/** System calls that Node lacks; see addon.c, container.c, files.c, listing-calls.c, and ram.c. */
 export const native = loaded as NativeModule;
 
-/** Programs that containers see at `/.berth`: init.c, search.c, and rg with its libraries. */
-export const toolsPath = new URL('build/tools', import.meta.url).pathname;
+/**
+ * A root file system with nothing but the programs that containers see at `/.berth`: init.c,
+ * search.c, and rg with its libraries.
+ */
+export const toolsRoot = new URL('build/root', import.meta.url).pathname;
 
 /** Unmounts the disks when the agent is gone; see guard.c. */
 export const guardPath = new URL('build/guard', import.meta.url).pathname;

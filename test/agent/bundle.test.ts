@@ -7,7 +7,7 @@ const MiB = 1024 ** 2;
 
 const spec: BundleSpec = {
   rootPath: '/scratch/root',
-  toolsPath: '/tools',
+  devicesPath: '/scratch/dev',
   mountPath: '/scratch/mounts',
   cgroupPath: '/berth/host/container',
   controllers: new Set(['memory', 'pids', 'cpu']),
@@ -19,6 +19,7 @@ const spec: BundleSpec = {
     syscalls: [],
   },
   hiddenPaths: ['/proc/kcore'],
+  users: undefined,
 };
 
 interface Bundle {
@@ -26,10 +27,13 @@ interface Bundle {
     noNewPrivileges: boolean;
     capabilities: Record<string, string[]>;
     env: string[];
+    rlimits?: { type: string }[];
   };
   mounts: { destination: string; type: string; source: string; options: string[] }[];
   linux: {
     namespaces: { type: string; path?: string }[];
+    uidMappings?: unknown;
+    gidMappings?: unknown;
     resources: Record<string, unknown>;
     cgroupsPath: string;
     maskedPaths: string[];
@@ -41,6 +45,8 @@ interface Bundle {
 /** As runc reads it. */
 const bundleOf = (change: Partial<BundleSpec> = {}): Bundle =>
   JSON.parse(JSON.stringify(execBundle({ ...spec, ...change }))) as Bundle;
+
+const limitsOf = ({ process }: Bundle): string[] => process.rlimits?.map(({ type }) => type) ?? [];
 
 test('limits are set where the host has the controller', (t) => {
   const { resources } = bundleOf().linux;
@@ -80,6 +86,19 @@ test('namespaces are all new ones', (t) => {
   t.true(namespaces.every(({ path }) => path === undefined));
 });
 
+test('with users of its own a container joins their namespace, else it has less of root’s', (t) => {
+  const users = { namespacePath: '/proc/1/fd/2', firstId: 5_000_000, idCount: 1000 };
+  const own = bundleOf({ users });
+  const { linux } = own;
+  t.deepEqual(linux.namespaces.at(-1), { type: 'user', path: '/proc/1/fd/2' });
+  const mappings = [{ containerID: 0, hostID: 5_000_000, size: 1000 }];
+  t.deepEqual([linux.uidMappings, linux.gidMappings], [mappings, mappings]);
+  const shared = bundleOf();
+  t.is(shared.linux.uidMappings, undefined);
+  t.deepEqual(limitsOf(own), []);
+  t.deepEqual(limitsOf(shared), ['RLIMIT_SIGPENDING', 'RLIMIT_MSGQUEUE']);
+});
+
 test('no privilege can be gained', (t) => {
   const { capabilities, noNewPrivileges } = bundleOf().process;
   t.true(noNewPrivileges);
@@ -100,17 +119,16 @@ test('nothing mounted allows set-user-id or, but for /dev, devices', (t) => {
   }
 });
 
-test('only our tools and the place of the disks come from the host', (t) => {
+test('only its devices and the place of the disks come from the host', (t) => {
   const { mounts } = bundleOf();
   const bound = mounts.filter(({ type }) => type === 'bind');
   t.deepEqual(
     bound.map(({ source, destination }) => [source, destination]),
     [
-      ['/tools', '/.berth'],
+      ['/scratch/dev', '/dev'],
       ['/scratch/mounts', '/mnt/service'],
     ],
   );
-  t.true(bound[0]?.options.includes('ro'));
   // A mount made inside must never appear on the host.
   t.false(mounts.some(({ options }) => options.some((option) => /shared/u.test(option))));
 });
@@ -118,7 +136,7 @@ test('only our tools and the place of the disks come from the host', (t) => {
 test('what is hidden is masked, and the kernel’s settings are read-only', (t) => {
   const { maskedPaths, readonlyPaths } = bundleOf().linux;
   t.deepEqual(maskedPaths, ['/proc/kcore']);
-  t.true(readonlyPaths.includes('/proc/sys'));
+  t.deepEqual(readonlyPaths, ['/proc/sys', '/.berth']);
   t.true(bundleOf().mounts.some(({ type, options }) => type === 'sysfs' && options.includes('ro')));
 });
 

@@ -10,7 +10,7 @@ import { buffer } from 'node:stream/consumers';
 import { join } from 'node:path';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { toolsPath } from '../../agent/native/native.ts';
+import { toolsRoot } from '../../agent/native/native.ts';
 import { run } from '../../agent/spawn.ts';
 import { processesMarked } from '../helpers/host.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
@@ -48,7 +48,7 @@ const sanitized = async (): Promise<string> => {
 let sanitizedOnce: Promise<string> | undefined;
 
 const builds: Build[] = [
-  { name: 'init', path: async () => join(toolsPath, 'init') },
+  { name: 'init', path: async () => join(toolsRoot, '.berth/init') },
   ...(isFull ? [{ name: 'sanitized init', path: () => (sanitizedOnce ??= sanitized()) }] : []),
 ];
 

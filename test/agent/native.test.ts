@@ -41,7 +41,7 @@ test('a text too long, or with a NUL, is refused instead of cut', async (t) => {
   t.throws(() => native.mount(long, '/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
   t.throws(() => native.mount('tmpfs', '/tmp\0/x', 'tmpfs', 0, ''), { code: 'EINVAL' });
   t.throws(() => native.unmount(long, 0), { code: 'EINVAL' });
-  t.throws(() => native.attach('/tmp', long, '/x', 0), { code: 'EINVAL' });
+  t.throws(() => native.attach('/tmp', long, '/x', 0, -1), { code: 'EINVAL' });
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
   for (const name of ['mount', 'unmount', 'attach', 'openBeneath', 'unreadBytes']) {
     t.throws(() => untyped[name]?.());
@@ -56,8 +56,8 @@ test('a directory of a disk is attached elsewhere, writable or not', async (t) =
   const [all, part] = [join(place.path, 'all'), join(place.path, 'part')];
   await mkdir(all);
   await mkdir(part);
-  await native.attach(place.disk, '', all, 0);
-  await native.attach(place.disk, 'a/b', part, MountAttribute.readOnly);
+  await native.attach(place.disk, '', all, 0, -1);
+  await native.attach(place.disk, 'a/b', part, MountAttribute.readOnly, -1);
   await writeFile(join(all, 'new'), 'y');
   t.deepEqual(new Set(await readdir(place.disk)), new Set(['a', 'new']));
   t.deepEqual(await readdir(part), ['file']);
@@ -73,7 +73,7 @@ test('a directory is attached as data: no program of it runs, no link of it is f
   const target = join(place.path, 'target');
   await mkdir(target);
   const { noExec, noSymlinkFollow } = MountAttribute;
-  await native.attach(place.disk, '', target, noExec | noSymlinkFollow);
+  await native.attach(place.disk, '', target, noExec | noSymlinkFollow, -1);
   t.is(await readFile(join(target, 'program'), 'utf8'), '#!/bin/sh\n');
   await t.throwsAsync(readFile(join(target, 'link')), { code: 'ELOOP' });
   await t.throwsAsync(run(join(target, 'program'), []), { message: /EACCES/u });
@@ -106,18 +106,22 @@ test('no link and no .. leads out of the disk', async (t) => {
     'up/secret',
     '.././disk',
   ]) {
-    const error = await t.throwsAsync(native.attach(place.disk, path, target, 0), undefined, path);
+    const error = await t.throwsAsync(
+      native.attach(place.disk, path, target, 0, -1),
+      undefined,
+      path,
+    );
     t.regex(String(Reflect.get(error, 'code')), /^(EXDEV|ELOOP)$/u, path);
   }
   await symlink('inside', join(place.disk, 'within'));
   await symlink('../inside/./deep', join(place.disk, 'inside/back'));
   for (const path of ['within/deep', 'inside/back', './inside']) {
-    await native.attach(place.disk, path, target, 0);
+    await native.attach(place.disk, path, target, 0, -1);
     await native.unmount(target, 0);
   }
   await writeFile(join(place.disk, 'file'), '');
-  await t.throwsAsync(native.attach(place.disk, 'file', target, 0), { code: 'ENOTDIR' });
-  await t.throwsAsync(native.attach(place.disk, 'missing', target, 0), { code: 'ENOENT' });
+  await t.throwsAsync(native.attach(place.disk, 'file', target, 0, -1), { code: 'ENOTDIR' });
+  await t.throwsAsync(native.attach(place.disk, 'missing', target, 0, -1), { code: 'ENOENT' });
 });
 
 test('only a regular file beneath the disk is opened, nothing else is touched', async (t) => {
@@ -148,7 +152,7 @@ test('another file system on the disk is not entered', async (t) => {
   await mkdir(target);
   await mkdir(join(place.disk, 'other'));
   await native.mount('tmpfs', join(place.disk, 'other'), 'tmpfs', flags, 'size=1m');
-  await t.throwsAsync(native.attach(place.disk, 'other', target, 0), { code: 'EXDEV' });
+  await t.throwsAsync(native.attach(place.disk, 'other', target, 0, -1), { code: 'EXDEV' });
 });
 
 test('a pipe tells how much is unread', (t) => {

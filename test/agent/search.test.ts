@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { SearchOutput } from '../../agent/actors/search-output.ts';
-import { toolsPath } from '../../agent/native/native.ts';
+import { toolsRoot } from '../../agent/native/native.ts';
 import { run } from '../../agent/spawn.ts';
 import { processesMarked } from '../helpers/host.ts';
 import {
@@ -22,6 +22,7 @@ import {
 } from '../helpers/searches.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
+const ownTools = join(toolsRoot, '.berth');
 const KiB = 1024;
 const MiB = 1024 * KiB;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
@@ -41,7 +42,7 @@ test.before(async () => {
 });
 
 const builds = [
-  { name: 'search', path: join(toolsPath, 'search') },
+  { name: 'search', path: join(ownTools, 'search') },
   ...(isFull ? [{ name: 'sanitized search', path: sanitizedPath }] : []),
 ];
 
@@ -67,7 +68,7 @@ async function search(
   const { recursive = true, workers = 2, maxResults = 1000, leftMs = 20_000 } = options;
   const output = new SearchOutput({ prefix: '', maxResults, onClosed: () => undefined });
   const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs].map(String);
-  const args = [options.tools ?? toolsPath, ...numbers, pattern];
+  const args = [options.tools ?? ownTools, ...numbers, pattern];
   const child = spawn(path, args, {
     cwd: directory,
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -218,7 +219,7 @@ for (const { name, path } of builds) {
     for (let i = 0; i < 40; i += 1) await writeFile(join(root.path, `f${i}`), `needle ${i}\n`);
     await writeFile(join(root.path, 'killer'), 'needle\n');
     const real = ['ld.so', '--library-path', 'lib', 'rg'].map((part) =>
-      part.startsWith('-') ? part : join(toolsPath, part),
+      part.startsWith('-') ? part : join(ownTools, part),
     );
     const script = `case "$*" in */killer*) kill -9 $$ ;; esac\nexec ${real.join(' ')} "\${@:4}"`;
     await writeFile(join(other.path, 'ld.so'), `#!/bin/bash\n${script}\n`, { mode: 0o755 });

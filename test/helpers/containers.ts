@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CAPABILITIES } from '../../agent/runtimes/container/bundle.ts';
 import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
@@ -8,6 +8,7 @@ import {
   type ContainerHost,
   type ContainerMount,
 } from '../../agent/runtimes/container/container.ts';
+import { UserRanges } from '../../agent/runtimes/container/container-users.ts';
 import { readHiddenPaths } from '../../agent/runtimes/container/hidden-paths.ts';
 import { readSeccomp } from '../../agent/runtimes/container/seccomp.ts';
 import { run } from '../../agent/spawn.ts';
@@ -25,7 +26,8 @@ export interface TestContainers extends AsyncDisposable {
 export async function openContainers(): Promise<TestContainers> {
   const directory = await temporaryDirectory();
   const containersDir = join(directory.path, 'containers');
-  await mkdir(containersDir);
+  await mkdir(containersDir, { mode: 0o711 });
+  await chmod(directory.path, 0o711);
   const cgroups = await detectCgroups();
   const cgroupParent = `/berth-test-${randomBytes(4).toString('hex')}/host`;
   return {
@@ -40,6 +42,7 @@ export async function openContainers(): Promise<TestContainers> {
       cgroupParent,
       seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
       hiddenPaths: await readHiddenPaths(),
+      userRanges: new UserRanges(2 ** 31),
     },
     async [Symbol.asyncDispose]() {
       await removeCgroups(cgroups, cgroupParent);

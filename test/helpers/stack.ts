@@ -1,7 +1,7 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
@@ -104,6 +104,7 @@ export class Stack {
       process.env['DEFAULT_IMAGE_DIR'] ?? (await readEnvFile(paths.config))['DEFAULT_IMAGE_DIR'];
     assert(image !== undefined, 'there is no default image: run ./scripts/setup');
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
+    await chmod(directory, 0o711); // Users of containers get to theirs through it.
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),

@@ -30,13 +30,22 @@ const ENVIRONMENT = [
   'LANG=C.UTF-8',
 ];
 
-const READONLY_PATHS = ['/proc/sys'];
+const READONLY_PATHS = ['/proc/sys', TOOLS];
+
+const TERMINALS_MAX = 128;
+
+// Without users of its own a container takes of what the kernel gives root: part of it is left.
+const SHARED_LIMITS = [
+  { type: 'RLIMIT_SIGPENDING', soft: 1024, hard: 1024 },
+  { type: 'RLIMIT_MSGQUEUE', soft: 65_536, hard: 65_536 },
+];
 
 const CPU_PERIOD_US = 100_000;
 
 export interface BundleSpec {
   readonly rootPath: string;
-  readonly toolsPath: string;
+  /** Host directory seen at `/dev`. */
+  readonly devicesPath: string;
   /** Host directory seen at {@link MOUNT_ROOT}; what is mounted on it later appears there. */
   readonly mountPath: string;
   readonly cgroupPath: string;
@@ -46,21 +55,35 @@ export interface BundleSpec {
   readonly seccomp: SeccompProfile;
   /** Of the kernel's file systems; see hidden-paths.ts. */
   readonly hiddenPaths: readonly string[];
+  /** Undefined: root inside is root of the host. */
+  readonly users: BundleUsers | undefined;
+}
+
+/** The user namespace that a container joins. */
+interface BundleUsers {
+  readonly namespacePath: string;
+  readonly firstId: number;
+  readonly idCount: number;
 }
 
 const mounts = (spec: BundleSpec) => [
   { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
+  // Made by the agent, since users of a container cannot make devices, and runc would bind the
+  // host's own.
   {
     destination: '/dev',
-    type: 'tmpfs',
-    source: 'tmpfs',
-    options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'],
+    type: 'bind',
+    source: spec.devicesPath,
+    options: ['bind', 'nosuid', 'noexec'],
   },
   {
     destination: '/dev/pts',
     type: 'devpts',
     source: 'devpts',
-    options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+    options: [
+      ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+      `max=${TERMINALS_MAX}`, // All containers share what the kernel has of them.
+    ],
   },
   {
     destination: '/dev/shm',
@@ -73,12 +96,6 @@ const mounts = (spec: BundleSpec) => [
     type: 'sysfs',
     source: 'sysfs',
     options: ['nosuid', 'noexec', 'nodev', 'ro'],
-  },
-  {
-    destination: TOOLS,
-    type: 'bind',
-    source: spec.toolsPath,
-    options: ['bind', 'ro', 'nosuid', 'nodev'],
   },
   {
     destination: MOUNT_ROOT,
@@ -102,6 +119,21 @@ function resources({ controllers, limits }: BundleSpec): Record<string, unknown>
   };
 }
 
+/** All new ones, but for that of the users, which is there. */
+function namespacesOf(users: BundleUsers | undefined): Record<string, unknown> {
+  const namespaces: { type: string; path?: string }[] = [
+    ...['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
+  ];
+  if (users === undefined) return { namespaces };
+  const { namespacePath, firstId, idCount } = users;
+  const mappings = [{ containerID: 0, hostID: firstId, size: idCount }];
+  return {
+    namespaces: [...namespaces, { type: 'user', path: namespacePath }],
+    uidMappings: mappings,
+    gidMappings: mappings,
+  };
+}
+
 /**
  * The config.json of one exec container (OCI runtime specification 1.0). Pure: the benchmark runs
  * bare runc with exactly this.
@@ -120,10 +152,11 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
       noNewPrivileges: true,
+      ...(spec.users === undefined ? { rlimits: SHARED_LIMITS } : {}),
     },
     mounts: mounts(spec),
     linux: {
-      namespaces: ['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
+      ...namespacesOf(spec.users),
       // Mounts come from the host into the container, never the other way.
       rootfsPropagation: 'rslave',
       cgroupsPath: spec.cgroupPath,

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { runInBackground } from '../../../shared/background.ts';
@@ -8,7 +8,7 @@ import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
-import { MountAttribute, native, toolsPath, UnmountFlag } from '../../native/native.ts';
+import { MountAttribute, native, UnmountFlag } from '../../native/native.ts';
 import { run } from '../../spawn.ts';
 import { started } from '../../started.ts';
 import { attachDirectory } from '../../disks/disk-calls.ts';
@@ -18,7 +18,8 @@ import { type CgroupHost, oomKills } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
 import type { OutputSink, OutputTail } from './output-tail.ts';
-import { mountScratch, removeScratch, scratchPaths } from './scratch.ts';
+import type { ContainerUsers, UserRanges } from './container-users.ts';
+import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
 /** What all containers of this host have in common. */
@@ -32,6 +33,8 @@ export interface ContainerHost {
   readonly cgroupParent: string;
   readonly seccomp: SeccompProfile;
   readonly hiddenPaths: readonly string[];
+  /** Undefined where the kernel cannot: root of every container is then root of the host. */
+  readonly userRanges: UserRanges | undefined;
 }
 
 /** A disk, or a directory of one, as a command sees it. */
@@ -98,6 +101,7 @@ export class Container {
   #finished: Promise<void> = Promise.resolve();
   #killed = false;
   #mounted: string[] = [];
+  #users: ContainerUsers | undefined;
 
   /** @throws Error when the agent has no descriptors left; nothing is held then */
   constructor(host: ContainerHost, id: string) {
@@ -123,7 +127,13 @@ export class Container {
   async start(): Promise<void> {
     const { imageDir, mountAliases, limits } = this.#host;
     try {
-      const spec = { imageDir, mountAliases, sizeBytes: limits.scratchBytes };
+      const users = await this.#host.userRanges?.take();
+      this.#users = users;
+      if (users !== undefined) {
+        this.#stdout.giveTo(users.firstId);
+        this.#stderr.giveTo(users.firstId);
+      }
+      const spec = { imageDir, mountAliases, sizeBytes: limits.scratchBytes, users };
       await mountScratch(this.#directory, spec);
       await this.#writeBundle();
       await this.#startRunc();
@@ -178,16 +188,21 @@ export class Container {
 
   async #writeBundle(): Promise<void> {
     const { cgroups, limits, seccomp, hiddenPaths } = this.#host;
-    const { root, mounts, config } = scratchPaths(this.#directory);
+    const { root, mounts, devices, config } = scratchPaths(this.#directory);
+    const users = this.#users;
     const bundle = execBundle({
       rootPath: root,
-      toolsPath,
+      devicesPath: devices,
       mountPath: mounts,
       cgroupPath: this.#cgroupPath,
       controllers: cgroups.controllers,
       limits,
       seccomp,
       hiddenPaths,
+      users: users && {
+        ...users,
+        namespacePath: `/proc/${process.pid}/fd/${users.namespace}`,
+      },
     });
     await writeFile(config, JSON.stringify(bundle));
   }
@@ -226,10 +241,12 @@ export class Container {
   async #attach(mount: ContainerMount): Promise<void> {
     const { diskPath, subdirectory, path } = mount;
     if (this.#killed) throw new Error('killed');
-    const target = join(scratchPaths(this.#directory).mounts, path);
-    if (path !== '') await mkdir(target, { recursive: true });
+    const { mounts } = scratchPaths(this.#directory);
+    const target = join(mounts, path);
+    const { firstId = 0, namespace = -1 } = this.#users ?? {};
+    if (path !== '') await makeDirectories(mounts, path, firstId);
     try {
-      await attachDirectory(diskPath, subdirectory, target, attributesOf(mount));
+      await attachDirectory(diskPath, subdirectory, target, attributesOf(mount), namespace);
     } catch (error) {
       throw refusedPath(error, subdirectory);
     }
@@ -279,6 +296,7 @@ export class Container {
     try {
       await this.#finished;
       await removeScratch(this.#directory);
+      this.#users?.release();
       this.#gone.resolve();
     } catch (error) {
       this.#gone.reject(error);

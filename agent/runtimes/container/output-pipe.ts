@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { fchownSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { native } from '../../native/native.ts';
@@ -24,6 +25,11 @@ export class OutputPipe {
     this.#socket = new Socket({ fd: this.#readFd, readable: true, writable: false });
     this.#socket.on('data', (chunk: Buffer) => this.#sink.write(chunk));
     this.#socket.on('error', () => this.#socket.destroy());
+  }
+
+  /** The user may open it again, by `/dev/stdout`. */
+  giveTo(userId: number): void {
+    fchownSync(this.writeFd, userId, userId);
   }
 
   /** What is written from here on goes elsewhere. */

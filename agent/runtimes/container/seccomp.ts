@@ -69,6 +69,8 @@ const WITHDRAWN = new Set([
   ...['unshare', 'setns', 'clone', 'clone3', 'keyctl', 'add_key', 'request_key'],
   ...['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'userfaultfd', 'bpf'],
   ...['perf_event_open', 'vmsplice', 'syslog'],
+  // What all users of the host share a fixed number of (fs.aio-max-nr); programs do without.
+  'io_setup',
   // socketcall hides its arguments behind a pointer; C libraries have not used it since 2015.
   ...['socket', 'socketpair', 'socketcall', 'fcntl'],
 ]);

@@ -1,0 +1,222 @@
+/*
+ * What a container needs before runc starts it, as part of the addon.
+ *
+ *   newUserNamespace(first, count) -> Promise<number>
+ *     A descriptor of a new user namespace, close-on-exec: its users and groups 0 to count - 1 are the
+ *     host's from `first` on. It belongs to the host's user `first`, to whom the kernel also charges
+ *     what is counted in it (user_namespaces(7)): were it root's, all of them would share root's limits.
+ *     It lasts as long as the descriptor or a process in it.
+ *   makeDevices(directory, owner) -> Promise<void>
+ *     Makes the device nodes, links, and mount points of a container's /dev, for this user and group.
+ *
+ * Only a process that has no other thread can unshare(2) a user namespace, and a fork of the agent
+ * would copy its page tables. So a process that shares the agent's memory is cloned into the new one
+ * and killed as soon as the namespace has its mapping and its descriptor. Should the agent be killed
+ * meanwhile, the process reads the end of its pipe.
+ */
+#define _GNU_SOURCE
+#include "addon.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/securebits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
+
+struct container_task {
+  struct task task;
+  char *directory;
+  uint32_t first, count; /* of the host's ids; the first one is the owner of devices */
+  int found;
+};
+
+/* One namespace at a time: the stack is shared, and so is what prctl(2) sets for the memory. */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static _Alignas(16) char holder_stack[HOLDER_STACK_BYTES];
+
+/*
+ * Runs in the memory of the thread that waits for it: nothing but system calls that succeed, since
+ * errno is that thread's.
+ */
+static int hold_namespace(void *argument) {
+  char byte;
+  /* Whatever else the agent has open, a socket or a lock, must not last longer for this process. */
+  if (syscall(SYS_dup3, *(const int *)argument, STDIN_FILENO, 0) == STDIN_FILENO &&
+      syscall(SYS_close_range, STDIN_FILENO + 1, ~0U, 0) == 0)
+    syscall(SYS_read, STDIN_FILENO, &byte, 1);
+  syscall(SYS_exit_group, 0);
+  return 0;
+}
+
+/* Of the calling thread alone, unlike the C library's functions. Capabilities stay. */
+static int become(uint32_t id) {
+  if (syscall(SYS_setresgid, -1, id, -1) != 0) return -1;
+  return (int)syscall(SYS_setresuid, -1, id, -1);
+}
+
+static int write_mapping(pid_t pid, const char *file, uint32_t first, uint32_t count) {
+  char path[PATH_BYTES], line[PATH_BYTES];
+  snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+  int length = snprintf(line, sizeof line, "0 %u %u", first, count);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  ssize_t written = write(fd, line, (size_t)length);
+  int error = errno;
+  close(fd);
+  errno = error;
+  return written == length ? 0 : -1;
+}
+
+static int open_namespace(pid_t pid, uint32_t first, uint32_t count) {
+  char path[PATH_BYTES];
+  if (write_mapping(pid, "uid_map", first, count) != 0) return -1;
+  if (write_mapping(pid, "gid_map", first, count) != 0) return -1;
+  snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+  return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Ends with its thread: whatever becomes of its user, no other work runs as it. */
+static void *make_namespace(void *argument) {
+  struct container_task *work = argument;
+  int ends[2], dumpable = prctl(PR_GET_DUMPABLE);
+  pid_t pid = -1;
+  work->found = -1;
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    work->task.error = errno;
+    return NULL;
+  }
+  if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 && become(work->first) == 0)
+    pid = clone(hold_namespace, holder_stack + sizeof holder_stack, CLONE_NEWUSER | CLONE_VM, ends);
+  work->task.error = pid < 0 ? errno : 0;
+  if (become(0) != 0) work->task.error = errno;
+  /* A change of users makes /proc/<agent> look like another's, for the whole process. */
+  prctl(PR_SET_DUMPABLE, dumpable);
+  if (work->task.error == 0) {
+    work->found = open_namespace(pid, work->first, work->count);
+    if (work->found < 0) work->task.error = errno;
+  }
+  close(ends[1]);
+  close(ends[0]);
+  if (pid > 0) {
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+      ;
+  }
+  return NULL;
+}
+
+static int run_new_namespace(struct task *task) {
+  pthread_t thread;
+  sigset_t all, before;
+  /* The process that is cloned would run the agent's handlers. */
+  sigfillset(&all);
+  pthread_mutex_lock(&making);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, NULL, make_namespace, task);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error == 0) pthread_join(thread, NULL);
+  pthread_mutex_unlock(&making);
+  return error != 0 ? error : task->error;
+}
+
+static napi_value result_descriptor(napi_env env, struct task *task) {
+  napi_value value;
+  napi_create_int32(env, ((struct container_task *)task)->found, &value);
+  return value;
+}
+
+static const struct node {
+  const char *name;
+  unsigned major, minor;
+} nodes[] = {
+    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+};
+
+static const char *const links[][2] = {
+    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},
+};
+
+static const char *const mount_points[] = {"pts", "shm"};
+
+static int own(int directory, const char *name, uint32_t owner) {
+  return fchownat(directory, name, owner, owner, AT_SYMLINK_NOFOLLOW);
+}
+
+static int fill_devices(int directory, uint32_t owner) {
+  for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+    const struct node *node = &nodes[i];
+    if (mknodat(directory, node->name, S_IFCHR, makedev(node->major, node->minor)) != 0) return -1;
+    /* The process's mask applied to the mode of mknodat. */
+    if (fchmodat(directory, node->name, 0666, 0) != 0) return -1;
+    if (own(directory, node->name, owner) != 0) return -1;
+  }
+  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+    if (symlinkat(links[i][1], directory, links[i][0]) != 0) return -1;
+    if (own(directory, links[i][0], owner) != 0) return -1;
+  }
+  for (size_t i = 0; i < sizeof mount_points / sizeof *mount_points; i++) {
+    if (mkdirat(directory, mount_points[i], 0755) != 0) return -1;
+    if (own(directory, mount_points[i], owner) != 0) return -1;
+  }
+  return fchown(directory, owner, owner);
+}
+
+static int run_make_devices(struct task *task) {
+  struct container_task *work = (struct container_task *)task;
+  int directory = open(work->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return errno;
+  int error = fill_devices(directory, work->first) == 0 ? 0 : errno;
+  close(directory);
+  return error;
+}
+
+static void release(struct task *task) {
+  free(((struct container_task *)task)->directory);
+}
+
+static struct container_task *new_container_task(int (*run)(struct task *),
+                                                 napi_value (*result)(napi_env, struct task *)) {
+  struct container_task *work = calloc(1, sizeof *work);
+  if (work != NULL) work->task = (struct task){.run = run, .result = result, .release = release};
+  return work;
+}
+
+static napi_value js_new_user_namespace(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct container_task *work = new_container_task(run_new_namespace, result_descriptor);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      napi_get_value_uint32(env, args[0], &work->first) != napi_ok ||
+      napi_get_value_uint32(env, args[1], &work->count) != napi_ok)
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "newUserNamespace", NULL);
+}
+
+static napi_value js_make_devices(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct container_task *work = new_container_task(run_make_devices, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      (work->directory = copy_text(env, args[0])) == NULL ||
+      napi_get_value_uint32(env, args[1], &work->first) != napi_ok)
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "makeDevices", NULL);
+}
+
+void define_container_functions(napi_env env, napi_value exports) {
+  const napi_property_descriptor functions[] = {
+      {"newUserNamespace", NULL, js_new_user_namespace, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"makeDevices", NULL, js_make_devices, NULL, NULL, NULL, napi_enumerable, NULL},
+  };
+  napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+}
