@@ -2,8 +2,11 @@ import assert from 'node:assert';
 import type { ApiBody, ApiClient } from '../helpers/api.ts';
 import type { Findings } from './findings.ts';
 
-/** Longer than the system takes for any answer, frozen parts included. */
-export const HANGS_AFTER_MS = 75_000;
+/**
+ * Longer than the system takes for any answer, frozen parts included. The longest is that to a
+ * repeated `Idempotency-Key` whose first call was cut off: 60 s and the time of the command.
+ */
+export const HANGS_AFTER_MS = 110_000;
 
 export interface Attempt {
   /** 0 when there was no answer. */
@@ -30,6 +33,7 @@ const HONEST = new Set([
  * One call of the API, whatever becomes of it. A call without an answer, an answer that is not in
  * the description, and a code that the fault does not explain are findings.
  * @param expected codes of failures that the call itself explains
+ * @param over hangs up
  */
 export async function attempt(
   findings: Findings,
@@ -39,9 +43,16 @@ export async function attempt(
     body,
     headers = {},
     expected = [],
-  }: { body?: unknown; headers?: Record<string, string>; expected?: readonly string[] } = {},
+    over,
+  }: {
+    body?: unknown;
+    headers?: Record<string, string>;
+    expected?: readonly string[];
+    over?: AbortSignal;
+  } = {},
 ): Promise<Attempt> {
-  const signal = AbortSignal.timeout(HANGS_AFTER_MS);
+  const late = AbortSignal.timeout(HANGS_AFTER_MS);
+  const signal = over === undefined ? late : AbortSignal.any([late, over]);
   const call = `${method} ${path}`;
   try {
     const reply = await api.call<ApiBody | ''>(method, path, body, headers, signal);
@@ -62,7 +73,7 @@ export async function attempt(
   } catch (error) {
     if (error instanceof assert.AssertionError) {
       findings.report(`undocumented answer: ${error.message}`);
-    } else if (signal.aborted) {
+    } else if (late.aborted) {
       findings.report(`${call} had no answer within ${HANGS_AFTER_MS} ms`);
     }
     findings.count('answer cut');

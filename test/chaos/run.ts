@@ -112,8 +112,8 @@ export class ChaosRun {
   /** Faults under load, then recovery, then every promise is looked at. */
   async round(seed: number, round: number, roundMs: number): Promise<void> {
     for (const random of this.#randoms) random.reseed(`${seed} ${round}`);
-    let isOver = false;
-    const working = this.#workloads.map((workload) => workload.run(() => isOver));
+    const over = new AbortController();
+    const working = this.#workloads.map((workload) => workload.run(over.signal));
     const beganAt = performance.now();
     const faults = planRound(seed, round, roundMs).map(async (fault) => {
       await sleep(fault.atMs);
@@ -121,7 +121,7 @@ export class ChaosRun {
     });
     await sleep(roundMs);
     const lifted = await Promise.all(faults);
-    isOver = true;
+    over.abort();
     await this.#recover();
     this.#guard(await Promise.allSettled(working));
     this.#guard(await Promise.allSettled(this.#workloads.map((workload) => workload.check())));

@@ -14,7 +14,7 @@ export interface WorkloadContext {
 /** Uses the system while parts of it fail, and remembers what it was promised. */
 export interface Workload {
   /** Goes on until it is told to stop; a call that is under way is waited for. */
-  run(isOver: () => boolean): Promise<void>;
+  run(over: AbortSignal): Promise<void>;
   /** Everything works again: compares what was promised with what is there. */
   check(): Promise<void>;
 }

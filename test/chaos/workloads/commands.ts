@@ -30,12 +30,12 @@ export class Commands implements Workload {
     );
   }
 
-  async run(isOver: () => boolean): Promise<void> {
+  async run(over: AbortSignal): Promise<void> {
     const { random } = this.#context;
-    while (!isOver()) {
+    while (!over.aborted) {
       const way = random.weighted({ one: 6, keyed: 2, two: 2 });
       if (way === 'one') await this.#runOnOne();
-      else if (way === 'keyed') await this.#runKeyed(isOver);
+      else if (way === 'keyed') await this.#runKeyed(over);
       else await this.#runOnTwo();
       await sleep(random.integer(PAUSE_MS.min, PAUSE_MS.max));
     }
@@ -64,7 +64,7 @@ export class Commands implements Workload {
   }
 
   /** Sent again and again, it is one call. */
-  async #runKeyed(isOver: () => boolean): Promise<void> {
+  async #runKeyed(over: AbortSignal): Promise<void> {
     const [diskId, ledger] = this.#pick();
     const id = ledger.newId();
     const body = { command: append(id, this.#file) };
@@ -73,10 +73,10 @@ export class Commands implements Workload {
     const { findings, api } = this.#context;
     let mayHaveRun = false;
     for (let count = 1; ; count += 1) {
-      const answer = await attempt(findings, api, ['POST', path], { body, headers });
+      const answer = await attempt(findings, api, ['POST', path], { body, headers, over });
       const { status } = answer;
       const says = status !== 0 && status !== 503;
-      if (says || count === REPEATS_MAX || isOver()) {
+      if (says || count === REPEATS_MAX || over.aborted) {
         // An earlier connection that broke may stand for a call that ran.
         const verdict = verdictOf(answer);
         ledger.tell(id, mayHaveRun && verdict !== 'ok' ? 'cut' : verdict);

@@ -63,9 +63,9 @@ export class Objects implements Workload {
     );
   }
 
-  async run(isOver: () => boolean): Promise<void> {
+  async run(over: AbortSignal): Promise<void> {
     const { random } = this.#context;
-    while (!isOver()) {
+    while (!over.aborted) {
       const register = random.pick(this.#registers);
       const way = random.weighted({ put: 8, read: 8, copy: 3, remove: 2, parts: 2 });
       if (way === 'put') await this.#put(register);

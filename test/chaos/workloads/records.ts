@@ -33,9 +33,9 @@ export class Records implements Workload {
     this.#storage = storage;
   }
 
-  async run(isOver: () => boolean): Promise<void> {
+  async run(over: AbortSignal): Promise<void> {
     const { random } = this.#context;
-    while (!isOver()) {
+    while (!over.aborted) {
       const way = random.weighted({ disk: 4, key: 2, remove: this.#disks.size, revoke: 1 });
       if (way === 'disk') await this.#createDisk();
       else if (way === 'key') await this.#createKey();

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiSandbox, ApiSandboxExec } from '../../helpers/sandboxes.ts';
-import { createSandbox, sandboxPath } from '../../helpers/sandboxes.ts';
+import { createSandbox, machinesOf, sandboxPath } from '../../helpers/sandboxes.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { type Attempt, attempt } from '../attempt.ts';
 import { RunLedger } from '../run-ledger.ts';
@@ -66,9 +66,9 @@ export class CountingSandbox implements Workload {
     return sandbox;
   }
 
-  async run(isOver: () => boolean): Promise<void> {
+  async run(over: AbortSignal): Promise<void> {
     const { random } = this.#context;
-    while (!isOver()) {
+    while (!over.aborted) {
       const way = random.weighted({ append: 8, look: 6, pause: 3, fork: 1, restart: 1, record: 2 });
       if (way === 'append') await this.#append();
       else if (way === 'look') await this.#look(this.#id);
@@ -93,6 +93,10 @@ export class CountingSandbox implements Workload {
       SETTLES_WITHIN_MS,
     );
     this.#ledger.check(log.text);
+    const machines = await machinesOf([this.#id]);
+    if (machines.length > 1) {
+      this.#context.findings.report(`sandbox ${this.#id} has ${machines.length} machines`);
+    }
     await this.#checkRecord();
     await this.#removeForks();
     if (this.#wasStarted || this.#token === '') await this.#count();
