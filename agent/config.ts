@@ -211,6 +211,8 @@ export const paths = {
   runcRoot: (dataDir: string) => join(dataDir, 'runc'),
   /** Scratch and bundle of each running container. */
   containers: (dataDir: string) => join(dataDir, 'containers'),
+  /** Long output of commands that run: files without a name. */
+  outputTails: (dataDir: string) => join(dataDir, 'output-tails'),
   container: (dataDir: string, id: string) => join(dataDir, 'containers', id),
   /** Disks in use, each mounted under its id. */
   mounts: (dataDir: string) => join(dataDir, 'mounts'),

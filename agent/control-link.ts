@@ -76,6 +76,16 @@ export class ControlLinks {
     return true;
   }
 
+  /** As {@link send}; resolves when the frame is out, or never will be. */
+  async sendWhole(nodeId: string, frame: AgentFrame, body: readonly Buffer[]): Promise<void> {
+    const link = this.#links.get(nodeId);
+    if (link === undefined || link.socket.readyState !== WebSocket.OPEN) return;
+    const message = encodeFrame(frame, body);
+    await new Promise<void>((resolve) => {
+      link.socket.send(message, () => resolve());
+    });
+  }
+
   close(): void {
     clearInterval(this.#timer);
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');

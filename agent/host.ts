@@ -1,4 +1,4 @@
-import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
 import { AppError, errnoOf } from '../shared/errors.ts';
@@ -16,6 +16,7 @@ import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
 import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
+import { OutputTurns } from './runtimes/container/output-turns.ts';
 import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readHiddenPaths } from './runtimes/container/hidden-paths.ts';
 import { openUserRanges } from './runtimes/container/open-user-ranges.ts';
@@ -61,6 +62,8 @@ async function openPool(
   groups: { cgroups: CgroupHost; cgroupParent: string },
   log: Logger,
 ): Promise<ContainerPool> {
+  await rm(paths.outputTails(dataDir), { recursive: true, force: true });
+  await mkdir(paths.outputTails(dataDir), { mode: 0o700 });
   const containers = {
     containersDir: paths.containers(dataDir),
     runcRoot: paths.runcRoot(dataDir),
@@ -70,6 +73,7 @@ async function openPool(
     ...groups,
     seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
     hiddenPaths: await readHiddenPaths(),
+    tails: { directory: paths.outputTails(dataDir), turns: new OutputTurns() },
   };
   const userRanges = await openUserRanges(config.userRanges, dataDir, containers, log);
   const startingMax = 2 * availableParallelism();

@@ -19,6 +19,8 @@ import type { DiskRef } from './actors/disk-actor.ts';
 import type { ActorRegistry } from './actors/registry.ts';
 import { toAppError } from './app-error.ts';
 import type { ControlLinks } from './control-link.ts';
+import type { LargeBody } from './actors/exec-actor.ts';
+import { FairSlots } from './fair-slots.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { JobDurations, JobWaits } from './metrics.ts';
@@ -27,6 +29,8 @@ import type { SandboxJobs } from './sandboxes/sandbox-jobs.ts';
 /** Jobs beyond those that may run or wait, taken to be refused at once. */
 const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
+const LARGE_ANSWER_BYTES = 1024 ** 2;
+const NEVER_ABORTED = new AbortController().signal;
 
 export interface JobWorkerDeps {
   readonly hostId: string;
@@ -46,7 +50,7 @@ export interface JobWorkerDeps {
 
 interface Answer {
   readonly result: object;
-  readonly body: readonly Buffer[];
+  readonly body: readonly Buffer[] | LargeBody;
 }
 
 type DiskJobKind = Exclude<JobKind, SandboxJobKind>;
@@ -63,6 +67,7 @@ export class JobWorker {
   readonly #workers: Worker[];
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
+  readonly #largeAnswers = new FairSlots({ count: 1, perAccountMax: 1, refusal: '' });
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
@@ -122,9 +127,7 @@ export class JobWorker {
     const begunAt = performance.now();
     let outcome = 'ok';
     try {
-      const { result, body } = await this.#run(job);
-      const lengths = body.map((part) => part.length);
-      links.send(job.replyTo, { type: 'result', jobId: job.id, result, body: lengths }, body);
+      await this.#answer(job, await this.#run(job));
     } catch (error) {
       const failure = toAppError(error);
       outcome = failure.code;
@@ -149,6 +152,28 @@ export class JobWorker {
       },
       'job:ended',
     );
+  }
+
+  async #answer(job: JobEnvelope, { result, body }: Answer): Promise<void> {
+    const { links } = this.#deps;
+    const send = async (parts: readonly Buffer[]): Promise<void> => {
+      const lengths = parts.map((part) => part.length);
+      const frame = { type: 'result', jobId: job.id, result, body: lengths } as const;
+      await links.sendWhole(job.replyTo, frame, parts);
+    };
+    if (!('read' in body)) return send(body);
+    try {
+      if (body.bytes <= LARGE_ANSWER_BYTES) return await send(await body.read());
+      // It is in memory several times while it is sent, so only one is at a time.
+      const turn = await this.#largeAnswers.acquire(job.payload.accountId, NEVER_ABORTED);
+      try {
+        await send(await body.read());
+      } finally {
+        turn.release();
+      }
+    } finally {
+      await body.close();
+    }
   }
 
   async #run(job: JobEnvelope): Promise<Answer> {
@@ -232,7 +257,7 @@ export class JobWorker {
       const ref = { accountId: payload.accountId, diskId };
       runInBackground('disk.recordUse', () => this.#recordUse(ref, durationMs));
     }
-    return { result: report.outcome, body: [report.stdout, report.stderr] };
+    return { result: report.outcome, body: report.output };
   }
 
   /** Needs no storage: a host that is full still searches. */

@@ -5,7 +5,12 @@ import type { ExecMount } from '../../shared/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { Journal } from '../journal/journal.ts';
-import type { Container, ContainerExit, ContainerMount } from '../runtimes/container/container.ts';
+import {
+  closeTails,
+  type Container,
+  type ContainerExit,
+  type ContainerMount,
+} from '../runtimes/container/container.ts';
 import type { ContainerPool } from '../runtimes/container/container-pool.ts';
 import type { OutputSink } from '../runtimes/container/output-tail.ts';
 import type { DiskActor, DiskClaim } from './disk-actor.ts';
@@ -144,6 +149,7 @@ export class CommandActor {
     const { command, output } = this.#spec;
     const exit = await this.#container.run(command(), mounts, output);
     // Killed at the very end: the caller was promised the cause, not a result.
+    if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);
     this.#throwIfEnded();
     return exit;
   }

@@ -1,5 +1,5 @@
 import type { ExecMount, ExecOutcome } from '../../shared/jobs.ts';
-import type { ContainerExit } from '../runtimes/container/container.ts';
+import { closeTails, type ContainerExit } from '../runtimes/container/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from './disk-actor.ts';
 
@@ -15,8 +15,14 @@ export interface ExecSpec {
 
 export interface ExecReport {
   readonly outcome: ExecOutcome;
-  readonly stdout: Buffer;
-  readonly stderr: Buffer;
+  readonly output: LargeBody;
+}
+
+/** Bytes of an answer that are read when they are sent; to be closed afterwards. */
+export interface LargeBody {
+  readonly bytes: number;
+  read(): Promise<Buffer[]>;
+  close(): Promise<void>;
 }
 
 /** A caller's command on its disks, with what the caller is told of its end. */
@@ -42,22 +48,24 @@ export class ExecActor {
   #report(exit: ContainerExit): ExecReport {
     const notes: string[] = [];
     const { stdout, stderr, outOfMemory } = exit;
-    const [out, err] = [stdout.read(), stderr.read()];
     if (stdout.droppedBytes > 0) notes.push(cutNote('stdout', stdout.droppedBytes));
     if (stderr.droppedBytes > 0) notes.push(cutNote('stderr', stderr.droppedBytes));
     if (outOfMemory) {
       const mebibytes = Math.round(this.#memoryBytes / 1024 ** 2);
       notes.push(`out of memory: the command may use ${mebibytes} MiB; processes were killed`);
     }
-    const noteText = notes.map((note) => `\nberth: ${note}\n`).join('');
+    const note = Buffer.from(notes.map((text) => `\nberth: ${text}\n`).join(''));
     return {
       outcome: {
         exitCode: exit.exitCode,
         executeMs: Math.round(exit.endedAt - exit.startedAt),
         endMs: Math.round(performance.now() - exit.endedAt),
       },
-      stdout: out,
-      stderr: noteText === '' ? err : Buffer.concat([err, Buffer.from(noteText)]),
+      output: {
+        bytes: stdout.keptBytes + stderr.keptBytes + note.length,
+        read: async () => [await stdout.read(), Buffer.concat([await stderr.read(), note])],
+        close: () => closeTails(stdout, stderr),
+      },
     };
   }
 }

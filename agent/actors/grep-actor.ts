@@ -1,7 +1,7 @@
 import { AppError, toError } from '../../shared/errors.ts';
 import type { GrepOutcome } from '../../shared/jobs.ts';
 import { TOOLS } from '../runtimes/container/bundle.ts';
-import type { ContainerExit } from '../runtimes/container/container.ts';
+import { closeTails, type ContainerExit } from '../runtimes/container/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from './disk-actor.ts';
 import { SearchOutput } from './search-output.ts';
@@ -79,7 +79,7 @@ export class GrepActor {
    */
   async run(onBegun: () => void): Promise<GrepReport> {
     try {
-      this.#noteExit(await this.command.run(onBegun));
+      await this.#noteExit(await this.command.run(onBegun));
     } catch (error) {
       this.#noteFailure(toError(error));
     }
@@ -104,11 +104,13 @@ export class GrepActor {
     return `exec ${TOOLS}/search ${args} ${quote(pattern)}`;
   }
 
-  #noteExit({ exitCode, outOfMemory, stderr }: ContainerExit): void {
+  async #noteExit({ exitCode, outOfMemory, stdout, stderr }: ContainerExit): Promise<void> {
     const mebibytes = Math.round(this.#deps.memoryBytes / 1024 ** 2);
+    const complaint = (await stderr.read()).toString('utf8').slice(-500);
+    await closeTails(stdout, stderr);
     const cause = outOfMemory
       ? `out of memory: a search may use ${mebibytes} MiB`
-      : `the search program ended with ${exitCode}: ${stderr.read().toString('utf8').slice(-500)}`;
+      : `the search program ended with ${exitCode}: ${complaint}`;
     this.#output.end('incomplete', cause); // Unless it said itself how it ended.
   }
 

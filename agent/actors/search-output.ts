@@ -93,7 +93,7 @@ export class SearchOutput implements OutputSink {
     this.#unread = Buffer.alloc(0);
   }
 
-  write(chunk: Buffer): void {
+  write(chunk: Buffer): undefined {
     if (this.#reason !== undefined) return;
     this.#unread = this.#unread.length === 0 ? chunk : Buffer.concat([this.#unread, chunk]);
     try {

@@ -66,8 +66,8 @@ test('what one container takes of the kernel’s limits leaves another its own',
       const taker = await begin(containers.host, command, disk);
       takers.push(taker);
       const path = join(disk.diskPath, 'taken.json');
-      const ended = taker.exit.then(({ stderr }) => {
-        throw new Error(stderr.read().toString());
+      const ended = taker.exit.then(async ({ stderr }) => {
+        throw new Error((await stderr.read()).toString());
       });
       ended.catch(() => undefined);
       await Promise.race([ended, waitFor('limits to be reached', () => isThere(path))]);
@@ -94,10 +94,10 @@ test('nothing that one container does to files they share is felt or seen in ano
     await writeFile(join(first.diskPath, 'end'), '');
     const { stdout, stderr } = await holder.exit;
     type Report = { results: Record<string, string>; others: string[]; own: string[] };
-    const [held, tried] = [stdout.read().toString(), other.stdout].map(
+    const [held, tried] = [(await stdout.read()).toString(), other.stdout].map(
       (text) => JSON.parse(text) as Report,
     );
-    t.true(Object.keys(held?.results ?? {}).length > 200, stderr.read().toString());
+    t.true(Object.keys(held?.results ?? {}).length > 200, (await stderr.read()).toString());
     t.deepEqual(tried?.results, held?.results);
     t.deepEqual(held?.others, []);
     t.true(held?.own.some((event) => event.startsWith('/etc/passwd ')));

@@ -4,12 +4,14 @@ import { join } from 'node:path';
 import { CAPABILITIES } from '../../agent/runtimes/container/bundle.ts';
 import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
 import {
+  closeTails,
   Container,
   type ContainerHost,
   type ContainerMount,
 } from '../../agent/runtimes/container/container.ts';
 import { UserRanges } from '../../agent/runtimes/container/container-users.ts';
 import { readHiddenPaths } from '../../agent/runtimes/container/hidden-paths.ts';
+import { OutputTurns } from '../../agent/runtimes/container/output-turns.ts';
 import { readSeccomp } from '../../agent/runtimes/container/seccomp.ts';
 import { run } from '../../agent/spawn.ts';
 import { temporaryDirectory } from './temporary.ts';
@@ -43,6 +45,7 @@ export async function openContainers(): Promise<TestContainers> {
       seccomp: await readSeccomp('/usr/share/containers/seccomp.json', CAPABILITIES),
       hiddenPaths: await readHiddenPaths(),
       userRanges: new UserRanges(2 ** 31),
+      tails: { directory: directory.path, turns: new OutputTurns() },
     },
     async [Symbol.asyncDispose]() {
       await removeCgroups(cgroups, cgroupParent);
@@ -67,7 +70,9 @@ export async function runInContainer(
   await container.start();
   const { exitCode, stdout, stderr } = await container.run(command, mounts);
   await container.gone;
-  return { exitCode, stdout: stdout.read().toString(), stderr: stderr.read().toString() };
+  const [out, err] = await Promise.all([stdout.read(), stderr.read()]);
+  await closeTails(stdout, stderr);
+  return { exitCode, stdout: out.toString(), stderr: err.toString() };
 }
 
 /** A shell command that puts a program of test/fixtures, built here, at the path. */

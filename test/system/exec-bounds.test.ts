@@ -10,12 +10,12 @@ import { peakMemoryBytes, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 
 const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
 const PROCESSES = 64;
 const MEMORY_BYTES = 96 * MiB;
 const SCRATCH_BYTES = 64 * MiB; // One scratch space fits into the memory, two do not.
 const DISK_BYTES = 32 * MiB;
 const OUTPUT_BYTES = 16 * MiB;
+const FLOOD_BYTES = 256 * MiB;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; agentPid: number }>;
@@ -164,13 +164,16 @@ except OSError as error:
   t.is((await exec(api, id, 'rm -r many && touch one && ls')).stdout, 'one\n');
 });
 
-test.serial('1 GiB of output: the last 16 MiB are kept, and the parts do not grow', async (t) => {
+test.serial('256 MiB of output: the last 16 MiB are kept, and the parts do not grow', async (t) => {
   const { api, stack } = t.context;
-  const result = await runOnNewDisk(api, `yes 0123456789abcde | head -c ${GiB}; echo end; exit 5`);
+  const result = await runOnNewDisk(
+    api,
+    `yes 0123456789abcde | head -c ${FLOOD_BYTES}; echo end; exit 5`,
+  );
   t.is(result.exitCode, 5);
   t.is(result.stdout.length, OUTPUT_BYTES);
   t.true(result.stdout.endsWith('0123456789abcde\nend\n'));
-  const dropped = GiB + 4 - OUTPUT_BYTES;
+  const dropped = FLOOD_BYTES + 4 - OUTPUT_BYTES;
   t.is(
     result.stderr,
     `\nberth: stdout was cut: its first ${dropped} bytes were dropped, the last 16 MiB are kept\n`,

@@ -6,12 +6,13 @@ import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { grep } from '../helpers/greps.ts';
-import { processesMarked } from '../helpers/host.ts';
+import { peakMemoryBytes, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const EXEC_SLOTS = 8;
-const SLOTS_OF_ONE = 6; // Three quarters: EXEC_SLOTS_PER_ACCOUNT has its default.
+const MiB = 1024 ** 2;
+const EXEC_SLOTS = 20;
+const SLOTS_OF_ONE = 15; // Three quarters: EXEC_SLOTS_PER_ACCOUNT has its default.
 
 interface Context {
   stack: Stack;
@@ -58,9 +59,29 @@ test.serial('an account whose commands never end does not keep another from runn
   const mark = 'BERTH_MARK=noisy-sleep';
   const sleeping = async (): Promise<number> =>
     (await processesMarked(mark)).filter((line) => / sleep /u.test(line)).length;
-  await using _ = await runMany(t.context, 2 * EXEC_SLOTS, `export ${mark}; exec sleep 60`);
+  await using _ = await runMany(t.context, EXEC_SLOTS + 2, `export ${mark}; exec sleep 60`);
   await waitFor('the commands', async () => (await sleeping()) >= SLOTS_OF_ONE);
   t.is((await exec(other, otherDisk, 'echo hello')).stdout, 'hello\n');
   t.is((await grep(other, otherDisk, { pattern: 'x' })).stoppedReason, 'completed');
   t.is(await sleeping(), SLOTS_OF_ONE);
+});
+
+test.serial('floods of output take no memory of the agent and leave it to others', async (t) => {
+  const { stack, other, otherDisk } = t.context;
+  const mark = 'BERTH_MARK=noisy-flood';
+  const before = await peakMemoryBytes(stack.agent.pid);
+  await using _ = await runMany(t.context, 14, `export ${mark}; exec cat /dev/zero`);
+  await waitFor('the commands', async () => {
+    const found = await processesMarked(mark);
+    return found.filter((line) => / cat /u.test(line)).length >= 14;
+  });
+  for (let i = 0; i < 3; i += 1) {
+    t.is((await exec(other, otherDisk, 'echo hello')).stdout, 'hello\n');
+  }
+  const long = await exec(other, otherDisk, 'yes | head -c 20M; echo end');
+  t.is(long.stdout.length, 16 * MiB);
+  t.true(long.stdout.endsWith('y\nend\n'));
+  const grown = (await peakMemoryBytes(stack.agent.pid)) - before;
+  t.log(`the agent grew by ${Math.round(grown / MiB)} MiB`);
+  t.true(grown < 150 * MiB);
 });

@@ -17,7 +17,7 @@ import { execBundle } from './bundle.ts';
 import { type CgroupHost, oomKills } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
-import type { OutputSink, OutputTail } from './output-tail.ts';
+import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
 import type { ContainerUsers, UserRanges } from './container-users.ts';
 import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from './seccomp.ts';
@@ -35,6 +35,8 @@ export interface ContainerHost {
   readonly hiddenPaths: readonly string[];
   /** Undefined where the kernel cannot: root of every container is then root of the host. */
   readonly userRanges: UserRanges | undefined;
+  /** Where long output is kept. */
+  readonly tails: TailPlace;
 }
 
 /** A disk, or a directory of one, as a command sees it. */
@@ -60,16 +62,17 @@ export interface ContainerExit {
   readonly startedAt: number;
   readonly endedAt: number;
   readonly outOfMemory: boolean;
+  /** Both are to be closed when they were read. */
   readonly stdout: OutputTail;
   readonly stderr: OutputTail;
 }
 
 const EXIT_KILLED = 137;
 
-function openOutputs(): [stdout: OutputPipe, stderr: OutputPipe] {
-  const stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax);
+function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe] {
+  const stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax, tails);
   try {
-    return [stdout, new OutputPipe(LIMITS.outputBytesPerStreamMax)];
+    return [stdout, new OutputPipe(LIMITS.outputBytesPerStreamMax, tails)];
   } catch (error) {
     stdout.close();
     throw error;
@@ -79,6 +82,11 @@ function openOutputs(): [stdout: OutputPipe, stderr: OutputPipe] {
 /** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
 export async function deleteContainer(runcRoot: string, id: string): Promise<void> {
   await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
+}
+
+/** Gives up what is kept of a command's output. */
+export async function closeTails(...tails: readonly OutputTail[]): Promise<void> {
+  await Promise.all(tails.map((tail) => tail.close()));
 }
 
 /**
@@ -100,12 +108,14 @@ export class Container {
   /** Settles when {@link run} needs the container's directory no more. */
   #finished: Promise<void> = Promise.resolve();
   #killed = false;
+  /** The tails are the caller's, who closes them. */
+  #tailsGiven = false;
   #mounted: string[] = [];
   #users: ContainerUsers | undefined;
 
   /** @throws Error when the agent has no descriptors left; nothing is held then */
   constructor(host: ContainerHost, id: string) {
-    [this.#stdout, this.#stderr] = openOutputs();
+    [this.#stdout, this.#stderr] = openOutputs(host.tails);
     this.id = id;
     this.#host = host;
     this.#directory = join(host.containersDir, id);
@@ -282,6 +292,8 @@ export class Container {
     // While init waits for us to close, the control group and its counters still exist.
     const kills = exit === undefined ? 1 : await oomKills(this.#host.cgroups, this.#cgroupPath);
     await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
+    if (this.#killed) throw new Error('killed');
+    this.#tailsGiven = true;
     return {
       exitCode: exit?.[0] ?? EXIT_KILLED,
       startedAt: startedAt ?? endedAt,
@@ -308,13 +320,15 @@ export class Container {
   #closeOutputs(): void {
     this.#stdout.close();
     this.#stderr.close();
+    if (this.#tailsGiven) return;
+    runInBackground('output.close', () => closeTails(this.#stdout.tail, this.#stderr.tail));
   }
 
   async #runcLog(): Promise<string> {
     try {
       return (await readFile(scratchPaths(this.#directory).runcLog, 'utf8')).slice(-1000);
     } catch {
-      return this.#stderr.tail.read().toString('utf8').slice(-1000);
+      return (await this.#stderr.tail.read()).toString('utf8').slice(-1000);
     }
   }
 }

@@ -1,9 +1,9 @@
-import { closeSync } from 'node:fs';
-import { fchownSync } from 'node:fs';
+import { closeSync, fchownSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as pause } from 'node:timers/promises';
+import { toError } from '../../../shared/errors.ts';
 import { native } from '../../native/native.ts';
-import { type OutputSink, OutputTail } from './output-tail.ts';
+import { type OutputSink, OutputTail, type TailPlace } from './output-tail.ts';
 
 /**
  * A stream that a container writes to and the agent reads from. A real pipe, not a socket, so that
@@ -17,13 +17,16 @@ export class OutputPipe {
   #isWriteEndOpen = true;
   readonly #readFd: number;
   readonly #socket: Socket;
+  /** Chunks that the sink has not taken yet. */
+  #pending = 0;
+  #failure: Error | undefined;
 
-  constructor(bytesMax: number) {
-    this.tail = new OutputTail(bytesMax);
+  constructor(bytesMax: number, place: TailPlace) {
+    this.tail = new OutputTail(bytesMax, place);
     this.#sink = this.tail;
     [this.#readFd, this.writeFd] = native.pipe();
     this.#socket = new Socket({ fd: this.#readFd, readable: true, writable: false });
-    this.#socket.on('data', (chunk: Buffer) => this.#sink.write(chunk));
+    this.#socket.on('data', (chunk: Buffer) => this.#take(chunk));
     this.#socket.on('error', () => this.#socket.destroy());
   }
 
@@ -37,9 +40,13 @@ export class OutputPipe {
     this.#sink = sink;
   }
 
-  /** Reads what was written so far. Its end need not be reached: runc holds the pipe a while. */
+  /**
+   * Reads what was written so far. Its end need not be reached: runc holds the pipe a while.
+   * @throws Error when what was read could not be kept
+   */
   async drain(): Promise<void> {
-    while (!this.#socket.destroyed && native.unreadBytes(this.#readFd) > 0) await setImmediate();
+    while (this.#isBehind) await (this.#pending > 0 ? pause(1) : setImmediate());
+    if (this.#failure !== undefined) throw this.#failure;
   }
 
   /** To be called once the container has its copy: only then can the pipe end. */
@@ -52,5 +59,26 @@ export class OutputPipe {
   close(): void {
     this.closeWriteEnd();
     this.#socket.destroy();
+  }
+
+  get #isBehind(): boolean {
+    if (this.#pending > 0) return true;
+    if (this.#socket.destroyed) return false;
+    return this.#socket.readableLength > 0 || native.unreadBytes(this.#readFd) > 0;
+  }
+
+  #take(chunk: Buffer): void {
+    const taken = this.#sink.write(chunk);
+    if (taken === undefined) return;
+    this.#pending += 1;
+    this.#socket.pause();
+    const settled = (): void => {
+      this.#pending -= 1;
+      if (this.#pending === 0) this.#socket.resume();
+    };
+    taken.then(settled, (error: unknown) => {
+      this.#failure ??= toError(error);
+      settled();
+    });
   }
 }
