@@ -206,7 +206,6 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
 export const paths = {
   hostId: (dataDir: string) => join(dataDir, 'host-id'),
   lock: (dataDir: string) => join(dataDir, 'agent.lock'),
-  guardLock: (dataDir: string) => join(dataDir, 'guard.lock'),
   journal: (dataDir: string) => join(dataDir, 'journal.sqlite'),
   runcRoot: (dataDir: string) => join(dataDir, 'runc'),
   /** Scratch and bundle of each running container. */

@@ -1,26 +1,35 @@
 import { mkdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Directory } from '../shared/directory/directory.ts';
-import { AppError, errnoOf } from '../shared/errors.ts';
+import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
+import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
 import { FairSlots } from './fair-slots.ts';
 import { poolThreads } from './disks/disk-threads.ts';
+import { LoopDevices } from './disks/loop-devices.ts';
+import { StorageCalls } from './disks/storage-calls.ts';
+import {
+  endFormerProcesses,
+  type HostGroups,
+  makeHelperGroup,
+  startMountGuard,
+} from './helper-group.ts';
 import { holdLock, Journal } from './journal/journal.ts';
-import { startMountGuard } from './mount-guard.ts';
 import { reclaim } from './reclaim.ts';
 import { CAPABILITIES } from './runtimes/container/bundle.ts';
-import { type CgroupHost, detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
+import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
 import { OutputTurns } from './runtimes/container/output-turns.ts';
 import { ContainerPool } from './runtimes/container/container-pool.ts';
 import { readHiddenPaths } from './runtimes/container/hidden-paths.ts';
 import { openUserRanges } from './runtimes/container/open-user-ranges.ts';
 import { readSeccomp } from './runtimes/container/seccomp.ts';
+import { keepProgramsIn } from './spawn.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
 
@@ -59,7 +68,7 @@ export interface Host {
 async function openPool(
   config: AgentConfig,
   dataDir: string,
-  groups: { cgroups: CgroupHost; cgroupParent: string },
+  groups: HostGroups,
   log: Logger,
 ): Promise<ContainerPool> {
   await rm(paths.outputTails(dataDir), { recursive: true, force: true });
@@ -84,6 +93,17 @@ async function openPool(
   );
 }
 
+/** Storage that does not answer does not keep the host from starting: it is not ready meanwhile. */
+async function openFiles(config: AgentConfig, hostId: string, log: Logger): Promise<DiskFiles> {
+  const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
+  const prepared = files.prepare();
+  const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:notPrepared');
+  prepared.catch(report);
+  if (await settledWithin(prepared, LIMITS.storageSilenceMsMax)) await prepared;
+  else log.error('storage:silent');
+  return files;
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -95,14 +115,20 @@ export async function openHost(
     log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
   }
   const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
-  const endGuard = await startMountGuard(dataDir);
-  const journal = await Journal.open(paths.journal(dataDir));
   const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
-  await reclaim(dataDir, { cgroups, cgroupParent }, journal, log);
-  const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
-  await files.prepare();
-  const pool = await openPool(config, dataDir, { cgroups, cgroupParent }, log);
+  const groups: HostGroups = { cgroups, cgroupParent };
+  await endFormerProcesses(groups, log);
+  const journal = await Journal.open(paths.journal(dataDir));
+  await reclaim(dataDir, groups, journal, log);
+  // What may be set up wrong comes before what is left on the host.
+  const files = await openFiles(config, hostId, log);
+  const pool = await openPool(config, dataDir, groups, log);
+  const group = await makeHelperGroup(groups);
+  keepProgramsIn(group);
+  const endGuard = await startMountGuard(group, dataDir);
+  const loops = new LoopDevices(hostId, log);
+  loops.sweepSoon();
   const { memoryBytes, cpus, processes } = config.execLimits;
   // Beside the workers run init and the search program.
   const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
@@ -114,7 +140,7 @@ export async function openHost(
     refusal: 'the host has more commands waiting than it can soon run',
   });
   const registry = new ActorRegistry(
-    { hostId, dataDir, directory, files, log },
+    { hostId, dataDir, directory, files, calls: new StorageCalls(), loops, log },
     { journal, pool, slots, memoryBytes, searchWorkers, log },
   );
   pool.fill();
@@ -145,9 +171,10 @@ export async function openHost(
       await sandboxes?.close();
       await registry.close();
       await pool.close();
+      await loops.close();
+      await endGuard();
       await removeCgroups(cgroups, cgroupParent);
       await journal.close();
-      await endGuard();
     },
   };
 }

@@ -54,7 +54,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
       execSlots: config.execSlots,
       execsRunning: registry.execsRunning,
       execsWaiting: registry.execsWaiting,
-      storageLow: storage.isLow,
+      storageLow: storage.isLow || storage.isSilent,
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       draining: isDraining(),
     }),
@@ -87,6 +87,17 @@ const internalRoutes =
     if (!path.startsWith('/dsk-')) return undefined;
     return gate.admitting('object-forward', (...all) => objects.handleForwarded(...all));
   };
+
+/** Why the agent is not ready, or undefined when it is. */
+function whatIsMissing(
+  draining: boolean,
+  storageIsSilent: boolean,
+  isConnected: boolean,
+): string | undefined {
+  if (draining) return 'draining';
+  if (storageIsSilent) return 'the storage does not answer';
+  return isConnected ? undefined : 'not registered with any control node';
+}
 
 async function openRedis(url: string, log: Logger): Promise<Redis> {
   const redis = connectRedis(url, (error) => log.warn({ err: error.message }, 'redis:error'));
@@ -132,10 +143,7 @@ async function main(): Promise<void> {
     metrics: metrics.registry,
     find: internalRoutes(gate, data, objects),
     log,
-    ready: async () => {
-      if (draining) return 'draining';
-      return links.isConnected ? undefined : 'not registered with any control node';
-    },
+    ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
   runInBackground('disk.sweepDeleted', () =>
     sweepDeletedDisks(host.files, directory, registry, log),

@@ -6,6 +6,7 @@ import {
   type Registry,
 } from '../shared/metrics.ts';
 import type { Host } from './host.ts';
+import { overduePrograms } from './spawn.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;
@@ -51,9 +52,25 @@ export function createAgentMetrics(host: () => Pick<Host, 'registry' | 'sandboxe
     registers: [registry],
     collect: () => running.set(host().registry.execsRunning),
   });
+  createStorageGauges(registry, () => host().registry.disksSetAside);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
   return { registry, jobDurations, jobWaits, objectDurations, observeStart };
+}
+
+function createStorageGauges(registry: Registry, disksSetAside: () => number): void {
+  const disks: Gauge = new Gauge({
+    name: 'berth_disks_set_aside',
+    help: 'Disks that are refused since their storage does not answer',
+    registers: [registry],
+    collect: () => disks.set(disksSetAside()),
+  });
+  const programs: Gauge = new Gauge({
+    name: 'berth_programs_overdue',
+    help: 'Programs of the host that were killed and hang in the kernel all the same',
+    registers: [registry],
+    collect: () => programs.set(overduePrograms()),
+  });
 }
 
 function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxes']): void {

@@ -194,6 +194,22 @@ export const LIMITS = {
   diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
 
+  // What is done to one disk on the host. Past its time it is given up, and the disk set aside until
+  // it has ended all the same.
+  diskAttachMsMax: 8_000,
+  diskDetachMsMax: 5_000,
+  // Making, deleting and describing a disk; at once, so that storage that hangs does not take all
+  // threads of the process.
+  storageCallMsMax: 15_000,
+  storageCallsAtOnceMax: 2,
+  // A host whose storage says nothing for so long is not ready.
+  storageSilenceMsMax: 5_000,
+  loopSweepMsMax: 60_000,
+
+  // At the start: what a former agent left is killed and waited for, its mounts are taken away.
+  formerProcessesMsMax: 5_000,
+  guardEndMsMax: 20_000,
+
   // On SIGTERM: what runs may go on for drainMs; the whole shutdown takes at most shutdownMs.
   drainMs: 10_000,
   queueCloseMs: 2_000,
@@ -209,7 +225,8 @@ assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
 assert(LIMITS.directoryRoomCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
-assert(LIMITS.killGraceMs * 2 <= LIMITS.diskLeaseMarginMs);
+assert(LIMITS.killGraceMs + LIMITS.diskDetachMsMax <= LIMITS.diskLeaseMarginMs);
+assert(LIMITS.storageCallMsMax < LIMITS.hostJobTimeoutMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(LIMITS.downloadIdleMsMax < LIMITS.hostDownloadIdleMsMax);
 // A caller who waits 30 s gets the answer (WIRE §1.6), and a claim outlasts what it is for.

@@ -1,6 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import { repeatInBackground } from './background.ts';
-import { type AppError, toError } from './errors.ts';
+import { AppError, toError } from './errors.ts';
+import { LIMITS } from './limits.ts';
 import type { Logger } from './log.ts';
 
 const CHECK_EVERY_MS = 500;
@@ -24,6 +25,8 @@ export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
+  /** Since when an answer is awaited, on the clock of `performance.now()`. */
+  #askedAt: number | undefined;
 
   constructor(options: StorageWatchOptions) {
     this.#options = options;
@@ -34,9 +37,16 @@ export class StorageWatch {
     return this.#freeBytes < this.#options.reserveBytes;
   }
 
-  /** @throws AppError the refusal */
+  /** The storage does not say how much room it has: who asks it for anything else will wait, too. */
+  get isSilent(): boolean {
+    if (this.#askedAt === undefined) return false;
+    return performance.now() - this.#askedAt > LIMITS.storageSilenceMsMax;
+  }
+
+  /** @throws AppError the refusal; `unavailable` while the storage does not answer */
   refuseIfLow(): void {
     if (this.isLow) throw this.#options.refusal;
+    if (this.isSilent) throw new AppError('unavailable', 'the storage does not answer; try again');
   }
 
   close(): void {
@@ -45,6 +55,10 @@ export class StorageWatch {
 
   async #check(): Promise<void> {
     const { directories, reserveBytes, onCritical, log } = this.#options;
+    this.#askedAt = performance.now();
+    const silence = setTimeout(() => {
+      log.error({ directories }, 'storage:silent');
+    }, LIMITS.storageSilenceMsMax);
     try {
       const free = await Promise.all(directories.map(freeBytes));
       const wasLow = this.isLow;
@@ -55,6 +69,10 @@ export class StorageWatch {
       if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) onCritical?.();
     } catch (error) {
       log.error({ err: toError(error) }, 'storage:notChecked');
+    } finally {
+      clearTimeout(silence);
+      if (this.isSilent) log.info({ directories }, 'storage:answersAgain');
+      this.#askedAt = undefined;
     }
   }
 }

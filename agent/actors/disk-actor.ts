@@ -7,18 +7,13 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../config.ts';
 import { inodeOf } from '../disks/disk-calls.ts';
-import { type DiskLayout, layoutOf, prepareLayout } from '../disks/disk-layout.ts';
-import { onBehalfOf } from '../disks/disk-threads.ts';
+import { type DiskLayout, layoutOf } from '../disks/disk-layout.ts';
 import type { DiskFiles } from '../disks/disk-files.ts';
-import {
-  detachImage,
-  mountImage,
-  untilFree,
-  unmountImage,
-  usedBytes,
-} from '../disks/disk-mount.ts';
+import { usedBytes } from '../disks/disk-mount.ts';
+import { DiskStorage } from '../disks/disk-storage.ts';
+import type { LoopDevices } from '../disks/loop-devices.ts';
 import { refusedPath } from '../disks/refused-path.ts';
-import { clearUploads } from '../gateway/store/clear-uploads.ts';
+import type { StorageCalls } from '../disks/storage-calls.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from './mailbox.ts';
 
@@ -27,6 +22,8 @@ export interface DiskActorDeps {
   readonly dataDir: string;
   readonly directory: Directory;
   readonly files: DiskFiles;
+  readonly calls: StorageCalls;
+  readonly loops: LoopDevices;
   readonly log: Logger;
 }
 
@@ -70,6 +67,7 @@ export class DiskActor {
   readonly #mailbox = new Mailbox();
   readonly #target: string;
   readonly #layout: DiskLayout;
+  readonly #storage: DiskStorage;
   readonly #delegations = new Delegations();
   #attachment: Attachment | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
@@ -79,6 +77,14 @@ export class DiskActor {
     this.#disk = disk;
     this.#target = paths.mount(deps.dataDir, disk.diskId);
     this.#layout = layoutOf(this.#target);
+    const { files, calls, loops, log } = deps;
+    const places = { image: files.imagePath(disk.diskId), target: this.#target };
+    this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, log });
+  }
+
+  /** Its storage does not answer: what is asked of it is refused at once. */
+  get isSetAside(): boolean {
+    return this.#storage.isSetAside;
   }
 
   get isAttached(): boolean {
@@ -89,7 +95,8 @@ export class DiskActor {
    * Mounts the disk if it is not mounted yet.
    * @param clientId who claims it, as the list of delegations shows it
    * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
-   * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data
+   * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
+   *   `unavailable` when its storage does not answer
    */
   claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
     return this.#mailbox.send(async () => {
@@ -187,27 +194,28 @@ export class DiskActor {
 
   /** Work on the image itself, which nobody else may touch meanwhile. */
   async #withLease(work: () => Promise<void>): Promise<void> {
-    if (this.#attachment !== undefined) return work();
+    if (this.#attachment !== undefined) return this.#storage.work(work);
+    this.#storage.refuseIfSetAside();
     const lease = await this.#acquire();
     try {
-      await work();
+      await this.#storage.work(work);
     } finally {
       await this.#deps.directory.diskLeases.release(lease);
     }
   }
 
   async #attach(): Promise<Attachment> {
-    const { files, directory, log } = this.#deps;
+    const { directory, log } = this.#deps;
+    this.#storage.refuseIfSetAside();
     // The lease counts from before the request: the answer may be late, the expiry must not be.
     const askedAt = performance.now();
     const lease = await this.#acquire();
     try {
-      if (!(await files.exists(this.#disk.diskId))) {
-        throw new AppError('not_found', 'the disk has no data on this storage');
-      }
-      await this.#mount();
+      await this.#storage.mount();
     } catch (error) {
-      await directory.diskLeases.release(lease);
+      // What hangs may still write to the image when its storage is back: no other host may have
+      // the disk before the lease ends.
+      if (!this.#storage.isSetAside) await directory.diskLeases.release(lease);
       throw error;
     }
     const attachment: Attachment = {
@@ -222,18 +230,6 @@ export class DiskActor {
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
-  }
-
-  async #mount(): Promise<void> {
-    await mountImage(this.#deps.files.imagePath(this.#disk.diskId), this.#target);
-    try {
-      await onBehalfOf(this.#disk.accountId, undefined, async () =>
-        clearUploads(await prepareLayout(this.#target)),
-      );
-    } catch (error) {
-      await this.#unmount();
-      throw error;
-    }
   }
 
   #expireAfter(renewedAt: number): NodeJS.Timeout {
@@ -290,21 +286,8 @@ export class DiskActor {
     clearInterval(attachment.renewal);
     clearTimeout(attachment.expiry);
     this.#attachment = undefined;
-    if (await this.#unmount()) await this.#releaseLease(attachment.lease);
+    if (await this.#storage.unmount()) await this.#releaseLease(attachment.lease);
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
-  }
-
-  /** @returns false when the image is still in use: the lease is then left to expire */
-  async #unmount(): Promise<boolean> {
-    try {
-      await unmountImage(this.#target);
-    } catch (error) {
-      // Something of the host still looks at it; the kernel lets go when that ends.
-      this.#deps.log.error({ diskId: this.#disk.diskId, err: error }, 'disk:unmountFailed');
-      await detachImage(this.#target);
-    }
-    // The kernel may let go a little later than it says: another host must not be faster.
-    return untilFree(this.#deps.files.imagePath(this.#disk.diskId));
   }
 
   async #releaseLease(lease: DiskLease): Promise<void> {
@@ -323,8 +306,9 @@ export class DiskActor {
     // Another host may write an older record at the same time: go on until ours is the present one.
     for (let entry = await read(); entry !== undefined; entry = await read()) {
       if (entry.record.revision === written || entry.record.status === 'deleting') return;
-      await files.writeManifest(entry.record);
-      written = entry.record.revision;
+      const { record } = entry;
+      await this.#storage.work(() => files.writeManifest(record));
+      written = record.revision;
     }
   }
 }

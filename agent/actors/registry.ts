@@ -97,6 +97,11 @@ export class ActorRegistry {
     }
   }
 
+  /** How many disks are set aside, since their storage does not answer. */
+  get disksSetAside(): number {
+    return [...this.#disks.values()].filter(({ isSetAside }) => isSetAside).length;
+  }
+
   async deleteDisk(ref: DiskRef): Promise<void> {
     await this.disk(ref).delete();
     this.#disks.delete(ref.diskId);

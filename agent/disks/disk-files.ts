@@ -1,15 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import {
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  realpath,
-  rename,
-  rm,
-  stat,
-  truncate,
-} from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { errnoOf } from '../../shared/errors.ts';
@@ -30,9 +20,11 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
   await truncate(path, sizeBytes);
   const owner = `root_owner=${root.uid ?? 0}:${root.gid ?? 0}`;
   const extended = `lazy_itable_init=1,lazy_journal_init=1,${owner}`;
-  await run('mke2fs', ['-q', '-t', 'ext4', '-F', '-m', '0', '-I', '256', '-E', extended, path]);
+  const format = ['-q', '-t', 'ext4', '-F', '-m', '0', '-I', '256', '-E', extended, path];
+  await run('mke2fs', format, { lock: path });
   const mode = (0o040_000 | (root.mode ?? DEFAULT_ROOT_MODE)).toString(8);
   await run('debugfs', ['-w', '-f', '-', path], {
+    lock: path,
     input: `rmdir lost+found\nset_inode_field <2> mode 0${mode}\n`,
   });
 }
@@ -42,10 +34,11 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
  * The storage may be shared by several hosts; who may mount an image is the lease's matter.
  */
 export class DiskFiles {
-  #directory: string;
+  readonly #directory: string;
   readonly #sizeBytes: number;
   /** Names what is half made or half deleted; other hosts leave it alone. */
   readonly #asidePrefix: string;
+  readonly #asides = new Set<string>();
 
   constructor(storageDir: string, sizeBytes: number, hostId: string) {
     this.#directory = join(storageDir, 'disks');
@@ -53,14 +46,13 @@ export class DiskFiles {
     this.#asidePrefix = `.${hostId}-`;
   }
 
-  /** Makes the directory, and clears away what a crash of this host left half done. */
+  /** Makes the directory, and clears away what a crash of this host left half done. Idempotent. */
   async prepare(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
-    // As the kernel names the files of its loop devices.
-    this.#directory = await realpath(this.#directory);
     for (const name of await readdir(this.#directory)) {
-      if (!name.startsWith(this.#asidePrefix)) continue;
-      await rm(join(this.#directory, name), { recursive: true, force: true });
+      const path = join(this.#directory, name);
+      if (!name.startsWith(this.#asidePrefix) || this.#asides.has(path)) continue;
+      await rm(path, { recursive: true, force: true });
     }
   }
 
@@ -95,6 +87,7 @@ export class DiskFiles {
       await syncPath(this.#directory);
     } finally {
       await rm(aside, { recursive: true, force: true });
+      this.#asides.delete(aside);
     }
   }
 
@@ -113,16 +106,20 @@ export class DiskFiles {
     const doomed = this.#newAside();
     try {
       await rename(join(this.#directory, diskId), doomed);
+      await syncPath(this.#directory);
+      await rm(doomed, { recursive: true, force: true });
     } catch (error) {
-      if (errnoOf(error) === 'ENOENT') return;
-      throw error;
+      if (errnoOf(error) !== 'ENOENT') throw error;
+    } finally {
+      this.#asides.delete(doomed);
     }
-    await syncPath(this.#directory);
-    await rm(doomed, { recursive: true, force: true });
   }
 
   #newAside(): string {
-    return join(this.#directory, `${this.#asidePrefix}${randomBytes(6).toString('hex')}`);
+    const name = `${this.#asidePrefix}${randomBytes(6).toString('hex')}`;
+    const aside = join(this.#directory, name);
+    this.#asides.add(aside);
+    return aside;
   }
 
   /** Ids of the disks on the storage. */

@@ -1,58 +1,88 @@
-import { mkdir, readdir, readFile, rmdir, statfs } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { mkdir, statfs } from 'node:fs/promises';
 import { AppError } from '../../shared/errors.ts';
-import { native, UnmountFlag } from '../native/native.ts';
-import { run } from '../spawn.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { diskProgramPath } from '../native/native.ts';
+import { ProgramError, run } from '../spawn.ts';
 
-/** How long a former mount of the image may take to end. */
-const FREE_WITHIN_MS = 5_000;
-const POLL_EVERY_MS = 20;
+/** How long a former attachment of the image may take to end. */
+const FREE_WITHIN_MS = 4_000;
 
-/** Whether a loop device of this host still stands on the image: its file system is in use then. */
-async function isInUse(image: string): Promise<boolean> {
-  const devices = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
-  for (const device of devices) {
-    // The file is there only while the device is in use.
-    const file = await readFile(`/sys/block/${device}/loop/backing_file`, 'utf8').catch(() => '');
-    if (file.trim() === image) return true;
+/** How disk.c ends. */
+const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5 } as const;
+
+/** An image on which a loop device stands that did not ask for the lock. */
+export class AttachedElsewhereError extends AppError {
+  constructor(cause: unknown) {
+    const message = 'the disk is attached to this host outside of Berth; detach it there first';
+    super('unavailable', message, { cause });
   }
-  return false;
 }
 
-/** @returns false when the image is still in use after a while */
-export async function untilFree(image: string): Promise<boolean> {
-  const deadline = performance.now() + FREE_WITHIN_MS;
-  while (await isInUse(image)) {
-    if (performance.now() > deadline) return false;
-    await sleep(POLL_EVERY_MS);
+function toAppError(error: unknown): unknown {
+  if (!(error instanceof ProgramError)) return error;
+  switch (error.exitCode) {
+    case EXIT.noImage: {
+      return new AppError('not_found', 'the disk has no data on this storage', { cause: error });
+    }
+    case EXIT.inUse: {
+      const message = 'the disk is still in use on this host; try again';
+      return new AppError('unavailable', message, { cause: error });
+    }
+    case EXIT.attachedElsewhere: {
+      return new AttachedElsewhereError(error);
+    }
+    default: {
+      return error;
+    }
   }
-  return true;
+}
+
+const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<string> =>
+  run(diskProgramPath, args.map(String), { timeoutMs });
+
+/**
+ * Mounts a disk image through a loop device that the kernel frees with the mount, and that holds the
+ * lock on the image as long as it stands (disk.c).
+ * @param firstLoop of the host's own numbers of loop devices (LoopDevices)
+ * @throws AppError `not_found`; `unavailable` while the image is attached already;
+ *   ProgramTimeoutError when the storage does not answer
+ */
+export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {
+  await mkdir(target, { recursive: true, mode: 0o700 });
+  try {
+    await disk(['attach', image, target, firstLoop, FREE_WITHIN_MS], LIMITS.diskAttachMsMax);
+  } catch (error) {
+    throw toAppError(error);
+  }
 }
 
 /**
- * Mounts a disk image through a loop device that the kernel frees with the mount. Nothing on a disk
- * can become a device or gain its owner's rights on the host.
- * @throws AppError `unavailable` while a former mount of the image has not ended
+ * Writes everything back and detaches the image; what something still uses is taken away from the
+ * host at once, and the kernel ends it with its last user.
+ * @returns whether the image is free now, so that another host may have it
+ * @throws ProgramTimeoutError when the storage does not answer: then it is not
  */
-export async function mountImage(image: string, target: string): Promise<void> {
-  // Two mounts of one image would destroy it.
-  if (!(await untilFree(image))) {
-    throw new AppError('unavailable', 'the disk is still in use on this host; try again');
+export async function unmountImage(
+  image: string,
+  target: string,
+): Promise<{ isFree: boolean; wasInUse: boolean }> {
+  try {
+    const output = await disk(['detach', image, target, FREE_WITHIN_MS], LIMITS.diskDetachMsMax);
+    return { isFree: true, wasInUse: output.includes('lazily') };
+  } catch (error) {
+    if (!(error instanceof ProgramError) || error.exitCode !== EXIT.inUse) throw error;
+    return { isFree: false, wasInUse: true };
   }
-  await mkdir(target, { recursive: true, mode: 0o700 });
-  const options = 'loop,nodev,nosuid,noatime,discard,errors=remount-ro';
-  await run('mount', ['-t', 'ext4', '-o', options, image, target]);
 }
 
-/** Writes everything back and detaches the image. @throws Error EBUSY while something uses it */
-export async function unmountImage(target: string): Promise<void> {
-  await native.unmount(target, 0);
-  await rmdir(target);
+/** Unmounts what a former agent left, whatever image it is of. @throws ProgramTimeoutError */
+export async function unmountLeftover(target: string): Promise<void> {
+  await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
 }
 
-/** Takes the mount away from the host at once; the kernel ends it when its last user is gone. */
-export async function detachImage(target: string): Promise<void> {
-  await native.unmount(target, UnmountFlag.detach);
+/** Removes the loop devices with a host's own numbers that nothing is attached to. */
+export async function sweepLoops(firstLoop: number): Promise<void> {
+  await disk(['sweep', firstLoop], LIMITS.loopSweepMsMax);
 }
 
 /** Bytes in use on a mounted disk, as its superblock says (statfs(2)). */

@@ -3,24 +3,32 @@
  * its holder by some seconds only: until then its last writes must be on the storage and the disk
  * must be free, or another host would take a file system that is still in use.
  *
- * Usage: guard <lock file> <directory>
- *   Writes one byte to stdout once it is the only guard of the directory: a new agent that waits
- *   for it knows that its predecessor's guard is done. Then reads stdin, which the agent never
- *   writes to: its end is the agent's end, and every mount below the directory is unmounted.
+ * Usage: guard GROUP DIRECTORY
+ *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next agent
+ *   empties first of all: it never meets a guard at work. Writes one byte to stdout, then reads
+ *   stdin, which the agent never writes to: its end is the agent's end. What is left of the helpers
+ *   is killed, and every mount below the directory is unmounted, each by a process of its own, since
+ *   one whose storage hangs must not keep the others.
  */
 #define _GNU_SOURCE
+#include "guard.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOUNTS_MAX = 8192, PATH_BYTES = 4096, ATTEMPTS = 300, PAUSE_MS = 50 };
+/* How often it looks, at most: 5 s for the helpers to end, 15 s for mounts to be let go. */
+enum { PAUSE_MS = 50, LOOKS_AT_HELPERS = 100, LOOKS_AT_MOUNTS = 300 };
+
+static char paths[MOUNTS_MAX][PATH_BYTES];
+static void pause_shortly(void) {
+  const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+  nanosleep(&pause, NULL);
+}
 
 static bool is_octal(char digit) {
   return digit >= '0' && digit <= '7';
@@ -41,7 +49,7 @@ static void unescape(char *text) {
 }
 
 /* Mounts below the directory, in the order in which they were made. */
-static int list_mounts(const char *directory, char (*paths)[PATH_BYTES]) {
+static int list_mounts(const char *directory) {
   static char line[4 * PATH_BYTES];
   size_t prefix = strlen(directory);
   int count = 0;
@@ -57,17 +65,18 @@ static int list_mounts(const char *directory, char (*paths)[PATH_BYTES]) {
   return count;
 }
 
-static int unmount_all(const char *directory) {
-  static char paths[MOUNTS_MAX][PATH_BYTES];
-  int count = list_mounts(directory, paths);
-  int left = 0;
-  for (int i = count - 1; i >= 0; i--)
-    if (umount2(paths[i], UMOUNT_NOFOLLOW) != 0 && errno == EBUSY) left++;
-  return count < 0 ? 1 : left;
+/* The containers end with the agent; until they have, their disks are busy. */
+static void unmount_all(const char *directory) {
+  for (int looks = 0; looks < LOOKS_AT_MOUNTS; looks++) {
+    int count = list_mounts(directory);
+    if (count == 0) return;
+    for (int i = count - 1; i >= 0; i--) begin_unmounting(paths[i]);
+    pause_shortly();
+    reap_unmounters();
+  }
 }
 
 int main(int argc, char **argv) {
-  const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
   char byte = 0;
   if (argc != 3) return 2;
   /* A signal meant for the agent's process group must not take its guard away. */
@@ -75,12 +84,11 @@ int main(int argc, char **argv) {
   signal(SIGTERM, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
-  int lock = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX) != 0) return 1;
+  if (!join_group(argv[1])) return 1;
   if (write(STDOUT_FILENO, &byte, 1) != 1) return 1;
   while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR)
     errno = 0;
-  /* The containers end with the agent; until they have, their disks are busy. */
-  for (int i = 0; i < ATTEMPTS && unmount_all(argv[2]) > 0; i++) nanosleep(&pause, NULL);
+  for (int looks = 0; looks < LOOKS_AT_HELPERS && kill_helpers(argv[1]); looks++) pause_shortly();
+  unmount_all(argv[2]);
   return 0;
 }

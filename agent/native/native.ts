@@ -107,6 +107,12 @@ export const toolsRoot = new URL('build/root', import.meta.url).pathname;
 /** Unmounts the disks when the agent is gone; see guard.c. */
 export const guardPath = new URL('build/guard', import.meta.url).pathname;
 
+/** Starts programs that end with the agent; see leash.c. */
+export const leashPath = new URL('build/leash', import.meta.url).pathname;
+
+/** Attaches and detaches disks; see disk.c. */
+export const diskProgramPath = new URL('build/disk', import.meta.url).pathname;
+
 /** Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c. */
 export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
 

@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import test from 'ava';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
-import { mountImage, untilFree, unmountImage, usedBytes } from '../../agent/disks/disk-mount.ts';
+import { mountImage, unmountImage, usedBytes } from '../../agent/disks/disk-mount.ts';
 import { run } from '../../agent/spawn.ts';
 import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { newAccountId, newDiskId } from '../../shared/ids.ts';
+import { FIRST_LOOP } from '../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const SIZE_BYTES = 16 * 1024 ** 2;
@@ -58,7 +59,8 @@ test('the root belongs to whom the record says, and is empty', async (t) => {
   const record = newRecord({ rootAttrs: { uid: 1000, gid: 2000, mode: 0o750 } });
   await store.files.create(record);
   const target = join(store.path, 'mount');
-  await mountImage(store.files.imagePath(record.id), target);
+  const image = store.files.imagePath(record.id);
+  await mountImage(image, target, FIRST_LOOP);
   try {
     const { uid, gid, mode } = await stat(target);
     t.deepEqual([uid, gid, mode & 0o7777], [1000, 2000, 0o750]);
@@ -66,7 +68,7 @@ test('the root belongs to whom the record says, and is empty', async (t) => {
     t.true((await usedBytes(target)) < SIZE_BYTES / 2);
     await writeFile(join(target, 'file'), Buffer.alloc(1024 ** 2));
   } finally {
-    await unmountImage(target);
+    await unmountImage(image, target);
   }
   await t.throwsAsync(stat(target), { code: 'ENOENT' });
 });
@@ -77,14 +79,13 @@ test('unmounting takes the disk out of every mount namespace of the host', async
   await store.files.create(record);
   const image = store.files.imagePath(record.id);
   const target = join(store.path, 'mount');
-  await mountImage(image, target);
+  await mountImage(image, target, FIRST_LOOP);
   // As a container that starts has a copy of all mounts for a moment.
   const options = ['--mount', '--propagation', 'slave', 'sh', '-c', 'echo copied; exec sleep 1000'];
   const copy = spawn('unshare', options, { stdio: ['ignore', 'pipe', 'ignore'] });
   try {
     await once(copy.stdout, 'data');
-    await unmountImage(target);
-    t.true(await untilFree(image));
+    t.deepEqual(await unmountImage(image, target), { isFree: true, wasInUse: false });
     t.is(copy.exitCode, null);
   } finally {
     copy.kill('SIGKILL');
@@ -97,11 +98,11 @@ test('an image in use is not mounted a second time', async (t) => {
   await store.files.create(record);
   const image = store.files.imagePath(record.id);
   const [target, other] = [join(store.path, 'mount'), join(store.path, 'other')];
-  await mountImage(image, target);
+  await mountImage(image, target, FIRST_LOOP);
   try {
-    await t.throwsAsync(mountImage(image, other), { code: 'unavailable' });
+    await t.throwsAsync(mountImage(image, other, FIRST_LOOP), { code: 'unavailable' });
   } finally {
-    await unmountImage(target);
+    await unmountImage(image, target);
   }
 });
 

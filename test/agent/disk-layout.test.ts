@@ -8,6 +8,7 @@ import { prepareLayout } from '../../agent/disks/disk-layout.ts';
 import { mountImage, unmountImage } from '../../agent/disks/disk-mount.ts';
 import { native } from '../../agent/native/native.ts';
 import { run } from '../../agent/spawn.ts';
+import { FIRST_LOOP } from '../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const MARKER = 'trusted.berth.layout';
@@ -20,13 +21,13 @@ async function oldDisk(): Promise<AsyncDisposable & { mount: string; image: stri
   const mount = join(directory.path, 'mount');
   await (await open(image, 'wx')).close();
   await run('mke2fs', ['-q', '-t', 'ext4', '-F', '-I', '256', image, '16M']);
-  await mountImage(image, mount);
+  await mountImage(image, mount, FIRST_LOOP);
   await run('rmdir', [join(mount, 'lost+found')]);
   return {
     mount,
     image,
     [Symbol.asyncDispose]: async () => {
-      await unmountImage(mount);
+      await unmountImage(image, mount);
       await directory[Symbol.asyncDispose]();
     },
   };

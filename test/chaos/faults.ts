@@ -10,7 +10,7 @@ const HELPER_WITHIN_MS = 4_000;
 /** Of an agent whose helper is still to do something. */
 const RESTART_MS = 200;
 /** Those that touch disk images. */
-const DISK_HELPERS = new Set(['mount', 'mke2fs', 'debugfs']);
+const DISK_HELPERS = new Set(['disk', 'mke2fs', 'debugfs']);
 
 /** When the fault was over, on the clock of performance.now(); undefined when there was nothing to hit. */
 type Lifted = number | undefined;

@@ -46,7 +46,7 @@ export const childrenOf = (pid: number): ForeignProcess[] =>
     .filter((child) => child !== undefined);
 
 /** Short-lived programs that an agent starts. */
-const HELPERS = new Set(['mount', 'umount', 'mke2fs', 'debugfs', 'runc', 'ip', 'nft', 'qemu-img']);
+const HELPERS = new Set(['disk', 'mke2fs', 'debugfs', 'runc', 'ip', 'nft', 'qemu-img']);
 
 /** Waits for a helper program of an agent. @returns undefined when none ran within the time */
 export async function nextHelper(

@@ -1,6 +1,7 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { loopFiles } from './loops.ts';
 
 const lines = async (path: string): Promise<string[]> => {
   try {
@@ -24,13 +25,8 @@ async function processesIn(directory: string): Promise<string[]> {
 }
 
 async function loopDevicesIn(directory: string): Promise<string[]> {
-  const found: string[] = [];
-  for (const name of await readdir('/sys/block')) {
-    if (!name.startsWith('loop')) continue;
-    const [file = ''] = await lines(join('/sys/block', name, 'loop/backing_file'));
-    if (file.startsWith(directory)) found.push(`loop device ${name}: ${file}`);
-  }
-  return found;
+  const files = [...(await loopFiles())].filter(([, file]) => file.startsWith(directory));
+  return files.map(([name, file]) => `loop device ${name}: ${file}`);
 }
 
 async function cgroupsNamed(name: string): Promise<string[]> {

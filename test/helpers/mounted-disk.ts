@@ -1,8 +1,9 @@
+import assert from 'node:assert';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { type DiskLayout, prepareLayout } from '../../agent/disks/disk-layout.ts';
-import { mountImage, unmountImage } from '../../agent/disks/disk-mount.ts';
+import { mountImage, sweepLoops, unmountImage } from '../../agent/disks/disk-mount.ts';
 import { mountsBelow } from '../../agent/disks/mount-table.ts';
 import { clearUploads } from '../../agent/gateway/store/clear-uploads.ts';
 import { ObjectStore } from '../../agent/gateway/store/object-store.ts';
@@ -10,6 +11,8 @@ import { newAccountId, newDiskId } from '../../shared/ids.ts';
 import { temporaryDirectory } from './temporary.ts';
 
 const MiB = 1024 ** 2;
+/** Of the loop devices of tests that attach disks without an agent. */
+export const FIRST_LOOP = 64 * 1024;
 
 export interface MountedDisk extends AsyncDisposable {
   readonly image: string;
@@ -41,7 +44,7 @@ export async function mountDisk(sizeBytes = 512 * MiB): Promise<MountedDisk> {
   const image = files.imagePath(id);
   const mount = join(directory.path, 'mount');
   const attach = async (): Promise<DiskLayout> => {
-    await mountImage(image, mount);
+    await mountImage(image, mount, FIRST_LOOP);
     const layout = await prepareLayout(mount);
     await clearUploads(layout);
     return layout;
@@ -53,12 +56,15 @@ export async function mountDisk(sizeBytes = 512 * MiB): Promise<MountedDisk> {
     layout,
     store: new ObjectStore(layout),
     reattach: async () => {
-      await unmountImage(mount);
+      assert(!(await unmountImage(image, mount)).wasInUse);
       await attach();
     },
     [Symbol.asyncDispose]: async () => {
-      // EBUSY: the test failed to close something, or the store did.
-      for (const target of await mountsBelow(directory.path)) await unmountImage(target);
+      for (const target of await mountsBelow(directory.path)) {
+        const { wasInUse } = await unmountImage(image, target);
+        assert(!wasInUse, 'the test failed to close something, or the store did');
+      }
+      await sweepLoops(FIRST_LOOP);
       await directory[Symbol.asyncDispose]();
     },
   };

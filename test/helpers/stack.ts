@@ -12,6 +12,7 @@ import { paths } from '../../scripts/local-paths.ts';
 import { ApiClient } from './api.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { findLeaks } from './leaks.ts';
+import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
 import { waitFor } from './wait.ts';
 
@@ -79,11 +80,13 @@ export class Stack {
   /** The first of each is started with the stack. */
   readonly controls: StackNode[] = [];
   readonly agents: StackNode[] = [];
+  readonly #loops: LoopWatch;
   #client: Promise<Redis> | undefined;
 
   private constructor(directory: string, environment: Environment) {
     this.directory = directory;
     this.environment = environment;
+    this.#loops = new LoopWatch(directory);
     const command = ['redis-server', join(directory, 'redis.conf')];
     this.redis = new Daemon('redis', command, environment, join(directory, 'redis.log'));
     this.#addControl('control', environment);
@@ -268,7 +271,7 @@ export class Stack {
     return logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
   }
 
-  /** Stops everything and checks that the host is as it was. */
+  /** Stops everything; checks that the host is as it was, and that no image had two writers. */
   async stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
     // Nothing is to be left on the host, sandboxes included.
@@ -276,6 +279,7 @@ export class Stack {
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
+    leaks.push(...(await this.#loops.stop()));
     if (codes.some((code) => code !== 0 && code !== null)) {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);

@@ -1,8 +1,12 @@
 import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf } from '../../../shared/errors.ts';
 
 const ROOT = '/sys/fs/cgroup';
+/** Of these every container has a group, where the host has them; systemd's own is always there. */
+const TRACKING = ['pids', 'memory', 'cpu', 'systemd'] as const;
+const LOOK_EVERY_MS = 10;
 
 /** How this host's control groups are laid out (cgroups(7)). */
 export interface CgroupHost {
@@ -37,6 +41,64 @@ export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<nu
       : join(ROOT, 'memory', cgroupPath, 'memory.oom_control');
   const text = (await readOptional(path)) ?? '';
   return Number(/^oom_kill (\d+)$/mu.exec(text)?.[1] ?? 0);
+}
+
+/** A group in the hierarchy that tells which processes there are. */
+export function trackingGroup(host: CgroupHost, cgroupPath: string): string {
+  if (host.version === 2) return join(ROOT, cgroupPath);
+  const hierarchy = TRACKING.find((name) => host.controllers.has(name)) ?? 'systemd';
+  return join(ROOT, hierarchy, cgroupPath);
+}
+
+/**
+ * Kills every process in the groups below `cgroupPath`, and waits for their ends.
+ * @param except names of groups right below it that are left alone
+ * @returns those that did not end in time: they hang in the kernel, and will do nothing more
+ */
+export async function killBelow(
+  host: CgroupHost,
+  cgroupPath: string,
+  { except, withinMs }: { except: readonly string[]; withinMs: number },
+): Promise<number[]> {
+  const group = trackingGroup(host, cgroupPath);
+  const deadline = performance.now() + withinMs;
+  for (;;) {
+    const groups = (await listGroups(group)).filter((name) => !except.includes(name));
+    const lists = await Promise.all(groups.map((name) => processesIn(join(group, name))));
+    const pids = lists.flat();
+    if (pids.length === 0 || performance.now() > deadline) return pids;
+    for (const pid of pids) killProcess(pid);
+    await sleep(LOOK_EVERY_MS);
+  }
+}
+
+/** Those of a group and all below it. */
+async function processesIn(group: string): Promise<number[]> {
+  const [own, ...below] = await Promise.all([
+    readPids(join(group, 'cgroup.procs')),
+    ...(await listGroups(group)).map((name) => processesIn(join(group, name))),
+  ]);
+  return [...own, ...below.flat()];
+}
+
+/** Ids of the processes in a group, by its cgroup.procs; none when there is no such group. */
+export async function readPids(path: string): Promise<number[]> {
+  try {
+    const text = await readFile(path, 'utf8');
+    return text.split('\n').filter(Boolean).map(Number);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENODEV') return [];
+    throw error;
+  }
+}
+
+/** With SIGKILL; it may have ended by itself. */
+export function killProcess(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error;
+  }
 }
 
 /** Removes the empty groups below and including `cgroupPath`, and then its empty parent. */

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { ExecLimits } from '../../config.ts';
 import { MountAttribute, native, UnmountFlag } from '../../native/native.ts';
-import { run } from '../../spawn.ts';
+import { run, spawnLeashed } from '../../spawn.ts';
 import { started } from '../../started.ts';
 import { attachDirectory } from '../../disks/disk-calls.ts';
 import { refusedPath } from '../../disks/refused-path.ts';
@@ -80,7 +80,7 @@ function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe]
 }
 
 /** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
-export async function deleteContainer(runcRoot: string, id: string): Promise<void> {
+async function deleteContainer(runcRoot: string, id: string): Promise<void> {
   await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
 }
 
@@ -226,7 +226,7 @@ export class Container {
     const { writeFd: stdout } = this.#stdout;
     const { writeFd: stderr } = this.#stderr;
     const runc = await started(
-      spawn('runc', args, {
+      spawnLeashed('runc', args, {
         stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
         detached: true,
         env: {},

@@ -9,6 +9,7 @@ import type { Logger } from '../../../shared/log.ts';
 import { hostBootId, isAlive } from '../../../shared/process-id.ts';
 import { paths, type SandboxSettings } from '../../config.ts';
 import { native } from '../../native/native.ts';
+import { MACHINES_GROUP } from '../../helper-group.ts';
 import { step } from '../../step.ts';
 import type { CgroupHost } from '../container/cgroup.ts';
 import {
@@ -123,7 +124,7 @@ export class MicrovmDriver implements RuntimeDriver {
     const { dataDir, cgroups, log } = parts;
     const sandboxesDir = paths.sandboxes(dataDir);
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
-    const cgroupParent = `${parts.cgroupParent}/sandboxes`;
+    const cgroupParent = `${parts.cgroupParent}/${MACHINES_GROUP}`;
     const host = { guestDir, rootDisk, cgroups, cgroupParent };
     // The user before all those of sandboxes.
     const probing = { host, directory: dataDir, uid: uidBase - 1, log };

@@ -1,8 +1,8 @@
-import { access, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { access, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf } from '../../../shared/errors.ts';
-import { type CgroupHost, removeCgroups } from '../container/cgroup.ts';
+import { type CgroupHost, killProcess, readPids, removeCgroups } from '../container/cgroup.ts';
 
 const ROOT = '/sys/fs/cgroup';
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
@@ -169,23 +169,5 @@ export async function listVmCgroups(host: CgroupHost, parent: string): Promise<s
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return [];
     throw error;
-  }
-}
-
-async function readPids(path: string): Promise<number[]> {
-  try {
-    const text = await readFile(path, 'utf8');
-    return text.split('\n').filter(Boolean).map(Number);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENODEV') return [];
-    throw error;
-  }
-}
-
-function killProcess(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error;
   }
 }

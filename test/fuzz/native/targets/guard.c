@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <string.h>
 #include <stdio.h>
-#include <sys/mount.h>
 
 #include "../fuzz.h"
 #include "../kernel.h"
@@ -42,13 +41,15 @@ static bool is_expected(const char *path) {
   return false;
 }
 
-int fake_umount2(const char *path, int flags) {
-  CHECK(flags == UMOUNT_NOFOLLOW && strncmp(path, DIRECTORY "/", strlen(DIRECTORY "/")) == 0);
+bool fake_join_group(const char *group) { return (void)group, true; }
+bool fake_kill_helpers(const char *group) { return (void)group, call_fails(); }
+void fake_reap_unmounters(void) {}
+
+void fake_begin_unmounting(const char *path) {
+  CHECK(strncmp(path, DIRECTORY "/", strlen(DIRECTORY "/")) == 0);
   CHECK(is_expected(path));
-  return call_fails() ? -1 : 0;
 }
 
-int fake_flock(int fd, int operation) { return (void)operation, kind_of(fd), 0; }
 void (*fake_signal(int number, void (*handler)(int)))(int) { return (void)number, handler; }
 
 /* Lines of mounts; the paths come from the input, without what the kernel never leaves as it is. */
@@ -77,8 +78,8 @@ FILE *fake_fopen(const char *path, const char *mode) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
-  static char name[] = "guard", lock[] = "/lock", directory[] = DIRECTORY;
-  char *arguments[] = {name, lock, directory, NULL};
+  static char name[] = "guard", group[] = "/group", directory[] = DIRECTORY;
+  char *arguments[] = {name, group, directory, NULL};
   begin_input(bytes, length);
   begin_kernel(3);
   expected_count = 0;

@@ -1,0 +1,121 @@
+import { runInBackground } from '../../shared/background.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { clearUploads } from '../gateway/store/clear-uploads.ts';
+import { ProgramTimeoutError } from '../spawn.ts';
+import { prepareLayout } from './disk-layout.ts';
+import { AttachedElsewhereError, mountImage, unmountImage } from './disk-mount.ts';
+import { onBehalfOf } from './disk-threads.ts';
+import type { LoopDevices } from './loop-devices.ts';
+import { answerWithin, type StorageCalls } from './storage-calls.ts';
+
+export interface DiskStorageOptions {
+  readonly accountId: string;
+  readonly diskId: string;
+  readonly image: string;
+  /** Where it is mounted. */
+  readonly target: string;
+  readonly loops: LoopDevices;
+  readonly calls: StorageCalls;
+  readonly log: Logger;
+}
+
+/**
+ * What the host does to one disk on its storage, each with a deadline. When the storage does not
+ * answer in time the disk is set aside: whatever is asked of it is refused at once, until what hangs
+ * has ended. No other disk waits for it.
+ */
+export class DiskStorage {
+  readonly #options: DiskStorageOptions;
+  #overdue = 0;
+
+  constructor(options: DiskStorageOptions) {
+    this.#options = options;
+  }
+
+  get isSetAside(): boolean {
+    return this.#overdue > 0;
+  }
+
+  /**
+   * Mounts the disk and makes it ready for use.
+   * @throws AppError `not_found` when it has no image, `unavailable`
+   */
+  async mount(): Promise<void> {
+    this.refuseIfSetAside();
+    const { accountId, image, target, loops, log, diskId } = this.#options;
+    try {
+      await mountImage(image, target, loops.firstNumber);
+    } catch (error) {
+      if (error instanceof ProgramTimeoutError) throw this.#giveUp(error);
+      if (error instanceof AttachedElsewhereError) {
+        log.error({ diskId, err: error.cause }, 'disk:attachedElsewhere');
+      }
+      throw error;
+    }
+    let isLate = false;
+    try {
+      const ready = onBehalfOf(accountId, undefined, async () =>
+        clearUploads(await prepareLayout(target)),
+      );
+      await answerWithin(ready, LIMITS.diskAttachMsMax, (ended) => {
+        isLate = true;
+        this.#setAside(this.#unmountAfter(ended));
+      });
+    } catch (error) {
+      if (!isLate) await this.unmount();
+      throw error;
+    }
+  }
+
+  /** @returns false when the image is still in use: the lease must then be left to expire */
+  async unmount(): Promise<boolean> {
+    const { image, target, loops, log, diskId } = this.#options;
+    loops.sweepSoon();
+    try {
+      const { isFree, wasInUse } = await unmountImage(image, target);
+      if (wasInUse) log.error({ diskId, isFree }, 'disk:unmountedInUse');
+      return isFree;
+    } catch (error) {
+      if (error instanceof ProgramTimeoutError) this.#giveUp(error);
+      else log.error({ diskId, err: toError(error) }, 'disk:unmountFailed');
+      return false;
+    }
+  }
+
+  /** Work on the disk's files beside the mount. @throws AppError `unavailable`; what the work throws */
+  async work<T>(work: () => Promise<T>): Promise<T> {
+    this.refuseIfSetAside();
+    return this.#options.calls.run(work, (ended) => this.#setAside(ended));
+  }
+
+  /** @throws AppError `unavailable` while the disk is set aside */
+  refuseIfSetAside(): void {
+    if (!this.isSetAside) return;
+    throw new AppError('unavailable', 'the storage of the disk does not answer; try again later');
+  }
+
+  #giveUp(error: ProgramTimeoutError): AppError {
+    this.#setAside(this.#unmountAfter(error.ended));
+    const message = 'the storage of the disk does not answer; try again';
+    return new AppError('unavailable', message, { cause: error });
+  }
+
+  #setAside(ended: Promise<unknown>): void {
+    const { diskId, log } = this.#options;
+    this.#overdue += 1;
+    log.error({ diskId }, 'disk:setAside');
+    runInBackground('disk.await', async () => {
+      await ended.catch(toError);
+      this.#overdue -= 1;
+      if (!this.isSetAside) log.info({ diskId }, 'disk:answersAgain');
+    });
+  }
+
+  /** What was given up may have mounted the disk all the same. */
+  async #unmountAfter(ended: Promise<unknown>): Promise<void> {
+    await ended.catch(toError);
+    await this.unmount();
+  }
+}

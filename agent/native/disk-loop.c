@@ -1,0 +1,124 @@
+/* Loop devices of our own numbers; see disk.h, loop(4). */
+#define _GNU_SOURCE
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_control(void) {
+  int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  if (control < 0) fail(FAILED, "/dev/loop-control", errno);
+  return control;
+}
+
+/* A device that another host of this machine, or a sweep, took away meanwhile is not to be had. */
+static int try_number(int control, int image, const char *path, int number) {
+  char device[64];
+  if (ioctl(control, LOOP_CTL_ADD, (long)number) < 0) return -1;
+  snprintf(device, sizeof device, "/dev/loop%d", number);
+  int loop = open(device, O_RDWR | O_CLOEXEC);
+  if (loop < 0) return -1;
+  struct loop_config config = {.fd = (unsigned)image, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+  strncpy((char *)config.info.lo_file_name, path, LO_NAME_SIZE - 1);
+  if (ioctl(loop, LOOP_CONFIGURE, &config) == 0) return loop;
+  int error = errno;
+  close(loop);
+  errno = error;
+  return -1;
+}
+
+/* -1 when every number is taken. */
+static int try_numbers(int image, const char *path, int first, int *number) {
+  int loop = -1, control = open_control();
+  /* From a different one each time: the first ones are taken on a host with many disks. */
+  int offset = getpid() % LOOP_NUMBERS;
+  for (int tries = 0; loop < 0 && tries < LOOP_NUMBERS; tries++) {
+    *number = first + (offset + tries) % LOOP_NUMBERS;
+    loop = try_number(control, image, path, *number);
+    bool is_taken = errno == EEXIST || errno == EBUSY || errno == ENXIO || errno == ENOENT;
+    if (loop < 0 && !is_taken) fail(FAILED, "loop device", errno);
+  }
+  close(control);
+  return loop;
+}
+
+int attach_loop(int image, const char *path, int first, int *number) {
+  int loop = try_numbers(image, path, first, number);
+  if (loop >= 0) return loop;
+  sweep_loops(first);
+  loop = try_numbers(image, path, first, number);
+  if (loop < 0) fail(FAILED, "every loop device of this host is taken", EBUSY);
+  return loop;
+}
+
+/* The name that the kernel has for a device's file; empty when nothing is attached to it. */
+static void read_backing_file(const char *name, char file[PATH_BYTES]) {
+  char path[PATH_BYTES];
+  file[0] = '\0';
+  snprintf(path, sizeof path, "/sys/block/%s/loop/backing_file", name);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  ssize_t length = read(fd, file, PATH_BYTES - 1);
+  close(fd);
+  file[length > 0 ? length : 0] = '\0';
+  file[strcspn(file, "\n")] = '\0';
+}
+
+/* The part of a path that begins with the name of the last directory. */
+static const char *last_two_names(const char *path) {
+  const char *end = strrchr(path, '/');
+  while (end != NULL && end > path && end[-1] != '/') end--;
+  return end == NULL ? path : end;
+}
+
+/*
+ * By inode where the names are alike, for a file has one name in each mount namespace. Only then, so
+ * that no file of another disk is touched: its storage may hang.
+ */
+static bool is_same_file(const char *path, const char *file, const struct stat *image) {
+  struct stat found;
+  if (strcmp(path, file) == 0) return true;
+  if (strcmp(last_two_names(path), last_two_names(file)) != 0) return false;
+  return stat(file, &found) == 0 && found.st_dev == image->st_dev && found.st_ino == image->st_ino;
+}
+
+int other_loop_on(int image, const char *path, int own) {
+  static char file[PATH_BYTES];
+  struct stat status;
+  struct dirent *entry;
+  int number, found = -1;
+  DIR *devices = opendir("/sys/block");
+  if (devices == NULL || fstat(image, &status) != 0) fail(FAILED, "/sys/block", errno);
+  while (found < 0 && (entry = readdir(devices)) != NULL) {
+    if (sscanf(entry->d_name, "loop%d", &number) != 1 || number == own) continue;
+    read_backing_file(entry->d_name, file);
+    if (file[0] != '\0' && is_same_file(path, file, &status)) found = number;
+  }
+  closedir(devices);
+  return found;
+}
+
+void sweep_loops(int first) {
+  char path[64];
+  struct dirent *entry;
+  int number, control = open_control();
+  DIR *devices = opendir("/sys/block");
+  if (devices == NULL) fail(FAILED, "/sys/block", errno);
+  while ((entry = readdir(devices)) != NULL) {
+    if (sscanf(entry->d_name, "loop%d", &number) != 1) continue;
+    if (number < first || number >= first + LOOP_NUMBERS) continue;
+    snprintf(path, sizeof path, "/sys/block/loop%d/loop", number);
+    /* The kernel itself refuses what is in use after all. */
+    if (access(path, F_OK) != 0) ioctl(control, LOOP_CTL_REMOVE, (long)number);
+  }
+  closedir(devices);
+  close(control);
+}

@@ -1,0 +1,184 @@
+/*
+ * Attaches and detaches one disk, in a process of its own: whatever the disk's storage does, only
+ * this process hangs. The agent starts it on a leash (leash.c) and with a deadline.
+ *
+ * Usage: disk attach IMAGE DIRECTORY FIRST-LOOP WAIT-MS
+ *            Locks the image, waiting so long for a former attachment to end, and mounts it. Prints
+ *            the name of the loop device.
+ *        disk detach IMAGE DIRECTORY WAIT-MS
+ *            Unmounts it, lazily when something uses it, and waits so long for the image to be free.
+ *            Prints `lazily` in that case. An empty IMAGE is not waited for.
+ *        disk sweep FIRST-LOOP
+ *            Removes loop devices that nothing is attached to.
+ *
+ * Two attachments of one image would destroy its file system. What keeps them apart is an exclusive
+ * lock (flock(2)) on the open file that is given to the loop device: the kernel lets go of it when
+ * the loop device lets go of the file, not when some process ends. Where the storage carries such
+ * locks between hosts (NFS, CephFS) it binds other hosts, too.
+ */
+#define _GNU_SOURCE
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { POLL_MS = 10, BLOCK_BYTES = 4096, LOG_BYTES = 1024 };
+
+static const char *const WARMED[] = {"contents", "uploads"};
+
+_Noreturn void fail(int code, const char *what, int error) {
+  fprintf(stderr, "%s: %s\n", what, strerror(error));
+  exit(code);
+}
+
+static long now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int number(const char *text) {
+  char *end;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (errno != 0 || end == text || *end != '\0' || value < 0 || value > 1 << 30)
+    fail(FAILED, text, EINVAL);
+  return (int)value;
+}
+
+static int open_image(const char *path) {
+  int image = open(path, O_RDWR | O_CLOEXEC);
+  if (image < 0) fail(errno == ENOENT ? NO_IMAGE : FAILED, path, errno);
+  return image;
+}
+
+/* Polls: a process that slept in the kernel until the lock is free could not be given up. */
+static void lock_within(int image, const char *path, int wait_ms) {
+  const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+  long until = now_ms() + wait_ms;
+  while (flock(image, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) fail(FAILED, path, errno);
+    if (now_ms() >= until) fail(IN_USE, path, EBUSY);
+    nanosleep(&pause, NULL);
+  }
+}
+
+/*
+ * Storage that hangs is to hang here, where it harms nobody: a loop device that is being set up would
+ * hang everybody who opens it, for example to look for a free one.
+ */
+static void try_storage(int image, const char *path) {
+  static char block[BLOCK_BYTES];
+  struct statfs room;
+  struct stat status;
+  if (fstatfs(image, &room) != 0 || fstat(image, &status) != 0) fail(FAILED, path, errno);
+  if (status.st_nlink == 0) fail(NO_IMAGE, path, ENOENT); /* Deleted since it was opened. */
+  if (pread(image, block, sizeof block, 0) < 0) fail(FAILED, path, errno);
+}
+
+static void refuse_other_loops(int image, const char *path, int own) {
+  int other = other_loop_on(image, path, own);
+  if (other < 0) return;
+  fprintf(stderr, "%s is attached to loop%d, too\n", path, other);
+  exit(ATTACHED_ELSEWHERE);
+}
+
+static _Noreturn void fail_with_log(int context, const char *what) {
+  char log[LOG_BYTES];
+  int error = errno;
+  for (ssize_t length; (length = read(context, log, sizeof log - 1)) > 0;)
+    fprintf(stderr, "%.*s\n", (int)length, log);
+  fail(FAILED, what, error);
+}
+
+/* Nothing on a disk can become a device or gain its owner's rights on the host. */
+static int make_mount(const char *device) {
+  int context = fsopen("ext4", FSOPEN_CLOEXEC);
+  if (context < 0) fail(FAILED, "fsopen", errno);
+  if (fsconfig(context, FSCONFIG_SET_STRING, "source", device, 0) != 0 ||
+      fsconfig(context, FSCONFIG_SET_FLAG, "discard", NULL, 0) != 0 ||
+      fsconfig(context, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) != 0 ||
+      fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+    fail_with_log(context, device);
+  int mount = fsmount(context, FSMOUNT_CLOEXEC,
+                      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOATIME);
+  if (mount < 0) fail_with_log(context, device);
+  close(context);
+  return mount;
+}
+
+/* What the agent looks at first is read here: its own threads should not be those that hang. */
+static void warm(int mount) {
+  for (size_t index = 0; index < sizeof WARMED / sizeof *WARMED; index++) {
+    int fd = openat(mount, WARMED[index], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (directory == NULL) continue; /* It has no layout yet. */
+    (void)readdir(directory);
+    closedir(directory);
+  }
+}
+
+static int attach(const char *path, const char *directory, int first_loop, int wait_ms) {
+  char device[64];
+  int loop_number;
+  int image = open_image(path);
+  lock_within(image, path, wait_ms);
+  try_storage(image, path);
+  refuse_other_loops(image, path, -1); /* One that somebody else attached without the lock. */
+  int loop = attach_loop(image, path, first_loop, &loop_number);
+  refuse_other_loops(image, path, loop_number);
+  snprintf(device, sizeof device, "/dev/loop%d", loop_number);
+  int mount = make_mount(device);
+  warm(mount);
+  refuse_other_loops(image, path, loop_number);
+  if (move_mount(mount, "", AT_FDCWD, directory, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    fail(FAILED, directory, errno);
+  close(mount);
+  close(loop);
+  printf("loop%d\n", loop_number);
+  return ENDED_WELL;
+}
+
+static int wait_until_free(const char *path, int wait_ms) {
+  int image = open(path, O_RDWR | O_CLOEXEC);
+  if (image < 0 && errno == ENOENT) return ENDED_WELL;
+  if (image < 0) fail(FAILED, path, errno);
+  lock_within(image, path, wait_ms);
+  return ENDED_WELL;
+}
+
+static int detach(const char *path, const char *directory, int wait_ms) {
+  if (umount2(directory, UMOUNT_NOFOLLOW) != 0) {
+    bool is_gone = errno == EINVAL || errno == ENOENT;
+    if (!is_gone && errno != EBUSY) fail(FAILED, directory, errno);
+    /* Something of the host still uses it; the kernel ends the mount when that does. */
+    if (!is_gone && umount2(directory, UMOUNT_NOFOLLOW | MNT_DETACH) != 0)
+      fail(FAILED, directory, errno);
+    if (!is_gone) puts("lazily");
+  }
+  fflush(stdout);
+  if (rmdir(directory) != 0 && errno != ENOENT) fail(FAILED, directory, errno);
+  return path[0] == '\0' ? ENDED_WELL : wait_until_free(path, wait_ms);
+}
+
+int main(int argc, char **argv) {
+  const char *command = argc > 1 ? argv[1] : "";
+  if (strcmp(command, "attach") == 0 && argc == 6)
+    return attach(argv[2], argv[3], number(argv[4]), number(argv[5]));
+  if (strcmp(command, "detach") == 0 && argc == 5) return detach(argv[2], argv[3], number(argv[4]));
+  if (strcmp(command, "sweep") == 0 && argc == 3) {
+    sweep_loops(number(argv[2]));
+    return ENDED_WELL;
+  }
+  fail(FAILED, "disk", EINVAL);
+}
