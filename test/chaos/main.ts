@@ -1,8 +1,9 @@
-/* npm run chaos -- [--seed N] [--minutes M]: a run by hand. */
+/* npm run chaos -- [--seed N] [--minutes M] [--only KIND,…]: a run by hand. */
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { readEnvFile } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
+import { faultKinds } from './plan.ts';
 import { describeRun } from './report.ts';
 import { ChaosRun } from './run.ts';
 
@@ -13,15 +14,22 @@ const { values: flags } = parseArgs({
   options: {
     seed: { type: 'string', default: String(Math.floor(Date.now() / 1000) % 1_000_000) },
     minutes: { type: 'string', default: '5' },
+    only: { type: 'string' },
   },
 });
 const seed = Number(flags.seed);
 const minutes = Number(flags.minutes);
-if (!Number.isSafeInteger(seed) || !(minutes > 0)) {
-  throw new Error('usage: npm run chaos -- [--seed N] [--minutes M]');
+const kinds = flags.only?.split(',') ?? faultKinds;
+const only = faultKinds.filter((kind) => kinds.includes(kind));
+if (!Number.isSafeInteger(seed) || !(minutes > 0) || only.length < kinds.length) {
+  throw new Error(
+    `usage: npm run chaos -- [--seed N] [--minutes M] [--only KIND,…]; kinds: ${faultKinds.join(', ')}`,
+  );
 }
 
-const repeat = `npm run chaos -- --seed ${seed} --minutes ${minutes}`;
+const repeat = `npm run chaos -- --seed ${seed} --minutes ${minutes}${
+  flags.only === undefined ? '' : ` --only '${flags.only}'`
+}`;
 process.stdout.write(`${repeat}\n`);
 const logs = join(root, `.local/chaos/${seed}`);
 // Where set-up put image and guest, unless the environment says otherwise.
@@ -30,7 +38,7 @@ const run = await ChaosRun.start();
 const roundMs = Math.min(ROUND_MS, Math.round(minutes * 60_000));
 const rounds = Math.ceil((minutes * 60_000) / roundMs);
 for (let round = 0; round < rounds && run.findings.broken.length === 0; round += 1) {
-  await run.round(seed, round, roundMs);
+  await run.round(seed, round, roundMs, only);
   process.stdout.write(`round ${round}: ${run.findings.broken.length} broken\n`);
 }
 await run.stop(logs);

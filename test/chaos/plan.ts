@@ -52,21 +52,34 @@ export interface Fault {
   readonly choice: number;
 }
 
-const GAP_MS = [300, 4_000] as const;
+export const faultKinds = Object.keys(RULES) as readonly FaultKind[];
+
+const GAP_MS_MIN = 300;
+/** Some rounds are a storm; in others there is time to do much between two faults. */
+const GAP_MS_MAX = [3_000, 6_000, 12_000] as const;
 /** Nothing begins in the last part of a round: short ones would end in the middle of a fault. */
 const CALM_MS = 1_000;
 
-/** The faults of a round, in the order of their time: a pure function of seed, round and length. */
-export function planRound(seed: number, round: number, roundMs: number): Fault[] {
+/**
+ * The faults of a round, in the order of their time: a pure function of its arguments.
+ * @param only kinds to draw from
+ */
+export function planRound(
+  seed: number,
+  round: number,
+  roundMs: number,
+  only: readonly FaultKind[] = faultKinds,
+): Fault[] {
   const random = new Random(seed, `faults ${round}`);
-  const rules = Object.entries(RULES) as [FaultKind, Rule][];
+  const rules = only.map((kind): [FaultKind, Rule] => [kind, RULES[kind]]);
   const allowed = rules.filter(([, { roundMsMin = 0 }]) => roundMs >= roundMsMin);
   const weights = Object.fromEntries(allowed.map(([kind, { weight }]) => [kind, weight])) as Record<
     FaultKind,
     number
   >;
   const faults: Fault[] = [];
-  let atMs = random.integer(...GAP_MS);
+  const gapMsMax = random.pick(GAP_MS_MAX);
+  let atMs = random.integer(GAP_MS_MIN, GAP_MS_MAX[0]);
   while (atMs < roundMs - CALM_MS) {
     const kind = random.weighted(weights);
     const rule: Rule = RULES[kind];
@@ -77,7 +90,7 @@ export function planRound(seed: number, round: number, roundMs: number): Fault[]
       host: random.fraction() < 0.5 ? 0 : 1,
       choice: random.fraction(),
     });
-    atMs += random.integer(...GAP_MS);
+    atMs += random.integer(GAP_MS_MIN, gapMsMax);
   }
   return faults;
 }

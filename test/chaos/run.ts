@@ -8,7 +8,7 @@ import { Cluster } from './cluster.ts';
 import { inject } from './faults.ts';
 import { Findings } from './findings.ts';
 import { LoopWatch } from './loop-watch.ts';
-import { type Fault, planRound } from './plan.ts';
+import { type Fault, type FaultKind, planRound } from './plan.ts';
 import { Probe } from './probe.ts';
 import { Random } from './random.ts';
 import type { Workload, WorkloadContext } from './workload.ts';
@@ -109,13 +109,21 @@ export class ChaosRun {
     }
   }
 
-  /** Faults under load, then recovery, then every promise is looked at. */
-  async round(seed: number, round: number, roundMs: number): Promise<void> {
+  /**
+   * Faults under load, then recovery, then every promise is looked at.
+   * @param only kinds of faults to draw from
+   */
+  async round(
+    seed: number,
+    round: number,
+    roundMs: number,
+    only?: readonly FaultKind[],
+  ): Promise<void> {
     for (const random of this.#randoms) random.reseed(`${seed} ${round}`);
     const over = new AbortController();
     const working = this.#workloads.map((workload) => workload.run(over.signal));
     const beganAt = performance.now();
-    const faults = planRound(seed, round, roundMs).map(async (fault) => {
+    const faults = planRound(seed, round, roundMs, only).map(async (fault) => {
       await sleep(fault.atMs);
       return this.#inject(fault);
     });

@@ -4,7 +4,7 @@ import { type Attempt, attempt } from '../attempt.ts';
 import { RunLedger } from '../run-ledger.ts';
 import { succeed, type Workload, type WorkloadContext } from '../workload.ts';
 
-const PAUSE_MS = { min: 20, max: 250 } as const;
+const PAUSE_MS = { min: 20, max: 120 } as const;
 /** How often a call with an Idempotency-Key is sent until it has an answer that says something. */
 const REPEATS_MAX = 4;
 const REPEAT_AFTER_MS = 700;
