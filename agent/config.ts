@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
-import { IDS_PER_CONTAINER } from './runtimes/container/container-users.ts';
 import type { UserRangeSettings } from './runtimes/container/open-user-ranges.ts';
 
 const MiB = 1024 ** 2;
@@ -131,8 +130,8 @@ const readUserRanges = (reader: ConfigReader): UserRangeSettings => ({
   mode: reader.choice('EXEC_USER_NAMESPACES', ['auto', 'on', 'off']),
   baseId: reader.integer('EXEC_UID_BASE', {
     fallback: 2 ** 31,
-    min: 100_000,
-    max: 2 ** 32 - 256 * IDS_PER_CONTAINER,
+    min: 2 ** 31, // Above those of machines, which end below it.
+    max: 2 ** 32 - 256 * LIMITS.idsPerContainer,
   }),
 });
 

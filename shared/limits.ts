@@ -31,6 +31,10 @@ export const LIMITS = {
   mountPathBytesMax: 1024,
   checkoutsPerMountMax: 32,
   outputBytesPerStreamMax: 16 * MiB,
+  // Of users and of groups; the same on every host, for disks travel (docs/decisions/0025).
+  idsPerContainer: 2 ** 20,
+  // Of what the kernel has for all containers together (kernel.pty.max).
+  terminalsPerContainerMax: 128,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,
   // A command that would wait longer for its turn than this is refused; see FairSlots.

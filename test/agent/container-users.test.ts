@@ -8,8 +8,9 @@ import {
   type ContainerHost,
   type ContainerMount,
 } from '../../agent/runtimes/container/container.ts';
-import { IDS_PER_CONTAINER, UserRanges } from '../../agent/runtimes/container/container-users.ts';
+import { UserRanges } from '../../agent/runtimes/container/container-users.ts';
 import { native } from '../../agent/native/native.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { openContainers, runInContainer, type TestContainers } from '../helpers/containers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -116,23 +117,23 @@ test('owners are the same inside as on the disk; ids that a container lacks are 
   for (const [name, id] of [
     ['root', 0],
     ['user', 1234],
-    ['last', IDS_PER_CONTAINER - 1],
-    ['beyond', IDS_PER_CONTAINER],
+    ['last', LIMITS.idsPerContainer - 1],
+    ['beyond', LIMITS.idsPerContainer],
   ] as const) {
     await writeFile(at(name), name, { mode: 0o600 });
-    await chown(at(name), id, id + (id === IDS_PER_CONTAINER - 1 ? 0 : 1));
+    await chown(at(name), id, id + (id === LIMITS.idsPerContainer - 1 ? 0 : 1));
   }
   const { stdout, stderr } = await runInContainer(
     containers.host,
     `stat -c '%n %u %g' root user last beyond; cat root user last; cat beyond
      echo new > made; mkdir -p deep/made; ln -s made link; mkfifo fifo
      chown -h 4321:8765 made deep link fifo; chown 65534 user; chmod 640 last
-     chown ${IDS_PER_CONTAINER} made; chown 0 beyond; chmod 644 beyond`,
+     chown ${LIMITS.idsPerContainer} made; chown 0 beyond; chmod 644 beyond`,
     [disk],
   );
   t.is(
     stdout,
-    `root 0 1\nuser 1234 1235\nlast ${IDS_PER_CONTAINER - 1} ${IDS_PER_CONTAINER - 1}\nbeyond 65534 65534\nrootuserlast`,
+    `root 0 1\nuser 1234 1235\nlast ${LIMITS.idsPerContainer - 1} ${LIMITS.idsPerContainer - 1}\nbeyond 65534 65534\nrootuserlast`,
   );
   const complaints = stderr
     .trim()
@@ -154,7 +155,7 @@ test('owners are the same inside as on the disk; ids that a container lacks are 
   t.deepEqual(await owner('deep/made'), [0, 0]);
   t.deepEqual(await owner('user'), [65534, 1235]);
   t.is((await stat(at('last'))).mode & 0o777, 0o640);
-  t.deepEqual(await owner('beyond'), [IDS_PER_CONTAINER, IDS_PER_CONTAINER + 1]);
+  t.deepEqual(await owner('beyond'), [LIMITS.idsPerContainer, LIMITS.idsPerContainer + 1]);
 });
 
 test('root inside is root in its own files, and of each container another user of the host', async (t) => {
@@ -174,7 +175,7 @@ test('root inside is root in its own files, and of each container another user o
     t.is(stderr, 'also\n');
     const [, first = '', count = ''] = users.trim().split(/\s+/u);
     t.true(Number(first) >= 2 ** 31);
-    t.is(Number(count), IDS_PER_CONTAINER);
+    t.is(Number(count), LIMITS.idsPerContainer);
     seen.push(first);
   }
   t.is(new Set(seen).size, 2);

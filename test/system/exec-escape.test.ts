@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
@@ -188,6 +188,15 @@ test('no attempt succeeded', (t) => {
     made.filter(([, error]) => error === 'done'),
     [],
   );
+});
+
+test('root inside is nobody on the host', async (t) => {
+  const { api, diskId, stack } = t.context;
+  const { stdout } = await exec(api, diskId, 'id -u; cat /proc/self/uid_map; touch made-by-root');
+  const [id, first = '', host = ''] = stdout.trim().split(/\s+/u);
+  t.deepEqual([id, first], ['0', '0']);
+  t.true(Number(host) >= 2 ** 31, host);
+  t.is((await stat(join(diskContents(stack, diskId), 'made-by-root'))).uid, 0);
 });
 
 test('init outlives every signal from inside', async (t) => {

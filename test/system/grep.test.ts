@@ -1,6 +1,6 @@
 /* Searches over HTTP: what is found, how a search ends, and what its bounds do. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { chown, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import * as fc from 'fast-check';
@@ -302,6 +302,19 @@ test('a search sees what a running command has written', async (t) => {
   await exec(api, id, 'echo live again >> file; touch stop');
   t.is((await grep(api, id, { pattern: 'live' })).matches.length, 2);
   t.is((await running).stdout, 'live\nlive again\n');
+});
+
+test('a file of an owner whom commands lack is searched if others may read it, else named', async (t) => {
+  const { api, stack } = t.context;
+  const { id } = await createDisk(api);
+  await exec(api, id, 'echo needle > private; echo needle > public; chmod 600 private');
+  for (const name of ['private', 'public']) {
+    await chown(join(diskContents(stack, id), name), 2 ** 30, 2 ** 30);
+  }
+  const result = await grep(api, id, { pattern: 'needle' });
+  t.deepEqual([result.stoppedReason, result.matches.length], ['incomplete', 1]);
+  t.is(result.matches[0]?.file, 'public');
+  t.regex(result.message ?? '', /private/u);
 });
 
 test('100,000 files are searched', async (t) => {

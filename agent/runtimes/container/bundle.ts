@@ -1,3 +1,4 @@
+import { LIMITS } from '../../../shared/limits.ts';
 import type { ExecLimits } from '../../config.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
@@ -31,8 +32,6 @@ const ENVIRONMENT = [
 ];
 
 const READONLY_PATHS = ['/proc/sys', TOOLS];
-
-const TERMINALS_MAX = 128;
 
 // Without users of its own a container takes of what the kernel gives root: part of it is left.
 const SHARED_LIMITS = [
@@ -82,7 +81,7 @@ const mounts = (spec: BundleSpec) => [
     source: 'devpts',
     options: [
       ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
-      `max=${TERMINALS_MAX}`, // All containers share what the kernel has of them.
+      `max=${LIMITS.terminalsPerContainerMax}`,
     ],
   },
   {

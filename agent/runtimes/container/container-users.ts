@@ -1,11 +1,7 @@
 import { closeSync } from 'node:fs';
+import { LIMITS } from '../../../shared/limits.ts';
 import { native } from '../../native/native.ts';
 
-/**
- * The users and groups that one container has. Ordinary ids lie below it; as many ranges are left as
- * the largest number of containers at once needs (EXEC_SLOTS).
- */
-export const IDS_PER_CONTAINER = 2 ** 20;
 /** The kernel keeps the last id for "none". */
 const IDS_END = 2 ** 32 - 1;
 
@@ -33,7 +29,7 @@ export class UserRanges {
   /** @param baseId the first id of the host that containers may have; all above it are theirs */
   constructor(baseId: number) {
     this.#baseId = baseId;
-    this.#count = Math.floor((IDS_END - baseId) / IDS_PER_CONTAINER);
+    this.#count = Math.floor((IDS_END - baseId) / LIMITS.idsPerContainer);
     // Other agents of this host, in tests for example, begin elsewhere.
     this.#next = Math.floor(Math.random() * this.#count);
   }
@@ -45,9 +41,9 @@ export class UserRanges {
     const range = this.#next;
     this.#next = (range + 1) % this.#count;
     this.#used.add(range);
-    const firstId = this.#baseId + range * IDS_PER_CONTAINER;
+    const firstId = this.#baseId + range * LIMITS.idsPerContainer;
     try {
-      const namespace = await native.newUserNamespace(firstId, IDS_PER_CONTAINER);
+      const namespace = await native.newUserNamespace(firstId, LIMITS.idsPerContainer);
       let released = false;
       const release = (): void => {
         if (released) return;
@@ -55,7 +51,7 @@ export class UserRanges {
         closeSync(namespace);
         this.#used.delete(range);
       };
-      return { firstId, idCount: IDS_PER_CONTAINER, namespace, release };
+      return { firstId, idCount: LIMITS.idsPerContainer, namespace, release };
     } catch (error) {
       this.#used.delete(range);
       throw error;
