@@ -101,6 +101,14 @@ export function encodeRecord<Fields extends FieldTypes>(
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
+function decodeUtf8(bytes: Buffer): string {
+  try {
+    return utf8.decode(bytes);
+  } catch (cause) {
+    throw new Error('text is not UTF-8', { cause });
+  }
+}
+
 /** Takes fields off the front of bytes; every take is checked against what is left. */
 class Cursor {
   #left: Buffer;
@@ -135,9 +143,9 @@ class Cursor {
       case 'ip4':
         return [...this.take(4)].join('.');
       case 'text8':
-        return asText(utf8.decode(this.take(this.take(1).readUInt8())));
+        return asText(decodeUtf8(this.take(this.take(1).readUInt8())));
       case 'text16':
-        return asText(utf8.decode(this.take(this.take(2).readUInt16LE())));
+        return asText(decodeUtf8(this.take(this.take(2).readUInt16LE())));
       case 'bytes16':
         return this.take(this.take(2).readUInt16LE());
       case 'rest':
