@@ -1,7 +1,6 @@
+import { repeatInBackground } from '../shared/background.ts';
 import type { Hosts } from '../shared/directory/hosts.ts';
-import { toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
-import type { Logger } from '../shared/log.ts';
 
 /**
  * Says again and again where other hosts reach this one.
@@ -10,17 +9,12 @@ import type { Logger } from '../shared/log.ts';
 export function announceHost(
   hosts: Hosts,
   host: { readonly hostId: string; readonly internalUrl: string },
-  log: Logger,
 ): () => Promise<void> {
-  const announce = (): void => {
-    hosts.announce(host.hostId, host.internalUrl).catch((error: unknown) => {
-      log.warn({ err: toError(error) }, 'host:notAnnounced');
-    });
-  };
-  announce();
-  const timer = setInterval(announce, LIMITS.hostAnnounceMs);
+  const stop = repeatInBackground('host.announce', LIMITS.hostAnnounceMs, () =>
+    hosts.announce(host.hostId, host.internalUrl),
+  );
   return async () => {
-    clearInterval(timer);
+    stop();
     await hosts.withdraw(host.hostId);
   };
 }

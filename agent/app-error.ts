@@ -1,6 +1,12 @@
 import { isRedisFailure } from '../shared/directory/redis.ts';
 import { AppError, errnoOf } from '../shared/errors.ts';
 
+const OUT_OF_RESOURCES = /^(?:EMFILE|ENFILE|EAGAIN|ENOMEM)$/u;
+
+/** The host had no descriptor, process or memory left for it; nothing was begun. */
+export const isOutOfResources = (error: unknown): boolean =>
+  OUT_OF_RESOURCES.test(errnoOf(error) ?? '');
+
 /** What the caller is told of whatever a host failed at; the text of the unexpected stays here. */
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
@@ -13,6 +19,10 @@ export function toAppError(error: unknown): AppError {
     return new AppError('host_full', 'the storage of the host is full; try again', {
       cause: error,
     });
+  }
+  if (isOutOfResources(error)) {
+    const message = 'the host has no descriptors, processes or memory left for this; try again';
+    return new AppError('no_capacity', message, { cause: error });
   }
   return new AppError('internal_server_error', 'the host could not do this', { cause: error });
 }

@@ -1,6 +1,7 @@
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
+import { type HttpSettings, readHttpSettings } from '../shared/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { UserRangeSettings } from './runtimes/container/open-user-ranges.ts';
@@ -44,6 +45,7 @@ export interface SandboxSettings {
 
 export interface AgentConfig {
   readonly cluster: ClusterConfig;
+  readonly http: HttpSettings;
   readonly host: string;
   readonly port: number;
   readonly adminPort: number;
@@ -144,6 +146,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const config: AgentConfig = {
     cluster: readClusterConfig(reader, regionPattern),
+    http: readHttpSettings(reader),
     host,
     port: reader.integer('AGENT_PORT', { min: 1, max: 65_535 }),
     adminPort,

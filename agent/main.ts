@@ -7,6 +7,7 @@ import { type Directory, openDirectory } from '../shared/directory/directory.ts'
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/forward-request.ts';
+import { createHttpMetrics } from '../shared/http-server.ts';
 import { JobSeal } from '../shared/job-seal.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
@@ -120,7 +121,7 @@ async function main(): Promise<void> {
   const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
-  const { observeStart } = metrics;
+  const { observeStart, jobDurations, jobWaits } = metrics;
   const host: Host = await openHost(config, directory, hostId, { observeStart, log });
   const { registry, storage, sandboxes } = host;
 
@@ -128,7 +129,6 @@ async function main(): Promise<void> {
   const isDraining = (): boolean => draining;
   const parts = { config, hostId, directory, host, isDraining, log };
   const links = linkToControl(parts);
-  const { jobDurations, jobWaits } = metrics;
   const seal = new JobSeal(clusterSecret);
   const { execSlots } = config;
   const deps = { hostId, redisUrl, seal, execSlots, directory, registry, links, storage, log };
@@ -137,21 +137,21 @@ async function main(): Promise<void> {
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = openGateway(parts, forwarder, metrics.objectDurations);
+  const http = { host: config.host, log, metrics: createHttpMetrics(metrics.registry) };
   const ops = await startOpsServer({
-    host: config.host,
-    port: config.adminPort,
-    metrics: metrics.registry,
+    http: { ...http, port: config.adminPort, connections: config.http.internal },
+    registry: metrics.registry,
     find: internalRoutes(gate, data, objects),
-    log,
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
   runInBackground('disk.sweepDeleted', () =>
     sweepDeletedDisks(host.files, directory, registry, log),
   );
-  const publicServer = await startPublicServer(config, log, (...exchange) =>
-    objects.handle(...exchange),
+  const publicServer = await startPublicServer(
+    { ...http, port: config.port, connections: config.http.public },
+    (...exchange) => objects.handle(...exchange),
   );
-  const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl }, log);
+  const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
   onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [

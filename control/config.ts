@@ -1,10 +1,12 @@
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
+import { type HttpSettings, readHttpSettings } from '../shared/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { type ImageAliases, readImageAliases } from './image-aliases.ts';
 import { LIMITS } from '../shared/limits.ts';
 
 export interface ControlConfig {
   readonly cluster: ClusterConfig;
+  readonly http: HttpSettings;
   readonly host: string;
   /** Where the API is served. */
   readonly port: number;
@@ -34,6 +36,7 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
   const internalPort = reader.integer('CONTROL_INTERNAL_PORT', { min: 1, max: 65_535 });
   const config: ControlConfig = {
     cluster: readClusterConfig(reader, regionPattern),
+    http: readHttpSettings(reader),
     host,
     port: reader.integer('CONTROL_PORT', { min: 1, max: 65_535 }),
     internalPort,

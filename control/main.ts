@@ -1,9 +1,11 @@
 import type { Redis } from 'ioredis';
+import { repeatInBackground } from '../shared/background.ts';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { RequestForwarder } from '../shared/forward-request.ts';
+import { createHttpMetrics } from '../shared/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { JobSeal } from '../shared/job-seal.ts';
 import { createLogger } from '../shared/log.ts';
@@ -65,27 +67,29 @@ async function main(): Promise<void> {
     registers: [metrics],
   });
   const ready = (): Promise<string | undefined> => whyNotReady(redis);
-  const { host, port, internalPort, internalUrl } = config;
-  const internal = await startOpsServer({ host, port: internalPort, metrics, ready, log });
+  const { host, port, internalPort, internalUrl, http: limits } = config;
+  const http = { host, log, metrics: createHttpMetrics(metrics) };
+  const internal = await startOpsServer({
+    http: { ...http, port: internalPort, connections: limits.internal, hasUpgrades: true },
+    registry: metrics,
+    ready,
+  });
   hub.serve(internal);
   const deps = { config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = new ObjectProxy({ hub, forwarder, durations, log });
-  const server = await startPublicServer({ host, port, log }, app.callback(), objects);
+  const publicHttp = { ...http, port, connections: limits.public };
+  const server = await startPublicServer(publicHttp, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
-  const announce = (): void => {
-    directory.controlNodes.announce({ nodeId, linkUrl }).catch((error: unknown) => {
-      log.warn({ err: toError(error) }, 'node:notAnnounced');
-    });
-  };
-  announce();
-  const announcing = setInterval(announce, LIMITS.controlNodeTtlMs / 4);
+  const stopAnnouncing = repeatInBackground('node.announce', LIMITS.controlNodeTtlMs / 4, () =>
+    directory.controlNodes.announce({ nodeId, linkUrl }),
+  );
   log.info({ port, internalPort, publicBaseUrl: config.publicBaseUrl }, 'control:ready');
 
   onShutdown(log, LIMITS.shutdownMs, [
-    () => clearInterval(announcing),
+    stopAnnouncing,
     () => room.close(),
     () => directory.controlNodes.withdraw(nodeId),
     // Requests under way are answered first: their answers come over the agents' links.

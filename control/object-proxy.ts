@@ -3,7 +3,6 @@ import { lingerAfterAnswer } from '../shared/early-answer.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import type { RequestForwarder } from '../shared/forward-request.ts';
 import { plainAddress } from '../shared/ip-allowlist.ts';
-import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { AgentHub } from './agent-hub.ts';
@@ -75,8 +74,6 @@ export class ObjectProxy {
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { hub, forwarder } = this.#options;
     const { socket } = request;
-    socket.setTimeout(LIMITS.objectIdleMsMax);
-    request.once('end', () => socket.setTimeout(0));
     const [hostId] = rankHosts(hub.hosts, []);
     const host = hub.hosts.find((each) => each.hostId === hostId);
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');

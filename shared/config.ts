@@ -95,6 +95,11 @@ export class ConfigReader {
     return value;
   }
 
+  /** Notes what is wrong with a setting that was read. */
+  refuse(problem: string): void {
+    this.#problems.push(problem);
+  }
+
   /** @throws Error naming every setting that is missing or wrong. */
   finish(): void {
     if (this.#problems.length > 0) throw new Error(`configuration: ${this.#problems.join('; ')}`);

@@ -1,59 +1,38 @@
-import { once } from 'node:events';
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { lingerAfterAnswer } from './early-answer.ts';
-import { toError } from './errors.ts';
-import type { Logger } from './log.ts';
+import { type HttpServerOptions, startHttpServer } from './http-server.ts';
+import { LIMITS } from './limits.ts';
 import type { Registry } from './metrics.ts';
-import { serveStrictly, STRICT_PARSER } from './strict-http.ts';
+import type { Refusal } from './strict-http.ts';
 
 /** What keeps the process from doing its work, or undefined when it is ready. */
 export type ReadinessCheck = () => Promise<string | undefined>;
 
 interface OpsOptions {
-  readonly host: string;
-  readonly port: number;
-  readonly metrics: Registry;
+  readonly http: Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'>;
+  readonly registry: Registry;
   readonly ready: ReadinessCheck;
-  readonly log: Logger;
   /** What else is served below some paths, each with its own way to authenticate. */
   readonly find?: (path: string) => RequestListener | undefined;
 }
 
-// What a public server takes (Node's default, 16 KiB) must fit when it is passed on in a request of
-// our own.
-const HEADER_BYTES_MAX = 32 * 1024;
+const render = (_code: unknown, problem: string): Refusal => ({
+  contentType: 'text/plain',
+  body: `${problem}\n`,
+});
 
 /**
  * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
  * (Prometheus text format). Never public.
  */
-export async function startOpsServer(options: OpsOptions): Promise<Server> {
-  // An upload that is passed on may take any time.
-  const limits = { ...STRICT_PARSER, maxHeaderSize: HEADER_BYTES_MAX, requestTimeout: 0 };
-  const server = createServer(limits);
-  serveStrictly(server, {
-    // Whether the client of a request that is passed on may send its body is the handler's to say.
-    handle: (request, response) => {
-      answer(options, request, response).catch((error: unknown) => {
-        response.writeHead(500).end(toError(error).message);
-      });
-    },
-    render: (_request, problem) => ({ contentType: 'text/plain', body: `${problem}\n` }),
-    onRefused: (_request, problem) => options.log.warn({ problem }, 'request:refused'),
-  });
-  server.listen(options.port, options.host);
-  await once(server, 'listening');
-  return server;
+export function startOpsServer(options: OpsOptions): Promise<Server> {
+  const { internalHeaderBytesMax: headerBytesMax } = LIMITS;
+  const server = { ...options.http, name: 'internal', headerBytesMax, render } as const;
+  return startHttpServer(server, (request, response) => answer(options, request, response));
 }
 
 async function answer(
-  { metrics, ready, find }: OpsOptions,
+  { registry, ready, find }: OpsOptions,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -75,8 +54,8 @@ async function answer(
       break;
     }
     case '/metrics': {
-      const text = await metrics.metrics();
-      response.writeHead(200, { 'content-type': metrics.contentType }).end(text);
+      const text = await registry.metrics();
+      response.writeHead(200, { 'content-type': registry.contentType }).end(text);
       break;
     }
     default: {

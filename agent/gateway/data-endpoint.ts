@@ -65,7 +65,6 @@ export class DataEndpoint {
     const { log } = this.#options;
     const requestId = request.headers['x-request-id']?.toString() ?? newRequestId();
     const notes: Record<string, unknown> = { requestId, bytesSent: 0 };
-    response.setTimeout(LIMITS.hostDownloadIdleMsMax, () => response.destroy());
     try {
       const wanted = this.#admit(request, claims);
       notes['diskId'] = wanted.diskId;

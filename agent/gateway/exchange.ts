@@ -5,6 +5,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { ForwardTarget, RequestForwarder } from '../../shared/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { isOutOfResources } from '../app-error.ts';
 import { renderError, S3Error } from './errors.ts';
 import type { S3Reply } from './operation.ts';
 import { sendBody } from './send-body.ts';
@@ -27,6 +28,9 @@ function toS3Error(thrown: unknown): S3Error {
   }
   if (isRedisFailure(thrown))
     return new S3Error('ServiceUnavailable', undefined, { cause: thrown });
+  if (isOutOfResources(thrown)) {
+    return new S3Error('ServiceUnavailable', undefined, { cause: toError(thrown) });
+  }
   return new S3Error('InternalError', undefined, { cause: toError(thrown) });
 }
 
@@ -50,9 +54,6 @@ export class Exchange {
     this.#requestId = acceptableId.test(given) ? given : newRequestId();
     this.notes = { requestId: this.#requestId };
     response.setHeader('x-amz-request-id', this.#requestId);
-    // A peer that stands still is given up; one that waits for our work is not.
-    request.socket.setTimeout(LIMITS.objectIdleMsMax);
-    request.once('end', () => request.socket.setTimeout(0));
     this.#deadline = setTimeout(() => {
       this.abort(new AppError('timeout', 'the request takes too long'));
     }, LIMITS.objectWorkMsMax);
@@ -84,7 +85,6 @@ export class Exchange {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
       if (object !== undefined) {
-        this.request.socket.setTimeout(LIMITS.objectIdleMsMax);
         await sendBody(object.file.fd, object.parts, response, (bytes) => {
           this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
         });

@@ -1,0 +1,33 @@
+import { readFileSync } from 'node:fs';
+import { LIMITS } from './limits.ts';
+
+/**
+ * Descriptors that this process may have open. Node raises the soft limit to the hard one when it
+ * starts, so that `LimitNOFILE`, `ulimit -Hn` or `prlimit` alone decide.
+ */
+export function descriptorLimit(): number {
+  const limits = readFileSync('/proc/self/limits', 'utf8');
+  const [, soft = ''] = /^Max open files\s+(\d+|unlimited)/mu.exec(limits) ?? [];
+  return soft === 'unlimited' ? Number.MAX_SAFE_INTEGER : Number(soft);
+}
+
+export interface DescriptorShares {
+  /** Connections of callers. */
+  readonly publicConnections: number;
+  /** Connections of other parts of the cluster. */
+  readonly internalConnections: number;
+  /** Requests of the object API, each with a file or a connection of its own beside its caller's. */
+  readonly objectRequests: number;
+  readonly downloads: number;
+}
+
+/**
+ * Divides the descriptors so that connections, however many come, leave at least a quarter of them
+ * to the process itself: journal, disks, containers, machines, links and Redis.
+ */
+export const shareDescriptors = (limit: number): DescriptorShares => ({
+  publicConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 2)),
+  internalConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 4)),
+  objectRequests: Math.min(LIMITS.objectRequestsPerHostMax, Math.floor(limit / 16)),
+  downloads: Math.min(LIMITS.downloadsPerHostMax, Math.floor(limit / 32)),
+});

@@ -1,0 +1,165 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { toError } from './errors.ts';
+import { Connections, type ConnectionEnd, type ConnectionLimits } from './connections.ts';
+import { noteExpectation } from './continue-requests.ts';
+import { lingerAfterAnswer } from './early-answer.ts';
+import { type Refusal, serveStrictly, STRICT_PARSER } from './strict-http.ts';
+import type { Logger } from './log.ts';
+import { Counter, Gauge, type Registry } from './metrics.ts';
+
+/** The body of the answer to a request that no handler sees. */
+export type RenderRefusal = (
+  code: 'bad_request' | 'no_capacity',
+  problem: string,
+  request: IncomingMessage,
+) => Refusal;
+
+export interface HttpServerOptions {
+  /** Names the server in log events and metrics. */
+  readonly name: 'public' | 'internal';
+  readonly host: string;
+  readonly port: number;
+  readonly headerBytesMax: number;
+  readonly connections: ConnectionLimits;
+  readonly render: RenderRefusal;
+  /** Connections that leave HTTP are somebody's; without this an upgrade is not heard. */
+  readonly hasUpgrades?: boolean;
+  /** Whether others wait for the places of those that are served. */
+  readonly isCrowded?: () => boolean;
+  readonly log: Logger;
+  readonly metrics: HttpMetrics;
+}
+
+/** Settles when the request is answered, or its connection broken off. */
+export type RequestHandler = (request: IncomingMessage, response: ServerResponse) => unknown;
+
+export interface HttpMetrics {
+  readonly connections: Gauge<'server'>;
+  readonly ends: Counter<'server' | 'reason'>;
+}
+
+const HEADERS_MS_MAX = 20_000;
+/** Longer than load balancers keep a connection that they do not use, which are 60 s as a rule. */
+const KEEP_ALIVE_MS = 65_000;
+const CHECKS_PER_STALL = 16;
+const CHECK_EVERY_MS_MAX = 2_000;
+/** A flood is one event, not one for each connection. */
+const LOG_EVERY_MS = 10_000;
+const RETRY_AFTER_SECONDS = 2;
+
+export function createHttpMetrics(registry: Registry): HttpMetrics {
+  return {
+    connections: new Gauge({
+      name: 'berth_connections',
+      help: 'Connections that are open',
+      labelNames: ['server'] as const,
+      registers: [registry],
+    }),
+    ends: new Counter({
+      name: 'berth_connections_ended_total',
+      help: 'Connections that the limits ended: idle ones dropped, refused ones, stalled transfers',
+      labelNames: ['server', 'reason'] as const,
+      registers: [registry],
+    }),
+  };
+}
+
+/**
+ * Starts an HTTP server whose callers cannot use up the process: its connections are bounded in
+ * number, and each in the time it takes for the head of a request and for bytes to move. A request
+ * may take any time in total. A handler that fails is answered for with 500.
+ */
+export async function startHttpServer(
+  options: HttpServerOptions,
+  handle: RequestHandler,
+): Promise<Server> {
+  const { name, log, metrics, render, headerBytesMax } = options;
+  const server = createServer({
+    ...STRICT_PARSER,
+    maxHeaderSize: headerBytesMax,
+    headersTimeout: HEADERS_MS_MAX,
+    requestTimeout: 0, // The rate is what is bounded.
+    connectionsCheckingInterval: HEADERS_MS_MAX / 4,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+  });
+  const onEnd = limitedLog(options);
+  const connections = new Connections(options.connections, onEnd);
+  serveStrictly(server, {
+    handle: (request, response, isContinueAwaited) => {
+      // Whether the body is wanted the handler says.
+      if (isContinueAwaited) noteExpectation(request, response);
+      if (connections.begin(request, response)) guard(handle, request, response, log);
+      else refuse(request, response, render);
+    },
+    render: (request, problem) => render('bad_request', problem, request),
+    onRefused: (_request, problem) => log.info({ server: name, problem }, 'request:refused'),
+  });
+  server.on('connection', (socket) => {
+    connections.add(socket);
+    metrics.connections.set({ server: name }, connections.count);
+    socket.once('close', () => metrics.connections.set({ server: name }, connections.count));
+  });
+  if (options.hasUpgrades === true) {
+    server.on('upgrade', ({ socket }: IncomingMessage) => connections.keep(socket));
+  }
+  const { stalledMs } = options.connections.transfers;
+  const everyMs = Math.min(CHECK_EVERY_MS_MAX, stalledMs / CHECKS_PER_STALL);
+  const checking = setInterval(
+    () => connections.dropStalled(options.isCrowded?.() === true),
+    everyMs,
+  );
+  checking.unref();
+  server.once('close', () => clearInterval(checking));
+  server.listen(options.port, options.host);
+  await once(server, 'listening');
+  // Without descriptors, say; the kernel keeps the connection until there is one.
+  server.on('error', () => onEnd('not_accepted'));
+  return server;
+}
+
+function guard(
+  handle: RequestHandler,
+  request: IncomingMessage,
+  response: ServerResponse,
+  log: Logger,
+): void {
+  const settle = async (): Promise<void> => {
+    try {
+      await handle(request, response);
+    } catch (error) {
+      log.error({ err: toError(error) }, 'request:failed');
+      if (response.headersSent) response.destroy();
+      else response.writeHead(500, { connection: 'close' }).end();
+    }
+  };
+  settle().catch(() => response.destroy());
+}
+
+function refuse(request: IncomingMessage, response: ServerResponse, render: RenderRefusal): void {
+  const problem = 'too many connections; try again later';
+  const { contentType, body } = render('no_capacity', problem, request);
+  lingerAfterAnswer(request, response);
+  response.writeHead(503, {
+    'content-type': contentType,
+    'retry-after': String(RETRY_AFTER_SECONDS),
+  });
+  response.end(request.method === 'HEAD' ? undefined : body);
+}
+
+/** Counts every end, and tells of them at most once in ten seconds. */
+function limitedLog({ name, log, metrics }: HttpServerOptions): (why: ConnectionEnd) => void {
+  const none = { idle_dropped: 0, refused: 0, stalled: 0, not_accepted: 0 };
+  const counts = { ...none };
+  let timer: NodeJS.Timeout | undefined;
+  const tell = (): void => {
+    timer = undefined;
+    log.warn({ server: name, ...counts }, 'connections:limited');
+    Object.assign(counts, none);
+  };
+  return (why) => {
+    metrics.ends.inc({ server: name, reason: why });
+    counts[why] += 1;
+    timer ??= setTimeout(tell, LOG_EVERY_MS).unref();
+  };
+}

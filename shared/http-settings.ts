@@ -1,0 +1,67 @@
+import ipaddr from 'ipaddr.js';
+import type { ConfigReader } from './config.ts';
+import type { ConnectionLimits } from './connections.ts';
+import { type DescriptorShares, descriptorLimit, shareDescriptors } from './descriptors.ts';
+import { LIMITS } from './limits.ts';
+
+/** How a process bounds its callers. */
+export interface HttpSettings {
+  readonly public: ConnectionLimits;
+  /** Of the port for other parts of the cluster. */
+  readonly internal: ConnectionLimits;
+  readonly descriptors: DescriptorShares;
+}
+
+const isAddress = (text: string): boolean => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
+
+/** Control knows whether its caller or the host stalls; the host waits longer than control. */
+const INTERNAL_PATIENCE = 3;
+
+export function readHttpSettings(reader: ConfigReader): HttpSettings {
+  const descriptors = shareDescriptors(descriptorLimit());
+  const max = reader.integer('CONNECTIONS_MAX', {
+    fallback: descriptors.publicConnections,
+    min: 8,
+    // With more, connections could take the descriptors that the process needs itself.
+    max: descriptors.publicConnections,
+  });
+  const perAddressMax = reader.integer('CONNECTIONS_PER_ADDRESS_MAX', {
+    fallback: Math.ceil(max / 4),
+    min: 1,
+    max: descriptors.publicConnections,
+  });
+  const stalledMs = reader.integer('TRANSFER_STALLED_MS', {
+    fallback: LIMITS.transferStalledMs,
+    min: 1_000,
+    max: 3_600_000,
+  });
+  const bytesPerSecondMin = reader.integer('TRANSFER_BYTES_PER_SECOND_MIN', {
+    fallback: LIMITS.transferBytesPerSecondMin,
+    min: 1,
+    max: 1024 ** 3,
+  });
+  const proxies = reader.list('PROXY_ADDRESSES', '127.0.0.1,::1');
+  if (!proxies.every(isAddress)) {
+    reader.refuse('PROXY_ADDRESSES must be addresses or CIDR blocks, separated by commas');
+  }
+  const crowdedStalledMs = Math.min(stalledMs, LIMITS.transferCrowdedStalledMs);
+  return {
+    descriptors,
+    public: {
+      max,
+      perAddressMax,
+      proxies,
+      transfers: { bytesPerSecondMin, stalledMs, crowdedStalledMs },
+    },
+    internal: {
+      max: descriptors.internalConnections,
+      perAddressMax: descriptors.internalConnections,
+      proxies: [],
+      transfers: {
+        bytesPerSecondMin,
+        stalledMs: INTERNAL_PATIENCE * stalledMs,
+        crowdedStalledMs: INTERNAL_PATIENCE * stalledMs,
+      },
+    },
+  };
+}

@@ -1,0 +1,123 @@
+/* Callers that open connections and do nothing with them. */
+import anyTest, { type TestFn } from 'ava';
+import { execFileSync } from 'node:child_process';
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { ApiClient } from '../helpers/api.ts';
+import { descriptorsOf, HeldConnections } from '../helpers/connections.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
+import { answerTo, beginRequest } from '../helpers/raw-objects.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  objects: ObjectClient;
+  diskId: string;
+}
+
+const test = (anyTest as TestFn<Context>).serial;
+
+const CONNECTIONS_MAX = 200;
+const PER_ADDRESS_MAX = 50;
+/** Of each process; what it needs itself and its connections fit in. */
+const DESCRIPTORS = 600;
+const FLOOD = 900;
+
+test.before(async (t) => {
+  const stack = await Stack.start({
+    CONNECTIONS_MAX: String(CONNECTIONS_MAX),
+    CONNECTIONS_PER_ADDRESS_MAX: String(PER_ADDRESS_MAX),
+  });
+  for (const { pid } of [stack.agent, stack.control]) {
+    execFileSync('prlimit', ['--pid', String(pid), `--nofile=${DESCRIPTORS}:${DESCRIPTORS}`]);
+  }
+  const api = await stack.newClient();
+  const { id: diskId } = await createDisk(api);
+  Object.assign(t.context, {
+    stack,
+    api,
+    diskId,
+    objects: new ObjectClient(s3UrlOf(stack), api.key),
+  });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+/** Neither process was started again, and all that they do works. */
+async function isServing({ stack, api, objects, diskId }: Context): Promise<boolean> {
+  const put = await objects.put(diskId, 'file', 'content');
+  const ran = await exec(api, diskId, 'cat file');
+  return put.status === 200 && ran.stdout === 'content' && stack.agent.isRunning;
+}
+
+const statusFrom = async (url: string, localAddress: string): Promise<number> => {
+  const answer = await answerTo(beginRequest(url, { localAddress }));
+  answer.resume();
+  return answer.statusCode ?? 0;
+};
+
+for (const [what, beginning] of [
+  ['idle connections', ''],
+  ['requests whose head never ends', 'GET / HTTP/1.1\r\nhost: test\r\nx-a'],
+] as const) {
+  test(`${what} of one address leave the service to others, and to that address`, async (t) => {
+    const { stack } = t.context;
+    const pids = [stack.agent.pid, stack.control.pid];
+    for (const [url, pid] of [
+      [s3UrlOf(stack), stack.agent.pid],
+      [stack.baseUrl, stack.control.pid],
+    ] as const) {
+      using held = new HeldConnections();
+      await held.open(url, FLOOD, { from: '127.9.0.1', beginning });
+      await waitFor('the excess to be dropped', async () => held.openCount <= PER_ADDRESS_MAX);
+      t.true((await descriptorsOf(pid)) < DESCRIPTORS - CONNECTIONS_MAX);
+      t.true(await isServing(t.context));
+      t.not(await statusFrom(`${url}/healthz`, '127.9.0.1'), 503);
+    }
+    t.deepEqual([stack.agent.pid, stack.control.pid], pids);
+  });
+}
+
+test('idle connections of many addresses leave the service to others', async (t) => {
+  const { stack } = t.context;
+  const pids = [stack.agent.pid, stack.control.pid];
+  for (const url of [s3UrlOf(stack), stack.baseUrl]) {
+    using held = new HeldConnections();
+    for (let host = 1; host <= 30; host += 1) {
+      await held.open(url, FLOOD / 30, { from: `127.9.1.${host}` });
+    }
+    await waitFor('the excess to be dropped', async () => held.openCount <= CONNECTIONS_MAX);
+    t.true(await isServing(t.context));
+  }
+  t.deepEqual([stack.agent.pid, stack.control.pid], pids);
+});
+
+test('an address with all its connections at work is told to come again; others are served', async (t) => {
+  const { stack, objects, diskId, api } = t.context;
+  const url = `${s3UrlOf(stack)}/${diskId}/slow`;
+  const localAddress = '127.9.2.1';
+  const headers = { authorization: api.key, 'content-length': '1000' };
+  const sent: ClientRequest[] = [];
+  const refusals: IncomingMessage[] = [];
+  try {
+    await waitFor('a refusal', async () => {
+      const upload = beginRequest(url, { localAddress, method: 'PUT', headers });
+      upload.on('response', (answer) => refusals.push(answer.resume())).write('some');
+      sent.push(upload);
+      return refusals.length > 0;
+    });
+    t.true(sent.length > PER_ADDRESS_MAX);
+    t.is(refusals[0]?.statusCode, 503);
+    t.truthy(refusals[0]?.headers['retry-after']);
+    t.is((await objects.put(diskId, 'other', 'content')).status, 200);
+  } finally {
+    for (const each of sent) each.destroy();
+  }
+  await waitFor('room for the address', async () => (await statusFrom(url, localAddress)) === 403);
+  const log = await stack.agent.readLog();
+  t.true(log.split('connections:limited').length < 50, 'one event for many connections');
+});
