@@ -7,6 +7,7 @@ import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
+import type { DiskActorDeps } from './actors/disk-actor.ts';
 import { ActorRegistry } from './actors/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
@@ -93,13 +94,44 @@ async function openPool(
   );
 }
 
+function openRegistry(
+  config: AgentConfig,
+  disks: DiskActorDeps,
+  { journal, pool }: { journal: Journal; pool: ContainerPool },
+): ActorRegistry {
+  const { memoryBytes, cpus, processes } = config.execLimits;
+  // Beside the workers run init and the search program.
+  const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
+  const slots = new FairSlots({
+    count: config.execSlots,
+    perAccountMax: config.execSlotsPerAccount,
+    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
+    waitMsMax: LIMITS.execWaitMsMax,
+    refusal: 'the host has more commands waiting than it can soon run',
+  });
+  const { log } = disks;
+  return new ActorRegistry(disks, { journal, pool, slots, memoryBytes, searchWorkers, log });
+}
+
+/** How long each part of a start took: where to look when one was slow. */
+class StartParts {
+  readonly ms: Record<string, number> = {};
+
+  async time<T>(part: string, work: () => Promise<T>): Promise<T> {
+    const begunAt = performance.now();
+    const result = await work();
+    this.ms[part] = Math.round(performance.now() - begunAt);
+    return result;
+  }
+}
+
 /** Storage that does not answer does not keep the host from starting: it is not ready meanwhile. */
 async function openFiles(config: AgentConfig, hostId: string, log: Logger): Promise<DiskFiles> {
   const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
   const prepared = files.prepare();
   const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:notPrepared');
   prepared.catch(report);
-  if (await settledWithin(prepared, LIMITS.storageSilenceMsMax)) await prepared;
+  if (await settledWithin(prepared, LIMITS.startStepMsMax)) await prepared;
   else log.error('storage:silent');
   return files;
 }
@@ -118,31 +150,20 @@ export async function openHost(
   const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
   const groups: HostGroups = { cgroups, cgroupParent };
-  await endFormerProcesses(groups, log);
-  const journal = await Journal.open(paths.journal(dataDir));
-  await reclaim(dataDir, groups, journal, log);
+  const parts = new StartParts();
+  await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
+  const journal = await parts.time('journal', () => Journal.open(paths.journal(dataDir)));
+  await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
   // What may be set up wrong comes before what is left on the host.
-  const files = await openFiles(config, hostId, log);
+  const files = await parts.time('storage', () => openFiles(config, hostId, log));
   const pool = await openPool(config, dataDir, groups, log);
   const group = await makeHelperGroup(groups);
   keepProgramsIn(group);
   const endGuard = await startMountGuard(group, dataDir);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
-  const { memoryBytes, cpus, processes } = config.execLimits;
-  // Beside the workers run init and the search program.
-  const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
-  const slots = new FairSlots({
-    count: config.execSlots,
-    perAccountMax: config.execSlotsPerAccount,
-    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
-    waitMsMax: LIMITS.execWaitMsMax,
-    refusal: 'the host has more commands waiting than it can soon run',
-  });
-  const registry = new ActorRegistry(
-    { hostId, dataDir, directory, files, calls: new StorageCalls(), loops, log },
-    { journal, pool, slots, memoryBytes, searchWorkers, log },
-  );
+  const disks = { hostId, dataDir, directory, files, calls: new StorageCalls(), loops, log };
+  const registry = openRegistry(config, disks, { journal, pool });
   pool.fill();
   const storage = new StorageWatch({
     directories: [dataDir, config.storageDir],
@@ -156,11 +177,12 @@ export async function openHost(
     },
     log,
   });
-  const parts = { hostId, dataDir, cgroups, cgroupParent, journal, storage, directory, log };
+  const host = { hostId, dataDir, cgroups, cgroupParent, journal, storage, directory, log };
+  const { sandboxes: settings } = config;
   const sandboxes =
-    config.sandboxes === undefined
-      ? undefined
-      : await openSandboxes(config.sandboxes, { ...parts, observeStart });
+    settings &&
+    (await parts.time('sandboxes', () => openSandboxes(settings, { ...host, observeStart })));
+  log.info({ partsMs: parts.ms }, 'host:opened');
   return {
     registry,
     files,

@@ -208,7 +208,7 @@ export const LIMITS = {
   diskDetachMsMax: 5_000,
   // Making, deleting and describing a disk; at once, so that storage that hangs does not take all
   // threads of the process.
-  storageCallMsMax: 15_000,
+  storageCallMsMax: 18_000,
   storageCallsAtOnceMax: 2,
   // A host whose storage says nothing for so long is not ready.
   storageSilenceMsMax: 5_000,
@@ -216,6 +216,7 @@ export const LIMITS = {
 
   // At the start: what a former agent left is killed and waited for, its mounts are taken away.
   formerProcessesMsMax: 5_000,
+  startStepMsMax: 5_000,
   guardEndMsMax: 20_000,
 
   // On SIGTERM: what runs may go on for drainMs; the whole shutdown takes at most shutdownMs.

@@ -70,12 +70,13 @@ export class SandboxRegistry {
     const rows = await journal.list();
     for (const row of rows) this.#add(row);
     const owned = new Set(rows.map(({ vmId }) => vmId));
-    for (const id of await driver.list()) {
-      if (owned.has(id)) continue;
+    const unowned = (await driver.list()).filter((id) => !owned.has(id));
+    const remove = async (id: string): Promise<void> => {
       log.warn({ vmId: id }, 'reclaim:sandbox');
       await driver.reclaim(id);
       await step('reclaim unowned disk', () => driver.remove(id));
-    }
+    };
+    await Promise.all(unowned.map(remove));
     await Promise.all([...this.#actors.values()].map((actor) => this.#recover(actor)));
   }
 

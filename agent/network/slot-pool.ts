@@ -3,6 +3,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
 import { planSlot, type SlotPlan } from './slot.ts';
 import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-namespace.ts';
 
@@ -57,12 +58,15 @@ export class SlotPool {
     assert(slotsMax <= LIMITS.slotsPerHostMax);
     const pool = new SlotPool(options);
     const left = (await slotsWithNamespace(hostId)).filter((index) => !pool.#slots.has(index));
-    await Promise.all(
+    const removed = Promise.all(
       left.map((index) => {
         log.warn({ slot: index }, 'reclaim:slot');
         return pool.#inLane(index, () => removeSlot(pool.#plan(index)));
       }),
     );
+    // A start need not wait longer: whoever takes one of these numbers comes after its removal.
+    if (await settledWithin(removed, LIMITS.startStepMsMax)) await removed;
+    else runInBackground('slot.reclaim', () => removed);
     pool.#fill();
     return pool;
   }
