@@ -16,6 +16,8 @@ export class LostJobs {
   readonly #stop: () => void;
   readonly #startedAt = Date.now();
   readonly #atWork = new Set<string>();
+  /** Done here, although Redis may not have heard of it yet. */
+  readonly #done = new Set<string>();
   /** Not at work here although the queue says so, at the last look. */
   #absent: ReadonlySet<string> = new Set();
   #lost: ReadonlySet<string> = new Set();
@@ -37,6 +39,7 @@ export class LostJobs {
 
   end(id: string): void {
     this.#atWork.delete(id);
+    this.#done.add(id);
   }
 
   close(): void {
@@ -45,8 +48,10 @@ export class LostJobs {
 
   async #look(): Promise<void> {
     try {
-      const [active = []] = await this.#worker.backend.getRanges(['active']);
-      const absent = active.filter((id) => !this.#atWork.has(id));
+      const doneBefore = [...this.#done];
+      const [active = []]: string[][] = await this.#worker.backend.getRanges(['active']);
+      const absent = active.filter((id) => !this.#atWork.has(id) && !this.#done.has(id));
+      for (const id of doneBefore) if (!active.includes(id)) this.#done.delete(id);
       // Twice in a row: a job may be on its way here, or be leaving the queue.
       const lost = absent.filter((id) => this.#absent.has(id));
       const found = lost.filter((id) => !this.#lost.has(id));

@@ -1,6 +1,7 @@
 import { Queue } from 'bullmq';
 import { runInBackground } from '../shared/background.ts';
 import { queues } from '../shared/directory/keys.ts';
+import type { QueuedJobs } from '../shared/directory/queued-jobs.ts';
 import { queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
@@ -73,6 +74,7 @@ export interface JobDispatchDeps {
   readonly hub: AgentHub;
   readonly nodeId: string;
   readonly redisUrl: string;
+  readonly queuedJobs: QueuedJobs;
   readonly seal: JobSeal;
   readonly log: Logger;
 }
@@ -82,14 +84,16 @@ export class JobDispatch {
   readonly #hub: AgentHub;
   readonly #nodeId: string;
   readonly #redisUrl: string;
+  readonly #queuedJobs: QueuedJobs;
   readonly #seal: JobSeal;
   readonly #log: Logger;
   readonly #queues = new Map<string, Queue>();
 
-  constructor({ hub, nodeId, redisUrl, seal, log }: JobDispatchDeps) {
+  constructor({ hub, nodeId, redisUrl, queuedJobs, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
     this.#redisUrl = redisUrl;
+    this.#queuedJobs = queuedJobs;
     this.#seal = seal;
     this.#log = log;
   }
@@ -189,19 +193,14 @@ export class JobDispatch {
 
   async #takeBack(queue: Queue, id: string): Promise<boolean> {
     try {
-      return (await queue.remove(id)) === 1;
+      return await this.#queuedJobs.takeBack(queue, id);
     } catch {
-      return false; // At work already, or Redis is away.
+      return false; // Redis is away.
     }
   }
 
   /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */
   async #giveUpUntaken(queue: Queue, id: string): Promise<void> {
-    try {
-      if ((await queue.getJobState(id)) !== 'waiting') return;
-    } catch {
-      return; // Redis is away.
-    }
     if (!(await this.#takeBack(queue, id))) return;
     this.#hub.giveUp(id, new AppError('unavailable', 'the host did not take the work; try again'));
   }

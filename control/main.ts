@@ -51,6 +51,7 @@ async function main(): Promise<void> {
     hub,
     nodeId,
     redisUrl: cluster.redisUrl,
+    queuedJobs: directory.queuedJobs,
     seal: new JobSeal(clusterSecret),
     log,
   });

@@ -6,6 +6,7 @@ import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
 import { Hosts } from './hosts.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
+import { QueuedJobs } from './queued-jobs.ts';
 import { Room } from './room.ts';
 import { SandboxCapacity } from './capacity.ts';
 import { Sandboxes } from './sandboxes.ts';
@@ -19,6 +20,7 @@ export interface Directory {
   readonly diskLeases: DiskLeases;
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
+  readonly queuedJobs: QueuedJobs;
   readonly room: Room;
   readonly sandboxCapacity: SandboxCapacity;
   readonly sandboxes: Sandboxes;
@@ -32,6 +34,7 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   diskLeases: new DiskLeases(redis, region),
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
+  queuedJobs: new QueuedJobs(redis),
   room: new Room(redis),
   sandboxCapacity: new SandboxCapacity(redis),
   sandboxes: new Sandboxes(redis, region),
