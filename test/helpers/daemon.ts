@@ -42,6 +42,7 @@ export class Daemon {
       detached: this.isDetached,
     });
     const log = createWriteStream(this.logPath, { flags: 'a' });
+    log.on('error', () => undefined); // Some tests fill the file system that it lies on.
     child.stdout.pipe(log, { end: false });
     child.stderr.pipe(log, { end: false });
     this.#child = child;
