@@ -146,7 +146,10 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const config: AgentConfig = {
     cluster: readClusterConfig(reader, regionPattern),
-    http: readHttpSettings(reader),
+    http: readHttpSettings(reader, {
+      objectRequests: LIMITS.objectRequestsPerHostMax,
+      downloads: LIMITS.downloadsPerHostMax,
+    }),
     host,
     port: reader.integer('AGENT_PORT', { min: 1, max: 65_535 }),
     adminPort,

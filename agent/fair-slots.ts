@@ -1,15 +1,19 @@
 import { AppError } from '../shared/errors.ts';
+import { isWithinShare } from '../shared/fair-shares.ts';
 
 /** How many an account may hold, of places or of room to wait. */
-interface Shares {
+interface AccountShares {
   readonly count: number;
   /** For an account that is alone; less than `count` leaves some free for those who come next. */
   readonly perAccountMax: number;
 }
 
-export interface FairSlotsOptions extends Shares {
+const mayHold = (shares: AccountShares, held: number, free: number): boolean =>
+  isWithinShare({ count: shares.count, perPartyMax: shares.perAccountMax }, held, free);
+
+export interface FairSlotsOptions extends AccountShares {
   /** Undefined: any number may wait. */
-  readonly waiting?: Shares;
+  readonly waiting?: AccountShares;
   /** Who would probably wait longer is refused at once. Undefined: any time. */
   readonly waitMsMax?: number;
   /** What those who may not wait are told. */
@@ -36,19 +40,6 @@ interface Account {
 /** How fast the average of durations follows the latest ones. */
 const AVERAGE_WEIGHT = 0.1;
 const FIRST_GUESS_MS = 100;
-
-/**
- * Whether an account that holds `held` may have one more while `free` are free. What it may hold is
- * a multiple of what is then still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM
- * Transactions on Networking 6(2), 1998): alone `perAccountMax`, and less the more accounts there
- * are, so that one that comes later finds a place although none can be taken back. The first one is
- * anybody's.
- */
-function isWithinShare({ count, perAccountMax }: Shares, held: number, free: number): boolean {
-  if (free < 1) return false;
-  if (held === 0 || perAccountMax >= count) return true;
-  return (held + 1) * (count - perAccountMax) <= perAccountMax * (free - 1);
-}
 
 /**
  * A fixed number of places that accounts share. A place cannot be taken back, so no account gets so
@@ -119,7 +110,7 @@ export class FairSlots {
   }
 
   #mayTake({ held }: Account): boolean {
-    return isWithinShare(this.#options, held, this.#options.count - this.#used);
+    return mayHold(this.#options, held, this.#options.count - this.#used);
   }
 
   #checkMayWait({ held, waiting, averageMs }: Account): void {
@@ -128,8 +119,7 @@ export class FairSlots {
     const accounts = this.#accounts.size + (isNew ? 1 : 0);
     const share = Math.max(1, Math.min(perAccountMax, Math.floor(count / accounts)));
     const waitMs = ((waiting.length + 1) * averageMs) / share;
-    const hasRoom =
-      room === undefined || isWithinShare(room, waiting.length, room.count - this.#waiting);
+    const hasRoom = room === undefined || mayHold(room, waiting.length, room.count - this.#waiting);
     if (!hasRoom || (waitMsMax !== undefined && waitMs > waitMsMax)) {
       throw new AppError('no_capacity', refusal);
     }

@@ -77,7 +77,9 @@ function openGateway(
   const principals = { disks: directory.disks, authenticator, reads, encryptionKey };
   const { registry, storage } = host;
   const parts = { hostId, directory, principals, registry, storage };
-  return new ObjectGateway({ ...parts, forwarder, durations, log });
+  const { places, public: outside } = config.http;
+  const limits = { requestsMax: places.objectRequests, proxies: outside.proxies };
+  return new ObjectGateway({ ...parts, ...limits, forwarder, durations, log });
 }
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
@@ -133,7 +135,7 @@ async function main(): Promise<void> {
   const { execSlots } = config;
   const deps = { hostId, redisUrl, seal, execSlots, directory, registry, links, storage, log };
   const worker = new JobWorker({ ...deps, jobDurations, jobWaits, sandboxes: sandboxes?.jobs });
-  const data = new DataEndpoint({ registry, log });
+  const data = new DataEndpoint({ registry, downloadsMax: config.http.places.downloads, log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = openGateway(parts, forwarder, metrics.objectDurations);
@@ -147,8 +149,9 @@ async function main(): Promise<void> {
   runInBackground('disk.sweepDeleted', () =>
     sweepDeletedDisks(host.files, directory, registry, log),
   );
+  const isCrowded = (): boolean => objects.isCrowded;
   const publicServer = await startPublicServer(
-    { ...http, port: config.port, connections: config.http.public },
+    { ...http, port: config.port, connections: config.http.public, isCrowded },
     (...exchange) => objects.handle(...exchange),
   );
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });

@@ -36,7 +36,10 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
   const internalPort = reader.integer('CONTROL_INTERNAL_PORT', { min: 1, max: 65_535 });
   const config: ControlConfig = {
     cluster: readClusterConfig(reader, regionPattern),
-    http: readHttpSettings(reader),
+    http: readHttpSettings(reader, {
+      objectRequests: LIMITS.objectRequestsPerNodeMax,
+      downloads: LIMITS.downloadsPerNodeMax,
+    }),
     host,
     port: reader.integer('CONTROL_PORT', { min: 1, max: 65_535 }),
     internalPort,

@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { addressParties } from '../shared/address-key.ts';
 import { DATA_PATH, type DataRequest, FILE_REQUEST_HEADERS } from '../shared/data-protocol.ts';
+import { FairShares, type Place } from '../shared/fair-shares.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { checkTaken, PartRequests } from '../shared/part-requests.ts';
@@ -18,6 +20,8 @@ export interface FileCall {
   /** The caller's; only those that concern ranges and preconditions are passed on. */
   readonly headers: IncomingHttpHeaders;
   readonly requestId: string;
+  /** The caller's own. */
+  readonly address: string;
   /** Aborted when the caller hangs up. */
   readonly signal: AbortSignal;
 }
@@ -28,21 +32,64 @@ const passedOn = (headers: IncomingHttpHeaders): string[] =>
     return typeof value === 'string' ? [name, value] : [];
   });
 
+export interface DataProxyOptions {
+  readonly hub: AgentHub;
+  readonly clusterSecret: string;
+  /** At the same time. */
+  readonly downloadsMax: number;
+  /** Addresses that any number of clients share. */
+  readonly proxies: readonly string[];
+}
+
 /** This node's way to the hosts' data endpoints. */
 export class DataProxy {
   readonly #hub: AgentHub;
   readonly #requests: PartRequests;
+  readonly #places: FairShares;
+  readonly #proxies: readonly string[];
 
-  constructor(hub: AgentHub, clusterSecret: string) {
+  constructor({ hub, clusterSecret, downloadsMax, proxies }: DataProxyOptions) {
     this.#hub = hub;
+    this.#places = new FairShares(downloadsMax);
+    this.#proxies = proxies;
     this.#requests = new PartRequests(clusterSecret, FREE_SOCKETS_PER_HOST);
   }
 
   /**
    * The host's answer, its body not read yet: whoever gets it reads or destroys it.
-   * @throws AppError what the host says; `unavailable` when it cannot be reached, `cancelled`
+   * @throws AppError what the host says; `unavailable` when it cannot be reached, `cancelled`;
+   *   `no_capacity` and `rate_limited` when too many downloads are open
    */
   async open(call: FileCall): Promise<IncomingMessage> {
+    const place = this.#takePlace(call);
+    try {
+      const answer = await this.#ask(call);
+      answer.once('close', () => place[Symbol.dispose]());
+      return answer;
+    } catch (error) {
+      place[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Who stands still is in the way of others. */
+  get isCrowded(): boolean {
+    return this.#places.isCrowded;
+  }
+
+  close(): void {
+    this.#requests.close();
+  }
+
+  #takePlace({ accountId, diskId, key, address }: FileCall): Place {
+    const parties = addressParties(this.#proxies, address);
+    const place = this.#places.take([...parties, `account ${accountId}`, `link ${diskId} ${key}`]);
+    if (place !== undefined) return place;
+    if (this.#places.isFull) throw new AppError('no_capacity', 'too many downloads; try again');
+    throw new AppError('rate_limited', 'too many downloads of this file or by you; try again');
+  }
+
+  async #ask(call: FileCall): Promise<IncomingMessage> {
     let answer: IncomingMessage;
     try {
       answer = await this.#send(call).catch((error: unknown) => {
@@ -61,10 +108,6 @@ export class DataProxy {
     }
     checkTaken(answer);
     return answer;
-  }
-
-  close(): void {
-    this.#requests.close();
   }
 
   async #send(call: FileCall): Promise<IncomingMessage> {

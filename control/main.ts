@@ -9,7 +9,7 @@ import { createHttpMetrics } from '../shared/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { JobSeal } from '../shared/job-seal.ts';
 import { createLogger } from '../shared/log.ts';
-import { createMetrics, DURATION_BUCKETS, Histogram } from '../shared/metrics.ts';
+import { createMetrics, DURATION_BUCKETS, Histogram, type Registry } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
@@ -31,6 +31,15 @@ async function whyNotReady(redis: Redis): Promise<string | undefined> {
     return 'Redis cannot be reached';
   }
 }
+
+const createDurations = (registry: Registry): Histogram<'method' | 'route' | 'status'> =>
+  new Histogram({
+    name: 'berth_request_duration_seconds',
+    help: 'Time from a request to its answer',
+    labelNames: ['method', 'route', 'status'] as const,
+    buckets: DURATION_BUCKETS,
+    registers: [registry],
+  });
 
 async function main(): Promise<void> {
   const config = readControlConfig(process.env);
@@ -56,19 +65,15 @@ async function main(): Promise<void> {
     log,
   });
 
-  const data = new DataProxy(hub, clusterSecret);
+  const { places, ...limits } = config.http;
+  const { proxies } = limits.public;
+  const data = new DataProxy({ hub, clusterSecret, downloadsMax: places.downloads, proxies });
 
   const metrics = createMetrics('control');
   ownProcessFaults(log, metrics);
-  const durations = new Histogram({
-    name: 'berth_request_duration_seconds',
-    help: 'Time from a request to its answer',
-    labelNames: ['method', 'route', 'status'] as const,
-    buckets: DURATION_BUCKETS,
-    registers: [metrics],
-  });
+  const durations = createDurations(metrics);
   const ready = (): Promise<string | undefined> => whyNotReady(redis);
-  const { host, port, internalPort, internalUrl, http: limits } = config;
+  const { host, port, internalPort, internalUrl } = config;
   const http = { host, log, metrics: createHttpMetrics(metrics) };
   const internal = await startOpsServer({
     http: { ...http, port: internalPort, connections: limits.internal, hasUpgrades: true },
@@ -79,8 +84,10 @@ async function main(): Promise<void> {
   const deps = { config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
-  const objects = new ObjectProxy({ hub, forwarder, durations, log });
-  const publicHttp = { ...http, port, connections: limits.public };
+  const requestsMax = places.objectRequests;
+  const objects = new ObjectProxy({ hub, forwarder, requestsMax, proxies, durations, log });
+  const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
+  const publicHttp = { ...http, port, connections: limits.public, isCrowded };
   const server = await startPublicServer(publicHttp, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;

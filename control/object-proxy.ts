@@ -1,5 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { addressParties } from '../shared/address-key.ts';
 import { lingerAfterAnswer } from '../shared/early-answer.ts';
+import { FairShares } from '../shared/fair-shares.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import type { RequestForwarder } from '../shared/forward-request.ts';
 import { plainAddress } from '../shared/ip-allowlist.ts';
@@ -17,6 +19,7 @@ const UNAVAILABLE = renderObjectError(
   'ServiceUnavailable',
   'No host can be reached now. Try again.',
 );
+const BUSY = renderObjectError('SlowDown', 'Too many requests. Try again later.');
 const ROUTE = '/{diskId}/{key}';
 
 /** A page among the objects of a disk must not run as one of ours: presigned links open in browsers. */
@@ -28,6 +31,10 @@ const SAFETY_HEADERS = {
 export interface ObjectProxyOptions {
   readonly hub: AgentHub;
   readonly forwarder: RequestForwarder;
+  /** Requests at the same time. */
+  readonly requestsMax: number;
+  /** Addresses that any number of clients share. */
+  readonly proxies: readonly string[];
   readonly durations: Histogram<'method' | 'route' | 'status'>;
   readonly log: Logger;
 }
@@ -38,9 +45,16 @@ export const isObjectPath = (url: string): boolean => /^\/dsk-[0-9a-f]{16}(?:[/?
 /** Passes the object API on the REST origin to a host; which one does not matter to it. */
 export class ObjectProxy {
   readonly #options: ObjectProxyOptions;
+  readonly #places: FairShares;
 
   constructor(options: ObjectProxyOptions) {
     this.#options = options;
+    this.#places = new FairShares(options.requestsMax);
+  }
+
+  /** Who stands still is in the way of others. */
+  get isCrowded(): boolean {
+    return this.#places.isCrowded;
   }
 
   /** Never throws. */
@@ -54,7 +68,7 @@ export class ObjectProxy {
     } catch (thrown) {
       notes['err'] = toError(thrown);
       if (response.headersSent) response.destroy();
-      else this.#refuse(request, response);
+      else this.#refuse(request, response, thrown);
     }
     const durationMs = performance.now() - begunAt;
     const status = response.statusCode;
@@ -65,19 +79,21 @@ export class ObjectProxy {
     );
   }
 
-  #refuse(request: IncomingMessage, response: ServerResponse): void {
+  #refuse(request: IncomingMessage, response: ServerResponse, thrown: unknown): void {
+    const isBusy = thrown instanceof AppError && thrown.code === 'rate_limited';
     if (!request.complete) lingerAfterAnswer(request, response);
     response.writeHead(503, { 'content-type': 'application/xml', 'retry-after': '2' });
-    response.end(request.method === 'HEAD' ? undefined : UNAVAILABLE);
+    response.end(request.method === 'HEAD' ? undefined : isBusy ? BUSY : UNAVAILABLE);
   }
 
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { hub, forwarder } = this.#options;
-    const { socket } = request;
+    const { hub, forwarder, proxies } = this.#options;
+    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
+    using place = this.#places.take(addressParties(proxies, address));
+    if (place === undefined) throw new AppError('rate_limited', 'too many requests');
     const [hostId] = rankHosts(hub.hosts, []);
     const host = hub.hosts.find((each) => each.hostId === hostId);
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
-    const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
     const origin = { address, hopsLeft: '1' } as const;
     for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);
     const { internalUrl: baseUrl } = host;

@@ -20,6 +20,8 @@ interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
   readonly method: string;
   /** Request headers; names in lower case. */
   readonly headers: IncomingHttpHeaders;
+  /** The IP address of the connection. */
+  readonly address: string;
   /** A signal that is aborted when the caller hangs up. */
   readonly callerGone: () => AbortSignal;
   /** Adds fields to the request's one log event. */

@@ -16,6 +16,10 @@ export function addressKey(address: string): string {
     .join(':')}::/64`;
 }
 
+/** The parties, none or one, that an address stands for in shares. @param proxies see `isProxy` */
+export const addressParties = (proxies: readonly string[], address: string): string[] =>
+  isProxy(proxies, address) ? [] : [`address ${addressKey(address)}`];
+
 /** Whether the address is that of a proxy, behind which any number of clients may be. */
 export const isProxy = (proxies: readonly string[], address: string): boolean =>
   proxies.length > 0 && isAllowed(proxies, address);

@@ -11,6 +11,12 @@ export function descriptorLimit(): number {
   return soft === 'unlimited' ? Number.MAX_SAFE_INTEGER : Number(soft);
 }
 
+/** With descriptors enough. */
+export interface PlacesMax {
+  readonly objectRequests: number;
+  readonly downloads: number;
+}
+
 export interface DescriptorShares {
   /** Connections of callers. */
   readonly publicConnections: number;
@@ -25,9 +31,9 @@ export interface DescriptorShares {
  * Divides the descriptors so that connections, however many come, leave at least a quarter of them
  * to the process itself: journal, disks, containers, machines, links and Redis.
  */
-export const shareDescriptors = (limit: number): DescriptorShares => ({
+export const shareDescriptors = (limit: number, most: PlacesMax): DescriptorShares => ({
   publicConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 2)),
   internalConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 4)),
-  objectRequests: Math.min(LIMITS.objectRequestsPerHostMax, Math.floor(limit / 16)),
-  downloads: Math.min(LIMITS.downloadsPerHostMax, Math.floor(limit / 32)),
+  objectRequests: Math.min(most.objectRequests, Math.floor(limit / 16)),
+  downloads: Math.min(most.downloads, Math.floor(limit / 32)),
 });

@@ -1,7 +1,7 @@
 import ipaddr from 'ipaddr.js';
 import type { ConfigReader } from './config.ts';
 import type { ConnectionLimits } from './connections.ts';
-import { type DescriptorShares, descriptorLimit, shareDescriptors } from './descriptors.ts';
+import { descriptorLimit, type PlacesMax, shareDescriptors } from './descriptors.ts';
 import { LIMITS } from './limits.ts';
 
 /** How a process bounds its callers. */
@@ -9,7 +9,8 @@ export interface HttpSettings {
   readonly public: ConnectionLimits;
   /** Of the port for other parts of the cluster. */
   readonly internal: ConnectionLimits;
-  readonly descriptors: DescriptorShares;
+  /** Requests of the object API at the same time, and downloads by share links. */
+  readonly places: PlacesMax;
 }
 
 const isAddress = (text: string): boolean => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
@@ -17,8 +18,9 @@ const isAddress = (text: string): boolean => ipaddr.isValid(text) || ipaddr.isVa
 /** Control knows whether its caller or the host stalls; the host waits longer than control. */
 const INTERNAL_PATIENCE = 3;
 
-export function readHttpSettings(reader: ConfigReader): HttpSettings {
-  const descriptors = shareDescriptors(descriptorLimit());
+/** @param most what the process serves at the same time with descriptors enough */
+export function readHttpSettings(reader: ConfigReader, most: PlacesMax): HttpSettings {
+  const descriptors = shareDescriptors(descriptorLimit(), most);
   const max = reader.integer('CONNECTIONS_MAX', {
     fallback: descriptors.publicConnections,
     min: 8,
@@ -44,9 +46,14 @@ export function readHttpSettings(reader: ConfigReader): HttpSettings {
   if (!proxies.every(isAddress)) {
     reader.refuse('PROXY_ADDRESSES must be addresses or CIDR blocks, separated by commas');
   }
+  const places = (name: string, fallback: number): number =>
+    reader.integer(name, { fallback, min: 2, max: fallback });
   const crowdedStalledMs = Math.min(stalledMs, LIMITS.transferCrowdedStalledMs);
   return {
-    descriptors,
+    places: {
+      objectRequests: places('OBJECT_REQUESTS_MAX', descriptors.objectRequests),
+      downloads: places('DOWNLOADS_MAX', descriptors.downloads),
+    },
     public: {
       max,
       perAddressMax,

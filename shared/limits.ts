@@ -61,6 +61,7 @@ export const LIMITS = {
   // Two of these for each download, whatever the size of the file.
   downloadBufferBytes: 256 * KiB,
   downloadsPerHostMax: 256,
+  downloadsPerNodeMax: 1024,
   // Until the host's first byte: the disk may have to be attached first.
   dataHeadersMsMax: 30_000,
   // A download through control is broken off when its host sends nothing for so long.
@@ -85,6 +86,7 @@ export const LIMITS = {
   keysPerListingMax: 1000,
   partsPerUploadMax: 10_000,
   objectRequestsPerHostMax: 512,
+  objectRequestsPerNodeMax: 1024,
 
   // Fewer threads in libuv's pool let few accounts hold all that disks may use.
   poolThreadsMin: 16,

@@ -9,8 +9,8 @@ import {
   readDataRequest,
 } from '../../shared/data-protocol.ts';
 import { AppError, toError } from '../../shared/errors.ts';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/single-use-token.ts';
 import type { ActorRegistry } from '../actors/registry.ts';
@@ -23,6 +23,8 @@ import { sendBody } from './send-body.ts';
 
 export interface DataEndpointOptions {
   readonly registry: ActorRegistry;
+  /** At the same time. */
+  readonly downloadsMax: number;
   readonly log: Logger;
 }
 
@@ -39,10 +41,12 @@ function fileHeaders(request: IncomingMessage): RequestHeaders {
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
   readonly #underWay = new Set<Promise<void>>();
+  readonly #places: FairShares;
   #isClosed = false;
 
   constructor(options: DataEndpointOptions) {
     this.#options = options;
+    this.#places = new FairShares(options.downloadsMax);
   }
 
   /**
@@ -68,6 +72,7 @@ export class DataEndpoint {
     try {
       const wanted = this.#admit(request, claims);
       notes['diskId'] = wanted.diskId;
+      using _place = this.#takePlace(wanted);
       const ended = new AbortController();
       response.once('close', () => ended.abort(new AppError('unavailable', 'the caller is gone')));
       await onBehalfOf(wanted.accountId, ended.signal, () =>
@@ -94,17 +99,24 @@ export class DataEndpoint {
     response.writeHead(409, dataErrorHeaders(error)).end(); // Any status: the header says it.
   }
 
-  /** @throws AppError `forbidden`, `unavailable`, `no_capacity` */
+  /** @throws AppError `forbidden`, `unavailable` */
   #admit({ method }: IncomingMessage, claims: Claims): DataRequest {
     const wanted = readDataRequest(claims);
     if (method !== 'GET' && method !== 'HEAD') {
       throw new AppError('forbidden', 'the data endpoint is only for reading');
     }
     if (this.#isClosed) throw new AppError('unavailable', 'the host is shutting down; try again');
-    if (this.#underWay.size >= LIMITS.downloadsPerHostMax) {
-      throw new AppError('no_capacity', 'too many downloads run on the host');
-    }
     return wanted;
+  }
+
+  /** @throws AppError `no_capacity`, `rate_limited` */
+  #takePlace({ accountId, diskId, key }: DataRequest): Place {
+    const place = this.#places.take([`account ${accountId}`, `link ${diskId} ${key}`]);
+    if (place !== undefined) return place;
+    if (this.#places.isFull) {
+      throw new AppError('no_capacity', 'too many downloads run on the host; try again');
+    }
+    throw new AppError('rate_limited', 'too many downloads of this file or account; try again');
   }
 
   async #send(

@@ -1,8 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runInBackground } from '../../shared/background.ts';
+import { addressParties } from '../../shared/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { type Origin, type RequestForwarder, readOrigin } from '../../shared/forward-request.ts';
 import { newJobId as newClientId } from '../../shared/ids.ts';
 import { plainAddress } from '../../shared/ip-allowlist.ts';
@@ -36,6 +38,10 @@ export interface ObjectGatewayOptions {
   readonly registry: ActorRegistry;
   readonly storage: StorageWatch;
   readonly forwarder: RequestForwarder;
+  /** Requests at the same time. */
+  readonly requestsMax: number;
+  /** Addresses that any number of clients share. */
+  readonly proxies: readonly string[];
   readonly durations: ObjectDurations;
   readonly log: Logger;
 }
@@ -48,12 +54,14 @@ export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;
   readonly #stores: ObjectStores;
   readonly #underWay = new Set<Promise<void>>();
+  readonly #places: FairShares;
   /** When each disk user's client was last written down. */
   readonly #clientsNoted = new Map<string, number>();
   #isClosed = false;
 
   constructor(options: ObjectGatewayOptions) {
     this.#options = options;
+    this.#places = new FairShares(options.requestsMax);
     this.#stores = new ObjectStores(options.registry);
   }
 
@@ -74,6 +82,11 @@ export class ObjectGateway {
     } catch (thrown) {
       exchange.fail(thrown);
     }
+  }
+
+  /** Who stands still is in the way of others. */
+  get isCrowded(): boolean {
+    return this.#places.isCrowded;
   }
 
   /** Refuses new requests; settles when those under way have ended. */
@@ -109,7 +122,6 @@ export class ObjectGateway {
   async #serve(exchange: Exchange, origin: Origin): Promise<void> {
     const { principals } = this.#options;
     if (this.#isClosed) throw new S3Error('ServiceUnavailable', 'The host is shutting down.');
-    if (this.#underWay.size >= LIMITS.objectRequestsPerHostMax) throw new S3Error('SlowDown');
     const { method = '', url = '', rawHeaders } = exchange.request;
     const target = readTarget(url);
     const head = { method, target: url, rawHeaders };
@@ -122,6 +134,7 @@ export class ObjectGateway {
     }
     const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
     exchange.notes['diskId'] = disk.record.id;
+    using _place = this.#takePlace(disk.record.accountId, origin.address);
     this.#noteClient(admission, disk, origin.address);
     const named = findOperation(method, target);
     exchange.operation = named.name;
@@ -129,6 +142,17 @@ export class ObjectGateway {
       throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
     }
     await this.#serveOnDisk(exchange, origin, { target, admission, disk, named });
+  }
+
+  /**
+   * Only once it is known whose request it is: until then it costs little more than its connection.
+   * @throws S3Error SlowDown
+   */
+  #takePlace(accountId: string, address: string): Place {
+    const parties = addressParties(this.#options.proxies, address);
+    const place = this.#places.take([...parties, `account ${accountId}`]);
+    if (place === undefined) throw new S3Error('SlowDown');
+    return place;
   }
 
   async #serveOnDisk(exchange: Exchange, origin: Origin, wanted: Wanted): Promise<void> {

@@ -33,13 +33,14 @@ const downloadShared = route({
   public: true,
   replies: {},
   files: [200, 206, 304],
-  errors: [403, 404, 410, 412, 416],
-  async handle({ deps, params, method, headers, requestId, callerGone, note }) {
+  errors: [403, 404, 410, 412, 416, 429],
+  async handle({ deps, params, method, headers, address, requestId, callerGone, note }) {
     const file = readShareToken(deps, params.token);
     note({ diskId: file.diskId });
     const download = {
       method: method === 'HEAD' ? ('HEAD' as const) : ('GET' as const),
       headers,
+      address,
       requestId,
       signal: callerGone(),
     };

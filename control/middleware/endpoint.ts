@@ -3,6 +3,7 @@ import type { Middleware } from 'koa';
 import Type from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../shared/errors.ts';
+import { plainAddress } from '../../shared/ip-allowlist.ts';
 import { JsonRefused, parseJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
@@ -150,6 +151,7 @@ export function endpoint(
         requestId: state.requestId,
         method: ctx.method,
         headers: ctx.headers,
+        address: plainAddress(ctx.req.socket.remoteAddress ?? '0.0.0.0'),
         arrivedAt: state.arrivedAt,
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),

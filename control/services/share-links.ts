@@ -83,6 +83,7 @@ export function readShareToken(deps: Deps, token: string): SharedFile {
 interface Download {
   readonly method: 'GET' | 'HEAD';
   readonly headers: IncomingHttpHeaders;
+  readonly address: string;
   readonly requestId: string;
   readonly signal: AbortSignal;
 }
@@ -90,7 +91,7 @@ interface Download {
 /**
  * The shared file, or the parts of it that are asked for, from the disk's handler.
  * @throws AppError `not_found`, `precondition_failed`, `range_not_satisfiable`, `unavailable`,
- *   `no_capacity`, `cancelled`
+ *   `no_capacity`, `rate_limited`, `cancelled`
  */
 export async function openShared(
   deps: Deps,

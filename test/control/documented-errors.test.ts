@@ -5,7 +5,7 @@ import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
-import { forgeLink } from '../helpers/shares.ts';
+import { forgeLink, open, share } from '../helpers/shares.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -17,6 +17,7 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
+const DOWNLOADS_MAX = 64;
 
 async function newAccount(
   stack: Stack,
@@ -30,7 +31,11 @@ async function newAccount(
 }
 
 test.before(async (t) => {
-  const stack = await Stack.start({ REGION_PREVIEW: 'true', EXEC_TIMEOUT_MS: '1500' });
+  const stack = await Stack.start({
+    REGION_PREVIEW: 'true',
+    EXEC_TIMEOUT_MS: '1500',
+    DOWNLOADS_MAX: String(DOWNLOADS_MAX),
+  });
   t.context.stack = stack;
   t.context.api = (await newAccount(stack, { allowed: true })).api;
   t.context.outsider = (await newAccount(stack, { allowed: false })).api;
@@ -205,6 +210,21 @@ const sharedBroken: Cause = async (_call, context) => {
   return whileBroken(context, id, () => send(api, call, id));
 };
 
+/** As many downloads of the link stand still as it may have. */
+const sharedTooOften: Cause = async ({ method }, { stack }) => {
+  const { api } = await newAccount(stack, { allowed: true });
+  const { id } = await createDisk(api);
+  await exec(api, id, 'truncate -s 100M file');
+  const link = await share(api, id, 'file');
+  const held = await Promise.all(Array.from({ length: DOWNLOADS_MAX / 2 }, () => open(link)));
+  try {
+    for (const answer of held) answer.on('error', () => undefined).pause();
+    return await api.call(method, link.slice(stack.baseUrl.length));
+  } finally {
+    for (const answer of held) answer.destroy();
+  }
+};
+
 /** A sandbox's record that nobody but a broken program could have written. */
 const brokenSandbox: Cause = async (call, { stack }) => {
   const { api, accountId } = await newAccount(stack, { allowed: true });
@@ -236,6 +256,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'downloadShared 404': downloading({}, { key: 'missing' }),
   'downloadShared 410': downloading({}, { expiresAt: Date.now() - 1 }),
   'downloadShared 412': downloading({ 'if-match': '"other"' }),
+  'downloadShared 429': sharedTooOften,
   'downloadShared 416': downloading({ range: 'bytes=99-' }),
   'downloadShared 500': sharedBroken,
   'execOnDisk 400': withBody({ command: '' }),
@@ -278,6 +299,7 @@ const codes: Readonly<Record<number, string>> = {
   412: 'precondition_failed',
   413: 'body_too_large',
   416: 'range_not_satisfiable',
+  429: 'rate_limited',
   500: 'internal_server_error',
   504: 'timeout',
 };

@@ -1,0 +1,51 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
+
+test('a party alone gets half of the places, and each one that comes later finds one', (t) => {
+  const shares = new FairShares(64);
+  const counts: number[] = [];
+  for (const party of ['a', 'b', 'c', 'd']) {
+    let count = 0;
+    while (shares.take([party]) !== undefined) count += 1;
+    counts.push(count);
+  }
+  t.deepEqual(counts, [32, 16, 8, 4]);
+});
+
+test('a place counts for each of its parties', (t) => {
+  const shares = new FairShares(8);
+  for (let address = 0; address < 4; address += 1) {
+    t.truthy(shares.take([`address ${address}`, 'link']));
+  }
+  t.is(shares.take(['address 9', 'link']), undefined);
+  t.truthy(shares.take(['address 9', 'other link']));
+});
+
+test('whatever is taken and given back, the counts stay right', (t) => {
+  const steps = fc.array(
+    fc.record({ give: fc.boolean(), parties: fc.uniqueArray(fc.constantFrom('a', 'b', 'c')) }),
+  );
+  fc.assert(
+    fc.property(steps, fc.integer({ min: 2, max: 12 }), (all, count) => {
+      const shares = new FairShares(count);
+      const held: Place[] = [];
+      for (const { give, parties } of all) {
+        const place = give ? held.pop() : shares.take(parties);
+        if (place === undefined) continue;
+        if (!give) {
+          held.push(place);
+          continue;
+        }
+        place[Symbol.dispose]();
+        place[Symbol.dispose](); // Once is enough, and twice no harm.
+      }
+      t.is(shares.isFull, held.length >= count);
+      for (const place of held) place[Symbol.dispose]();
+      t.false(shares.isFull);
+      let alone = 0;
+      while (shares.take(['a']) !== undefined) alone += 1;
+      t.is(alone, Math.max(1, Math.floor(count / 2)));
+    }),
+  );
+});
