@@ -518,7 +518,9 @@ export class SandboxActor {
     const { state } = this.#row;
     if (state === 'running') {
       const machine = this.#session?.machine;
-      if (machine === undefined) throw new Error('it runs on no machine');
+      if (machine === undefined) {
+        throw new AppError('unavailable', 'the sandbox ended just now; try again');
+      }
       await machine.fork(child);
       return 'pending_resume';
     }

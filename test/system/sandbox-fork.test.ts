@@ -1,19 +1,23 @@
 /* Copies of sandboxes that run, are paused or stopped: real virtual machines, one stack for all. */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import {
   type ApiSandbox,
   bring,
   createSandbox,
+  findSandbox,
   forkSandbox,
   getSandbox,
+  machinesOf,
   outputOf,
   removeSandbox,
   sandboxPath,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 interface Context {
   readonly stack: Stack;
@@ -88,6 +92,21 @@ test('a fork of a stopped one boots from a copy of its disk', async (t) => {
   await bring(api, id, 'start', 'running');
   t.is(await read(api, id), 'one\nnone\n');
   await removeSandbox(api, child.sandbox_id);
+  await removeSandbox(api, id);
+});
+
+test('a fork whose source is killed meanwhile is refused for now, and there is no copy', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, {});
+  const [machine = 0] = await machinesOf([id]);
+  process.kill(machine, 'SIGSTOP'); // The fork waits for it.
+  const forking = fork(api, id, { name: 'killed' });
+  await sleep(500);
+  process.kill(machine, 'SIGKILL');
+  const { status, body } = await forking;
+  t.deepEqual([status, body.code], [503, 'unavailable']);
+  await waitFor('its end to be told', async () => (await getSandbox(api, id)).status === 'failed');
+  t.is(await findSandbox(api, 'killed'), undefined);
   await removeSandbox(api, id);
 });
 

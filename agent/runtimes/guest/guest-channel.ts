@@ -74,7 +74,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     this.#stream = stream;
     this.instance = instance;
     stream.on('data', (chunk: Buffer) => this.#receive(chunk));
-    stream.on('error', (error) => this.#end(error));
+    stream.on('error', (cause) => {
+      this.#end(new GuestUnavailableError(`the guest hung up: ${cause.message}`, { cause }));
+    });
     stream.on('close', () => this.#end(new GuestUnavailableError('the guest hung up')));
     stream.resume();
   }

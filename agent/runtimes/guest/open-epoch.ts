@@ -94,7 +94,7 @@ export function openEpoch(
     };
     const late = (): void => fail(new GuestUnavailableError('the guest did not answer in time'));
     const timer = setTimeout(late, timeoutMs);
-    stream.on('data', onData).on('error', fail).on('close', onClose);
+    stream.on('data', onData).on('error', onClose).on('close', onClose);
     stream.write(Buffer.alloc(1)); // Ends what a former host was cut off in.
     stream.write(
       encodeHostFrame({ type: 'hello', request: 0, version: GUEST_PROTOCOL_VERSION, epoch }),

@@ -1,16 +1,17 @@
 import { runInBackground } from '../../../shared/background.ts';
 import type { Logger } from '../../../shared/log.ts';
-import { toError } from '../../../shared/errors.ts';
+import { AppError, toError } from '../../../shared/errors.ts';
 import { isAlive } from '../../../shared/process-id.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { step } from '../../step.ts';
 import type { Machine, MachineEnd, MachineOrigin } from '../driver.ts';
+import { GuestProtocolError, GuestUnavailableError } from '../guest/guest-errors.ts';
 import { type LiveMachine, pauseMachine } from './checkpoint.ts';
 import { writtenLayers } from './disk-chain.ts';
 import { howItEnded, type Intent, type Observed, rememberObserved } from './machine-end.ts';
 import { continueMachine, MachineStateError, statusOf } from './machine-state.ts';
 import { MonitorWatch } from './monitor-watch.ts';
-import type { QmpClient } from './qmp-client.ts';
+import { type QmpClient, QmpUnavailableError } from './qmp-client.ts';
 import { type MachineIdentity, runPaths } from './shim.ts';
 import { SocketGuestLink } from './socket-guest-link.ts';
 import type { Template } from './template.ts';
@@ -28,6 +29,13 @@ const OBSERVED: Readonly<Record<string, Observed>> = {
 
 /** On the way to and from a checkpoint, and for the moment of a fork. */
 const EXPECTED: ReadonlySet<string> = new Set(['paused', 'prelaunch', 'inmigrate', 'save-vm']);
+
+/** The machine or its guest ended, is silent, or broke its protocol: no fault of the host. */
+const isMachineFault = (error: unknown): boolean =>
+  error instanceof MachineStateError ||
+  error instanceof QmpUnavailableError ||
+  error instanceof GuestUnavailableError ||
+  error instanceof GuestProtocolError;
 
 interface Parts {
   readonly runDir: string;
@@ -112,12 +120,14 @@ export class MicrovmMachine implements Machine {
   }
 
   async fork(child: Child): Promise<void> {
-    const { machine, template } = this.#live();
     try {
+      const { machine, template } = this.#live();
       await this.#parts.fork(machine, template, child);
     } catch (error) {
       if (error instanceof MachineStateError) await this.#parts.cgroup.killMachine();
-      throw error;
+      if (!isMachineFault(error)) throw error;
+      const message = 'the sandbox ended or does not answer now; try again';
+      throw new AppError('unavailable', message, { cause: error });
     }
   }
 
@@ -143,13 +153,13 @@ export class MicrovmMachine implements Machine {
     this.#guestReady.resolve();
   }
 
-  /** @throws Error when the guest or the monitor does not answer now */
+  /** @throws QmpUnavailableError or GuestUnavailableError when that one does not answer now */
   #live(): { machine: LiveMachine; template: Template } {
     const { client } = this.#monitor;
     const { channel } = this.guest;
     const { template } = this.#parts;
-    if (client === undefined) throw new Error('the virtual machine does not answer');
-    if (channel === undefined) throw new Error('the guest does not answer');
+    if (client === undefined) throw new QmpUnavailableError('the virtual machine does not answer');
+    if (channel === undefined) throw new GuestUnavailableError('the guest does not answer');
     if (template === undefined) throw new Error('what its memory began as is not there any more');
     return { machine: { pid: this.pid, monitor: client, guest: channel }, template };
   }
