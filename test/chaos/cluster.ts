@@ -119,7 +119,7 @@ export class Cluster {
       relay.slowDown(0);
     }
     await this.storage.free();
-    for (const slow of this.slowCalls) await slow.set(0);
+    for (const slow of this.slowCalls) await slow.set({});
     for (const supervisor of this.supervisors) await supervisor.untilReady();
   }
 

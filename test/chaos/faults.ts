@@ -108,27 +108,35 @@ async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Pro
   return performance.now();
 }
 
-const CALL_MS = { min: 50, span: 1_000, spanOfKill: 8_000 } as const;
+const CALL_MS = { min: 50, span: 1_000 } as const;
 
 async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
   const slow = cluster.slowCalls[host];
-  await slow.set(CALL_MS.min + choice * CALL_MS.span);
+  const ms = CALL_MS.min + choice * CALL_MS.span;
+  await slow.set({ attachMs: ms, syncMs: ms });
   await sleep(lastsMs);
-  await slow.set(0);
+  await slow.set({});
   return performance.now();
 }
 
-/** A call that was begun by a helper is done when its agent is gone, and another may run. */
+/** Longer than an agent takes to start and to attach a disk again. */
+const ATTACH_MS = { min: 8_000, span: 17_000 } as const;
+const ATTACHES_AFTER_MS = 1_500;
+
+/**
+ * The agent is killed while it attaches disks, each step of which takes seconds. What it began is
+ * done when it is gone and the next agent, as fast as ever, has attached the same disks.
+ */
 async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const { host, lastsMs, choice } = fault;
+  const agent = agentOf(cluster, fault);
   const slow = cluster.slowCalls[host];
-  await slow.set(CALL_MS.min + choice * CALL_MS.spanOfKill);
-  await sleep(lastsMs / 2);
-  const killed = agentOf(cluster, fault).kill(RESTART_MS);
-  // The next agent is as fast as ever.
-  await sleep(lastsMs / 8);
-  await slow.set(0);
-  return killed;
+  await slow.set({ attachMs: ATTACH_MS.min + choice * ATTACH_MS.span });
+  // One that has just started attaches the disks that are in use.
+  await agent.kill(RESTART_MS);
+  await sleep(ATTACHES_AFTER_MS + lastsMs);
+  await slow.set({});
+  return agent.kill(RESTART_MS);
 }
 
 async function fillStorage({ storage }: Cluster, { lastsMs }: Fault): Promise<Lifted> {

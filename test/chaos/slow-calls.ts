@@ -7,10 +7,14 @@ import type { Environment } from '../helpers/daemon.ts';
 const run = promisify(execFile);
 const source = new URL('../fixtures/slow-calls.c', import.meta.url).pathname;
 
-function wordOf(value: number): Buffer {
-  const word = Buffer.alloc(4);
-  word.writeUInt32LE(Math.round(value));
-  return word;
+/** By how many milliseconds calls are delayed: those that attach and mount, that sync and rename. */
+interface Delays {
+  readonly attachMs?: number;
+  readonly syncMs?: number;
+}
+
+function wordsOf({ attachMs = 0, syncMs = 0 }: Delays): Uint8Array {
+  return new Uint8Array(Uint32Array.of(attachMs, syncMs).buffer);
 }
 
 /** Delays system calls of an agent and of the programs that it starts (test/fixtures/slow-calls.c). */
@@ -28,7 +32,7 @@ export class SlowCalls {
     const library = join(directory, `${name}-slow-calls.so`);
     await run('cc', ['-O1', '-shared', '-fPIC', '-o', library, source]);
     const control = join(directory, `${name}-slow-calls`);
-    await writeFile(control, wordOf(0));
+    await writeFile(control, wordsOf({}));
     return new SlowCalls(library, control);
   }
 
@@ -37,8 +41,8 @@ export class SlowCalls {
     return { LD_PRELOAD: this.#library, SLOW_CALLS: this.#control };
   }
 
-  /** Each call that begins from now on takes so much longer; 0: none. */
-  async set(delayMs: number): Promise<void> {
-    await writeFile(this.#control, wordOf(delayMs), { flag: 'r+' }); // In place: it is mapped.
+  /** Each call that begins from now on takes so much longer. */
+  async set(delays: Delays): Promise<void> {
+    await writeFile(this.#control, wordsOf(delays), { flag: 'r+' }); // In place: it is mapped.
   }
 }

@@ -25,7 +25,7 @@ test('a plan follows from its seed', (t) => {
 });
 
 test('whatever dies, nothing acknowledged is lost, nothing runs twice, nothing is left', async (t) => {
-  t.timeout(isFull ? 3 * 3_600_000 : 400_000);
+  t.timeout(isFull ? 3 * 3_600_000 : 600_000);
   const logs = join(process.cwd(), `.local/chaos/${seedOfDay}`);
   const run = await ChaosRun.start();
   try {
