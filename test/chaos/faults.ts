@@ -113,7 +113,7 @@ const CALL_MS = { min: 50, span: 1_000 } as const;
 async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
   const slow = cluster.slowCalls[host];
   const ms = CALL_MS.min + choice * CALL_MS.span;
-  await slow.set({ attachMs: ms, syncMs: ms });
+  await slow.set({ attachMs: ms, mountMs: ms, syncMs: ms });
   await sleep(lastsMs);
   await slow.set({});
   return performance.now();
@@ -121,10 +121,11 @@ async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Pr
 
 /** Longer than an agent takes to start and to attach a disk again. */
 const ATTACH_MS = { min: 8_000, span: 17_000 } as const;
+const READY_MS_MAX = 15_000;
 const ATTACHES_AFTER_MS = 1_500;
 
 /**
- * The agent is killed while it attaches disks, each step of which takes seconds. What it began is
+ * The agent is killed while it attaches disks to loop devices, which takes seconds. What it began is
  * done when it is gone and the next agent, as fast as ever, has attached the same disks.
  */
 async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
@@ -134,7 +135,8 @@ async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lif
   await slow.set({ attachMs: ATTACH_MS.min + choice * ATTACH_MS.span });
   // One that has just started attaches the disks that are in use.
   await agent.kill(RESTART_MS);
-  await sleep(ATTACHES_AFTER_MS + lastsMs);
+  await Promise.race([agent.untilReady(), sleep(READY_MS_MAX)]).catch(() => undefined);
+  await sleep(ATTACHES_AFTER_MS + lastsMs / 4);
   await slow.set({});
   return agent.kill(RESTART_MS);
 }

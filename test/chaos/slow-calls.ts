@@ -7,14 +7,17 @@ import type { Environment } from '../helpers/daemon.ts';
 const run = promisify(execFile);
 const source = new URL('../fixtures/slow-calls.c', import.meta.url).pathname;
 
-/** By how many milliseconds calls are delayed: those that attach and mount, that sync and rename. */
+/** By how many milliseconds calls are delayed. */
 interface Delays {
+  /** Those that attach an image to a loop device. */
   readonly attachMs?: number;
+  readonly mountMs?: number;
+  /** Those that sync or rename. */
   readonly syncMs?: number;
 }
 
-function wordsOf({ attachMs = 0, syncMs = 0 }: Delays): Uint8Array {
-  return new Uint8Array(Uint32Array.of(attachMs, syncMs).buffer);
+function wordsOf({ attachMs = 0, mountMs = 0, syncMs = 0 }: Delays): Uint8Array {
+  return new Uint8Array(Uint32Array.of(attachMs, mountMs, syncMs).buffer);
 }
 
 /** Delays system calls of an agent and of the programs that it starts (test/fixtures/slow-calls.c). */

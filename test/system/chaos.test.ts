@@ -13,7 +13,7 @@ const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const DAY_MS = 86_400_000;
 /** Another one each day, the same in every run of the day. */
 const seedOfDay = Math.floor(Date.now() / DAY_MS);
-const FIXED_SEED = 12;
+const FIXED_SEED = 1742;
 /** Ordinary runs have one round of each seed, full ones half an hour in all. */
 const ROUND_MS = isFull ? 60_000 : 22_000;
 const ROUNDS = isFull ? 15 : 1;
