@@ -83,6 +83,13 @@ const OTHERS_SHARE = 1 / 4;
 const VCPUS_PER_PROCESSOR = 16;
 const MEMORY_SHARE = 0.8;
 
+const readMachineUidBase = (reader: ConfigReader): number =>
+  reader.integer('SANDBOX_UID_BASE', {
+    fallback: 600_100_000,
+    min: 100_000,
+    max: 2 ** 31 - LIMITS.machineUsersMax,
+  });
+
 function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined {
   // Both or none: with one of them the other one is missed.
   if (!reader.has('GUEST_DIR') && !reader.has('DEFAULT_ROOT_DISK')) return undefined;
@@ -92,11 +99,7 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
     guestDir: reader.string('GUEST_DIR', { pattern: absolutePath }),
     rootDisk: reader.string('DEFAULT_ROOT_DISK', { pattern: absolutePath }),
     accelerator: reader.choice('SANDBOX_ACCELERATOR', ['auto', 'kvm', 'tcg']),
-    uidBase: reader.integer('SANDBOX_UID_BASE', {
-      fallback: 600_100_000,
-      min: 100_000,
-      max: 2 ** 31 - 1_000_000,
-    }),
+    uidBase: readMachineUidBase(reader),
     bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
       fallback: 120_000,
       min: 1_000,
@@ -133,8 +136,10 @@ const readUserRanges = (reader: ConfigReader): UserRangeSettings => ({
   baseId: reader.integer('EXEC_UID_BASE', {
     fallback: 2 ** 31,
     min: 2 ** 31, // Above those of machines, which end below it.
-    max: 2 ** 32 - 256 * LIMITS.idsPerContainer,
+    max: 2 ** 32 - 1 - LIMITS.userRanges * LIMITS.idsPerContainer,
   }),
+  // Also where no machines run: a disk must look the same on every host. One more probes.
+  reserved: [{ first: readMachineUidBase(reader) - 1, count: LIMITS.machineUsersMax + 1 }],
 });
 
 /** @throws Error naming every setting that is missing or wrong */

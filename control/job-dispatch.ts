@@ -2,7 +2,7 @@ import { Queue } from 'bullmq';
 import { runInBackground } from '../shared/background.ts';
 import { queues } from '../shared/directory/keys.ts';
 import type { QueuedJobs } from '../shared/directory/queued-jobs.ts';
-import { queueConnection } from '../shared/directory/redis.ts';
+import { isRedisRefusal, queueConnection } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
 import type { JobSeal } from '../shared/job-seal.ts';
@@ -166,7 +166,10 @@ export class JobDispatch {
       // Redis may have taken the job although its answer did not arrive.
       if (this.#hub.wasAccepted(id)) return;
       this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:notQueued');
-      this.#hub.giveUp(id, await this.#explainLoss(queue, id, kind, false));
+      const reason = isRedisRefusal(error)
+        ? new AppError('unavailable', 'the work could not be queued; try again')
+        : await this.#explainLoss(queue, id, kind, false);
+      this.#hub.giveUp(id, reason);
     }
   }
 

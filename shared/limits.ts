@@ -39,8 +39,12 @@ export const LIMITS = {
   mountPathBytesMax: 1024,
   checkoutsPerMountMax: 32,
   outputBytesPerStreamMax: 16 * MiB,
-  // Of users and of groups; the same on every host, for disks travel (docs/decisions/0025).
-  idsPerContainer: 2 ** 20,
+  // Users and groups of its own, and how many containers can have such; the same on every host, for
+  // disks travel (docs/decisions/0025).
+  idsPerContainer: 2 ** 16,
+  userRanges: 2048,
+  // Users of machines, from SANDBOX_UID_BASE on.
+  machineUsersMax: 1_000_000,
   // Of what the kernel has for all containers together (kernel.pty.max).
   terminalsPerContainerMax: 128,
   execTimeoutMsMax: 290_000,

@@ -1,10 +1,10 @@
 /*
  * What a container needs before runc starts it, as part of the addon.
  *
- *   newUserNamespace(first, count) -> Promise<number>
- *     A descriptor of a new user namespace, close-on-exec: its users and groups 0 to count - 1 are the
- *     host's from `first` on. It belongs to the host's user `first`, to whom the kernel also charges
- *     what is counted in it (user_namespaces(7)): were it root's, all of them would share root's limits.
+ *   newUserNamespace(owner, mapping) -> Promise<number>
+ *     A descriptor of a new user namespace, close-on-exec, with this mapping of users and of groups
+ *     (the lines of uid_map in user_namespaces(7)). It belongs to this user of the host, to whom the
+ *     kernel also charges what is counted in it: were it root's, all of them would share root's limits.
  *     It lasts as long as the descriptor or a process in it.
  *   makeDevices(directory, owner) -> Promise<void>
  *     Makes the device nodes, links, and mount points of a container's /dev, for this user and group.
@@ -36,8 +36,8 @@ enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
 
 struct container_task {
   struct task task;
-  char *directory;
-  uint32_t first, count; /* of the host's ids; the first one is the owner of devices */
+  char *directory, *mapping;
+  uint32_t owner; /* of the namespace, or of devices */
   int found;
 };
 
@@ -65,23 +65,22 @@ static int become(uint32_t id) {
   return (int)syscall(SYS_setresuid, -1, id, -1);
 }
 
-static int write_mapping(pid_t pid, const char *file, uint32_t first, uint32_t count) {
-  char path[PATH_BYTES], line[PATH_BYTES];
+static int write_mapping(pid_t pid, const char *file, const char *mapping) {
+  char path[PATH_BYTES];
   snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-  int length = snprintf(line, sizeof line, "0 %u %u", first, count);
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return -1;
-  ssize_t written = write(fd, line, (size_t)length);
+  ssize_t written = write(fd, mapping, strlen(mapping));
   int error = errno;
   close(fd);
   errno = error;
-  return written == length ? 0 : -1;
+  return written == (ssize_t)strlen(mapping) ? 0 : -1;
 }
 
-static int open_namespace(pid_t pid, uint32_t first, uint32_t count) {
+static int open_namespace(pid_t pid, const char *mapping) {
   char path[PATH_BYTES];
-  if (write_mapping(pid, "uid_map", first, count) != 0) return -1;
-  if (write_mapping(pid, "gid_map", first, count) != 0) return -1;
+  if (write_mapping(pid, "uid_map", mapping) != 0) return -1;
+  if (write_mapping(pid, "gid_map", mapping) != 0) return -1;
   snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
   return open(path, O_RDONLY | O_CLOEXEC);
 }
@@ -96,14 +95,14 @@ static void *make_namespace(void *argument) {
     work->task.error = errno;
     return NULL;
   }
-  if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 && become(work->first) == 0)
+  if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 && become(work->owner) == 0)
     pid = clone(hold_namespace, holder_stack + sizeof holder_stack, CLONE_NEWUSER | CLONE_VM, ends);
   work->task.error = pid < 0 ? errno : 0;
   if (become(0) != 0) work->task.error = errno;
   /* A change of users makes /proc/<agent> look like another's, for the whole process. */
   prctl(PR_SET_DUMPABLE, dumpable);
   if (work->task.error == 0) {
-    work->found = open_namespace(pid, work->first, work->count);
+    work->found = open_namespace(pid, work->mapping);
     if (work->found < 0) work->task.error = errno;
   }
   close(ends[1]);
@@ -119,6 +118,8 @@ static void *make_namespace(void *argument) {
 static int run_new_namespace(struct task *task) {
   pthread_t thread;
   sigset_t all, before;
+  /* To setresuid(2) it says "as before": the namespace would be root's. */
+  if (((struct container_task *)task)->owner == UINT32_MAX) return EINVAL;
   /* The process that is cloned would run the agent's handlers. */
   sigfillset(&all);
   pthread_mutex_lock(&making);
@@ -177,13 +178,15 @@ static int run_make_devices(struct task *task) {
   struct container_task *work = (struct container_task *)task;
   int directory = open(work->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return errno;
-  int error = fill_devices(directory, work->first) == 0 ? 0 : errno;
+  int error = fill_devices(directory, work->owner) == 0 ? 0 : errno;
   close(directory);
   return error;
 }
 
 static void release(struct task *task) {
-  free(((struct container_task *)task)->directory);
+  struct container_task *work = (struct container_task *)task;
+  free(work->directory);
+  free(work->mapping);
 }
 
 static struct container_task *new_container_task(int (*run)(struct task *),
@@ -197,8 +200,8 @@ static napi_value js_new_user_namespace(napi_env env, napi_callback_info info) {
   napi_value args[2];
   struct container_task *work = new_container_task(run_new_namespace, result_descriptor);
   if (work == NULL || !read_arguments(env, info, 2, args) ||
-      napi_get_value_uint32(env, args[0], &work->first) != napi_ok ||
-      napi_get_value_uint32(env, args[1], &work->count) != napi_ok)
+      napi_get_value_uint32(env, args[0], &work->owner) != napi_ok ||
+      (work->mapping = copy_text(env, args[1])) == NULL)
     return refuse_task(env, &work->task);
   return start_task(env, &work->task, "newUserNamespace", NULL);
 }
@@ -208,7 +211,7 @@ static napi_value js_make_devices(napi_env env, napi_callback_info info) {
   struct container_task *work = new_container_task(run_make_devices, result_nothing);
   if (work == NULL || !read_arguments(env, info, 2, args) ||
       (work->directory = copy_text(env, args[0])) == NULL ||
-      napi_get_value_uint32(env, args[1], &work->first) != napi_ok)
+      napi_get_value_uint32(env, args[1], &work->owner) != napi_ok)
     return refuse_task(env, &work->task);
   return start_task(env, &work->task, "makeDevices", NULL);
 }

@@ -43,7 +43,7 @@ interface NativeModule {
     attributes: number,
     userNamespace: number,
   ): Promise<void>;
-  newUserNamespace(first: number, count: number): Promise<number>;
+  newUserNamespace(owner: number, mapping: string): Promise<number>;
   makeDevices(directory: string, owner: number): Promise<void>;
   inode(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];

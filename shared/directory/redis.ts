@@ -14,6 +14,12 @@ export function isRedisFailure(error: unknown): boolean {
   );
 }
 
+/** Redis refused the command, or never got it: nothing of it was done. */
+export function isRedisRefusal(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return error.name === 'ReplyError' || error.message.includes("Stream isn't writeable");
+}
+
 const reconnectDelayMs = (attempt: number): number => Math.min(50 * 2 ** attempt, 1000);
 
 /**

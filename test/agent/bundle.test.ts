@@ -87,11 +87,11 @@ test('namespaces are all new ones', (t) => {
 });
 
 test('with users of its own a container joins their namespace, else it has less of root’s', (t) => {
-  const users = { namespacePath: '/proc/1/fd/2', firstId: 5_000_000, idCount: 1000 };
+  const mappings = [{ containerID: 0, hostID: 5_000_000, size: 1000 }];
+  const users = { namespacePath: '/proc/1/fd/2', mappings };
   const own = bundleOf({ users });
   const { linux } = own;
   t.deepEqual(linux.namespaces.at(-1), { type: 'user', path: '/proc/1/fd/2' });
-  const mappings = [{ containerID: 0, hostID: 5_000_000, size: 1000 }];
   t.deepEqual([linux.uidMappings, linux.gidMappings], [mappings, mappings]);
   const shared = bundleOf();
   t.is(shared.linux.uidMappings, undefined);

@@ -19,6 +19,9 @@ const test = anyTest as TestFn<{ containers: TestContainers }>;
 const fixture = (name: string): Promise<string> =>
   readFile(new URL(`../fixtures/${name}.py`, import.meta.url), 'utf8');
 
+/** Where the ranges of the tests' containers begin. */
+const OWN_IDS = 2 ** 31;
+
 const python = (text: string): string => `python3 - <<'END'\n${text}\nEND`;
 
 const isThere = (path: string): Promise<boolean> =>
@@ -110,30 +113,34 @@ test('nothing that one container does to files they share is felt or seen in ano
   }
 });
 
-test('owners are the same inside as on the disk; ids that a container lacks are nobody', async (t) => {
+const LARGEST = 2 ** 32 - 2;
+
+test('owners are the same inside as on the disk; ids of others’ processes are nobody', async (t) => {
   const { containers } = t.context;
   const disk = await newDisk(containers);
   const at = (name: string): string => join(disk.diskPath, name);
-  for (const [name, id] of [
-    ['root', 0],
-    ['user', 1234],
-    ['last', LIMITS.idsPerContainer - 1],
-    ['beyond', LIMITS.idsPerContainer],
+  for (const [name, uid, gid] of [
+    ['root', 0, 1],
+    ['user', 1234, 1235],
+    ['domain', 1_234_567_890, 200_513],
+    ['largest', LARGEST, LARGEST],
+    ['closed', OWN_IDS, OWN_IDS + 1],
   ] as const) {
     await writeFile(at(name), name, { mode: 0o600 });
-    await chown(at(name), id, id + (id === LIMITS.idsPerContainer - 1 ? 0 : 1));
+    await chown(at(name), uid, gid);
   }
   const { stdout, stderr } = await runInContainer(
     containers.host,
-    `stat -c '%n %u %g' root user last beyond; cat root user last; cat beyond
+    `stat -c '%n %u %g' root user domain largest closed; cat root user domain largest; cat closed
      echo new > made; mkdir -p deep/made; ln -s made link; mkfifo fifo
-     chown -h 4321:8765 made deep link fifo; chown 65534 user; chmod 640 last
-     chown ${LIMITS.idsPerContainer} made; chown 0 beyond; chmod 644 beyond`,
+     chown -h 4321:8765 made deep link; chown ${LARGEST} fifo; chown 65534 user; chmod 640 domain
+     chown ${OWN_IDS} made; chown 0 closed; chmod 644 closed`,
     [disk],
   );
   t.is(
     stdout,
-    `root 0 1\nuser 1234 1235\nlast ${LIMITS.idsPerContainer - 1} ${LIMITS.idsPerContainer - 1}\nbeyond 65534 65534\nrootuserlast`,
+    `root 0 1\nuser 1234 1235\ndomain 1234567890 200513\nlargest ${LARGEST} ${LARGEST}
+closed 65534 65534\nrootuserdomainlargest`,
   );
   const complaints = stderr
     .trim()
@@ -151,11 +158,28 @@ test('owners are the same inside as on the disk; ids that a container lacks are 
   };
   t.deepEqual(await owner('made'), [4321, 8765]);
   t.deepEqual(await owner('deep'), [4321, 8765]);
-  t.deepEqual(await owner('fifo'), [4321, 8765]);
+  t.deepEqual(await owner('fifo'), [LARGEST, 0]);
   t.deepEqual(await owner('deep/made'), [0, 0]);
   t.deepEqual(await owner('user'), [65534, 1235]);
-  t.is((await stat(at('last'))).mode & 0o777, 0o640);
-  t.deepEqual(await owner('beyond'), [LIMITS.idsPerContainer, LIMITS.idsPerContainer + 1]);
+  t.is((await stat(at('domain'))).mode & 0o777, 0o640);
+  t.deepEqual(await owner('closed'), [OWN_IDS, OWN_IDS + 1]);
+});
+
+test('no container has ids of another one’s own, or of a machine', async (t) => {
+  const machines = { first: 600_099_999, count: 1_000_001 };
+  const ranges = new UserRanges(OWN_IDS, [machines]);
+  const users = await ranges.take();
+  const end = OWN_IDS + LIMITS.userRanges * LIMITS.idsPerContainer;
+  const shared = users.mappings.slice(1);
+  t.deepEqual(
+    shared.map(({ containerID, hostID, size }) => [containerID - hostID, hostID, hostID + size]),
+    [
+      [0, LIMITS.idsPerContainer, machines.first],
+      [0, machines.first + machines.count, OWN_IDS],
+      [0, end, 2 ** 32 - 1],
+    ],
+  );
+  users.release();
 });
 
 test('root inside is root in its own files, and of each container another user of the host', async (t) => {
@@ -168,12 +192,14 @@ test('root inside is root in its own files, and of each container another user o
   const seen: string[] = [];
   for (let i = 0; i < 2; i += 1) {
     const { stdout, stderr } = await runInContainer(containers.host, command);
-    const [id, users = '', groups, ...rest] = stdout.trim().split('\n');
+    const [id, ...lines] = stdout.trim().split('\n');
+    const maps = lines.splice(0, lines.length - 2);
+    const users = maps.splice(0, maps.length / 2);
     t.is(id, '0');
-    t.is(users, groups ?? '');
-    t.deepEqual(rest, ['written', '1000 7']);
+    t.deepEqual(users, maps);
+    t.deepEqual(lines, ['written', '1000 7']);
     t.is(stderr, 'also\n');
-    const [, first = '', count = ''] = users.trim().split(/\s+/u);
+    const [, first = '', count = ''] = (users[0] ?? '').trim().split(/\s+/u);
     t.true(Number(first) >= 2 ** 31);
     t.is(Number(count), LIMITS.idsPerContainer);
     seen.push(first);
@@ -209,6 +235,5 @@ test.serial('making user namespaces leaves neither processes nor descriptors', a
   t.is(children, '');
   const { uid } = await stat('/proc/self');
   t.is(uid, 0);
-  await t.throwsAsync(native.newUserNamespace(2 ** 32 - 1, 1), { code: 'EINVAL' });
-  await t.throwsAsync(new UserRanges(2 ** 32 - 2).take(), { message: /in use/u });
+  await t.throwsAsync(native.newUserNamespace(2 ** 32 - 1, '0 1 1'), { code: 'EINVAL' });
 });

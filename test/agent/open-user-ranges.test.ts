@@ -13,6 +13,7 @@ const log = createLogger('test', {});
 const settings = (mode: UserRangeSettings['mode']): UserRangeSettings => ({
   mode,
   baseId: 2 ** 31,
+  reserved: [],
 });
 
 /** An agent's data directory below the test's, as it is before the containers' users are there. */

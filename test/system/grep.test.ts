@@ -309,7 +309,7 @@ test('a file of an owner whom commands lack is searched if others may read it, e
   const { id } = await createDisk(api);
   await exec(api, id, 'echo needle > private; echo needle > public; chmod 600 private');
   for (const name of ['private', 'public']) {
-    await chown(join(diskContents(stack, id), name), 2 ** 30, 2 ** 30);
+    await chown(join(diskContents(stack, id), name), 2 ** 31, 2 ** 31);
   }
   const result = await grep(api, id, { pattern: 'needle' });
   t.deepEqual([result.stoppedReason, result.matches.length], ['incomplete', 1]);

@@ -1,5 +1,6 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import type { ExecLimits } from '../../config.ts';
+import type { IdMapping } from './container-users.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
 /** The mount root that every API of this service names (SPEC "Serverless execution"). */
@@ -61,8 +62,7 @@ export interface BundleSpec {
 /** The user namespace that a container joins. */
 interface BundleUsers {
   readonly namespacePath: string;
-  readonly firstId: number;
-  readonly idCount: number;
+  readonly mappings: readonly IdMapping[];
 }
 
 const mounts = (spec: BundleSpec) => [
@@ -124,8 +124,7 @@ function namespacesOf(users: BundleUsers | undefined): Record<string, unknown> {
     ...['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
   ];
   if (users === undefined) return { namespaces };
-  const { namespacePath, firstId, idCount } = users;
-  const mappings = [{ containerID: 0, hostID: firstId, size: idCount }];
+  const { namespacePath, mappings } = users;
   return {
     namespaces: [...namespaces, { type: 'user', path: namespacePath }],
     uidMappings: mappings,

@@ -210,7 +210,7 @@ export class Container {
       seccomp,
       hiddenPaths,
       users: users && {
-        ...users,
+        mappings: users.mappings,
         namespacePath: `/proc/${process.pid}/fd/${users.namespace}`,
       },
     });

@@ -4,13 +4,15 @@ import { toError } from '../../../shared/errors.ts';
 import { newJobId } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { Container, type ContainerHost } from './container.ts';
-import { UserRanges } from './container-users.ts';
+import { type IdRange, UserRanges } from './container-users.ts';
 
 export interface UserRangeSettings {
   /** `auto`: where the kernel can; `on`: or the agent does not start. */
   readonly mode: 'auto' | 'on' | 'off';
-  /** The first id of the host that containers may have; all above it are theirs. */
+  /** The first id of the host that containers have as their own. */
   readonly baseId: number;
+  /** Ids of the host that no container may have. */
+  readonly reserved: readonly IdRange[];
 }
 
 /**
@@ -40,13 +42,13 @@ async function probe(host: ContainerHost): Promise<void> {
  * @throws Error when they cannot but must
  */
 export async function openUserRanges(
-  { mode, baseId }: UserRangeSettings,
+  { mode, baseId, reserved }: UserRangeSettings,
   dataDir: string,
   host: Omit<ContainerHost, 'userRanges'>,
   log: Logger,
 ): Promise<UserRanges | undefined> {
   if (mode === 'off') return undefined;
-  const userRanges = new UserRanges(baseId);
+  const userRanges = new UserRanges(baseId, reserved);
   try {
     await letThrough(dataDir, host.containersDir);
     await probe({ ...host, userRanges });
