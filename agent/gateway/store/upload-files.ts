@@ -161,7 +161,11 @@ export async function writeAnswer(
 export async function finishUpload(uploads: string, uploadId: string): Promise<boolean> {
   const directory = join(uploads, uploadId);
   const answer = await readJson<CompletedUpload>(join(directory, ANSWER_FILE));
-  if (answer === undefined) return false;
+  if (answer === undefined) {
+    if (!(await exists(join(uploads, doneName(uploadId))))) return false;
+    await removeUpload(uploads, uploadId); // Cut off between the two steps at the end.
+    return true;
+  }
   // What was to become the object is still here: the completion was cut off.
   if (await exists(join(directory, answer.firstPart))) return false;
   await rename(join(directory, ANSWER_FILE), join(uploads, doneName(uploadId)));

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import test from 'ava';
@@ -99,6 +99,9 @@ test('an upload whose object appeared right before the end is over when the disk
   const other = await store.uploads.create('key', {});
   const answer = { key: 'key', partsDigest: 'x', firstPart: 'part-gone', info };
   await writeFile(join(layout.uploads, other, 'answer.json'), JSON.stringify(answer));
+  // As if it had died after it had moved the answer.
+  await mkdir(join(layout.uploads, id));
+  await writeFile(join(layout.uploads, id, 'upload.json'), JSON.stringify({ key: 'key' }));
   await disk.reattach();
   t.deepEqual(
     (await readdir(layout.uploads)).toSorted(),
