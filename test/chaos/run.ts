@@ -5,9 +5,9 @@ import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { Cluster } from './cluster.ts';
+import { LoopWatch } from '../helpers/loops.ts';
 import { inject } from './faults.ts';
 import { Findings } from './findings.ts';
-import { LoopWatch } from './loop-watch.ts';
 import { type Fault, type FaultKind, planRound } from './plan.ts';
 import { Probe } from './probe.ts';
 import { Random } from './random.ts';
@@ -83,7 +83,7 @@ export class ChaosRun {
     this.#randoms = parts.randoms;
     this.#workloads = workloads;
     this.#sandboxes = sandboxes;
-    this.#loops = new LoopWatch(this.#cluster.storage.path, this.findings);
+    this.#loops = new LoopWatch(this.#cluster.storage.path, (fault) => this.findings.report(fault));
   }
 
   /** Starts the system and everything that its callers keep; without faults yet. */
@@ -147,7 +147,7 @@ export class ChaosRun {
   async stop(logs: string): Promise<void> {
     this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
     await this.#probe[Symbol.asyncDispose]();
-    await this.#loops[Symbol.asyncDispose]();
+    await this.#loops.stop();
     if (this.findings.broken.length > 0) await this.#cluster.saveLogs(logs);
     await this.#cluster.stop();
   }

@@ -33,7 +33,7 @@ async function newAccount(
 test.before(async (t) => {
   const stack = await Stack.start({
     REGION_PREVIEW: 'true',
-    EXEC_TIMEOUT_MS: '1500',
+    EXEC_TIMEOUT_MS: '4000',
     DOWNLOADS_MAX: String(DOWNLOADS_MAX),
   });
   t.context.stack = stack;

@@ -30,13 +30,16 @@ export async function loopsOn(image: string): Promise<string[]> {
  * destroy its file system.
  */
 export class LoopWatch {
-  readonly faults = new Set<string>();
+  readonly #faults = new Set<string>();
   readonly #directory: string;
+  readonly #onFault: (fault: string) => void;
   readonly #timer: NodeJS.Timeout;
   #looking: Promise<void> | undefined;
 
-  constructor(directory: string) {
+  /** @param onFault is told of each fault once */
+  constructor(directory: string, onFault: (fault: string) => void = () => undefined) {
     this.#directory = directory;
+    this.#onFault = onFault;
     this.#timer = setInterval(() => {
       this.#looking ??= this.#look().finally(() => {
         this.#looking = undefined;
@@ -48,7 +51,7 @@ export class LoopWatch {
   async stop(): Promise<string[]> {
     clearInterval(this.#timer);
     await this.#looking;
-    return [...this.faults];
+    return [...this.#faults];
   }
 
   async #look(): Promise<void> {
@@ -56,8 +59,14 @@ export class LoopWatch {
     for (const [name, file] of await loopFiles()) {
       if (!file.startsWith(`${this.#directory}/`)) continue;
       const other = seen.get(file);
-      if (other !== undefined) this.faults.add(`${file} is attached to ${other} and ${name}`);
+      if (other !== undefined) this.#report(`${file} is attached to ${other} and ${name}`);
       seen.set(file, name);
     }
+  }
+
+  #report(fault: string): void {
+    if (this.#faults.has(fault)) return;
+    this.#faults.add(fault);
+    this.#onFault(fault);
   }
 }
