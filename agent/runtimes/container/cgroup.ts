@@ -61,11 +61,27 @@ export async function killBelow(
   { except, withinMs }: { except: readonly string[]; withinMs: number },
 ): Promise<number[]> {
   const group = trackingGroup(host, cgroupPath);
-  const deadline = performance.now() + withinMs;
-  for (;;) {
+  return killAll(withinMs, async () => {
     const groups = (await listGroups(group)).filter((name) => !except.includes(name));
     const lists = await Promise.all(groups.map((name) => processesIn(join(group, name))));
-    const pids = lists.flat();
+    return lists.flat();
+  });
+}
+
+/**
+ * Kills every process in the group and below, and waits for their ends.
+ * @returns as {@link killBelow}
+ */
+export const killGroup = (
+  host: CgroupHost,
+  cgroupPath: string,
+  withinMs: number,
+): Promise<number[]> => killAll(withinMs, () => processesIn(trackingGroup(host, cgroupPath)));
+
+async function killAll(withinMs: number, list: () => Promise<number[]>): Promise<number[]> {
+  const deadline = performance.now() + withinMs;
+  for (;;) {
+    const pids = await list();
     if (pids.length === 0 || performance.now() > deadline) return pids;
     for (const pid of pids) killProcess(pid);
     await sleep(LOOK_EVERY_MS);

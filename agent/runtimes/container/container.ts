@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { runInBackground } from '../../../shared/background.ts';
@@ -14,7 +14,7 @@ import { started } from '../../started.ts';
 import { attachDirectory } from '../../disks/disk-calls.ts';
 import { refusedPath } from '../../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
-import { type CgroupHost, oomKills } from './cgroup.ts';
+import { type CgroupHost, killGroup, oomKills, removeCgroups } from './cgroup.ts';
 import { InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
 import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
@@ -304,9 +304,19 @@ export class Container {
     };
   }
 
+  /** runc was killed, for example for want of memory: nothing of the container was cleared away. */
+  async #clearAfterRunc(): Promise<void> {
+    const { cgroups, runcRoot } = this.#host;
+    this.#init?.close();
+    await killGroup(cgroups, this.#cgroupPath, LIMITS.killGraceMs);
+    await removeCgroups(cgroups, this.#cgroupPath);
+    await rm(join(runcRoot, this.id), { recursive: true, force: true });
+  }
+
   async #clearAway(): Promise<void> {
     try {
       await this.#finished;
+      if (typeof this.#runc?.signalCode === 'string') await this.#clearAfterRunc();
       await removeScratch(this.#directory);
       this.#users?.release();
       this.#gone.resolve();
