@@ -65,7 +65,7 @@ export interface AgentConfig {
   readonly storageReserveBytes: number;
   /** Commands that run at the same time. */
   readonly execSlots: number;
-  /** Of them, for an account that is alone. */
+  /** How many of {@link execSlots} one account may hold while no other account uses any. */
   readonly execSlotsPerAccount: number;
   readonly execLimits: ExecLimits;
   /** Users of containers. */
@@ -78,7 +78,7 @@ export interface AgentConfig {
 
 const absolutePath = '^/[^\\0]*$';
 
-/** Of the places for commands, kept free by an account that is alone. */
+/** Share of EXEC_SLOTS that stays free for other accounts while one account uses the rest. */
 const OTHERS_SHARE = 1 / 4;
 const VCPUS_PER_PROCESSOR = 16;
 const MEMORY_SHARE = 0.8;

@@ -76,7 +76,7 @@ export class ControlLinks {
     return true;
   }
 
-  /** As {@link send}; resolves when the frame is out, or never will be. */
+  /** Like {@link send}, but resolves only once the frame was written or the link has closed. */
   async sendWhole(nodeId: string, frame: AgentFrame, body: readonly Buffer[]): Promise<void> {
     const link = this.#links.get(nodeId);
     if (link === undefined || link.socket.readyState !== WebSocket.OPEN) return;

@@ -213,8 +213,8 @@ export class DiskActor {
     try {
       await this.#storage.mount();
     } catch (error) {
-      // What hangs may still write to the image when its storage is back: no other host may have
-      // the disk before the lease ends.
+      // A helper that hangs may still write to the image when the storage recovers, so the lease is
+      // left to expire: until then no other host may attach the disk.
       if (!this.#storage.isSetAside) await directory.diskLeases.release(lease);
       throw error;
     }

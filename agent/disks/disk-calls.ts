@@ -76,7 +76,7 @@ export const digestMd5 = (state: Buffer): Buffer => native.digestMd5(state);
 export const closeFile = (fd: number): Promise<void> =>
   toItsEnd(() => onDiskThread(() => promisify(close)(fd)));
 
-/** What the kernel frees in no time when the last one closes a deleted file. */
+/** A deleted file up to this size may be closed on the main thread: freeing it takes no time. */
 const QUICKLY_FREED_BYTES = 64 * 1024 ** 2;
 const BLOCK_BYTES = 512; // As stat(2) counts.
 
@@ -86,7 +86,7 @@ export async function closeReadFile(fd: number): Promise<void> {
   else await closeFile(fd);
 }
 
-/** One page of a directory; see listing-calls.c. */
+/** Reads one page of a directory, in slices of {@link LIMITS.listingSliceMs}; see listing-calls.c. */
 export async function listDirectory(
   ...request: Parameters<typeof native.newListing>
 ): Promise<DirectoryPage> {

@@ -22,8 +22,8 @@ export interface DiskStorageOptions {
 }
 
 /**
- * What the host does to one disk on its storage, each with a deadline. When the storage does not
- * answer in time the disk is set aside: whatever is asked of it is refused at once, until what hangs
+ * Attaches, detaches and changes one disk, each with a deadline. When the storage does not answer
+ * in time, the disk is set aside: every request for it is refused at once, until the call that hangs
  * has ended. No other disk waits for it.
  */
 export class DiskStorage {
@@ -113,7 +113,7 @@ export class DiskStorage {
     });
   }
 
-  /** What was given up may have mounted the disk all the same. */
+  /** Unmounts once the abandoned attach has ended: it may have succeeded after its deadline. */
   async #unmountAfter(ended: Promise<unknown>): Promise<void> {
     await ended.catch(toError);
     await this.unmount();
