@@ -76,7 +76,7 @@ export class Cluster {
       await SlowCalls.build(storage.path, 'second'),
     ] as const;
     const links = await Relay.to(linkPort);
-    const stack = await Stack.start({
+    const settings = {
       ...sandboxSettings(),
       CONTROL_INTERNAL_PORT: String(linkPort),
       CONTROL_INTERNAL_URL: `http://127.0.0.1:${links.port}`,
@@ -86,7 +86,10 @@ export class Cluster {
       DISK_SIZE_BYTES: String(192 * MiB),
       EXEC_TIMEOUT_MS: '20000',
       EXEC_SLOTS: '6',
-    });
+    };
+    // What is typed at the terminal ends the run, and the run ends them.
+    const isDetached = true;
+    const stack = await Stack.start(settings, [], isDetached);
     const redis = await Relay.to(Number(new URL(stack.environment['REDIS_URL'] ?? '').port));
     const internal = await Relay.to(internalPort);
     const second = await stack.addAgent({
@@ -95,6 +98,7 @@ export class Cluster {
       AGENT_INTERNAL_URL: `http://127.0.0.1:${internal.port}`,
       ...slowCalls[1].environment,
     });
+    second.daemon.isDetached = isDetached;
     await second.start();
     return new Cluster({ stack, storage, slowCalls, relays: { links, redis, internal } }, findings);
   }

@@ -34,11 +34,18 @@ process.stdout.write(`${repeat}\n`);
 const logs = join(root, `.local/chaos/${seed}`);
 // Where set-up put image and guest, unless the environment says otherwise.
 Object.assign(process.env, { ...(await readEnvFile(paths.config)), ...process.env });
+// Ctrl-C ends the round, checks its promises, prints the report and takes the system down; a second
+// one ends the process at once.
+const interrupted = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => interrupted.abort());
+}
 const run = await ChaosRun.start();
 const roundMs = Math.min(ROUND_MS, Math.round(minutes * 60_000));
 const rounds = Math.ceil((minutes * 60_000) / roundMs);
 for (let round = 0; round < rounds && run.findings.broken.length === 0; round += 1) {
-  await run.round(seed, round, roundMs, only);
+  if (interrupted.signal.aborted) break;
+  await run.round(seed, round, { roundMs, only, signal: interrupted.signal });
   process.stdout.write(`round ${round}: ${run.findings.broken.length} broken\n`);
 }
 await run.stop(logs);

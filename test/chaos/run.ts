@@ -23,6 +23,14 @@ const OBJECT_CALLERS = 2;
 const OBJECT_KEYS = 6;
 const RECOVERS_WITHIN_MS = 120_000;
 
+interface RoundOptions {
+  readonly roundMs: number;
+  /** Kinds of faults to draw from. */
+  readonly only?: readonly FaultKind[];
+  /** Ends the round early; what it promised is checked all the same. */
+  readonly signal?: AbortSignal;
+}
+
 /** A fault that was injected, and how the system came back. */
 export interface InjectedFault {
   readonly fault: Fault;
@@ -32,6 +40,17 @@ export interface InjectedFault {
   readonly hasHit: boolean;
   /** From its end until callers were served; undefined when the round ended before. */
   readonly recoveryMs: number | undefined;
+}
+
+/** @returns false when the signal came first */
+async function sleepUnless(signal: AbortSignal | undefined, ms: number): Promise<boolean> {
+  try {
+    await sleep(ms, undefined, { signal });
+    return true;
+  } catch (error) {
+    if (signal?.aborted !== true) throw error;
+    return false;
+  }
 }
 
 type NewContext = (stream: string) => WorkloadContext;
@@ -109,25 +128,18 @@ export class ChaosRun {
     }
   }
 
-  /**
-   * Faults under load, then recovery, then every promise is looked at.
-   * @param only kinds of faults to draw from
-   */
-  async round(
-    seed: number,
-    round: number,
-    roundMs: number,
-    only?: readonly FaultKind[],
-  ): Promise<void> {
+  /** Faults under load, then recovery, then every promise is looked at. */
+  async round(seed: number, round: number, options: RoundOptions): Promise<void> {
+    const { roundMs, only, signal } = options;
     for (const random of this.#randoms) random.reseed(`${seed} ${round}`);
     const over = new AbortController();
     const working = this.#workloads.map((workload) => workload.run(over.signal));
     const beganAt = performance.now();
     const faults = planRound(seed, round, roundMs, only).map(async (fault) => {
-      await sleep(fault.atMs);
-      return this.#inject(fault);
+      const isDue = await sleepUnless(signal, fault.atMs);
+      return isDue ? this.#inject(fault) : { fault, liftedAt: undefined };
     });
-    await sleep(roundMs);
+    await sleepUnless(signal, roundMs);
     const lifted = await Promise.all(faults);
     over.abort();
     await this.#recover();

@@ -1,13 +1,14 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import { JsonRefused, parseJson } from '../../shared/json.ts';
+import { jsonValues } from '../helpers/json-values.ts';
 
 const refused = { instanceOf: JsonRefused };
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 
 test('whatever JSON there is, it is read as JSON.parse reads it', (t) => {
   fc.assert(
-    fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => {
+    fc.property(jsonValues, (value) => {
       const text = JSON.stringify(value);
       t.deepEqual(parseJson(text), JSON.parse(text));
     }),

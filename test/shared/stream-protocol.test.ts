@@ -8,8 +8,10 @@ import {
   decodeControlFrame,
   encodeFrame,
 } from '../../shared/stream-protocol.ts';
+import { jsonValues } from '../helpers/json-values.ts';
 
 const text = fc.string({ unit: 'binary', maxLength: 60 });
+const fieldName = fc.string().filter((name) => name !== '__proto__');
 const jobId = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 20 });
 const hostId = fc.stringMatching(/^host-[0-9a-f]{12}$/u);
 const load = fc.record({
@@ -51,7 +53,7 @@ const bodylessFrame: fc.Arbitrary<AgentFrame> = fc.oneof(
 const result = fc
   .record({
     jobId,
-    result: fc.dictionary(fc.string(), fc.jsonValue()),
+    result: fc.dictionary(fieldName, jsonValues),
     parts: fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 2 }),
   })
   .map(({ parts, ...rest }) => {

@@ -30,7 +30,8 @@ test('whatever dies, nothing acknowledged is lost, nothing runs twice, nothing i
   const run = await ChaosRun.start();
   try {
     for (const seed of [FIXED_SEED, seedOfDay]) {
-      for (let round = 0; round < ROUNDS; round += 1) await run.round(seed, round, ROUND_MS);
+      for (let round = 0; round < ROUNDS; round += 1)
+        await run.round(seed, round, { roundMs: ROUND_MS });
     }
   } finally {
     await run.stop(logs);
