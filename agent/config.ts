@@ -4,7 +4,7 @@ import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/c
 import { type HttpSettings, readHttpSettings } from '../shared/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
-import type { UserRangeSettings } from './runtimes/container/open-user-ranges.ts';
+import type { UserRangeSettings } from './containers/open-user-ranges.ts';
 
 const MiB = 1024 ** 2;
 const GiB = 1024 ** 3;

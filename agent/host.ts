@@ -7,11 +7,11 @@ import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
-import type { DiskActorDeps } from './actors/disk-actor.ts';
-import { ActorRegistry } from './actors/registry.ts';
+import type { DiskActorDeps } from './disks/disk-actor.ts';
+import { ActorRegistry } from './execs/registry.ts';
 import { type AgentConfig, paths } from './config.ts';
 import { DiskFiles } from './disks/disk-files.ts';
-import { FairSlots } from './fair-slots.ts';
+import { FairSlots } from './queues/fair-slots.ts';
 import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
@@ -20,17 +20,17 @@ import {
   type HostGroups,
   makeHelperGroup,
   startMountGuard,
-} from './helper-group.ts';
+} from './system/helper-group.ts';
 import { holdLock, Journal } from './journal/journal.ts';
-import { reclaim } from './reclaim.ts';
-import { CAPABILITIES } from './runtimes/container/bundle.ts';
-import { detectCgroups, removeCgroups } from './runtimes/container/cgroup.ts';
-import { OutputTurns } from './runtimes/container/output-turns.ts';
-import { ContainerPool } from './runtimes/container/container-pool.ts';
-import { readHiddenPaths } from './runtimes/container/hidden-paths.ts';
-import { openUserRanges } from './runtimes/container/open-user-ranges.ts';
-import { readSeccomp } from './runtimes/container/seccomp.ts';
-import { keepProgramsIn } from './spawn.ts';
+import { reclaim } from './containers/reclaim.ts';
+import { CAPABILITIES } from './containers/bundle.ts';
+import { detectCgroups, removeCgroups } from './system/cgroup.ts';
+import { OutputTurns } from './containers/output-turns.ts';
+import { ContainerPool } from './containers/container-pool.ts';
+import { readHiddenPaths } from './containers/hidden-paths.ts';
+import { openUserRanges } from './containers/open-user-ranges.ts';
+import { readSeccomp } from './containers/seccomp.ts';
+import { keepProgramsIn } from './system/spawn.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
 

@@ -17,17 +17,17 @@ import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/stream-protocol.ts';
-import { announceHost } from './announce-host.ts';
+import { announceHost } from './links/announce-host.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
-import { ControlLinks } from './control-link.ts';
-import { DataEndpoint } from './gateway/data-endpoint.ts';
-import { ObjectGateway } from './gateway/object-gateway.ts';
-import { PrincipalReads } from './gateway/principal.ts';
+import { ControlLinks } from './links/control-link.ts';
+import { DataEndpoint } from './objects/data-endpoint.ts';
+import { ObjectGateway } from './objects/object-gateway.ts';
+import { PrincipalReads } from './objects/auth/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
-import { JobWorker } from './job-worker.ts';
+import { JobWorker } from './jobs/job-worker.ts';
 import { createAgentMetrics, type ObjectDurations } from './metrics.ts';
-import { startPublicServer } from './public-server.ts';
-import { sweepDeletedDisks } from './sweep-deleted-disks.ts';
+import { startPublicServer } from './links/public-server.ts';
+import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 
 interface Parts {
   readonly config: AgentConfig;

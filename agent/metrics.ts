@@ -6,7 +6,7 @@ import {
   type Registry,
 } from '../shared/metrics.ts';
 import type { Host } from './host.ts';
-import { overduePrograms } from './spawn.ts';
+import { overduePrograms } from './system/spawn.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;

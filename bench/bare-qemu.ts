@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeSlot, removeSlot } from '../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
-import { GuestChannel } from '../agent/runtimes/guest/guest-channel.ts';
-import { run } from '../agent/spawn.ts';
+import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
+import { run } from '../agent/system/spawn.ts';
 import { newHostId } from '../shared/ids.ts';
 
 const BOOT_MS_MAX = 120_000;

@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../agent/config.ts';
-import { CAPABILITIES, execBundle } from '../agent/runtimes/container/bundle.ts';
-import { detectCgroups } from '../agent/runtimes/container/cgroup.ts';
-import { readHiddenPaths } from '../agent/runtimes/container/hidden-paths.ts';
-import { mountScratch, removeScratch, scratchPaths } from '../agent/runtimes/container/scratch.ts';
-import { readSeccomp } from '../agent/runtimes/container/seccomp.ts';
+import { CAPABILITIES, execBundle } from '../agent/containers/bundle.ts';
+import { detectCgroups } from '../agent/system/cgroup.ts';
+import { readHiddenPaths } from '../agent/containers/hidden-paths.ts';
+import { mountScratch, removeScratch, scratchPaths } from '../agent/containers/scratch.ts';
+import { readSeccomp } from '../agent/containers/seccomp.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 
 const GiB = 1024 ** 3;

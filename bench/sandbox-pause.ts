@@ -2,7 +2,7 @@ import assert from 'node:assert';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { run } from '../agent/spawn.ts';
+import { run } from '../agent/system/spawn.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
 import { median, printComparison, timed } from './statistics.ts';
 

@@ -5,8 +5,8 @@ import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
-import { run } from '../spawn.ts';
-import { syncPath, writeDurably } from '../write-durably.ts';
+import { run } from '../system/spawn.ts';
+import { syncPath, writeDurably } from '../system/write-durably.ts';
 
 const DEFAULT_ROOT_MODE = 0o755;
 

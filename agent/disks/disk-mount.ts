@@ -2,7 +2,7 @@ import { mkdir, statfs } from 'node:fs/promises';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath } from '../native/native.ts';
-import { ProgramError, run } from '../spawn.ts';
+import { ProgramError, run } from '../system/spawn.ts';
 
 /** How long a former attachment of the image may take to end. */
 const FREE_WITHIN_MS = 4_000;

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LIMITS } from '../../shared/limits.ts';
 import { AppError } from '../../shared/errors.ts';
-import { FairSlots, type Slot } from '../fair-slots.ts';
+import { FairSlots, type Slot } from '../queues/fair-slots.ts';
 
 /*
  * Who waits for the file system of a disk holds a thread meanwhile, for as long as the disk's owner

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { errnoOf } from '../../shared/errors.ts';
-import { run } from '../spawn.ts';
-import { step } from '../step.ts';
+import { run } from '../system/spawn.ts';
+import { step } from '../system/failpoint.ts';
 import { denyAll } from './firewall.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 import { parseJson } from '../../shared/json.ts';

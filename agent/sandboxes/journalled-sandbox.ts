@@ -10,7 +10,7 @@ import {
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
-import { step } from '../step.ts';
+import { step } from '../system/failpoint.ts';
 import type { SandboxPublisher } from './publisher.ts';
 import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';

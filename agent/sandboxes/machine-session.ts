@@ -1,8 +1,8 @@
 import { toError } from '../../shared/errors.ts';
-import type { FairSlots } from '../fair-slots.ts';
+import type { FairSlots } from '../queues/fair-slots.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import type { Machine, RuntimeDriver } from '../runtimes/driver.ts';
+import type { Machine, RuntimeDriver } from './machine-driver.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 

@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { SandboxRegistry } from '../actors/sandbox-registry.ts';
+import { SandboxRegistry } from './sandbox-registry.ts';
 import { SandboxPublisher } from './publisher.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
@@ -8,14 +8,14 @@ import type { Logger } from '../../shared/log.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from '../config.ts';
-import { FairSlots } from '../fair-slots.ts';
+import { FairSlots } from '../queues/fair-slots.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
-import type { CgroupHost } from '../runtimes/container/cgroup.ts';
-import { MicrovmDriver } from '../runtimes/microvm/driver.ts';
+import type { CgroupHost } from '../system/cgroup.ts';
+import { MicrovmDriver } from '../microvm/microvm-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
-import { SandboxJobs } from './sandbox-jobs.ts';
-import { SpareMachines } from './spare-machines.ts';
+import { SandboxJobs } from '../jobs/sandbox-jobs.ts';
+import { SpareMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
 

@@ -1,7 +1,7 @@
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import type { MachineSpec } from '../runtimes/driver.ts';
+import type { MachineSpec } from './machine-driver.ts';
 
 /** The sandbox as its host publishes it. */
 export function toRecord(

@@ -1,4 +1,4 @@
-import type { MachineOrigin } from '../runtimes/driver.ts';
+import type { MachineOrigin } from './machine-driver.ts';
 
 /** One after the other: what a start goes through from its job to a sandbox that runs. */
 export const startPhases = ['placed', 'queued', 'restored', 'ready'] as const;

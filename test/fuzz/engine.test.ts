@@ -1,6 +1,6 @@
 /* That the fuzzer finds what is there to be found, and finds it again. */
 import test from 'ava';
-import { parseRanges } from '../../agent/gateway/byte-ranges.ts';
+import { parseRanges } from '../../agent/objects/protocol/byte-ranges.ts';
 import { fuzz } from './engine.ts';
 import type { Target } from './target.ts';
 

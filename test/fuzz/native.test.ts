@@ -4,7 +4,7 @@
  */
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
-import { run } from '../../agent/spawn.ts';
+import { run } from '../../agent/system/spawn.ts';
 
 const directory = new URL('native', import.meta.url).pathname;
 const make = async (...args: string[]): Promise<string> =>

@@ -1,19 +1,19 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { chmod, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CAPABILITIES } from '../../agent/runtimes/container/bundle.ts';
-import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
+import { CAPABILITIES } from '../../agent/containers/bundle.ts';
+import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import {
   closeTails,
   Container,
   type ContainerHost,
   type ContainerMount,
-} from '../../agent/runtimes/container/container.ts';
-import { UserRanges } from '../../agent/runtimes/container/container-users.ts';
-import { readHiddenPaths } from '../../agent/runtimes/container/hidden-paths.ts';
-import { OutputTurns } from '../../agent/runtimes/container/output-turns.ts';
-import { readSeccomp } from '../../agent/runtimes/container/seccomp.ts';
-import { run } from '../../agent/spawn.ts';
+} from '../../agent/containers/container.ts';
+import { UserRanges } from '../../agent/containers/container-users.ts';
+import { readHiddenPaths } from '../../agent/containers/hidden-paths.ts';
+import { OutputTurns } from '../../agent/containers/output-turns.ts';
+import { readSeccomp } from '../../agent/containers/seccomp.ts';
+import { run } from '../../agent/system/spawn.ts';
 import { temporaryDirectory } from './temporary.ts';
 
 const MiB = 1024 ** 2;

@@ -8,9 +8,9 @@ import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { type Duplex, duplexPair } from 'node:stream';
-import { GuestChannel } from '../../agent/runtimes/guest/guest-channel.ts';
-import type { GuestProcessSpec, GuestSettings } from '../../agent/runtimes/guest/guest-types.ts';
-import { run } from '../../agent/spawn.ts';
+import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import type { GuestProcessSpec, GuestSettings } from '../../agent/guest-link/guest-types.ts';
+import { run } from '../../agent/system/spawn.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const directory = new URL('../../agent/guest', import.meta.url).pathname;

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { type DiskLayout, prepareLayout } from '../../agent/disks/disk-layout.ts';
 import { mountImage, sweepLoops, unmountImage } from '../../agent/disks/disk-mount.ts';
-import { mountsBelow } from '../../agent/disks/mount-table.ts';
-import { clearUploads } from '../../agent/gateway/store/clear-uploads.ts';
-import { ObjectStore } from '../../agent/gateway/store/object-store.ts';
+import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { clearUploads } from '../../agent/objects/store/clear-uploads.ts';
+import { ObjectStore } from '../../agent/objects/store/object-store.ts';
 import { newAccountId, newDiskId } from '../../shared/ids.ts';
 import { temporaryDirectory } from './temporary.ts';
 

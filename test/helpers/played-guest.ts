@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { duplexPair, type Duplex } from 'node:stream';
-import { FrameSplitter } from '../../agent/runtimes/guest/frame-splitter.ts';
+import { FrameSplitter } from '../../agent/guest-link/frame-splitter.ts';
 import {
   decodeHostFrame,
   encodeGuestFrame,
@@ -8,7 +8,7 @@ import {
   processRecordBytes,
   type GuestFrame,
   type HostFrame,
-} from '../../shared/guest-protocol.ts';
+} from '../../agent/guest-link/guest-protocol.ts';
 
 /** The far side, played by the test: answers what it is told to and says whatever it likes. */
 export class PlayedGuest {

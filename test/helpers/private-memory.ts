@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { holesPath, native, type RamMapping } from '../../agent/native/native.ts';
-import { run } from '../../agent/spawn.ts';
+import { run } from '../../agent/system/spawn.ts';
 
 const source = new URL('../fixtures/private-memory.c', import.meta.url).pathname;
 

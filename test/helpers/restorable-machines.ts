@@ -8,20 +8,20 @@ import { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { native } from '../../agent/native/native.ts';
-import { detectCgroups, removeCgroups } from '../../agent/runtimes/container/cgroup.ts';
-import { connectSocket } from '../../agent/runtimes/microvm/connect-socket.ts';
-import { GuestChannel } from '../../agent/runtimes/guest/guest-channel.ts';
+import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
+import { connectSocket } from '../../agent/microvm/qemu/connect-socket.ts';
+import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import {
   launch,
   vmCgroup,
   type LaunchMemory,
   type VmHost,
-} from '../../agent/runtimes/microvm/launch.ts';
-import { machinePaths } from '../../agent/runtimes/microvm/machine-directory.ts';
-import type { MachineProcess } from '../../agent/runtimes/microvm/machine-state.ts';
-import { QmpClient } from '../../agent/runtimes/microvm/qmp-client.ts';
-import { prepareRootDisk } from '../../agent/runtimes/microvm/root-disk.ts';
-import { readIdentity, runPaths } from '../../agent/runtimes/microvm/shim.ts';
+} from '../../agent/microvm/qemu/launch.ts';
+import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
+import type { MachineProcess } from '../../agent/microvm/memory/machine-state.ts';
+import { QmpClient } from '../../agent/microvm/qemu/qmp-client.ts';
+import { prepareRootDisk } from '../../agent/microvm/disk/root-disk.ts';
+import { readIdentity, runPaths } from '../../agent/microvm/qemu/shim.ts';
 import { collect, guestSettings, processSpec } from './guest.ts';
 import { temporaryDirectory } from './temporary.ts';
 

@@ -177,7 +177,7 @@ export async function machinesOf(ids: readonly string[]): Promise<number[]> {
   return found;
 }
 
-/** The crash points of a stack's agents (agent/step.ts), which were started with its settings. */
+/** The crash points of a stack's agents (agent/system/failpoint.ts), which were started with its settings. */
 export class CrashPoints {
   readonly #file: string;
 

@@ -1,6 +1,6 @@
 import { type Job, Worker } from 'bullmq';
 import { pino } from 'pino';
-import { ControlLinks } from '../../agent/control-link.ts';
+import { ControlLinks } from '../../agent/links/control-link.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import { AppError } from '../../shared/errors.ts';

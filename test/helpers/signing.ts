@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { hmac } from '../../agent/gateway/sigv4-key.ts';
-import { readSignature, verifySignature } from '../../agent/gateway/sigv4.ts';
-import type { RequestHead } from '../../agent/gateway/canonical-request.ts';
-import { S3Error } from '../../agent/gateway/errors.ts';
+import { hmac } from '../../agent/objects/auth/sigv4-key.ts';
+import { readSignature, verifySignature } from '../../agent/objects/auth/sigv4.ts';
+import type { RequestHead } from '../../agent/objects/auth/canonical-request.ts';
+import { S3Error } from '../../agent/objects/protocol/errors.ts';
 
 /** The credentials and the day of the examples in AWS's documentation. */
 export const ACCESS_KEY_ID = 'AKIAIOSFODNN7EXAMPLE';

@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
 import { removeSlot, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../../agent/network/slot.ts';
-import { run } from '../../agent/spawn.ts';
+import { run } from '../../agent/system/spawn.ts';
 import { newHostId } from '../../shared/ids.ts';
 
 const log = pino({ level: 'silent' });

@@ -1,6 +1,6 @@
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { run } from '../../agent/spawn.ts';
+import { run } from '../../agent/system/spawn.ts';
 import type { Environment } from './daemon.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';

@@ -10,7 +10,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import { run } from '../../agent/spawn.ts';
+import { run } from '../../agent/system/spawn.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
 import { diskContents, diskMount } from '../helpers/host.ts';

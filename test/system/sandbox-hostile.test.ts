@@ -10,8 +10,8 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/config.ts';
-import { machinePaths } from '../../agent/runtimes/microvm/machine-directory.ts';
-import { runPaths } from '../../agent/runtimes/microvm/shim.ts';
+import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
+import { runPaths } from '../../agent/microvm/qemu/shim.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { peakMemoryBytes } from '../helpers/host.ts';
 import {

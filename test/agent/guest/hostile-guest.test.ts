@@ -6,8 +6,12 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
-import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
-import { encodeGuestFrame, GUEST_LIMITS, type GuestFrame } from '../../../shared/guest-protocol.ts';
+import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
+import {
+  encodeGuestFrame,
+  GUEST_LIMITS,
+  type GuestFrame,
+} from '../../../agent/guest-link/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
 import { orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
 

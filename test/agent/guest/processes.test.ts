@@ -1,8 +1,8 @@
 /* Processes of the guest agent: how they start, what they put out, how they end. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
-import { GuestFailure } from '../../../agent/runtimes/guest/guest-errors.ts';
-import { GUEST_LIMITS } from '../../../shared/guest-protocol.ts';
+import { GuestFailure } from '../../../agent/guest-link/guest-errors.ts';
+import { GUEST_LIMITS } from '../../../agent/guest-link/guest-protocol.ts';
 import {
   collect,
   Collected,
@@ -11,7 +11,7 @@ import {
   startConfigured,
   TestGuest,
 } from '../../helpers/guest.ts';
-import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
+import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const SIGKILL = 9;

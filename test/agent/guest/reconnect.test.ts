@@ -6,13 +6,13 @@
 import { createHash, randomUUID } from 'node:crypto';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { GuestChannel } from '../../../agent/runtimes/guest/guest-channel.ts';
+import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import {
   encodeHostFrame,
   GUEST_LIMITS,
   GUEST_PROTOCOL_VERSION,
   PROCESS_FLAGS,
-} from '../../../shared/guest-protocol.ts';
+} from '../../../agent/guest-link/guest-protocol.ts';
 import {
   Collected,
   guestBuilds,

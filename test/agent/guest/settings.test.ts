@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { run } from '../../../agent/spawn.ts';
+import { run } from '../../../agent/system/spawn.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import {

@@ -1,4 +1,4 @@
-/* Frames of the guest's channel, made and read as shared/guest-protocol.ts says: slow, and plain. */
+/* Frames of the guest's channel, made and read as agent/guest-link/guest-protocol.ts says: slow, and plain. */
 #ifndef BERTH_FUZZ_FRAMES_H
 #define BERTH_FUZZ_FRAMES_H
 

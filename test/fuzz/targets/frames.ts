@@ -1,9 +1,9 @@
 /* What parts of the system, and guests and searches that may be hostile, send each other. */
 import assert from 'node:assert';
 import { crc32 } from 'node:zlib';
-import { SearchOutput } from '../../../agent/actors/search-output.ts';
-import { FrameSplitter } from '../../../agent/runtimes/guest/frame-splitter.ts';
-import { stuff } from '../../../shared/byte-stuffing.ts';
+import { SearchOutput } from '../../../agent/execs/search-output.ts';
+import { FrameSplitter } from '../../../agent/guest-link/frame-splitter.ts';
+import { stuff } from '../../../agent/guest-link/byte-stuffing.ts';
 import { AppError } from '../../../shared/errors.ts';
 import {
   decodeGuestFrame,
@@ -13,7 +13,7 @@ import {
   encodeHostFrame,
   GUEST_LIMITS,
   guestFrames as guestFrameShapes,
-} from '../../../shared/guest-protocol.ts';
+} from '../../../agent/guest-link/guest-protocol.ts';
 import { JobSeal } from '../../../shared/job-seal.ts';
 import { parseJob } from '../../../shared/jobs.ts';
 import {

@@ -1,15 +1,15 @@
 /* What the object API reads of a request beside its head: signatures, chunks, documents, ranges. */
 import assert from 'node:assert';
 import { Readable } from 'node:stream';
-import { AwsChunkedDecoder } from '../../../agent/gateway/aws-chunked.ts';
-import { parseRanges } from '../../../agent/gateway/byte-ranges.ts';
-import { S3Error } from '../../../agent/gateway/errors.ts';
+import { AwsChunkedDecoder } from '../../../agent/objects/auth/aws-chunked.ts';
+import { parseRanges } from '../../../agent/objects/protocol/byte-ranges.ts';
+import { S3Error } from '../../../agent/objects/protocol/errors.ts';
 import {
   parseCompleteMultipartUpload,
   parseDelete,
-} from '../../../agent/gateway/request-documents.ts';
-import { readSignature, verifySignature } from '../../../agent/gateway/sigv4.ts';
-import { readTarget } from '../../../agent/gateway/target.ts';
+} from '../../../agent/objects/http/request-documents.ts';
+import { readSignature, verifySignature } from '../../../agent/objects/auth/sigv4.ts';
+import { readTarget } from '../../../agent/objects/http/target.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { authorization, EMPTY_SHA256, EXAMPLE_TIME, SECRET } from '../../helpers/signing.ts';
 import { cut, type Refusal, type Target, unlessRefused } from '../target.ts';

@@ -9,7 +9,7 @@ import {
   QmpClient,
   QmpCommandError,
   QmpUnavailableError,
-} from '../../../agent/runtimes/microvm/qmp-client.ts';
+} from '../../../agent/microvm/qemu/qmp-client.ts';
 import { parseManifest } from '../../../shared/schemas/disk-manifest.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { isOwnError, type Target, unlessRefused } from '../target.ts';

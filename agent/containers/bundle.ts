@@ -1,0 +1,167 @@
+import { LIMITS } from '../../shared/limits.ts';
+import type { ExecLimits } from '../config.ts';
+import type { IdMapping } from './container-users.ts';
+import type { SeccompProfile } from './seccomp.ts';
+
+/** The mount root that every API of this service names (SPEC "Serverless execution"). */
+export const MOUNT_ROOT = '/mnt/service';
+/** Where containers see init, the search program, and rg. */
+export const TOOLS = '/.berth';
+
+/**
+ * What root keeps inside: enough to install files and change their owners, nothing that reaches
+ * the host's devices, network, or other processes.
+ */
+export const CAPABILITIES = [
+  'CAP_CHOWN',
+  'CAP_DAC_OVERRIDE',
+  'CAP_FOWNER',
+  'CAP_FSETID',
+  'CAP_KILL',
+  'CAP_NET_BIND_SERVICE',
+  'CAP_SETGID',
+  'CAP_SETPCAP',
+  'CAP_SETUID',
+  'CAP_SYS_CHROOT',
+];
+
+const ENVIRONMENT = [
+  'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  'HOME=/root',
+  'USER=root',
+  'LANG=C.UTF-8',
+];
+
+const READONLY_PATHS = ['/proc/sys', TOOLS];
+
+// Without users of its own a container takes of what the kernel gives root: part of it is left.
+const SHARED_LIMITS = [
+  { type: 'RLIMIT_SIGPENDING', soft: 1024, hard: 1024 },
+  { type: 'RLIMIT_MSGQUEUE', soft: 65_536, hard: 65_536 },
+];
+
+const CPU_PERIOD_US = 100_000;
+
+export interface BundleSpec {
+  readonly rootPath: string;
+  /** Host directory seen at `/dev`. */
+  readonly devicesPath: string;
+  /** Host directory seen at {@link MOUNT_ROOT}; what is mounted on it later appears there. */
+  readonly mountPath: string;
+  readonly cgroupPath: string;
+  /** Controllers that the host offers; limits without one are left out. */
+  readonly controllers: ReadonlySet<string>;
+  readonly limits: ExecLimits;
+  readonly seccomp: SeccompProfile;
+  /** Of the kernel's file systems; see hidden-paths.ts. */
+  readonly hiddenPaths: readonly string[];
+  /** Undefined: root inside is root of the host. */
+  readonly users: BundleUsers | undefined;
+}
+
+/** The user namespace that a container joins. */
+interface BundleUsers {
+  readonly namespacePath: string;
+  readonly mappings: readonly IdMapping[];
+}
+
+const mounts = (spec: BundleSpec) => [
+  { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
+  // Made by the agent, since users of a container cannot make devices, and runc would bind the
+  // host's own.
+  {
+    destination: '/dev',
+    type: 'bind',
+    source: spec.devicesPath,
+    options: ['bind', 'nosuid', 'noexec'],
+  },
+  {
+    destination: '/dev/pts',
+    type: 'devpts',
+    source: 'devpts',
+    options: [
+      ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+      `max=${LIMITS.terminalsPerContainerMax}`,
+    ],
+  },
+  {
+    destination: '/dev/shm',
+    type: 'tmpfs',
+    source: 'shm',
+    options: ['nosuid', 'noexec', 'nodev', 'mode=1777', `size=${spec.limits.scratchBytes}`],
+  },
+  {
+    destination: '/sys',
+    type: 'sysfs',
+    source: 'sysfs',
+    options: ['nosuid', 'noexec', 'nodev', 'ro'],
+  },
+  {
+    destination: MOUNT_ROOT,
+    type: 'bind',
+    source: spec.mountPath,
+    options: ['rbind', 'rslave', 'nosuid', 'nodev'],
+  },
+];
+
+function resources({ controllers, limits }: BundleSpec): Record<string, unknown> {
+  return {
+    devices: [{ allow: false, access: 'rwm' }],
+    ...(controllers.has('memory')
+      ? // Swap counts too: limit and memory+swap are the same.
+        { memory: { limit: limits.memoryBytes, swap: limits.memoryBytes } }
+      : {}),
+    ...(controllers.has('pids') ? { pids: { limit: limits.processes } } : {}),
+    ...(controllers.has('cpu')
+      ? { cpu: { quota: limits.cpus * CPU_PERIOD_US, period: CPU_PERIOD_US } }
+      : {}),
+  };
+}
+
+/** All new ones, but for that of the users, which is there. */
+function namespacesOf(users: BundleUsers | undefined): Record<string, unknown> {
+  const namespaces: { type: string; path?: string }[] = [
+    ...['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),
+  ];
+  if (users === undefined) return { namespaces };
+  const { namespacePath, mappings } = users;
+  return {
+    namespaces: [...namespaces, { type: 'user', path: namespacePath }],
+    uidMappings: mappings,
+    gidMappings: mappings,
+  };
+}
+
+/**
+ * The config.json of one exec container (OCI runtime specification 1.0). Pure: the benchmark runs
+ * bare runc with exactly this.
+ */
+export function execBundle(spec: BundleSpec): Record<string, unknown> {
+  const sets = ['bounding', 'effective', 'permitted'];
+  return {
+    ociVersion: '1.0.2',
+    hostname: 'exec',
+    root: { path: spec.rootPath },
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0, umask: 0o022 },
+      args: [`${TOOLS}/init`, MOUNT_ROOT],
+      env: ENVIRONMENT,
+      cwd: '/',
+      capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
+      noNewPrivileges: true,
+      ...(spec.users === undefined ? { rlimits: SHARED_LIMITS } : {}),
+    },
+    mounts: mounts(spec),
+    linux: {
+      ...namespacesOf(spec.users),
+      // Mounts come from the host into the container, never the other way.
+      rootfsPropagation: 'rslave',
+      cgroupsPath: spec.cgroupPath,
+      resources: resources(spec),
+      seccomp: spec.seccomp,
+      maskedPaths: spec.hiddenPaths,
+      readonlyPaths: READONLY_PATHS,
+    },
+  };
+}

@@ -1,0 +1,344 @@
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
+import { runInBackground } from '../../shared/background.ts';
+import { errnoOf } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import type { ExecLimits } from '../config.ts';
+import { MountAttribute, native, UnmountFlag } from '../native/native.ts';
+import { run, spawnLeashed } from '../system/spawn.ts';
+import { started } from '../system/started.ts';
+import { attachDirectory } from '../disks/disk-calls.ts';
+import { refusedPath } from '../disks/refused-path.ts';
+import { execBundle } from './bundle.ts';
+import { type CgroupHost, killGroup, oomKills, removeCgroups } from '../system/cgroup.ts';
+import { InitChannel } from './init-channel.ts';
+import { OutputPipe } from './output-pipe.ts';
+import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
+import type { ContainerUsers, UserRanges } from './container-users.ts';
+import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
+import type { SeccompProfile } from './seccomp.ts';
+
+/** What all containers of this host have in common. */
+export interface ContainerHost {
+  readonly containersDir: string;
+  readonly runcRoot: string;
+  readonly imageDir: string;
+  readonly mountAliases: readonly string[];
+  readonly limits: ExecLimits;
+  readonly cgroups: CgroupHost;
+  readonly cgroupParent: string;
+  readonly seccomp: SeccompProfile;
+  readonly hiddenPaths: readonly string[];
+  /** Undefined where the kernel cannot: root of every container is then root of the host. */
+  readonly userRanges: UserRanges | undefined;
+  /** Where long output is kept. */
+  readonly tails: TailPlace;
+}
+
+/** A disk, or a directory of one, as a command sees it. */
+export interface ContainerMount {
+  /** Where the disk is mounted on the host. */
+  readonly diskPath: string;
+  /** A directory on the disk, resolved beneath its root; empty: the root. */
+  readonly subdirectory: string;
+  /** Below the mount root; empty: the mount root itself. */
+  readonly path: string;
+  readonly readOnly: boolean;
+  /** Nothing on it can be run, and no link on it leads anywhere. */
+  readonly dataOnly: boolean;
+}
+
+const attributesOf = ({ readOnly, dataOnly }: ContainerMount): number =>
+  (readOnly ? MountAttribute.readOnly : 0) |
+  (dataOnly ? MountAttribute.noExec | MountAttribute.noSymlinkFollow : 0);
+
+export interface ContainerExit {
+  readonly exitCode: number;
+  /** Start and end of the command, on the clock of `performance.now()`. */
+  readonly startedAt: number;
+  readonly endedAt: number;
+  readonly outOfMemory: boolean;
+  /** Both are to be closed when they were read. */
+  readonly stdout: OutputTail;
+  readonly stderr: OutputTail;
+}
+
+const EXIT_KILLED = 137;
+
+function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe] {
+  const stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax, tails);
+  try {
+    return [stdout, new OutputPipe(LIMITS.outputBytesPerStreamMax, tails)];
+  } catch (error) {
+    stdout.close();
+    throw error;
+  }
+}
+
+/** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
+async function deleteContainer(runcRoot: string, id: string): Promise<void> {
+  await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
+}
+
+/** Gives up what is kept of a command's output. */
+export async function closeTails(...tails: readonly OutputTail[]): Promise<void> {
+  await Promise.all(tails.map((tail) => tail.close()));
+}
+
+/**
+ * One single-use container: plain `runc run` of our init, which waits for its one command. Started
+ * ahead of time, since starting it takes much longer than most commands; the disks are mounted
+ * into it when the command comes.
+ */
+export class Container {
+  readonly id: string;
+  readonly #host: ContainerHost;
+  readonly #directory: string;
+  readonly #stdout: OutputPipe;
+  readonly #stderr: OutputPipe;
+  readonly #gone = Promise.withResolvers<void>();
+  #runc: ChildProcess | undefined;
+  /** Settles when runc has ended; kept from its start, since its event comes only once. */
+  #ended: Promise<void> = Promise.resolve();
+  #init: InitChannel | undefined;
+  /** Settles when {@link run} needs the container's directory no more. */
+  #finished: Promise<void> = Promise.resolve();
+  #killed = false;
+  /** The tails are the caller's, who closes them. */
+  #tailsGiven = false;
+  #mounted: string[] = [];
+  #users: ContainerUsers | undefined;
+
+  /** @throws Error when the agent has no descriptors left; nothing is held then */
+  constructor(host: ContainerHost, id: string) {
+    [this.#stdout, this.#stderr] = openOutputs(host.tails);
+    this.id = id;
+    this.#host = host;
+    this.#directory = join(host.containersDir, id);
+  }
+
+  /** Settles when nothing of the container is left on the host. */
+  get gone(): Promise<void> {
+    return this.#gone.promise;
+  }
+
+  get isUsable(): boolean {
+    return !this.#killed && this.#runc?.exitCode === null && this.#runc.signalCode === null;
+  }
+
+  /**
+   * Starts the container; it then waits for {@link run}.
+   * @throws Error with the end of runc's log; nothing is left then
+   */
+  async start(): Promise<void> {
+    const { imageDir, mountAliases, limits } = this.#host;
+    try {
+      const users = await this.#host.userRanges?.take();
+      this.#users = users;
+      if (users !== undefined) {
+        this.#stdout.giveTo(users.firstId);
+        this.#stderr.giveTo(users.firstId);
+      }
+      const spec = { imageDir, mountAliases, sizeBytes: limits.scratchBytes, users };
+      await mountScratch(this.#directory, spec);
+      await this.#writeBundle();
+      await this.#startRunc();
+    } catch (error) {
+      this.#closeOutputs();
+      await this.#clearAway();
+      throw error;
+    }
+  }
+
+  /**
+   * Runs the command to its end. Afterwards none of its processes is left and the disks are no
+   * longer mounted for it. To be called once.
+   * @param output takes what the command writes to stdout, instead of the tail that is kept
+   * @throws AppError `bad_request` when a subdirectory cannot be mounted; Error when the container
+   *   was killed
+   */
+  async run(
+    command: string,
+    mounts: readonly ContainerMount[],
+    output?: OutputSink,
+  ): Promise<ContainerExit> {
+    const runc = this.#runc;
+    const init = this.#init;
+    if (runc === undefined || init === undefined || !this.isUsable) throw new Error('not running');
+    if (output !== undefined) this.#stdout.redirect(output);
+    const finished = Promise.withResolvers<void>();
+    this.#finished = finished.promise;
+    try {
+      for (const mount of mounts) await this.#attach(mount);
+      return await this.#runCommand(command, init);
+    } finally {
+      await this.#detachAll().finally(finished.resolve);
+      // Answering need not wait for runc to clear up: the process tree is dead, the disks are out.
+      init.close();
+    }
+  }
+
+  /** Ends the command and everything that it started; {@link run} rejects. */
+  async kill(): Promise<void> {
+    this.#killed = true;
+    const runc = this.#runc;
+    if (runc === undefined || runc.exitCode !== null || runc.signalCode !== null) return;
+    this.#init?.close();
+    if (await settledWithin(this.#ended, LIMITS.killGraceMs / 2)) return;
+    await deleteContainer(this.#host.runcRoot, this.id);
+  }
+
+  get #cgroupPath(): string {
+    return `${this.#host.cgroupParent}/${this.id}`;
+  }
+
+  async #writeBundle(): Promise<void> {
+    const { cgroups, limits, seccomp, hiddenPaths } = this.#host;
+    const { root, mounts, devices, config } = scratchPaths(this.#directory);
+    const users = this.#users;
+    const bundle = execBundle({
+      rootPath: root,
+      devicesPath: devices,
+      mountPath: mounts,
+      cgroupPath: this.#cgroupPath,
+      controllers: cgroups.controllers,
+      limits,
+      seccomp,
+      hiddenPaths,
+      users: users && {
+        mappings: users.mappings,
+        namespacePath: `/proc/${process.pid}/fd/${users.namespace}`,
+      },
+    });
+    await writeFile(config, JSON.stringify(bundle));
+  }
+
+  async #startRunc(): Promise<void> {
+    if (this.#killed) throw new Error('killed before it was started');
+    const args = [
+      ...['--root', this.#host.runcRoot, '--log', scratchPaths(this.#directory).runcLog],
+      ...['run', '--preserve-fds', '3', '--bundle', this.#directory, this.id],
+    ];
+    const { writeFd: stdout } = this.#stdout;
+    const { writeFd: stderr } = this.#stderr;
+    const runc = await started(
+      spawnLeashed('runc', args, {
+        stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
+        detached: true,
+        env: {},
+      }),
+    );
+    this.#stdout.closeWriteEnd();
+    this.#stderr.closeWriteEnd();
+    this.#runc = runc;
+    this.#init = new InitChannel(runc.stdio[3] as Duplex);
+    const ready = once(this.#init, 'ready').then(() => true);
+    this.#ended = once(runc, 'exit').then(() => undefined);
+    ready.catch(() => undefined);
+    this.#ended.catch(() => undefined);
+    const isReady = await Promise.race([ready, this.#ended.then(() => false)]);
+    if (!isReady) throw new Error(`the container did not start: ${await this.#runcLog()}`);
+    runInBackground('container.clearAway', async () => {
+      await this.#ended;
+      await this.#clearAway();
+    });
+  }
+
+  async #attach(mount: ContainerMount): Promise<void> {
+    const { diskPath, subdirectory, path } = mount;
+    if (this.#killed) throw new Error('killed');
+    const { mounts } = scratchPaths(this.#directory);
+    const target = join(mounts, path);
+    const { firstId = 0, namespace = -1 } = this.#users ?? {};
+    if (path !== '') await makeDirectories(mounts, path, firstId);
+    try {
+      await attachDirectory(diskPath, subdirectory, target, attributesOf(mount), namespace);
+    } catch (error) {
+      throw refusedPath(error, subdirectory);
+    }
+    this.#mounted.push(target);
+  }
+
+  async #detachAll(): Promise<void> {
+    for (const target of this.#mounted.toReversed()) {
+      try {
+        await native.unmount(target, 0); // Fails while anybody in the container still uses it.
+      } catch (error) {
+        if (errnoOf(error) !== 'EBUSY') throw error;
+        await this.kill();
+        await native.unmount(target, UnmountFlag.detach);
+      }
+    }
+    this.#mounted = [];
+  }
+
+  async #runCommand(command: string, init: InitChannel): Promise<ContainerExit> {
+    let startedAt: number | undefined;
+    init.once('started', () => {
+      startedAt = performance.now();
+    });
+    const exited = once(init, 'exited') as Promise<[exitCode: number]>;
+    exited.catch(() => undefined);
+    init.run(command);
+    const exit = await Promise.race([exited, this.#ended]);
+    const endedAt = performance.now();
+    if (this.#killed) throw new Error('killed');
+    // Init may be what the kernel chose when memory ran out.
+    if (exit === undefined && startedAt === undefined) throw new Error(await this.#runcLog());
+    // While init waits for us to close, the control group and its counters still exist.
+    const kills = exit === undefined ? 1 : await oomKills(this.#host.cgroups, this.#cgroupPath);
+    await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
+    if (this.#killed) throw new Error('killed');
+    this.#tailsGiven = true;
+    return {
+      exitCode: exit?.[0] ?? EXIT_KILLED,
+      startedAt: startedAt ?? endedAt,
+      endedAt,
+      outOfMemory: kills > 0,
+      stdout: this.#stdout.tail,
+      stderr: this.#stderr.tail,
+    };
+  }
+
+  /** runc was killed, for example for want of memory: nothing of the container was cleared away. */
+  async #clearAfterRunc(): Promise<void> {
+    const { cgroups, runcRoot } = this.#host;
+    this.#init?.close();
+    await killGroup(cgroups, this.#cgroupPath, LIMITS.killGraceMs);
+    await removeCgroups(cgroups, this.#cgroupPath);
+    await rm(join(runcRoot, this.id), { recursive: true, force: true });
+  }
+
+  async #clearAway(): Promise<void> {
+    try {
+      await this.#finished;
+      if (typeof this.#runc?.signalCode === 'string') await this.#clearAfterRunc();
+      await removeScratch(this.#directory);
+      this.#users?.release();
+      this.#gone.resolve();
+    } catch (error) {
+      this.#gone.reject(error);
+    } finally {
+      this.#closeOutputs();
+    }
+  }
+
+  #closeOutputs(): void {
+    this.#stdout.close();
+    this.#stderr.close();
+    if (this.#tailsGiven) return;
+    runInBackground('output.close', () => closeTails(this.#stdout.tail, this.#stderr.tail));
+  }
+
+  async #runcLog(): Promise<string> {
+    try {
+      return (await readFile(scratchPaths(this.#directory).runcLog, 'utf8')).slice(-1000);
+    } catch {
+      return (await this.#stderr.tail.read()).toString('utf8').slice(-1000);
+    }
+  }
+}

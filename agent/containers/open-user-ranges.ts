@@ -1,0 +1,62 @@
+import { chmod, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { toError } from '../../shared/errors.ts';
+import { newJobId } from '../../shared/ids.ts';
+import type { Logger } from '../../shared/log.ts';
+import { Container, type ContainerHost } from './container.ts';
+import { type IdRange, UserRanges } from './container-users.ts';
+
+export interface UserRangeSettings {
+  /** `auto`: where the kernel can; `on`: or the agent does not start. */
+  readonly mode: 'auto' | 'on' | 'off';
+  /** The first id of the host that containers have as their own. */
+  readonly baseId: number;
+  /** Ids of the host that no container may have. */
+  readonly reserved: readonly IdRange[];
+}
+
+/**
+ * Lets a container's users, who are nobody on the host, get to the container's directory, and
+ * nowhere else in the data directory.
+ */
+async function letThrough(dataDir: string, containersDir: string): Promise<void> {
+  for (const entry of await readdir(dataDir, { withFileTypes: true })) {
+    const path = join(dataDir, entry.name);
+    if (entry.isDirectory()) await chmod(path, path === containersDir ? 0o711 : 0o700);
+    else if (entry.isFile()) await chmod(path, 0o600);
+  }
+  await chmod(dataDir, 0o711);
+}
+
+/** Whatever containers need for it, of kernel, runc and file systems, one container shows it. */
+async function probe(host: ContainerHost): Promise<void> {
+  const container = new Container(host, newJobId());
+  await container.start();
+  await container.kill();
+  await container.gone;
+}
+
+/**
+ * Finds out whether containers of this host can have users of their own.
+ * @returns undefined when root inside has to be root of the host
+ * @throws Error when they cannot but must
+ */
+export async function openUserRanges(
+  { mode, baseId, reserved }: UserRangeSettings,
+  dataDir: string,
+  host: Omit<ContainerHost, 'userRanges'>,
+  log: Logger,
+): Promise<UserRanges | undefined> {
+  if (mode === 'off') return undefined;
+  const userRanges = new UserRanges(baseId, reserved);
+  try {
+    await letThrough(dataDir, host.containersDir);
+    await probe({ ...host, userRanges });
+    return userRanges;
+  } catch (error) {
+    const reason = 'containers cannot have users of their own; see EXEC_USER_NAMESPACES';
+    if (mode === 'on') throw new Error(reason, { cause: error });
+    log.warn({ err: toError(error) }, 'containers:usersShared');
+    return undefined;
+  }
+}

@@ -1,0 +1,57 @@
+import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import { paths } from '../config.ts';
+import { unmountLeftover } from '../disks/disk-mount.ts';
+import { mountsBelow } from '../system/mount-table.ts';
+import type { HostGroups } from '../system/helper-group.ts';
+import type { Journal } from '../journal/journal.ts';
+import { removeCgroups } from '../system/cgroup.ts';
+import { reclaimScratch } from './scratch.ts';
+
+/**
+ * Clears away what a former agent of this data directory left on the host. No exec outlives its
+ * agent, so whatever carries this host's names is a leftover, and nothing of it runs any more
+ * (endFormerProcesses): containers first, since they use the mounts; disks last. Disk data is never
+ * touched. No step waits for the storage of a disk longer than a detachment may take.
+ */
+export async function reclaim(
+  dataDir: string,
+  { cgroups, cgroupParent }: HostGroups,
+  journal: Journal,
+  log: Logger,
+): Promise<void> {
+  for (const exec of await journal.execs()) {
+    log.warn({ ...exec, execId: exec.id }, 'reclaim:execLost');
+  }
+  for (const path of [paths.runcRoot(dataDir), paths.containers(dataDir), paths.mounts(dataDir)]) {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+  }
+  for (const id of await readdir(paths.runcRoot(dataDir))) {
+    log.warn({ containerId: id }, 'reclaim:container');
+    // What runc wrote down of it; its processes are gone, its control groups go below.
+    await rm(join(paths.runcRoot(dataDir), id), { recursive: true, force: true });
+  }
+  for (const id of await readdir(paths.containers(dataDir))) {
+    await reclaimScratch(paths.container(dataDir, id));
+  }
+  await unmountDisks(dataDir, log);
+  await removeCgroups(cgroups, cgroupParent);
+  for (const exec of await journal.execs()) await journal.endExec(exec.id);
+}
+
+async function unmountDisks(dataDir: string, log: Logger): Promise<void> {
+  const unmount = async (target: string): Promise<void> => {
+    log.warn({ target }, 'reclaim:mount');
+    const err = await unmountLeftover(target).then(() => undefined, toError);
+    if (err !== undefined) log.error({ target, err }, 'reclaim:mountHangs');
+  };
+  // Side by side: one whose storage hangs takes as long as it may.
+  await Promise.all((await mountsBelow(dataDir)).map(unmount));
+  for (const name of await readdir(paths.mounts(dataDir))) {
+    const target = join(paths.mounts(dataDir), name);
+    // Never recursive: whatever may lie below is not the agent's.
+    await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:notEmpty'));
+  }
+}

@@ -1,0 +1,127 @@
+import { chown, lchown, mkdir, rm, rmdir, symlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+import { MountFlag, native, toolsRoot, UnmountFlag } from '../native/native.ts';
+import { mountsBelow } from '../system/mount-table.ts';
+import { MOUNT_ROOT } from './bundle.ts';
+import type { ContainerUsers } from './container-users.ts';
+
+/** The parts of a container's directory; all of it lives in memory, with a hard size. */
+export const scratchPaths = (directory: string) => ({
+  root: join(directory, 'root'),
+  /** The image, with the owners that the container's users have; only while the root is mounted. */
+  image: join(directory, 'image'),
+  upper: join(directory, 'upper'),
+  work: join(directory, 'work'),
+  /** Seen at `/dev` inside. */
+  devices: join(directory, 'dev'),
+  /** Seen at the mount root inside; disks are mounted on and below it. */
+  mounts: join(directory, 'mounts'),
+  config: join(directory, 'config.json'),
+  runcLog: join(directory, 'runc.log'),
+});
+
+export interface ScratchSpec {
+  readonly imageDir: string;
+  readonly mountAliases: readonly string[];
+  readonly sizeBytes: number;
+  /** Undefined: root inside is root of the host. */
+  readonly users: ContainerUsers | undefined;
+}
+
+/** Makes the directories of a path below `top`, which is there, for this user and group. */
+export async function makeDirectories(top: string, path: string, owner: number): Promise<void> {
+  let made = top;
+  for (const name of path.split('/').filter((part) => part !== '')) {
+    made = join(made, name);
+    try {
+      await mkdir(made, { mode: 0o755 });
+    } catch (error) {
+      if (errnoOf(error) === 'EEXIST') continue;
+      throw error;
+    }
+    if (owner !== 0) await chown(made, owner, owner);
+  }
+}
+
+/**
+ * The image's tree and our tools below a writable layer. Files that containers share lie in lower
+ * layers only: what a container locks, watches, or leases is its own overlay's file.
+ */
+async function mountRoot(directory: string, { imageDir, users }: ScratchSpec): Promise<void> {
+  const { root, image, upper, work } = scratchPaths(directory);
+  const layers = (of: string): string =>
+    `lowerdir=${toolsRoot}:${of},upperdir=${upper},workdir=${work}`;
+  const flags = MountFlag.nosuid | MountFlag.nodev;
+  if (users === undefined) {
+    await native.mount('overlay', root, 'overlay', flags, layers(imageDir));
+    return;
+  }
+  await mkdir(image);
+  await native.attach(imageDir, '', image, 0, users.namespace);
+  await native.mount('overlay', root, 'overlay', flags, layers(image));
+  await native.unmount(image, UnmountFlag.detach); // The overlay has a mount of its own.
+}
+
+/**
+ * Makes a container's directory: scratch space, its devices, and a writable root. The directory is
+ * a shared mount, so that disks mounted in it later reach the container.
+ */
+export async function mountScratch(directory: string, spec: ScratchSpec): Promise<void> {
+  const { root, upper, work, devices } = scratchPaths(directory);
+  const owner = spec.users?.firstId ?? 0;
+  await mkdir(directory, { mode: 0o700 });
+  // Devices work in it: nobody but root and the container's users gets this far.
+  const options = `size=${spec.sizeBytes},mode=0700,uid=${owner},gid=${owner}`;
+  await native.mount('tmpfs', directory, 'tmpfs', MountFlag.nosuid, options);
+  await Promise.all([
+    mkdir(root),
+    mkdir(work),
+    mkdir(devices, { mode: 0o755 }).then(() => native.makeDevices(devices, owner)),
+    makeDirectories(directory, 'upper', owner),
+    makeDirectories(directory, 'mounts', owner),
+  ]);
+  for (const alias of spec.mountAliases) {
+    await makeDirectories(upper, dirname(alias), owner);
+    await symlink(MOUNT_ROOT, join(upper, alias));
+    await lchown(join(upper, alias), owner, owner);
+  }
+  await mountRoot(directory, spec);
+  await native.mount('', directory, '', MountFlag.shared, '');
+}
+
+async function detachIfMounted(target: string): Promise<void> {
+  try {
+    await native.unmount(target, UnmountFlag.detach);
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code !== 'EINVAL' && code !== 'ENOENT') throw error;
+  }
+}
+
+/** Takes a container's directory off the host. Idempotent. */
+export async function removeScratch(directory: string): Promise<void> {
+  const { root, image } = scratchPaths(directory);
+  await detachIfMounted(image);
+  await detachIfMounted(root);
+  await detachIfMounted(directory);
+  try {
+    // Never recursive: a disk that were still mounted below would lose its contents.
+    await rmdir(directory);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+  }
+}
+
+/**
+ * For leftovers: also what else may be mounted below the directory, and what a runc that outlived
+ * its agent wrote where the mount had been.
+ * @throws Error while something is mounted below: a disk's contents would go with the rest
+ */
+export async function reclaimScratch(directory: string): Promise<void> {
+  for (const target of await mountsBelow(directory)) await detachIfMounted(target);
+  await detachIfMounted(directory);
+  const [left] = await mountsBelow(directory);
+  if (left !== undefined) throw new Error(`${left} is still mounted`);
+  await rm(directory, { recursive: true, force: true });
+}

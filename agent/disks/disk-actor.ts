@@ -1,0 +1,327 @@
+import { runInBackground } from '../../shared/background.ts';
+import type { DiskLease } from '../../shared/directory/disk-leases.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Delegation } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { paths } from '../config.ts';
+import { inodeOf } from './disk-calls.ts';
+import { type DiskLayout, layoutOf } from './disk-layout.ts';
+import type { DiskFiles } from './disk-files.ts';
+import { usedBytes } from './disk-mount.ts';
+import { DiskStorage } from './disk-storage.ts';
+import type { LoopDevices } from './loop-devices.ts';
+import { refusedPath } from './refused-path.ts';
+import type { StorageCalls } from './storage-calls.ts';
+import { Delegations } from './delegations.ts';
+import { Mailbox } from '../queues/mailbox.ts';
+
+export interface DiskActorDeps {
+  readonly hostId: string;
+  readonly dataDir: string;
+  readonly directory: Directory;
+  readonly files: DiskFiles;
+  readonly calls: StorageCalls;
+  readonly loops: LoopDevices;
+  readonly log: Logger;
+}
+
+export interface DiskRef {
+  readonly accountId: string;
+  readonly diskId: string;
+}
+
+/** A claim on the mounted disk; it stays mounted until every claim is released. */
+export interface DiskClaim {
+  /** What callers see of the disk, where it is mounted on this host. */
+  readonly path: string;
+  /** Where objects are made before they appear below `path`; the same file system. */
+  readonly uploads: string;
+  /**
+   * Claims a file or directory exclusively until the claim on the disk is released.
+   * @param path from the disk's root, resolved beneath it; empty: the root
+   * @throws AppError `delegation_conflict`, `timeout`, `bad_request`
+   */
+  checkOut(path: string, waitMs: number, signal: AbortSignal): Promise<void>;
+  release(): void;
+}
+
+interface Attachment {
+  readonly lease: DiskLease;
+  /** Each claim with what its holder wants to be told when the disk must be given up. */
+  readonly claims: Map<DiskClaim, (reason: AppError) => void>;
+  readonly renewal: NodeJS.Timeout;
+  /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
+  expiry: NodeJS.Timeout;
+}
+
+/**
+ * One disk on this host. Holds its lease while the disk is mounted and gives the disk up in time
+ * when the lease cannot be renewed, so that two hosts never write to it (DESIGN "Who owns which
+ * truth").
+ */
+export class DiskActor {
+  readonly #deps: DiskActorDeps;
+  readonly #disk: DiskRef;
+  readonly #mailbox = new Mailbox();
+  readonly #target: string;
+  readonly #layout: DiskLayout;
+  readonly #storage: DiskStorage;
+  readonly #delegations = new Delegations();
+  #attachment: Attachment | undefined;
+  #idleTimer: NodeJS.Timeout | undefined;
+
+  constructor(deps: DiskActorDeps, disk: DiskRef) {
+    this.#deps = deps;
+    this.#disk = disk;
+    this.#target = paths.mount(deps.dataDir, disk.diskId);
+    this.#layout = layoutOf(this.#target);
+    const { files, calls, loops, log } = deps;
+    const places = { image: files.imagePath(disk.diskId), target: this.#target };
+    this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, log });
+  }
+
+  /** Its storage does not answer: what is asked of it is refused at once. */
+  get isSetAside(): boolean {
+    return this.#storage.isSetAside;
+  }
+
+  get isAttached(): boolean {
+    return this.#attachment !== undefined;
+  }
+
+  /**
+   * Mounts the disk if it is not mounted yet.
+   * @param clientId who claims it, as the list of delegations shows it
+   * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
+   * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
+   *   `unavailable` when its storage does not answer
+   */
+  claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
+    return this.#mailbox.send(async () => {
+      const attachment = this.#attachment ?? (await this.#attach());
+      clearTimeout(this.#idleTimer);
+      const claim: DiskClaim = {
+        path: this.#layout.contents,
+        uploads: this.#layout.uploads,
+        checkOut: async (path, waitMs, signal) => {
+          const inodeId = await inodeOf(this.#layout.contents, path).catch((error: unknown) => {
+            throw refusedPath(error, path);
+          });
+          await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
+        },
+        release: () => {
+          this.#delegations.release(clientId);
+          if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
+        },
+      };
+      attachment.claims.set(claim, onRevoked);
+      return claim;
+    });
+  }
+
+  /** Bytes in use, or undefined while the disk is not mounted. */
+  async usedBytes(): Promise<number | undefined> {
+    return this.#attachment === undefined ? undefined : usedBytes(this.#target);
+  }
+
+  get delegations(): Delegation[] {
+    return this.#delegations.list();
+  }
+
+  /** @returns false when the client has no delegation on this inode */
+  revoke(clientId: string, inodeId: number): boolean {
+    return this.#delegations.revoke(clientId, inodeId);
+  }
+
+  /**
+   * Gives the disk up if nothing uses it, so that another host can take it. Idempotent.
+   * @throws AppError `disk_in_use`
+   */
+  release(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      if (this.#attachment === undefined) return;
+      if (this.#attachment.claims.size > 0) {
+        throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
+      }
+      await this.#detach(new AppError('disk_moved', 'another host takes the disk'));
+    });
+  }
+
+  /** Makes the disk that the directory has as `creating`. Idempotent. */
+  create(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      const entry = await this.#deps.directory.disks.get(this.#disk.accountId, this.#disk.diskId);
+      if (entry === undefined) throw new AppError('not_found', 'the disk does not exist');
+      await this.#withLease(() => this.#deps.files.create(entry.record));
+      // Users may have been made anew when a creation that was cut off is taken up again.
+      await this.#writeManifest();
+    });
+  }
+
+  /** Writes the present record into the manifest. Idempotent. */
+  record(): Promise<void> {
+    return this.#mailbox.send(() => this.#writeManifest());
+  }
+
+  /** Ends everything that uses the disk and deletes its data. Idempotent. */
+  delete(): Promise<void> {
+    return this.#mailbox.send(async () => {
+      if (this.#attachment !== undefined) {
+        await this.#detach(new AppError('not_found', 'the disk was deleted'));
+      }
+      await this.#withLease(() => this.#deps.files.remove(this.#disk.diskId));
+    });
+  }
+
+  /** Gives the disk up: unmounts it and releases the lease. */
+  close(reason: AppError): Promise<void> {
+    return this.#mailbox.send(async () => {
+      clearTimeout(this.#idleTimer);
+      if (this.#attachment !== undefined) await this.#detach(reason);
+    });
+  }
+
+  async #acquire(): Promise<DiskLease> {
+    const { directory, hostId } = this.#deps;
+    const lease = await directory.diskLeases.acquire(this.#disk, hostId, LIMITS.diskLeaseTtlMs);
+    if ('heldBy' in lease) {
+      throw new AppError('disk_moved', `the disk is handled by host ${lease.heldBy}`);
+    }
+    return lease;
+  }
+
+  /** Work on the image itself, which nobody else may touch meanwhile. */
+  async #withLease(work: () => Promise<void>): Promise<void> {
+    if (this.#attachment !== undefined) return this.#storage.work(work);
+    this.#storage.refuseIfSetAside();
+    const lease = await this.#acquire();
+    try {
+      await this.#storage.work(work);
+    } finally {
+      await this.#deps.directory.diskLeases.release(lease);
+    }
+  }
+
+  async #attach(): Promise<Attachment> {
+    const { directory, log } = this.#deps;
+    this.#storage.refuseIfSetAside();
+    // The lease counts from before the request: the answer may be late, the expiry must not be.
+    const askedAt = performance.now();
+    const lease = await this.#acquire();
+    try {
+      await this.#storage.mount();
+    } catch (error) {
+      // A helper that hangs may still write to the image when the storage recovers, so the lease is
+      // left to expire: until then no other host may attach the disk.
+      if (!this.#storage.isSetAside) await directory.diskLeases.release(lease);
+      throw error;
+    }
+    const attachment: Attachment = {
+      lease,
+      claims: new Map(),
+      renewal: setInterval(
+        () => runInBackground('disk.renewLease', () => this.#renew(attachment)),
+        LIMITS.diskLeaseTtlMs / 5,
+      ),
+      expiry: this.#expireAfter(askedAt),
+    };
+    this.#attachment = attachment;
+    log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
+    return attachment;
+  }
+
+  #expireAfter(renewedAt: number): NodeJS.Timeout {
+    const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
+    return setTimeout(() => this.#lose(), renewedAt + validMs - performance.now());
+  }
+
+  async #renew(attachment: Attachment): Promise<void> {
+    const askedAt = performance.now();
+    try {
+      const renewed = await this.#deps.directory.diskLeases.renew(
+        attachment.lease,
+        LIMITS.diskLeaseTtlMs,
+      );
+      if (attachment !== this.#attachment) return;
+      if (!renewed) return this.#lose();
+      clearTimeout(attachment.expiry);
+      attachment.expiry = this.#expireAfter(askedAt);
+    } catch (error) {
+      this.#deps.log.warn({ diskId: this.#disk.diskId, err: error }, 'disk:leaseNotRenewed');
+    }
+  }
+
+  /** Ahead of whatever waits in the mailbox: users of the disk are told at once. */
+  #lose(): void {
+    const attachment = this.#attachment;
+    if (attachment === undefined) return;
+    const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
+    revokeAll(attachment, reason);
+    this.#mailbox
+      .send(async () => {
+        if (this.#attachment === attachment) await this.#detach(reason);
+      })
+      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
+  }
+
+  #whenIdle(): void {
+    const close = (): void => {
+      this.#mailbox
+        .send(async () => {
+          if (this.#attachment?.claims.size === 0)
+            await this.#detach(new AppError('unavailable', 'the disk was idle'));
+        })
+        .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
+    };
+    this.#idleTimer = setTimeout(close, LIMITS.diskIdleUnmountMs);
+  }
+
+  async #detach(reason: AppError): Promise<void> {
+    const attachment = this.#attachment;
+    if (attachment === undefined) return;
+    revokeAll(attachment, reason);
+    await waitUntilUnclaimed(attachment.claims);
+    clearInterval(attachment.renewal);
+    clearTimeout(attachment.expiry);
+    this.#attachment = undefined;
+    if (await this.#storage.unmount()) await this.#releaseLease(attachment.lease);
+    this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
+  }
+
+  async #releaseLease(lease: DiskLease): Promise<void> {
+    try {
+      await this.#deps.directory.diskLeases.release(lease);
+    } catch (error) {
+      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseNotReleased'); // It expires.
+    }
+  }
+
+  async #writeManifest(): Promise<void> {
+    const { directory, files } = this.#deps;
+    const read = (): ReturnType<typeof directory.disks.get> =>
+      directory.disks.get(this.#disk.accountId, this.#disk.diskId);
+    let written = 0;
+    // Another host may write an older record at the same time: go on until ours is the present one.
+    for (let entry = await read(); entry !== undefined; entry = await read()) {
+      if (entry.record.revision === written || entry.record.status === 'deleting') return;
+      const { record } = entry;
+      await this.#storage.work(() => files.writeManifest(record));
+      written = record.revision;
+    }
+  }
+}
+
+function revokeAll({ claims }: Attachment, reason: AppError): void {
+  for (const onRevoked of claims.values()) onRevoked(reason);
+}
+
+async function waitUntilUnclaimed(claims: ReadonlyMap<DiskClaim, unknown>): Promise<void> {
+  const deadline = performance.now() + LIMITS.killGraceMs;
+  while (claims.size > 0 && performance.now() < deadline) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 10);
+    });
+  }
+}

@@ -1,0 +1,193 @@
+import { posix } from 'node:path';
+import { runInBackground } from '../../shared/background.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { ExecMount } from '../../shared/jobs.ts';
+import type { Logger } from '../../shared/log.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
+import type { Journal } from '../journal/journal.ts';
+import {
+  closeTails,
+  type Container,
+  type ContainerExit,
+  type ContainerMount,
+} from '../containers/container.ts';
+import type { ContainerPool } from '../containers/container-pool.ts';
+import type { OutputSink } from '../containers/output-tail.ts';
+import type { DiskActor, DiskClaim } from '../disks/disk-actor.ts';
+import type { FairSlots, Slot } from '../queues/fair-slots.ts';
+
+export interface CommandSpec {
+  readonly id: string;
+  readonly requestId: string;
+  readonly accountId: string;
+  readonly mounts: readonly ExecMount[];
+  /** Asked for when the container is there: it may say how much time is left. */
+  readonly command: () => string;
+  /** Milliseconds since the epoch. */
+  readonly deadlineAt: number;
+  /** The disks are only read: nothing on them is run, and no link on them is followed. */
+  readonly dataOnly?: boolean;
+  /** Takes stdout while the command runs, instead of a tail at the end. */
+  readonly output?: OutputSink;
+}
+
+export interface CommandActorDeps {
+  readonly journal: Journal;
+  readonly pool: ContainerPool;
+  readonly slots: FairSlots;
+  readonly log: Logger;
+}
+
+/**
+ * One command in a container, from the journal's intent to its last trace on the host. Its messages
+ * are {@link run} (once) and {@link end} (any number, at any time; the first cause is kept).
+ */
+export class CommandActor {
+  readonly #deps: CommandActorDeps;
+  readonly #spec: CommandSpec;
+  /** The disks of the spec's mounts, by id. */
+  readonly #disks: ReadonlyMap<string, DiskActor>;
+  readonly #claims = new Map<string, DiskClaim>();
+  #container: Container | undefined;
+  #ending: AppError | undefined;
+  readonly #ended = new AbortController();
+  /** Settles when nothing of the command is left on the host. */
+  cleared: Promise<void> = Promise.resolve();
+
+  constructor(deps: CommandActorDeps, spec: CommandSpec, disks: ReadonlyMap<string, DiskActor>) {
+    this.#deps = deps;
+    this.#spec = spec;
+    this.#disks = disks;
+  }
+
+  /** A container was taken for it. */
+  get hasContainer(): boolean {
+    return this.#container !== undefined;
+  }
+
+  get writesToDisks(): boolean {
+    return this.#spec.dataOnly !== true;
+  }
+
+  /**
+   * Runs the command. When it settles, no process of the command is left and the disks are free.
+   * @param onBegun the command's turn has come; from here on its outcome may be unknown
+   * @throws AppError with the cause when the command was ended (`timeout`, `cancelled`, …)
+   */
+  async run(onBegun: () => void): Promise<ContainerExit> {
+    const { id, accountId, requestId, deadlineAt } = this.#spec;
+    const remainingMs = deadlineAt - Date.now();
+    if (remainingMs <= 0) throw new AppError('timeout', 'the command waited past its deadline');
+    const timer = setTimeout(() => {
+      this.end(new AppError('timeout', 'the command timed out and was ended'));
+    }, remainingMs);
+    let slot: Slot | undefined;
+    try {
+      slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
+      onBegun();
+      // Journal before host: a crash in between leaves a row that reclaim can find.
+      const begunAt = new Date().toISOString();
+      const diskIds = [...this.#disks.keys()];
+      await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
+      return await onBehalfOf(accountId, this.#ended.signal, async () =>
+        this.#runInContainer(await this.#claimDisks()),
+      );
+    } catch (error) {
+      this.#throwIfEnded();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      for (const claim of this.#claims.values()) claim.release();
+      slot?.release();
+      this.#clearAway();
+    }
+  }
+
+  /** Ends the command; {@link run} then throws the first cause given. */
+  end(cause: AppError): void {
+    if (this.#ending !== undefined) return;
+    this.#ending = cause;
+    this.#ended.abort(cause);
+    runInBackground('container.kill', () => this.#container?.kill());
+  }
+
+  /** Every disk or none: a claim that fails fails the exec, which releases the others. */
+  async #claimDisks(): Promise<ContainerMount[]> {
+    // In the order of their ids, so that two execs with the same disks cannot wait for each other.
+    for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
+      this.#throwIfEnded();
+      const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));
+      this.#claims.set(diskId, claim);
+    }
+    const mounts = this.#spec.mounts.map((mount) => ({ mount, claim: this.#claimOn(mount) }));
+    for (const { claim, path, waitMs } of mounts.flatMap(checkoutsOf).sort(byDiskAndPath)) {
+      await claim.checkOut(path, waitMs, this.#ended.signal);
+    }
+    const { dataOnly = false } = this.#spec;
+    return mounts.map(({ mount: { path, subdirectory, readOnly }, claim }) => ({
+      path,
+      subdirectory,
+      readOnly,
+      dataOnly,
+      diskPath: claim.path,
+    }));
+  }
+
+  #claimOn({ diskId }: ExecMount): DiskClaim {
+    const claim = this.#claims.get(diskId);
+    if (claim === undefined) throw new Error(`disk ${diskId} was not claimed`);
+    return claim;
+  }
+
+  async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
+    this.#throwIfEnded();
+    this.#container = await this.#deps.pool.take();
+    // Ended while it waited for a container.
+    if (this.#ending !== undefined) {
+      runInBackground('container.kill', () => this.#container?.kill());
+    }
+    const { command, output } = this.#spec;
+    const exit = await this.#container.run(command(), mounts, output);
+    // Killed at the very end: the caller was promised the cause, not a result.
+    if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);
+    this.#throwIfEnded();
+    return exit;
+  }
+
+  #throwIfEnded(): void {
+    if (this.#ending !== undefined) throw this.#ending;
+  }
+
+  /** After the answer: what is left of the container, then the journal's row. */
+  #clearAway(): void {
+    this.cleared = (async () => {
+      try {
+        await this.#container?.gone;
+        await this.#deps.journal.endExec(this.#spec.id);
+      } catch (error) {
+        // The row stays, and the next start reclaims what is left.
+        this.#deps.log.error({ err: toError(error), execId: this.#spec.id }, 'exec:notCleared');
+      }
+    })();
+  }
+}
+
+interface Checkout {
+  readonly claim: DiskClaim;
+  readonly diskId: string;
+  /** From the disk's root. */
+  readonly path: string;
+  readonly waitMs: number;
+}
+
+const checkoutsOf = ({ mount, claim }: { mount: ExecMount; claim: DiskClaim }): Checkout[] =>
+  mount.checkouts.map((path) => ({
+    claim,
+    diskId: mount.diskId,
+    path: posix.join(mount.subdirectory, path).replace(/^\.$/u, ''),
+    waitMs: mount.checkoutWaitMs,
+  }));
+
+/** One order for everybody, so that two execs do not each hold what the other waits for. */
+const byDiskAndPath = (a: Checkout, b: Checkout): number =>
+  `${a.diskId}/${a.path}` < `${b.diskId}/${b.path}` ? -1 : 1;

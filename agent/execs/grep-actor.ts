@@ -1,0 +1,126 @@
+import { AppError, toError } from '../../shared/errors.ts';
+import type { GrepOutcome } from '../../shared/jobs.ts';
+import { TOOLS } from '../containers/bundle.ts';
+import { closeTails, type ContainerExit } from '../containers/container.ts';
+import { CommandActor, type CommandActorDeps } from './command-actor.ts';
+import type { DiskActor } from '../disks/disk-actor.ts';
+import { SearchOutput } from './search-output.ts';
+
+/** The search ends itself at its deadline; this much later it is ended. */
+const END_GRACE_MS = 150;
+
+export interface GrepSpec {
+  readonly id: string;
+  readonly requestId: string;
+  readonly accountId: string;
+  readonly diskId: string;
+  /** From the disk's root; empty: the root. */
+  readonly directory: string;
+  readonly pattern: string;
+  readonly recursive: boolean;
+  /** Workers at once that the caller allows. */
+  readonly concurrency: number;
+  readonly maxResults: number;
+  /** Milliseconds since the epoch. */
+  readonly deadlineAt: number;
+}
+
+export interface GrepReport {
+  readonly outcome: GrepOutcome;
+  /** A JSON array. */
+  readonly matches: Buffer;
+}
+
+export interface GrepActorDeps extends CommandActorDeps {
+  /** What one search may use; named when it is used up. */
+  readonly memoryBytes: number;
+  /** Workers that this host gives one search. */
+  readonly searchWorkers: number;
+}
+
+const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/**
+ * One search: a container with the directory mounted read-only, in which the search program has rg
+ * processes at work (SPEC "Grep", docs/decisions/0012). It answers whatever becomes of them.
+ */
+export class GrepActor {
+  readonly command: CommandActor;
+  readonly #deps: GrepActorDeps;
+  readonly #spec: GrepSpec;
+  readonly #output: SearchOutput;
+
+  constructor(deps: GrepActorDeps, spec: GrepSpec, disks: ReadonlyMap<string, DiskActor>) {
+    const { id, requestId, accountId, diskId, directory, maxResults, deadlineAt } = spec;
+    this.#deps = deps;
+    this.#spec = spec;
+    this.#output = new SearchOutput({
+      prefix: directory === '' ? '' : `${directory}/`,
+      maxResults,
+      onClosed: () => this.command.end(new AppError('cancelled', 'no more output is wanted')),
+    });
+    const mount = { diskId, path: '', subdirectory: directory, readOnly: true };
+    const command = {
+      id,
+      requestId,
+      accountId,
+      mounts: [{ ...mount, checkouts: [], checkoutWaitMs: 0 }],
+      command: () => this.#commandLine(),
+      deadlineAt: deadlineAt + END_GRACE_MS,
+      dataOnly: true,
+      output: this.#output,
+    };
+    this.command = new CommandActor(deps, command, disks);
+  }
+
+  /**
+   * Searches. A deadline, a directory that is not there and workers that fail are no errors.
+   * @throws AppError when it was ended by others, or could not begin; it may be asked for again
+   */
+  async run(onBegun: () => void): Promise<GrepReport> {
+    try {
+      await this.#noteExit(await this.command.run(onBegun));
+    } catch (error) {
+      this.#noteFailure(toError(error));
+    }
+    const { statistics, problem, reason = 'incomplete' } = this.#output;
+    const outcome: GrepOutcome = {
+      stoppedReason: reason,
+      filesScanned: statistics.filesScanned,
+      containersDispatched: this.command.hasContainer ? 1 : 0,
+      computeSecondsUsed: statistics.computeUs / 1e6,
+      listingMs: Math.round(statistics.listingUs / 1000),
+      grepMs: Math.round(statistics.grepUs / 1000),
+      ...(problem === undefined ? {} : { message: problem }),
+    };
+    return { outcome, matches: this.#output.matches() };
+  }
+
+  #commandLine(): string {
+    const { recursive, concurrency, maxResults, deadlineAt, pattern } = this.#spec;
+    const workers = Math.min(concurrency, this.#deps.searchWorkers);
+    const leftMs = Math.max(0, deadlineAt - Date.now());
+    const args = [TOOLS, recursive ? 1 : 0, workers, maxResults, leftMs].join(' ');
+    return `exec ${TOOLS}/search ${args} ${quote(pattern)}`;
+  }
+
+  async #noteExit({ exitCode, outOfMemory, stdout, stderr }: ContainerExit): Promise<void> {
+    const mebibytes = Math.round(this.#deps.memoryBytes / 1024 ** 2);
+    const complaint = (await stderr.read()).toString('utf8').slice(-500);
+    await closeTails(stdout, stderr);
+    const cause = outOfMemory
+      ? `out of memory: a search may use ${mebibytes} MiB`
+      : `the search program ended with ${exitCode}: ${complaint}`;
+    this.#output.end('incomplete', cause); // Unless it said itself how it ended.
+  }
+
+  #noteFailure(error: Error): void {
+    const code = error instanceof AppError ? error.code : undefined;
+    if (code === 'timeout') this.#output.end('deadline');
+    // Only the mount of the directory is refused so.
+    else if (code === 'bad_request') this.#output.end('list_failed', error.message);
+    else if (code === 'outcome_unknown') {
+      throw new AppError('unavailable', 'the host ended the search; try again', { cause: error });
+    } else if (this.#output.reason === undefined) throw error;
+  }
+}

@@ -1,0 +1,51 @@
+import { getSystemErrorName } from 'node:util';
+import { GUEST_FAILURES } from './guest-protocol.ts';
+
+type GuestFailureCode = keyof typeof GUEST_FAILURES;
+
+/** The guest said something that no guest agent of ours says; the channel is closed then. */
+export class GuestProtocolError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'GuestProtocolError';
+  }
+}
+
+/** The channel is closed, or the guest did not answer in time. */
+export class GuestUnavailableError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'GuestUnavailableError';
+  }
+}
+
+/** The guest refused a request; the channel goes on. */
+export class GuestFailure extends Error {
+  readonly code: GuestFailureCode;
+  /** `ENOENT` …, for `system`. */
+  readonly errno: string | undefined;
+  /** What of the request failed, for `system`: `directory`, `shell`, `root` … */
+  readonly step: string;
+
+  constructor(code: GuestFailureCode, errno: string | undefined, step: string) {
+    super(`guest refused: ${[code, step, errno].filter(Boolean).join(' ')}`);
+    this.name = 'GuestFailure';
+    this.code = code;
+    this.errno = errno;
+    this.step = step;
+  }
+}
+
+/** @throws GuestProtocolError when there is no such failure */
+export function toGuestFailure(frame: { code: number; errno: number; step: string }): GuestFailure {
+  const codes = Object.keys(GUEST_FAILURES) as GuestFailureCode[];
+  const code = codes.find((name) => GUEST_FAILURES[name] === frame.code);
+  if (code === undefined || frame.errno > 4095) {
+    throw new GuestProtocolError('guest failed in a way that there is not');
+  }
+  return new GuestFailure(
+    code,
+    frame.errno === 0 ? undefined : getSystemErrorName(-frame.errno),
+    frame.step.replaceAll(/[^ -~]/gu, '?').slice(0, 32),
+  );
+}

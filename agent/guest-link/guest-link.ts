@@ -1,0 +1,41 @@
+import { EventEmitter, once } from 'node:events';
+import type { GuestProcessRecord } from './guest-protocol.ts';
+import type { GuestChannel } from './guest-channel.ts';
+import { GuestUnavailableError } from './guest-errors.ts';
+
+export interface GuestLinkEvents {
+  /** A new epoch: these are the guest's processes; follow or unfollow each. */
+  opened: [channel: GuestChannel, processes: readonly GuestProcessRecord[]];
+  closed: [error: Error | undefined];
+}
+
+/** The way to one guest: opens its channel again whenever it breaks, until it is closed. */
+export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
+  /** Undefined while the guest does not answer. */
+  abstract readonly channel: GuestChannel | undefined;
+  /** What the guest said when the present channel was opened. */
+  abstract readonly processes: readonly GuestProcessRecord[];
+  abstract close(): void;
+
+  /**
+   * Asks the guest for something, on whichever channel it works: one may break, so that all of it is
+   * said twice.
+   * @throws whatever the guest answers, or an AbortError when it did not answer in time
+   */
+  async call(
+    signal: AbortSignal,
+    request: (channel: GuestChannel) => Promise<void>,
+  ): Promise<void> {
+    for (;;) {
+      if (this.channel === undefined) await once(this, 'opened', { signal });
+      const { channel } = this;
+      if (channel === undefined) continue;
+      try {
+        return await request(channel);
+      } catch (error) {
+        if (!(error instanceof GuestUnavailableError)) throw error;
+        signal.throwIfAborted();
+      }
+    }
+  }
+}

@@ -1,0 +1,239 @@
+import assert from 'node:assert';
+import { crc32 } from 'node:zlib';
+import {
+  decodeRecord,
+  encodeRecord,
+  type FieldTypes,
+  type RecordOf,
+} from '../../shared/binary-record.ts';
+import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
+
+/*
+ * The channel between the host and the guest agent of a sandbox; docs/guest-protocol.md tells its
+ * flows, agent/guest/wire.h repeats the numbers for C.
+ *
+ * A frame is: u8 kind, u32 request (0 when nobody answers), the fields of the kind, u32 CRC-32 of
+ * all before; stuffed, then a zero.
+ */
+
+const KiB = 1024;
+const MiB = 1024 * KiB;
+
+/** Bounds of the channel, in bytes unless their names say otherwise. */
+export const GUEST_LIMITS = {
+  payloadMax: 64 * KiB,
+  frameMax: 64 * KiB + 128, // Before stuffing: a payload, the other fields, kind and checksum.
+  processesMax: 1000,
+  commandMax: 1 * MiB,
+  environmentMax: 256 * KiB,
+  environmentEntriesMax: 4096,
+  directoryMax: 4095,
+  ringMax: 4 * MiB,
+  outputWindow: 256 * KiB, // Sent and not acknowledged, for each process.
+  inputWindow: 64 * KiB, // Sent and not taken by the process, for each process.
+  entropyMin: 32,
+  entropyMax: 512,
+  hostnameMax: 63,
+  recordsPerPageMax: 256,
+  freezeMsMax: 60_000,
+  shutdownMsMax: 60_000,
+} as const;
+
+assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
+assert(GUEST_LIMITS.payloadMax <= GUEST_LIMITS.inputWindow);
+
+export const GUEST_PROTOCOL_VERSION = 1;
+export const stuffedFrameMax = stuffedLengthMax(GUEST_LIMITS.frameMax);
+
+interface Shape {
+  readonly kind: number;
+  readonly fields: FieldTypes;
+}
+
+const process = { id: 'id' } as const;
+
+/** What the host says. */
+export const hostFrames = {
+  hello: { kind: 1, fields: { version: 'u16', epoch: 'id' } },
+  ping: { kind: 2, fields: {} },
+  configure: {
+    kind: 3,
+    fields: {
+      clockUs: 'u64',
+      entropy: 'bytes16',
+      hostname: 'text8',
+      machineId: 'id',
+      bootId: 'id',
+      networkInterface: 'text8', // None when empty.
+      address: 'ip4',
+      prefixBits: 'u8',
+      gateway: 'ip4',
+      resolver: 'ip4',
+      mtuBytes: 'u16',
+      rootDevice: 'text8', // None when empty.
+      rootType: 'text8',
+      directory: 'text16', // Where processes start that name none.
+      environmentBytes: 'u32', // Staged before.
+    },
+  },
+  stage: { kind: 4, fields: { bytes: 'rest' } },
+  start: {
+    kind: 5,
+    fields: {
+      ...process,
+      flags: 'u8',
+      columns: 'u16',
+      rows: 'u16',
+      // Staged before, in this order.
+      commandBytes: 'u32',
+      environmentBytes: 'u32',
+      directoryBytes: 'u32',
+    },
+  },
+  stdin: { kind: 6, fields: { ...process, offset: 'u64', bytes: 'rest' } },
+  closeStdin: { kind: 7, fields: { ...process, offset: 'u64' } },
+  resize: { kind: 8, fields: { ...process, columns: 'u16', rows: 'u16' } },
+  signal: { kind: 9, fields: { ...process, number: 'u8' } },
+  follow: { kind: 10, fields: { ...process, offset: 'u64' } },
+  unfollow: { kind: 11, fields: process },
+  ack: { kind: 12, fields: { ...process, offset: 'u64' } },
+  read: { kind: 13, fields: { ...process, offset: 'u64', length: 'u32' } },
+  forget: { kind: 14, fields: process },
+  list: { kind: 15, fields: { after: 'u32' } },
+  stats: { kind: 16, fields: {} },
+  freeze: { kind: 17, fields: { timeoutMs: 'u32' } },
+  thaw: { kind: 18, fields: {} },
+  shutdown: { kind: 19, fields: { graceMs: 'u32' } },
+} as const satisfies Record<string, Shape>;
+
+/** What the guest says: answers first, then what happens by itself. */
+export const guestFrames = {
+  welcome: { kind: 64, fields: { version: 'u16', epoch: 'id', instance: 'id' } },
+  done: { kind: 65, fields: {} },
+  failed: { kind: 66, fields: { code: 'u16', errno: 'u16', step: 'text8' } },
+  started: { kind: 67, fields: { pid: 'u32' } },
+  followed: { kind: 68, fields: { offset: 'u64' } },
+  chunk: { kind: 69, fields: { stream: 'u8', offset: 'u64', bytes: 'rest' } },
+  records: { kind: 70, fields: { next: 'u32', records: 'rest' } },
+  figures: {
+    kind: 71,
+    fields: {
+      memoryBytes: 'u64',
+      availableBytes: 'u64',
+      ringBytes: 'u64',
+      processes: 'u32',
+      outOfMemoryKills: 'u64',
+    },
+  },
+  output: { kind: 80, fields: { ...process, stream: 'u8', offset: 'u64', bytes: 'rest' } },
+  exited: { kind: 81, fields: { ...process, isSignal: 'u8', status: 'u8', end: 'u64' } },
+  taken: { kind: 82, fields: { ...process, offset: 'u64' } },
+  poweringOff: { kind: 83, fields: { isRequested: 'u8' } },
+} as const satisfies Record<string, Shape>;
+
+/** Bits of `flags` in `start` and in a process record. */
+export const PROCESS_FLAGS = {
+  terminal: 1,
+  stdin: 2, // Open for more.
+  followed: 4,
+  exited: 8,
+  signalled: 16,
+} as const;
+
+/** Why the guest refused a request. */
+export const GUEST_FAILURES = {
+  invalid: 1,
+  unknownProcess: 2,
+  processExists: 3,
+  tooManyProcesses: 4,
+  notConfigured: 5,
+  frozen: 6,
+  busy: 7,
+  system: 8, // `errno` and `step` say more.
+  timeout: 9,
+  unsupported: 10,
+} as const;
+
+/** One process in a page of `list`. */
+const processRecord = {
+  id: 'id',
+  pid: 'u32',
+  flags: 'u8',
+  status: 'u8', // Exit code, or the signal's number.
+  columns: 'u16',
+  rows: 'u16',
+  reserved: 'u16',
+  oldest: 'u64', // Output that is still there.
+  end: 'u64',
+  acked: 'u64',
+  stdinReceived: 'u64',
+  stdinTaken: 'u64',
+} as const satisfies FieldTypes;
+export const processRecordBytes = 68;
+
+type HostFrames = typeof hostFrames;
+type GuestFrames = typeof guestFrames;
+type FrameOf<Frames extends Record<string, Shape>> = {
+  [T in keyof Frames]: { type: T; request: number } & RecordOf<Frames[T]['fields']>;
+}[keyof Frames];
+
+export type HostFrame = FrameOf<HostFrames>;
+export type GuestFrame = FrameOf<GuestFrames>;
+export type GuestProcessRecord = RecordOf<typeof processRecord>;
+
+const HEAD_BYTES = 5;
+const CHECKSUM_BYTES = 4;
+
+function encode(frames: Record<string, Shape>, frame: { type: string; request: number }): Buffer {
+  const shape = frames[frame.type];
+  if (shape === undefined) throw new Error(`no such frame: ${frame.type}`);
+  const head = Buffer.alloc(HEAD_BYTES);
+  head.writeUInt8(shape.kind);
+  head.writeUInt32LE(frame.request, 1);
+  const body = encodeRecord(shape.fields, frame as never);
+  const checksum = Buffer.alloc(CHECKSUM_BYTES);
+  checksum.writeUInt32LE(crc32(body, crc32(head)));
+  const whole = Buffer.concat([head, body, checksum]);
+  if (whole.length > GUEST_LIMITS.frameMax) throw new Error(`frame ${frame.type} is too long`);
+  return stuff(whole);
+}
+
+function decode(frames: Record<string, Shape>, stuffed: Buffer): unknown {
+  if (stuffed.length > stuffedFrameMax) throw new Error('frame is too long');
+  const whole = unstuff(stuffed);
+  const end = whole.length - CHECKSUM_BYTES;
+  if (end < HEAD_BYTES) throw new Error('frame is too short');
+  if (crc32(whole.subarray(0, end)) !== whole.readUInt32LE(end)) {
+    throw new Error('frame has a wrong checksum');
+  }
+  const kind = whole.readUInt8();
+  const found = Object.entries(frames).find(([, shape]) => shape.kind === kind);
+  if (found === undefined) throw new Error(`frame has the unknown kind ${kind}`);
+  const [type, { fields }] = found;
+  const record = decodeRecord(fields, whole.subarray(HEAD_BYTES, end));
+  return { type, request: whole.readUInt32LE(1), ...record };
+}
+
+/** @throws Error when a value does not fit its field, or the frame is longer than one may be */
+export const encodeHostFrame = (frame: HostFrame): Buffer => encode(hostFrames, frame);
+/** @throws Error when a value does not fit its field, or the frame is longer than one may be */
+export const encodeGuestFrame = (frame: GuestFrame): Buffer => encode(guestFrames, frame);
+
+/** @param stuffed what lay between two zeros. @throws Error when it is not a frame of the host */
+export const decodeHostFrame = (stuffed: Buffer): HostFrame =>
+  decode(hostFrames, stuffed) as HostFrame;
+/** @param stuffed what lay between two zeros. @throws Error when it is not a frame of the guest */
+export const decodeGuestFrame = (stuffed: Buffer): GuestFrame =>
+  decode(guestFrames, stuffed) as GuestFrame;
+
+/** @throws Error when the bytes are not a whole number of records, or too many */
+export function decodeProcessRecords(bytes: Buffer): GuestProcessRecord[] {
+  const count = bytes.length / processRecordBytes;
+  if (!Number.isInteger(count) || count > GUEST_LIMITS.recordsPerPageMax) {
+    throw new Error('page of process records has a wrong length');
+  }
+  return Array.from({ length: count }, (_, index) => {
+    const from = index * processRecordBytes;
+    return decodeRecord(processRecord, bytes.subarray(from, from + processRecordBytes));
+  });
+}

@@ -1,0 +1,128 @@
+import { GUEST_LIMITS, PROCESS_FLAGS, type GuestProcessRecord } from './guest-protocol.ts';
+import { GuestProtocolError } from './guest-errors.ts';
+
+/** What is known of one process's bytes: which may still come, and which may still be sent. */
+export class ProcessFlow {
+  /** Undefined while it is not followed. */
+  #nextOutput: number | undefined;
+  #acked = 0;
+  #ackDue = false;
+  #outputEnd: number | undefined;
+  #stdinSent: number;
+  #stdinTaken: number;
+  readonly #creditWaiters: (() => void)[] = [];
+  /** The last write: stdin is written in order. */
+  stdinTail: Promise<void> = Promise.resolve();
+
+  private constructor(stdinSent: number, stdinTaken: number, outputEnd: number | undefined) {
+    this.#stdinSent = stdinSent;
+    this.#stdinTaken = stdinTaken;
+    this.#outputEnd = outputEnd;
+  }
+
+  static ofNew(isFollowed: boolean): ProcessFlow {
+    const flow = new ProcessFlow(0, 0, undefined);
+    if (isFollowed) flow.follow(0);
+    return flow;
+  }
+
+  /** @throws GuestProtocolError when the record contradicts itself */
+  static ofRecord(record: GuestProcessRecord): ProcessFlow {
+    const { oldest, end, stdinReceived, stdinTaken } = record;
+    const isExited = (record.flags & PROCESS_FLAGS.exited) !== 0;
+    if (oldest > end || end - oldest > GUEST_LIMITS.ringMax) {
+      throw new GuestProtocolError('guest keeps impossible output');
+    }
+    if (stdinTaken > stdinReceived || stdinReceived - stdinTaken > GUEST_LIMITS.inputWindow) {
+      throw new GuestProtocolError('guest took impossible input');
+    }
+    return new ProcessFlow(stdinReceived, stdinTaken, isExited ? end : undefined);
+  }
+
+  get hasExited(): boolean {
+    return this.#outputEnd !== undefined;
+  }
+
+  get stdinSent(): number {
+    return this.#stdinSent;
+  }
+
+  /** How much stdin may be sent now. */
+  get credit(): number {
+    return this.#stdinTaken + GUEST_LIMITS.inputWindow - this.#stdinSent;
+  }
+
+  follow(offset: number): void {
+    this.#nextOutput = offset;
+    this.#acked = offset;
+    this.#ackDue = false;
+  }
+
+  unfollow(): void {
+    this.#nextOutput = undefined;
+    this.#ackDue = false;
+  }
+
+  /** @throws GuestProtocolError when these bytes could not come now */
+  receiveOutput(offset: number, length: number): void {
+    if (offset !== this.#nextOutput) throw new GuestProtocolError('output out of turn');
+    const end = offset + length;
+    if (end > this.#acked + GUEST_LIMITS.outputWindow) {
+      throw new GuestProtocolError('output beyond the window');
+    }
+    if (length === 0 || end > (this.#outputEnd ?? Infinity)) {
+      throw new GuestProtocolError('output after the end');
+    }
+    this.#nextOutput = end;
+  }
+
+  /** @throws GuestProtocolError when it ended before */
+  receiveExit(end: number): void {
+    if (this.hasExited || end < (this.#nextOutput ?? 0)) {
+      throw new GuestProtocolError('process ended impossibly');
+    }
+    this.#outputEnd = end;
+  }
+
+  /** The consumer has dealt with all before the offset. True when the guest is to be told. */
+  acknowledge(offset: number): boolean {
+    if (this.#nextOutput === undefined) return false;
+    const wasDue = this.#ackDue;
+    const acked = Math.min(offset, this.#nextOutput);
+    if (acked <= this.#acked) return false;
+    this.#acked = acked;
+    this.#ackDue = true;
+    return !wasDue;
+  }
+
+  /** What to tell the guest, once; undefined when it knows. */
+  takeAck(): number | undefined {
+    if (!this.#ackDue) return undefined;
+    this.#ackDue = false;
+    return this.#acked;
+  }
+
+  sendStdin(length: number): void {
+    this.#stdinSent += length;
+  }
+
+  /** @throws GuestProtocolError when so much was not sent, or was taken before */
+  receiveTaken(offset: number): void {
+    if (offset <= this.#stdinTaken || offset > this.#stdinSent) {
+      throw new GuestProtocolError('input taken that was not sent');
+    }
+    this.#stdinTaken = offset;
+    this.wake();
+  }
+
+  /** Until some credit may have come, or everything is over. */
+  creditChange(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#creditWaiters.push(resolve);
+    });
+  }
+
+  wake(): void {
+    for (const resolve of this.#creditWaiters.splice(0)) resolve();
+  }
+}

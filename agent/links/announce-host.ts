@@ -1,0 +1,20 @@
+import { repeatInBackground } from '../../shared/background.ts';
+import type { Hosts } from '../../shared/directory/hosts.ts';
+import { LIMITS } from '../../shared/limits.ts';
+
+/**
+ * Says again and again where other hosts reach this one.
+ * @returns stops that; other hosts then pass nothing on to this one
+ */
+export function announceHost(
+  hosts: Hosts,
+  host: { readonly hostId: string; readonly internalUrl: string },
+): () => Promise<void> {
+  const stop = repeatInBackground('host.announce', LIMITS.hostAnnounceMs, () =>
+    hosts.announce(host.hostId, host.internalUrl),
+  );
+  return async () => {
+    stop();
+    await hosts.withdraw(host.hostId);
+  };
+}

@@ -1,0 +1,52 @@
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { step } from '../system/failpoint.ts';
+import type { MachineSpec } from '../sandboxes/machine-driver.ts';
+import type { GuestLink } from '../guest-link/guest-link.ts';
+import type { GuestSettings } from '../guest-link/guest-types.ts';
+
+/** Run once in a machine made ahead: the first command of a sandbox then finds shell and programs read. */
+const WARM_UP = '/bin/true; true';
+
+/** What the guest is told: the sandbox's own and the machine's. */
+const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
+  ...settings,
+  directory: '/',
+  rootDisk: { device: '/dev/vda', type: 'ext4' },
+  network: {
+    interface: 'eth0',
+    address: slot.guestAddress,
+    prefixBits: slot.prefixBits,
+    gateway: slot.gatewayAddress,
+    resolver: slot.gatewayAddress,
+    mtuBytes: slot.mtuBytes,
+  },
+});
+
+/**
+ * Tells a guest who it is, as often as it takes; one that was paused goes on only then.
+ * @throws what the guest answers, or an AbortError
+ */
+export async function introduce(
+  guest: GuestLink,
+  spec: MachineSpec,
+  signal: AbortSignal,
+  { isFrozen }: { isFrozen: boolean },
+): Promise<void> {
+  await guest.call(signal, async (channel) => {
+    await step('configure guest', () => channel.configure(guestSettings(spec)));
+    if (isFrozen) await channel.thaw();
+  });
+}
+
+/** Has a guest run a first command, of which nothing stays. @throws Error, or the signal's reason */
+export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promise<void> {
+  if (channel === undefined) throw new Error('the guest does not answer');
+  const id = randomUUID();
+  const spec = { environment: {}, directory: '', terminal: undefined, stdin: false };
+  const exited = once(channel, 'exited', { signal });
+  exited.catch(() => undefined); // Nobody may be waiting any more when it is given up.
+  await channel.start({ id, command: WARM_UP, ...spec, isFollowed: false });
+  await exited;
+  await channel.forget(id);
+}

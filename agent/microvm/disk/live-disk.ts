@@ -1,0 +1,41 @@
+import Type from 'typebox';
+import { compile } from '../../../shared/validate.ts';
+import { step } from '../../system/failpoint.ts';
+import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
+import type { QmpClient } from '../qemu/qmp-client.ts';
+
+/** `query-block` of QEMU's QMP reference, as far as it is of use here. */
+const Blocks = Type.Array(
+  Type.Object({
+    inserted: Type.Optional(
+      Type.Object({ 'node-name': Type.String({ pattern: '^[A-Za-z0-9-]{1,31}$' }) }),
+    ),
+  }),
+  { minItems: 1, maxItems: 1 },
+);
+const parse = compile(Blocks);
+
+/**
+ * From now on a stopped machine writes to another layer, which is empty; those below it are frozen.
+ * @param layer a file in its directory of disks
+ */
+export async function switchLayer(
+  monitor: Pick<QmpClient, 'execute'>,
+  layer: string,
+): Promise<void> {
+  const [disk] = parse(await monitor.execute('query-block'), 'query-block');
+  const node = disk?.inserted?.['node-name'];
+  if (node === undefined) throw new Error('the machine has no disk');
+  const overlay = layer.replace(/\.qcow2$/u, '');
+  const filename = `${QEMU_PATH.disks}/${layer}`;
+  await step('switch layer', async () => {
+    await monitor.execute('blockdev-add', {
+      driver: 'qcow2',
+      'node-name': overlay,
+      file: { driver: 'file', filename, discard: 'unmap', 'auto-read-only': false },
+      discard: 'unmap',
+      backing: null, // What QEMU itself puts there next.
+    });
+    await monitor.execute('blockdev-snapshot', { node, overlay });
+  });
+}

@@ -1,0 +1,89 @@
+import { chown, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf } from '../../../shared/errors.ts';
+import { syncPath } from '../../system/write-durably.ts';
+
+/*
+ * The first layer of a root disk: an empty qcow2 file of the same size as its base, written here
+ * rather than by qemu-img, which takes longer to start than this takes in all. Its header has no
+ * name of a base: QEMU is told by its arguments (qemu-arguments.ts). The format is described in
+ * docs/interop/qcow2.txt of QEMU.
+ */
+const MAGIC = 0x51_46_49_fb;
+const VERSION = 3;
+const CLUSTER_BITS = 16;
+const CLUSTER_BYTES = 2 ** CLUSTER_BITS;
+const HEADER_BYTES = 104;
+const REFCOUNT_ORDER = 4; // 16 bits for each cluster.
+/** Where each part begins, in clusters; each has one. */
+const CLUSTER = { header: 0, refcountTable: 1, refcounts: 2, mappings: 3 } as const;
+const CLUSTERS = 4;
+
+/** What one entry of the first table of mappings stands for. */
+const BYTES_PER_MAPPING = CLUSTER_BYTES * (CLUSTER_BYTES / 8);
+
+/** The contents of an empty layer. */
+export function emptyLayer(sizeBytes: number): Buffer {
+  const mappings = Math.ceil(sizeBytes / BYTES_PER_MAPPING);
+  if (mappings > CLUSTER_BYTES / 8) throw new RangeError('disk too large for one cluster of it');
+  const image = Buffer.alloc(CLUSTERS * CLUSTER_BYTES);
+  image.writeUInt32BE(MAGIC, 0);
+  image.writeUInt32BE(VERSION, 4);
+  image.writeUInt32BE(CLUSTER_BITS, 20);
+  image.writeBigUInt64BE(BigInt(sizeBytes), 24);
+  image.writeUInt32BE(mappings, 36);
+  image.writeBigUInt64BE(BigInt(CLUSTER.mappings * CLUSTER_BYTES), 40);
+  image.writeBigUInt64BE(BigInt(CLUSTER.refcountTable * CLUSTER_BYTES), 48);
+  image.writeUInt32BE(1, 56);
+  image.writeUInt32BE(REFCOUNT_ORDER, 96);
+  image.writeUInt32BE(HEADER_BYTES, 100);
+  const refcounts = CLUSTER.refcounts * CLUSTER_BYTES;
+  image.writeBigUInt64BE(BigInt(refcounts), CLUSTER.refcountTable * CLUSTER_BYTES);
+  for (let cluster = 0; cluster < CLUSTERS; cluster++) {
+    image.writeUInt16BE(1, refcounts + cluster * 2);
+  }
+  return image;
+}
+
+const exists = async (path: string): Promise<boolean> => {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw error;
+  }
+};
+
+/**
+ * Makes the layer that a sandbox writes to, unless it is there: durable, and its user's own. The user
+ * can write to the file but make none beside it.
+ */
+export async function prepareRootDisk(
+  directory: string,
+  name: string,
+  base: string,
+  uid: number,
+): Promise<void> {
+  await mkdir(directory, { recursive: true, mode: 0o711 });
+  const path = join(directory, name);
+  if (await exists(path)) return;
+  const { size } = await stat(base);
+  const partial = join(directory, `.${name}.partial`);
+  await rm(partial, { force: true });
+  const file = await open(partial, 'wx', 0o600);
+  try {
+    await file.writeFile(emptyLayer(size));
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await chown(partial, uid, uid);
+  await rename(partial, path);
+  await syncPath(directory);
+}
+
+/** Whether nothing was ever written to a layer: its file is as it was made. */
+export async function isEmptyLayer(path: string): Promise<boolean> {
+  return (await stat(path)).size === CLUSTERS * CLUSTER_BYTES;
+}

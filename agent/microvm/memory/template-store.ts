@@ -1,0 +1,305 @@
+import { createHash } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { toError } from '../../../shared/errors.ts';
+import type { Logger } from '../../../shared/log.ts';
+import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
+import { run } from '../../system/spawn.ts';
+import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
+import { step } from '../../system/failpoint.ts';
+import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
+import { hostArchitecture, type VmHost } from '../qemu/launch.ts';
+import { machinePaths } from '../qemu/machine-directory.ts';
+import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from '../qemu/qemu-arguments.ts';
+import { QmpClient } from '../qemu/qmp-client.ts';
+import { prepareRootDisk } from '../disk/root-disk.ts';
+import { readIdentity, runPaths } from '../qemu/shim.ts';
+import {
+  blankKey,
+  isSameMachine,
+  newTemplateRam,
+  saveTemplate,
+  sha256,
+  Template,
+  TemplateError,
+  templateKey,
+} from './template.ts';
+
+export interface TemplateStoreOptions {
+  readonly host: VmHost;
+  readonly directory: string;
+  readonly accelerator: Accelerator;
+  readonly uid: number;
+  readonly bootTimeoutMs: number;
+  /** Without, machines always boot. */
+  readonly isEnabled: boolean;
+  /** A network for a machine that becomes a template. */
+  readonly slots: { lease(): Promise<SlotPlan>; release(index: number): Promise<void> };
+  /** Keys of the templates that checkpoints stand on. */
+  readonly neededKeys: () => Promise<ReadonlySet<string>>;
+  readonly log: Logger;
+}
+
+const MAKER = 'template';
+const LAYER = 'template.qcow2';
+/** Templates on disk that no checkpoint needs. */
+const UNUSED_MAX = 8;
+/** After a failure; machines boot meanwhile. */
+const RETRY_MS = 60_000;
+
+/** What all templates of this host have in common. */
+interface HostParts {
+  readonly qemuVersion: string;
+  readonly guestKey: string;
+  readonly processor: string;
+}
+
+interface Entry {
+  readonly key: string;
+  ready: Template | undefined;
+  /** While it is read: it is large, and many may ask for it at once. */
+  opening: Promise<Template> | undefined;
+  blank: Template | undefined;
+  isMaking: boolean;
+  retryAt: number;
+}
+
+/**
+ * The templates of this host: one for each shape, made when a machine of that shape is first started,
+ * from a machine that boots and is asked nothing. A machine for which there is none yet boots with a
+ * blank one, so that it can be paused like any other.
+ */
+export class TemplateStore {
+  readonly #options: TemplateStoreOptions;
+  readonly #parts: HostParts;
+  readonly #entries = new Map<string, Entry>();
+  /** By key, those that machines went on with since this process began. */
+  readonly #former = new Map<string, Promise<Template>>();
+  #making: Promise<void> = Promise.resolve();
+  #isClosed = false;
+
+  private constructor(options: TemplateStoreOptions, parts: HostParts) {
+    this.#options = options;
+    this.#parts = parts;
+  }
+
+  static async open(options: TemplateStoreOptions): Promise<TemplateStore> {
+    const { host, directory, accelerator } = options;
+    const [qemuVersion, guestKey, processor] = await Promise.all([
+      run(qemuProgram(hostArchitecture), ['--version']),
+      hashOf(['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name))),
+      accelerator === 'kvm' ? hashOfProcessor() : '',
+    ]);
+    const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await store.#clearMaker();
+    for (const name of await readdir(directory)) {
+      if (name.startsWith('.')) await rm(join(directory, name), { recursive: true, force: true });
+    }
+    return store;
+  }
+
+  /** For a machine that is to be started: a template, or a blank one for a machine that boots. */
+  async forNew(shape: Shape): Promise<Template> {
+    const entry = this.#entry(shape);
+    if (this.#options.isEnabled) {
+      const ready = entry.ready ?? (entry.isMaking ? undefined : await this.#openIfWhole(entry));
+      if (ready !== undefined) return ready;
+      this.#make(entry, shape);
+    }
+    return this.#blank(entry, shape);
+  }
+
+  /**
+   * What a checkpoint or a machine that runs stands on; it may have a guest that is not booted here
+   * any more.
+   * @param machines that may have it in memory
+   * @throws TemplateError when this host has another QEMU or processor now, or it is gone
+   */
+  async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
+    const entry = this.#entry(shape);
+    if (key === entry.key) return entry.ready ?? this.#open(entry, machines);
+    if (key === blankKey(entry.key)) return this.#blank(entry, shape);
+    if (isSameMachine(key, entry.key)) return this.#openFormer(key, machines);
+    throw new TemplateError('it was made with another QEMU or processor');
+  }
+
+  /** Machines keep the memory that they have. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#clearMaker();
+    await this.#making;
+    await Promise.allSettled([...this.#entries.values()].flatMap(({ opening }) => opening ?? []));
+    for (const { ready, blank } of this.#entries.values()) {
+      ready?.[Symbol.dispose]();
+      blank?.[Symbol.dispose]();
+    }
+    this.#entries.clear();
+    for (const former of await Promise.allSettled(this.#former.values())) {
+      if (former.status === 'fulfilled') former.value[Symbol.dispose]();
+    }
+    this.#former.clear();
+  }
+
+  #entry(shape: Shape): Entry {
+    const name = shapeName(shape);
+    let entry = this.#entries.get(name);
+    if (entry === undefined) {
+      const key = this.#keyOf(shape);
+      const nothing = { ready: undefined, opening: undefined, blank: undefined };
+      entry = { key, ...nothing, isMaking: false, retryAt: 0 };
+      this.#entries.set(name, entry);
+    }
+    return entry;
+  }
+
+  #keyOf({ vcpuCount, memSizeMib }: Shape): string {
+    const { accelerator } = this.#options;
+    const args = qemuArguments({
+      architecture: hostArchitecture,
+      accelerator,
+      name: MAKER,
+      vcpuCount,
+      memSizeMib,
+      memory: { kind: 'file', path: RAM_PATH, isShared: false },
+      diskLayers: [LAYER],
+      network: { mac: GUEST_MAC },
+      isRestored: true,
+    });
+    return templateKey({ ...this.#parts, accelerator, vcpuCount, memSizeMib, arguments: args });
+  }
+
+  #blank(entry: Entry, { memSizeMib }: Shape): Template {
+    return (entry.blank ??= Template.blank(entry.key, memSizeMib));
+  }
+
+  /** Of a guest before the present one. Its files stay as long as a checkpoint needs them. */
+  #openFormer(key: string, machines: readonly number[]): Promise<Template> {
+    const known = this.#former.get(key);
+    if (known !== undefined) return known;
+    const opening = Template.open(this.#path(key), key, machines);
+    this.#former.set(key, opening);
+    opening.catch(() => this.#former.delete(key));
+    return opening;
+  }
+
+  #path(key: string): string {
+    return join(this.#options.directory, key);
+  }
+
+  #open(entry: Entry, machines: readonly number[] = []): Promise<Template> {
+    const read = async (): Promise<Template> => {
+      try {
+        return (entry.ready = await Template.open(this.#path(entry.key), entry.key, machines));
+      } finally {
+        entry.opening = undefined;
+      }
+    };
+    return (entry.opening ??= read());
+  }
+
+  /** One that is not whole is made again. */
+  async #openIfWhole(entry: Entry): Promise<Template | undefined> {
+    try {
+      return await this.#open(entry);
+    } catch (error) {
+      if (error instanceof TemplateError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Beside whatever waits for it, one at a time. */
+  #make(entry: Entry, shape: Shape): void {
+    if (entry.isMaking || this.#isClosed || Date.now() < entry.retryAt) return;
+    entry.isMaking = true;
+    this.#making = this.#making.then(async () => {
+      const { log } = this.#options;
+      const begunAt = performance.now();
+      try {
+        if (this.#isClosed) return;
+        await this.#evict();
+        await rm(this.#path(entry.key), { recursive: true, force: true });
+        await this.#boot(entry.key, shape);
+        await this.#open(entry);
+        const durationMs = Math.round(performance.now() - begunAt);
+        log.info({ ...shape, key: entry.key, durationMs }, 'template:made');
+      } catch (error) {
+        entry.retryAt = Date.now() + RETRY_MS;
+        if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:notMade');
+      } finally {
+        entry.isMaking = false;
+      }
+    });
+  }
+
+  async #boot(key: string, { vcpuCount, memSizeMib }: Shape): Promise<void> {
+    const { host, accelerator, uid, slots, bootTimeoutMs } = this.#options;
+    const { run: runDir, disks } = machinePaths(this.#maker.directory);
+    await this.#clearMaker();
+    const { index, namespace, tap, guestMac: mac } = await slots.lease();
+    const ram = newTemplateRam(memSizeMib);
+    try {
+      await mkdir(this.#maker.directory, { recursive: true, mode: 0o700 });
+      await prepareRootDisk(disks, LAYER, host.rootDisk, uid);
+      const memory = { kind: 'shared', ram } as const;
+      const network = { namespace, tap, mac };
+      const shape = { accelerator, vcpuCount, memSizeMib };
+      const spec = { ...this.#maker, ...shape, uid, memory, diskLayers: [LAYER], network };
+      await bootOnce(host, spec, bootTimeoutMs);
+      const identity = await readIdentity(runDir);
+      if (identity === undefined) throw new Error('the machine told nothing of itself');
+      const monitor = await QmpClient.open(runPaths(runDir).monitor);
+      try {
+        await saveTemplate({ pid: identity.machine.pid, monitor }, ram, key, this.#path(key));
+      } finally {
+        monitor.close();
+      }
+    } finally {
+      closeSync(ram);
+      await this.#clearMaker();
+      await slots.release(index);
+    }
+  }
+
+  get #maker(): { name: string; directory: string } {
+    return { name: MAKER, directory: join(this.#options.directory, `.${MAKER}`) };
+  }
+
+  #clearMaker(): Promise<void> {
+    return clearMachine(this.#options.host, this.#maker);
+  }
+
+  /** Of those that nobody needs the oldest go. */
+  async #evict(): Promise<void> {
+    const { directory, neededKeys } = this.#options;
+    const needed = await neededKeys();
+    const current = new Set([...this.#entries.values()].map(({ key }) => key));
+    const unused = (await readdir(directory)).filter(
+      (name) => !name.startsWith('.') && !needed.has(name) && !current.has(name),
+    );
+    const dated = unused.map(async (name) => ({
+      name,
+      at: (await stat(this.#path(name))).mtimeMs,
+    }));
+    const oldestFirst = (await Promise.all(dated)).toSorted((a, b) => a.at - b.at);
+    for (const { name } of oldestFirst.slice(0, Math.max(0, unused.length - UNUSED_MAX))) {
+      await step('evict template', () => rm(this.#path(name), { recursive: true, force: true }));
+    }
+  }
+}
+
+/** What a guest may have seen of the processor; not what changes while it runs. */
+const PROCESSOR_LINES =
+  /^(?:vendor_id|cpu family|model|model name|stepping|microcode|flags|Features|CPU .+?)\s*:.*$/gmu;
+
+async function hashOfProcessor(): Promise<string> {
+  const lines = (await readFile('/proc/cpuinfo', 'utf8')).match(PROCESSOR_LINES) ?? [];
+  return sha256([...new Set(lines)].toSorted().join('\n'));
+}
+
+async function hashOf(paths: readonly string[]): Promise<string> {
+  const hash = createHash('sha256');
+  for (const path of paths) hash.update(await readFile(path));
+  return hash.digest('hex');
+}

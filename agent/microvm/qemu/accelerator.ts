@@ -1,0 +1,98 @@
+import { createHash } from 'node:crypto';
+import { access, mkdir, readFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import Type from 'typebox';
+import type { Logger } from '../../../shared/log.ts';
+import { hostBootId } from '../../../shared/process-id.ts';
+import { compile } from '../../../shared/validate.ts';
+import { run } from '../../system/spawn.ts';
+import { writeDurably } from '../../system/write-durably.ts';
+import { bootOnce, clearMachine } from './boot-once.ts';
+import { hostArchitecture, type Launch, type VmHost } from './launch.ts';
+import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
+import { parseJson } from '../../../shared/json.ts';
+
+/** A working one is ten times as fast. */
+const PROBE_MS_MAX = 10_000;
+const PROBE_MIB = 256;
+const NAME = 'probe';
+
+export interface ProbeOptions {
+  readonly host: VmHost;
+  /** Holds what was found out, and the probe's machine. */
+  readonly directory: string;
+  readonly uid: number;
+  readonly log: Logger;
+}
+
+const Answer = Type.Object({ key: Type.String(), accelerator: Type.Enum(['kvm', 'tcg']) });
+const parseAnswer = compile(Answer);
+const ANSWER_FILE = 'accelerator.json';
+
+/** What the answer depends on. */
+async function probeKey(guestDir: string): Promise<string> {
+  const version = await run(qemuProgram(hostArchitecture), ['--version']);
+  const parts = [hostBootId(), version, basename(guestDir)];
+  return createHash('sha256').update(parts.join('\n')).digest('hex');
+}
+
+async function recall(directory: string, key: string): Promise<Accelerator | undefined> {
+  try {
+    const text = await readFile(join(directory, ANSWER_FILE), 'utf8');
+    const answer = parseAnswer(parseJson(text), ANSWER_FILE);
+    return answer.key === key ? answer.accelerator : undefined;
+  } catch {
+    return undefined; // Then it is found out again.
+  }
+}
+
+const hasKvm = (): Promise<boolean> =>
+  access('/dev/kvm').then(
+    () => true,
+    () => false,
+  );
+
+/** Boots the guest until it says its first word. @throws Error when it does not in time */
+async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
+  const { host, uid } = options;
+  const place = { name: NAME, directory: join(options.directory, NAME) };
+  await clearMachine(host, place);
+  await mkdir(place.directory, { recursive: true, mode: 0o700 });
+  const spec: Launch = {
+    ...{ ...place, accelerator, vcpuCount: 1, memSizeMib: PROBE_MIB, uid },
+    memory: { kind: 'own' },
+    diskLayers: [],
+    network: undefined,
+  };
+  try {
+    await bootOnce(host, spec, PROBE_MS_MAX);
+  } finally {
+    await clearMachine(host, place);
+  }
+}
+
+/**
+ * Whether machines run on the processor itself or are emulated. That /dev/kvm is there does not mean
+ * that a guest boots with it: on some hosts that are virtual themselves it hangs. So one is booted,
+ * once for each start of the host, QEMU and guest.
+ */
+export async function chooseAccelerator(
+  asked: 'auto' | Accelerator,
+  options: ProbeOptions,
+): Promise<Accelerator> {
+  if (asked !== 'auto') return asked;
+  if (!(await hasKvm())) return 'tcg';
+  const key = await probeKey(options.host.guestDir);
+  const known = await recall(options.directory, key);
+  if (known !== undefined) return known;
+  const accelerator = await probe(options, 'kvm').then(
+    () => 'kvm' as const,
+    (err: unknown) => {
+      options.log.warn({ err }, 'accelerator:kvmUnusable');
+      return 'tcg' as const;
+    },
+  );
+  options.log.info({ accelerator }, 'accelerator:chosen');
+  await writeDurably(options.directory, ANSWER_FILE, JSON.stringify({ key, accelerator }));
+  return accelerator;
+}

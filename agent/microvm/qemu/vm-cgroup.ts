@@ -1,0 +1,173 @@
+import { access, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errnoOf } from '../../../shared/errors.ts';
+import { type CgroupHost, killProcess, readPids, removeCgroups } from '../../system/cgroup.ts';
+
+const ROOT = '/sys/fs/cgroup';
+const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
+/** Where systemd looks for what belongs to a service: a machine belongs to none of them. */
+const TRACKING = ['systemd', 'unified'] as const;
+const PERIOD_US = 100_000;
+const KILL_MS_MAX = 10_000;
+const LOOK_MS = { min: 1, max: 20 } as const;
+
+export interface MachineLimits {
+  readonly memoryBytes: number;
+  readonly processes: number;
+  readonly cpus: number;
+}
+
+/** What the shim needs to know to join. */
+export interface MachineGroups {
+  readonly keeperFiles: readonly string[];
+  readonly machineFiles: readonly string[];
+  readonly oomCounter: string;
+}
+
+const without =
+  (...codes: string[]) =>
+  (error: unknown): void => {
+    if (!codes.includes(errnoOf(error) ?? '')) throw error;
+  };
+
+const exists = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
+
+/**
+ * The control groups of one machine: `keeper` for its shim, and `machine` with all limits for QEMU,
+ * so that a shim lives on to tell how its machine ended.
+ */
+export class VmCgroup {
+  readonly #host: CgroupHost;
+  readonly #path: string;
+
+  constructor(host: CgroupHost, path: string) {
+    this.#host = host;
+    this.#path = path;
+  }
+
+  /** Those that the host offers; a limit that none of them sets is left out. */
+  get #controllers(): readonly string[] {
+    return CONTROLLERS.filter((name) => this.#host.controllers.has(name));
+  }
+
+  async create(limits: MachineLimits): Promise<MachineGroups> {
+    const roots = await this.#roots();
+    const make = async (root: string): Promise<void> => {
+      if (this.#host.version === 2) await this.#delegate(root);
+      for (const group of ['keeper', 'machine']) {
+        await mkdir(join(root, this.#path, group), { recursive: true });
+      }
+    };
+    await Promise.all(roots.map(make));
+    await (this.#host.version === 2 ? this.#limit(limits) : this.#limitEach(limits));
+    const files = (group: string): string[] =>
+      roots.map((root) => join(root, this.#path, group, 'cgroup.procs'));
+    const counter =
+      this.#host.version === 2
+        ? join(ROOT, this.#path, 'machine/memory.events')
+        : join(ROOT, 'memory', this.#path, 'machine/memory.oom_control');
+    return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
+  }
+
+  /** Kills QEMU; the shim then tells how it ended. */
+  killMachine(): Promise<void> {
+    return this.#kill(['machine']);
+  }
+
+  /** Kills whatever runs in the groups. @throws Error when something does not end */
+  kill(): Promise<void> {
+    return this.#kill(['.', 'keeper', 'machine']);
+  }
+
+  async #kill(groups: readonly string[]): Promise<void> {
+    const deadline = performance.now() + KILL_MS_MAX;
+    for (let lookMs: number = LOOK_MS.min; ; lookMs = Math.min(2 * lookMs, LOOK_MS.max)) {
+      const pids = await this.#processes(groups);
+      if (pids.length === 0) return;
+      if (performance.now() > deadline) {
+        throw new Error(`processes of ${this.#path} do not end: ${pids.slice(0, 10).join(' ')}`);
+      }
+      for (const pid of pids) killProcess(pid);
+      await sleep(lookMs);
+    }
+  }
+
+  /** Nothing may run in them. */
+  async remove(): Promise<void> {
+    await removeCgroups(this.#host, this.#path);
+  }
+
+  async #roots(): Promise<string[]> {
+    if (this.#host.version === 2) return [ROOT];
+    const tracking = [];
+    for (const name of TRACKING) if (await exists(join(ROOT, name))) tracking.push(name);
+    return [...this.#controllers, ...tracking].map((name) => join(ROOT, name));
+  }
+
+  /** Hands the controllers down to the groups, one level after the other. */
+  async #delegate(root: string): Promise<void> {
+    const enabled = this.#controllers.map((controller) => `+${controller}`).join(' ');
+    const names = this.#path.split('/').filter((name) => name !== '');
+    let group = root;
+    for (const name of names) {
+      await writeFile(join(group, 'cgroup.subtree_control'), enabled);
+      group = join(group, name);
+      await mkdir(group, { recursive: true });
+    }
+    await writeFile(join(group, 'cgroup.subtree_control'), enabled);
+  }
+
+  async #limit({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
+    await this.#set('memory', 'memory.max', memoryBytes);
+    // Without swap in the kernel the file is not there.
+    await this.#set('memory', 'memory.swap.max', 0).catch(without('ENOENT', 'EACCES'));
+    await this.#set('pids', 'pids.max', processes);
+    await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`);
+  }
+
+  async #limitEach({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
+    const limitMemory = async (): Promise<void> => {
+      await this.#set('memory', 'memory.limit_in_bytes', memoryBytes);
+      const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
+      await withSwap.catch(without('ENOENT', 'EACCES'));
+    };
+    const limitCpu = async (): Promise<void> => {
+      await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US);
+      await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+    };
+    await Promise.all([limitMemory(), limitCpu(), this.#set('pids', 'pids.max', processes)]);
+  }
+
+  async #set(controller: string, file: string, value: number | string): Promise<void> {
+    if (!this.#controllers.includes(controller)) return;
+    const root = this.#host.version === 2 ? ROOT : join(ROOT, controller);
+    await writeFile(join(root, this.#path, 'machine', file), String(value));
+  }
+
+  async #processes(groups: readonly string[]): Promise<number[]> {
+    const [root = ROOT] = await this.#roots();
+    const group = join(root, this.#path);
+    const lists = await Promise.all(
+      groups.map((name) => readPids(join(group, name, 'cgroup.procs'))),
+    );
+    return lists.flat();
+  }
+}
+
+/** The names of the groups below the parent: what machines a former agent may have left. */
+export async function listVmCgroups(host: CgroupHost, parent: string): Promise<string[]> {
+  const controller = CONTROLLERS.find((name) => host.controllers.has(name));
+  const root = host.version === 2 ? ROOT : join(ROOT, controller ?? 'systemd');
+  try {
+    const entries = await readdir(join(root, parent), { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,168 @@
+import type { Authenticator } from '../../../shared/authenticator.ts';
+import type { Caller } from '../../../shared/directory/api-keys.ts';
+import type { DiskEntry, DiskRecord, Disks } from '../../../shared/directory/disks.ts';
+import { AppError } from '../../../shared/errors.ts';
+import { diskIdPattern } from '../../../shared/ids.ts';
+import { isAllowed } from '../../../shared/ip-allowlist.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { unseal } from '../../../shared/secrets.ts';
+import type { RequestHead } from './canonical-request.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { SharedReads } from './shared-reads.ts';
+import { headerValue } from '../protocol/raw-headers.ts';
+import {
+  type Payload,
+  readSignature,
+  type SignatureClaim,
+  type VerifiedSignature,
+  verifySignature,
+} from './sigv4.ts';
+
+export interface PrincipalDeps {
+  readonly disks: Disks;
+  readonly authenticator: Authenticator;
+  readonly reads: PrincipalReads;
+  /** Opens the sealed disk tokens. */
+  readonly encryptionKey: Buffer;
+}
+
+/** Clients ask for the same things on many connections at once. */
+export class PrincipalReads {
+  readonly callers = new SharedReads<Caller>();
+  readonly disks = new SharedReads<DiskEntry | undefined>();
+}
+
+/** Who asks: an account with its API key, or a user of a disk with its token. */
+export type Principal =
+  | { readonly kind: 'account'; readonly accountId: string }
+  | { readonly kind: 'disk_user'; readonly identifier: string; readonly disks: DiskEntry[] };
+
+export interface Admission {
+  readonly principal: Principal;
+  readonly payload: Payload;
+  /** What the chunks of a signed body are checked against. */
+  readonly signature?: VerifiedSignature;
+}
+
+const diskId = new RegExp(diskIdPattern, 'u');
+
+const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
+  entry !== undefined && entry.record.status === 'available';
+
+const findDisk = (
+  { disks, reads }: PrincipalDeps,
+  accountId: string,
+  id: string,
+): Promise<DiskEntry | undefined> =>
+  reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
+
+/** Those that the request may be about: the bucket's, or for want of it any, to check the signature. */
+function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
+  if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
+  const named = refs.filter(({ id }) => id === bucket);
+  return named.length > 0 ? named : refs.slice(0, 1);
+}
+
+async function disksOfUser(
+  deps: PrincipalDeps,
+  identifier: string,
+  bucket: string,
+): Promise<DiskEntry[]> {
+  const refs = wantedOf(await deps.disks.ofUser(identifier), bucket);
+  const entries = await Promise.all(refs.map(({ accountId, id }) => findDisk(deps, accountId, id)));
+  const hasUser = ({ record }: DiskEntry): boolean =>
+    record.users.some((user) => user.identifier === identifier);
+  return entries.filter(isAvailable).filter(hasUser);
+}
+
+/** Of the disk's token user with this identifier, if there is one. */
+const sealedTokenOf = ({ users }: DiskRecord, identifier: string): string | undefined =>
+  users.find((user) => user.type === 'token' && user.identifier === identifier)?.sealedToken;
+
+/** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
+async function admitDiskUser(
+  deps: PrincipalDeps,
+  claim: SignatureClaim,
+  bucket: string,
+): Promise<Admission> {
+  const { accessKeyId: identifier, payload } = claim;
+  const known = await disksOfUser(deps, identifier, bucket);
+  if (known.length === 0) throw new S3Error('InvalidAccessKeyId');
+  // Anybody may name a role like another's token user; a token's identifier only its owner has.
+  const disks = known.filter(({ record }) => sealedTokenOf(record, identifier) !== undefined);
+  const [first] = disks;
+  const sealedToken = first && sealedTokenOf(first.record, identifier);
+  if (first === undefined || sealedToken === undefined) {
+    throw new S3Error(
+      'AccessDenied',
+      'Users of this type sign in through their cloud, which this server has not; use a disk token.',
+    );
+  }
+  // Whoever has the same identifier on several disks has the same token there.
+  const secret = unseal(deps.encryptionKey, sealedToken, first.record.id);
+  const signature = verifySignature(claim, secret);
+  return { principal: { kind: 'disk_user', identifier, disks }, payload, signature };
+}
+
+/**
+ * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
+ * a disk user (WIRE §4.1).
+ * @param bucket of the request; empty for the list of buckets
+ * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
+ */
+export async function authenticate(
+  deps: PrincipalDeps,
+  head: RequestHead,
+  bucket: string,
+): Promise<Admission> {
+  const claim = readSignature(head, Date.now());
+  if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
+  try {
+    const header = headerValue(head.rawHeaders, 'authorization') ?? '';
+    const { accountId } = await deps.reads.callers.read(header, () =>
+      deps.authenticator.authenticate(header),
+    );
+    return { principal: { kind: 'account', accountId }, payload: { kind: 'unsigned' } };
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
+    throw new S3Error('AccessDenied', `Access denied: ${error.message}.`, { cause: error });
+  }
+}
+
+/** The disks that a principal reaches, for an account its first thousand. */
+export async function reachableDisks(
+  { disks }: PrincipalDeps,
+  principal: Principal,
+  address: string,
+): Promise<DiskEntry[]> {
+  if (principal.kind === 'account') {
+    const page = await disks.list(principal.accountId, {});
+    return page.items.filter(isAvailable);
+  }
+  return principal.disks.filter(({ record }) => isAllowed(record.allowedIps, address));
+}
+
+/**
+ * The disk of a bucket, if the principal may use it from there. The allowed addresses bind the
+ * users of the disk, not API keys (WIRE §2.3).
+ * @throws S3Error NoSuchBucket, AccessDenied
+ */
+export async function authorize(
+  deps: PrincipalDeps,
+  principal: Principal,
+  bucket: string,
+  address: string,
+): Promise<DiskEntry> {
+  if (principal.kind === 'account') {
+    const isId = diskId.test(bucket);
+    const entry = isId ? await findDisk(deps, principal.accountId, bucket) : undefined;
+    if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
+    return entry;
+  }
+  const entry = principal.disks.find(({ record }) => record.id === bucket);
+  if (entry === undefined) throw new S3Error('AccessDenied');
+  if (!isAllowed(entry.record.allowedIps, address)) {
+    throw new S3Error('AccessDenied', `Access denied: the disk is not open to ${address}.`);
+  }
+  return entry;
+}

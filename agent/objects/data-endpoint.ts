@@ -1,0 +1,150 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { extname } from 'node:path';
+import mime from 'mime-types';
+import { runInBackground } from '../../shared/background.ts';
+import {
+  type DataRequest,
+  dataErrorHeaders,
+  FILE_REQUEST_HEADERS,
+  readDataRequest,
+} from '../../shared/data-protocol.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { Claims } from '../../shared/single-use-token.ts';
+import type { ActorRegistry } from '../execs/registry.ts';
+import { toAppError } from '../system/to-app-error.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
+import { openDiskFile } from '../disks/disk-file.ts';
+import { factsOf, respondWithFile } from './http/file-response.ts';
+import type { RequestHeaders } from './protocol/preconditions.ts';
+import { sendBody } from './http/send-body.ts';
+
+export interface DataEndpointOptions {
+  readonly registry: ActorRegistry;
+  /** At the same time. */
+  readonly downloadsMax: number;
+  readonly log: Logger;
+}
+
+const typeOf = (key: string): string =>
+  mime.contentType(extname(key)) || 'application/octet-stream';
+
+function fileHeaders(request: IncomingMessage): RequestHeaders {
+  return Object.fromEntries(
+    FILE_REQUEST_HEADERS.map((name) => [name, request.headers[name]?.toString()]),
+  );
+}
+
+/** Reads files of this host's disks for control nodes; see shared/data-protocol.ts. */
+export class DataEndpoint {
+  readonly #options: DataEndpointOptions;
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #places: FairShares;
+  #isClosed = false;
+
+  constructor(options: DataEndpointOptions) {
+    this.#options = options;
+    this.#places = new FairShares(options.downloadsMax);
+  }
+
+  /**
+   * Never throws: what fails is told, or the connection is broken.
+   * @param claims of the control node that asks
+   */
+  handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
+    const work = this.#answer(request, response, claims);
+    this.#underWay.add(work);
+    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
+  }
+
+  /** Refuses new downloads; settles when those under way have ended. */
+  async drain(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all(this.#underWay);
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse, claims: Claims): Promise<void> {
+    const { log } = this.#options;
+    const requestId = request.headers['x-request-id']?.toString() ?? newRequestId();
+    const notes: Record<string, unknown> = { requestId, bytesSent: 0 };
+    try {
+      const wanted = this.#admit(request, claims);
+      notes['diskId'] = wanted.diskId;
+      using _place = this.#takePlace(wanted);
+      const ended = new AbortController();
+      response.once('close', () => ended.abort(new AppError('unavailable', 'the caller is gone')));
+      await onBehalfOf(wanted.accountId, ended.signal, () =>
+        this.#send(wanted, request, response, notes),
+      );
+      notes['completed'] = true;
+    } catch (thrown) {
+      notes['completed'] = false;
+      this.#fail(response, thrown, notes);
+    }
+    log.info({ ...notes, status: response.statusCode }, 'data:answered');
+  }
+
+  #fail(response: ServerResponse, thrown: unknown, notes: Record<string, unknown>): void {
+    if (response.headersSent) {
+      // A body that was begun and cannot be finished must not look like a whole one.
+      notes['reason'] = toError(thrown).message;
+      response.destroy();
+      return;
+    }
+    const error = toAppError(thrown);
+    notes['code'] = error.code;
+    if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
+    response.writeHead(409, dataErrorHeaders(error)).end(); // Any status: the header says it.
+  }
+
+  /** @throws AppError `forbidden`, `unavailable` */
+  #admit({ method }: IncomingMessage, claims: Claims): DataRequest {
+    const wanted = readDataRequest(claims);
+    if (method !== 'GET' && method !== 'HEAD') {
+      throw new AppError('forbidden', 'the data endpoint is only for reading');
+    }
+    if (this.#isClosed) throw new AppError('unavailable', 'the host is shutting down; try again');
+    return wanted;
+  }
+
+  /** @throws AppError `no_capacity`, `rate_limited` */
+  #takePlace({ accountId, diskId, key }: DataRequest): Place {
+    const place = this.#places.take([`account ${accountId}`, `link ${diskId} ${key}`]);
+    if (place !== undefined) return place;
+    if (this.#places.isFull) {
+      throw new AppError('no_capacity', 'too many downloads run on the host; try again');
+    }
+    throw new AppError('rate_limited', 'too many downloads of this file or account; try again');
+  }
+
+  async #send(
+    { accountId, diskId, key }: DataRequest,
+    request: IncomingMessage,
+    response: ServerResponse,
+    notes: Record<string, unknown>,
+  ): Promise<void> {
+    const disk = this.#options.registry.disk({ accountId, diskId });
+    let revoked: AppError | undefined;
+    const claim = await disk.claim(newClientId(), (reason) => {
+      revoked = reason;
+      response.destroy();
+    });
+    try {
+      // Closed before the claim is released: an open file keeps the disk from being unmounted.
+      await using file = await openDiskFile(claim.path, key);
+      if (revoked !== undefined) throw revoked;
+      const facts = factsOf(file.stats, typeOf(key));
+      const method = request.method === 'HEAD' ? 'HEAD' : 'GET';
+      const { status, headers, body } = respondWithFile(facts, method, fileHeaders(request));
+      response.writeHead(status, headers);
+      await sendBody(file.fd, body, response, (bytes) => {
+        notes['bytesSent'] = Number(notes['bytesSent']) + bytes;
+      });
+    } finally {
+      claim.release();
+    }
+    response.end();
+  }
+}

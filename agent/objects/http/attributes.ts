@@ -1,0 +1,73 @@
+import { LIMITS } from '../../../shared/limits.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { header, type ObjectCall } from './operation.ts';
+import type { WriteAttributes } from '../store/object-info.ts';
+
+/** Headers that are kept with an object and come back with it, beside `x-amz-meta-*`. */
+const KEPT_HEADERS: ReadonlySet<string> = new Set([
+  ...['cache-control', 'content-disposition', 'content-language', 'expires'],
+]);
+const META = 'x-amz-meta-';
+const ID_MAX = 4_294_967_294;
+
+/** Both spellings of the headers for owner and mode (WIRE §4.3, §6). */
+function posixHeader(call: ObjectCall, name: string): string | undefined {
+  return header(call, `x-archil-${name}`) ?? header(call, `x-service-${name}`);
+}
+
+function readId(call: ObjectCall, name: 'uid' | 'gid'): number | undefined {
+  const text = posixHeader(call, name);
+  if (text === undefined) return undefined;
+  if (!/^\d{1,10}$/u.test(text) || Number(text) > ID_MAX) {
+    throw new S3Error('InvalidArgument', `${name} must be a number from 0 to ${ID_MAX}.`);
+  }
+  return Number(text);
+}
+
+function readMode(call: ObjectCall): number | undefined {
+  const text = posixHeader(call, 'mode');
+  if (text === undefined) return undefined;
+  if (!/^[0-7]{1,4}$/u.test(text) || Number.parseInt(text, 8) > 0o777) {
+    throw new S3Error('InvalidArgument', 'mode must be octal digits, at most 777.');
+  }
+  return Number.parseInt(text, 8);
+}
+
+/** `aws-chunked` is how the body came, not what the object is. */
+function contentEncoding(call: ObjectCall): string | undefined {
+  const codings = (header(call, 'content-encoding') ?? '').split(',').map((text) => text.trim());
+  return (
+    codings.filter((coding) => coding !== '' && coding !== 'aws-chunked').join(', ') || undefined
+  );
+}
+
+function keptHeaders(call: ObjectCall): Record<string, string> {
+  const kept: Record<string, string> = {};
+  for (const [name, value] of Object.entries(call.request.headers)) {
+    if (typeof value !== 'string') continue;
+    if (KEPT_HEADERS.has(name) || name.startsWith(META)) kept[name] = value;
+  }
+  const encoding = contentEncoding(call);
+  if (encoding !== undefined) kept['content-encoding'] = encoding;
+  const bytes = Buffer.byteLength(JSON.stringify(kept));
+  if (bytes > LIMITS.objectHeadersBytesMax) {
+    throw new S3Error('InvalidArgument', 'The metadata of the object is too large.');
+  }
+  return kept;
+}
+
+/**
+ * What a request says about the object that it writes.
+ * @throws S3Error InvalidArgument
+ */
+export function readAttributes(call: ObjectCall): WriteAttributes {
+  const contentType = header(call, 'content-type');
+  const [mode, uid, gid] = [readMode(call), readId(call, 'uid'), readId(call, 'gid')];
+  return {
+    ...(contentType === undefined ? {} : { contentType }),
+    ...(mode === undefined ? {} : { mode }),
+    ...(uid === undefined ? {} : { uid }),
+    ...(gid === undefined ? {} : { gid }),
+    headers: keptHeaders(call),
+  };
+}

@@ -1,0 +1,141 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isRedisFailure } from '../../../shared/directory/redis.ts';
+import { lingerAfterAnswer } from '../../../shared/early-answer.ts';
+import { AppError, toError } from '../../../shared/errors.ts';
+import type { ForwardTarget, RequestForwarder } from '../../../shared/forward-request.ts';
+import { newRequestId, requestIdPattern } from '../../../shared/ids.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { isOutOfResources } from '../../system/to-app-error.ts';
+import { renderError, S3Error } from '../protocol/errors.ts';
+import type { S3Reply } from './operation.ts';
+import { sendBody } from './send-body.ts';
+
+const acceptableId = new RegExp(requestIdPattern, 'u');
+
+const RETRY_AFTER_SECONDS = 2;
+
+const ofAppError: Partial<Record<AppError['code'], 'NoSuchBucket' | 'SlowDown'>> = {
+  not_found: 'NoSuchBucket',
+  no_capacity: 'SlowDown',
+};
+
+function toS3Error(thrown: unknown): S3Error {
+  if (thrown instanceof S3Error) return thrown;
+  if (thrown instanceof AppError && thrown.code !== 'internal_server_error') {
+    return new S3Error(ofAppError[thrown.code] ?? 'ServiceUnavailable', undefined, {
+      cause: thrown,
+    });
+  }
+  if (isRedisFailure(thrown))
+    return new S3Error('ServiceUnavailable', undefined, { cause: thrown });
+  if (isOutOfResources(thrown)) {
+    return new S3Error('ServiceUnavailable', undefined, { cause: toError(thrown) });
+  }
+  return new S3Error('InternalError', undefined, { cause: toError(thrown) });
+}
+
+/** One request and its answer, whichever way it ends. */
+export class Exchange {
+  readonly request: IncomingMessage;
+  /** What its log event says beside the usual. */
+  readonly notes: Record<string, unknown>;
+  operation = 'none';
+  readonly #response: ServerResponse;
+  readonly #requestId: string;
+  readonly #ended = new AbortController();
+  readonly #deadline: NodeJS.Timeout;
+  /** Of the failure that ended it, which a broken connection never shows. */
+  #failedStatus: number | undefined;
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    const given = request.headers['x-request-id']?.toString() ?? '';
+    this.request = request;
+    this.#response = response;
+    this.#requestId = acceptableId.test(given) ? given : newRequestId();
+    this.notes = { requestId: this.#requestId };
+    response.setHeader('x-amz-request-id', this.#requestId);
+    this.#deadline = setTimeout(() => {
+      this.abort(new AppError('timeout', 'the request takes too long'));
+    }, LIMITS.objectWorkMsMax);
+    response.once('close', () => {
+      clearTimeout(this.#deadline);
+      this.#ended.abort(new S3Error('IncompleteBody', 'The connection ended.'));
+    });
+  }
+
+  /** Aborted when nobody waits for the answer any more, or nobody may: work for it ends. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  get status(): number {
+    return this.#failedStatus ?? this.#response.statusCode;
+  }
+
+  /** Tells a client that waits for it (`Expect: 100-continue`) to send the body. */
+  continue(): void {
+    const isAwaited = this.request.headers.expect?.toLowerCase() === '100-continue';
+    if (isAwaited && !this.#response.headersSent) this.#response.writeContinue();
+  }
+
+  async send({ status, headers = {}, xml, object }: S3Reply): Promise<void> {
+    const response = this.#response;
+    clearTimeout(this.#deadline);
+    try {
+      this.#begin(status, headers);
+      if (xml !== undefined) response.setHeader('content-type', 'application/xml');
+      if (object !== undefined) {
+        await sendBody(object.file.fd, object.parts, response, (bytes) => {
+          this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
+        });
+      }
+      response.end(xml);
+    } finally {
+      await object?.file.close();
+    }
+  }
+
+  async forward(forwarder: RequestForwarder, to: ForwardTarget): Promise<void> {
+    this.#response.removeHeader('x-amz-request-id');
+    try {
+      await forwarder.forward(this.request, this.#response, to);
+    } catch (cause) {
+      throw new S3Error('ServiceUnavailable', undefined, { cause });
+    }
+  }
+
+  /** The disk is taken away, or time is up: whatever is under way breaks off. */
+  abort(reason: AppError): void {
+    this.notes['aborted'] = reason.message;
+    this.#ended.abort(reason);
+    if (this.#response.headersSent) this.#response.destroy();
+    else this.fail(reason);
+  }
+
+  /** Answers with an error, or breaks off an answer that was begun. Never throws. */
+  fail(thrown: unknown): void {
+    const response = this.#response;
+    if (this.#failedStatus !== undefined) return; // The first failure is the cause of the others.
+    const error = toS3Error(thrown);
+    this.#failedStatus = error.status;
+    this.notes['code'] = error.code;
+    if (error.status >= 500 && error.code !== 'NotImplemented') {
+      this.notes['err'] = toError(error.cause ?? error);
+    }
+    if (response.headersSent || response.destroyed) {
+      response.destroy();
+      return;
+    }
+    const [path = ''] = (this.request.url ?? '').split('?');
+    this.#begin(error.status, { ...error.headers, 'content-type': 'application/xml' });
+    if (error.status === 503) response.setHeader('retry-after', RETRY_AFTER_SECONDS);
+    const isHead = this.request.method === 'HEAD';
+    response.end(isHead ? undefined : renderError(error, path, this.#requestId));
+  }
+
+  #begin(status: number, headers: Readonly<Record<string, string>>): void {
+    this.#response.statusCode = status;
+    for (const [name, value] of Object.entries(headers)) this.#response.setHeader(name, value);
+    if (!this.request.complete) lingerAfterAnswer(this.request, this.#response);
+  }
+}

@@ -1,0 +1,106 @@
+import { createHash, randomUUID } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
+import { type ByteRange, parseRanges } from '../protocol/byte-ranges.ts';
+import { allowsRange, checkPreconditions, type RequestHeaders } from '../protocol/preconditions.ts';
+
+/** What HTTP has to know of a file. */
+export interface FileFacts {
+  readonly sizeBytes: number;
+  readonly etag: string;
+  readonly modifiedAt: Date;
+  readonly contentType: string;
+}
+
+/** A piece of a body: text of our own, or bytes of the file. */
+export type BodyPart = string | ByteRange;
+
+export interface FileResponse {
+  readonly status: 200 | 206 | 304 | 412 | 416;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Empty for HEAD and for answers without the file. */
+  readonly body: readonly BodyPart[];
+}
+
+const ETAG_HEX_DIGITS = 32;
+
+/** The tag changes whenever content does: each write moves ctime, which nobody can set back. */
+export function factsOf(stats: BigIntStats, contentType: string): FileFacts {
+  const { ino, size, mtimeNs, ctimeNs, mtime } = stats;
+  const hash = createHash('sha256').update([ino, size, mtimeNs, ctimeNs].join(' ')).digest('hex');
+  const etag = `"${hash.slice(0, ETAG_HEX_DIGITS)}"`;
+  return { sizeBytes: Number(size), etag, modifiedAt: mtime, contentType };
+}
+
+const contentRange = ({ start, end }: ByteRange, size: number): string =>
+  `bytes ${start}-${end}/${size}`;
+
+const lengthOf = (part: BodyPart): number =>
+  typeof part === 'string' ? Buffer.byteLength(part) : part.end - part.start + 1;
+
+/** RFC 9110, section 14.6. */
+function multipartBody(
+  ranges: readonly ByteRange[],
+  { sizeBytes, contentType }: FileFacts,
+  boundary: string,
+): BodyPart[] {
+  const parts = ranges.flatMap((range): BodyPart[] => [
+    `--${boundary}\r\nContent-Type: ${contentType}\r\n` +
+      `Content-Range: ${contentRange(range, sizeBytes)}\r\n\r\n`,
+    range,
+    '\r\n',
+  ]);
+  return [...parts, `--${boundary}--\r\n`];
+}
+
+/**
+ * The answer to a GET or HEAD of a file: preconditions first, then the range (RFC 9110, sections
+ * 13.2.2 and 14). Range counts for GET only. Pure but for the boundary of a multipart answer.
+ */
+export function respondWithFile(
+  file: FileFacts,
+  method: 'GET' | 'HEAD',
+  headers: RequestHeaders,
+  now: Date = new Date(),
+): FileResponse {
+  const { sizeBytes, etag, contentType } = file;
+  // Section 8.8.2.1: no date in the future is told, whatever a file pretends.
+  const modifiedAt = file.modifiedAt > now ? now : file.modifiedAt;
+  const validators = { etag, 'last-modified': modifiedAt.toUTCString() };
+  const verdict = checkPreconditions(headers, { etag, modifiedAt });
+  if (verdict === 'not_modified') return { status: 304, headers: validators, body: [] };
+  if (verdict === 'failed') return { status: 412, headers: validators, body: [] };
+
+  const common = { ...validators, 'accept-ranges': 'bytes' };
+  const asked = method === 'GET' && allowsRange(headers['if-range'], { etag, modifiedAt }, now);
+  const ranges = asked ? parseRanges(headers['range'] ?? '', sizeBytes) : undefined;
+  if (ranges === undefined) {
+    const whole = sizeBytes === 0 ? [] : [{ start: 0, end: sizeBytes - 1 }];
+    return {
+      status: 200,
+      headers: { ...common, 'content-type': contentType, 'content-length': String(sizeBytes) },
+      body: method === 'GET' ? whole : [],
+    };
+  }
+  const [first, ...others] = ranges;
+  if (first === undefined) {
+    return {
+      status: 416,
+      headers: { ...common, 'content-range': `bytes */${sizeBytes}` },
+      body: [],
+    };
+  }
+  const boundary = randomUUID();
+  const isMultipart = others.length > 0;
+  const body = isMultipart ? multipartBody(ranges, file, boundary) : [first];
+  return {
+    status: 206,
+    headers: {
+      ...common,
+      'content-length': String(body.reduce((sum, part) => sum + lengthOf(part), 0)),
+      ...(isMultipart
+        ? { 'content-type': `multipart/byteranges; boundary=${boundary}` }
+        : { 'content-type': contentType, 'content-range': contentRange(first, sizeBytes) }),
+    },
+    body,
+  };
+}

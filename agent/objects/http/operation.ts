@@ -1,0 +1,40 @@
+import type { IncomingMessage } from 'node:http';
+import type { DiskEntry } from '../../../shared/directory/disks.ts';
+import type { BodyPart } from './file-response.ts';
+import type { RequestBody } from './request-body.ts';
+import type { OpenObject } from '../store/object-info.ts';
+import type { ObjectStore } from '../store/object-store.ts';
+import type { ObjectTarget } from './target.ts';
+
+/** A request that was let in, with what an operation on the bucket's disk works with. */
+export interface ObjectCall {
+  readonly request: IncomingMessage;
+  readonly target: ObjectTarget;
+  readonly disk: DiskEntry;
+  readonly store: ObjectStore;
+  readonly body: RequestBody;
+  /**
+   * The store of a disk that the same principal reaches and this host handles; open until the
+   * call ends.
+   * @throws S3Error NoSuchBucket, AccessDenied, NotImplemented when another host handles it
+   */
+  readonly openStore: (bucket: string) => Promise<ObjectStore>;
+}
+
+export interface S3Reply {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly xml?: string;
+  /** Sent and then closed. */
+  readonly object?: { readonly file: OpenObject; readonly parts: readonly BodyPart[] };
+}
+
+export type Operation = (call: ObjectCall) => Promise<S3Reply>;
+
+/** A header's one value, in Node's joined form. */
+export function header({ request }: ObjectCall, name: string): string | undefined {
+  const value = request.headers[name];
+  return typeof value === 'string' ? value : undefined;
+}
+
+export const quoted = (etag: string): string => `"${etag}"`;

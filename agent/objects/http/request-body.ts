@@ -1,0 +1,112 @@
+import type { IncomingMessage } from 'node:http';
+import { framingOf } from '../../../shared/http-framing.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { AwsChunkedDecoder, readDecodedLength } from '../auth/aws-chunked.ts';
+import { BodyChecks, readTrailerNames } from '../auth/checksums.ts';
+import { S3Error } from '../protocol/errors.ts';
+import type { Admission } from '../auth/principal.ts';
+import { headerValue, type RawHeaders } from '../protocol/raw-headers.ts';
+
+export interface BodyOptions {
+  /** More is refused, before it is read where the length is announced. */
+  readonly bytesMax: number;
+  /** The checksum headers speak of the object, not of this body: CompleteMultipartUpload. */
+  readonly checksumsOfObject?: boolean;
+}
+
+const isChecksumHeader = (name: string): boolean => /^x-amz-checksum-/iu.test(name);
+
+const withoutChecksums = (headers: RawHeaders): RawHeaders =>
+  headers.filter((_, index) => !isChecksumHeader(headers[index - (index % 2)] ?? ''));
+
+/** The body of a request: decoded, bounded, and compared with what the request says of it. */
+export class RequestBody {
+  readonly #request: IncomingMessage;
+  readonly #admission: Admission;
+  readonly #onRead: () => void;
+
+  /** @param onRead the body is about to be read: a client that waits for that may send it */
+  constructor(request: IncomingMessage, admission: Admission, onRead: () => void) {
+    this.#request = request;
+    this.#admission = admission;
+    this.#onRead = onRead;
+  }
+
+  /** Announced bytes of the decoded body; undefined when the request does not say. */
+  get length(): number | undefined {
+    const { rawHeaders } = this.#request;
+    const { payload } = this.#admission;
+    if (payload.kind === 'aws-chunked') {
+      return readDecodedLength(headerValue(rawHeaders, 'x-amz-decoded-content-length'));
+    }
+    const framing = framingOf({ rawHeaders });
+    if (framing === 'chunked') return undefined;
+    return framing === 'none' ? 0 : framing;
+  }
+
+  /**
+   * The bytes; the last one comes only once all of them were checked.
+   * @throws S3Error EntityTooLarge, IncompleteBody, BadDigest and others of the modules used
+   */
+  async *read({ bytesMax, checksumsOfObject = false }: BodyOptions): AsyncGenerator<Buffer> {
+    const { payload } = this.#admission;
+    const tooLarge = new S3Error('EntityTooLarge', `The body may have ${bytesMax} bytes.`);
+    if ((this.length ?? 0) > bytesMax) throw tooLarge;
+    const { rawHeaders } = this.#request;
+    const headers = checksumsOfObject ? withoutChecksums(rawHeaders) : rawHeaders;
+    const checks = BodyChecks.read(headers, payload);
+    const decoder = payload.kind === 'aws-chunked' ? this.#decode(payload) : undefined;
+    this.#onRead();
+    let bytes = 0;
+    for await (const chunk of this.#bytes(decoder)) {
+      bytes += chunk.length;
+      if (bytes > bytesMax) throw tooLarge;
+      checks.update(chunk);
+      yield chunk;
+    }
+    checks.verify(decoder?.trailers);
+  }
+
+  /** The whole of a small body. */
+  async readAll(options: BodyOptions): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of this.read(options)) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  }
+
+  #decode(payload: { readonly signed: boolean; readonly trailer: boolean }): AwsChunkedDecoder {
+    const { signature } = this.#admission;
+    if (payload.signed && signature === undefined) throw new S3Error('InvalidRequest');
+    return new AwsChunkedDecoder({
+      decodedBytes: this.length ?? 0,
+      trailerNames: readTrailerNames(this.#request.rawHeaders),
+      hasTrailer: payload.trailer,
+      ...(payload.signed ? { signature } : {}),
+    });
+  }
+
+  async *#bytes(decoder: AwsChunkedDecoder | undefined): AsyncGenerator<Buffer> {
+    const request = this.#request;
+    if (decoder === undefined) {
+      try {
+        // Whoever stops reading still has to answer on the same connection.
+        yield* request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+      } catch (cause) {
+        throw cutOff(cause);
+      }
+      if (!request.complete) throw cutOff();
+      return;
+    }
+    request.once('error', () => decoder.destroy(cutOff()));
+    request.once('close', () => {
+      if (!request.complete) decoder.destroy(cutOff());
+    });
+    yield* request.pipe(decoder) as AsyncIterable<Buffer>;
+  }
+}
+
+const cutOff = (cause?: unknown): S3Error =>
+  new S3Error('IncompleteBody', 'The connection ended too early.', { cause });
+
+/** The largest body of an XML document that a client sends. */
+export const xmlBody: BodyOptions = { bytesMax: LIMITS.xmlBodyBytesMax };

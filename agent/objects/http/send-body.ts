@@ -1,0 +1,72 @@
+import type { Writable } from 'node:stream';
+import { LIMITS } from '../../../shared/limits.ts';
+import { readBytes } from '../../disks/disk-calls.ts';
+import type { BodyPart } from './file-response.ts';
+
+/** Settles when the bytes have left: their buffer may be used again then. */
+function write(to: Writable, bytes: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onClose = (): void => reject(new Error('the connection ended'));
+    to.once('close', onClose);
+    to.write(bytes, (error) => {
+      to.off('close', onClose);
+      if (error === null || error === undefined) resolve();
+      else reject(error);
+    });
+  });
+}
+
+async function fill(fd: number, buffer: Buffer, position: number): Promise<void> {
+  let filled = 0;
+  while (filled < buffer.length) {
+    const left = buffer.length - filled;
+    const { bytesRead } = await readBytes(fd, buffer, filled, left, position + filled);
+    // The length was promised: no end of the body may look like a whole one.
+    if (bytesRead === 0) throw new Error('the file was truncated while it was sent');
+    filled += bytesRead;
+  }
+}
+
+/**
+ * Writes the parts of a body, reading the file with two buffers in turn: one is filled while the
+ * other is on its way. Does not end the stream.
+ * @param to must be done with the bytes of a write when it calls back, as a socket is
+ * @throws Error when the file cannot be read, ends early, or the connection ends
+ */
+export async function sendBody(
+  fd: number,
+  body: readonly BodyPart[],
+  to: Writable,
+  onSent: (bytes: number) => void,
+  bufferBytes: number = LIMITS.downloadBufferBytes,
+): Promise<void> {
+  const longest = Math.max(
+    0,
+    ...body.map((part) => (typeof part === 'string' ? 0 : part.end - part.start + 1)),
+  );
+  const size = Math.min(bufferBytes, longest);
+  const first = Buffer.allocUnsafeSlow(size);
+  // One is enough for what fits into it.
+  const isSmall = body.length === 1 && longest === size;
+  const buffers = [first, isSmall ? first : Buffer.allocUnsafeSlow(size)] as const;
+  let turn: 0 | 1 = 0;
+  let writing = Promise.resolve();
+  const enqueue = async (bytes: Buffer): Promise<void> => {
+    await writing;
+    writing = write(to, bytes).then(() => onSent(bytes.length));
+    writing.catch(() => undefined); // Thrown by whoever awaits it next.
+  };
+  for (const part of body) {
+    if (typeof part === 'string') {
+      await enqueue(Buffer.from(part));
+      continue;
+    }
+    for (let at = part.start; at <= part.end; at += size) {
+      const chunk = buffers[turn].subarray(0, Math.min(size, part.end - at + 1));
+      await fill(fd, chunk, at);
+      await enqueue(chunk);
+      turn = turn === 0 ? 1 : 0;
+    }
+  }
+  await writing;
+}

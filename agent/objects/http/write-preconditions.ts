@@ -1,0 +1,46 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { S3Error } from '../protocol/errors.ts';
+import { quoted } from './operation.ts';
+import { checkPreconditions } from '../protocol/preconditions.ts';
+import type { ObjectInfo } from '../store/object-info.ts';
+
+/** Copies name the conditions on their source with this before the usual names. */
+const COPY_SOURCE = 'x-amz-copy-source-';
+
+function conditions(headers: IncomingHttpHeaders, prefix: string): Record<string, string> {
+  const names = ['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since'];
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = headers[`${prefix}${name}`];
+      // Tags of S3 clients come with and without their quotes.
+      return typeof value === 'string' ? [[name, withQuotes(value)]] : [];
+    }),
+  );
+}
+
+const withQuotes = (text: string): string =>
+  /^[0-9a-f]{32}(-\d{1,5})?$/u.test(text) ? quoted(text) : text;
+
+function check(found: Record<string, string>, { etag, modifiedAt }: ObjectInfo): void {
+  if (checkPreconditions(found, { etag: quoted(etag), modifiedAt }) !== 'proceed') {
+    throw new S3Error('PreconditionFailed');
+  }
+}
+
+/**
+ * Conditional writes: `If-Match` and `If-None-Match` against the object that is there (RFC 9110,
+ * section 13.1).
+ * @throws S3Error PreconditionFailed
+ */
+export function checkWritePreconditions(
+  headers: IncomingHttpHeaders,
+  present: ObjectInfo | undefined,
+): void {
+  const found = conditions(headers, '');
+  if (present !== undefined) check(found, present);
+  else if (found['if-match'] !== undefined) throw new S3Error('PreconditionFailed');
+}
+
+/** @throws S3Error PreconditionFailed unless the source of a copy is as the request says */
+export const checkCopySource = (headers: IncomingHttpHeaders, source: ObjectInfo): void =>
+  check(conditions(headers, COPY_SOURCE), source);

@@ -1,0 +1,232 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { runInBackground } from '../../shared/background.ts';
+import { addressParties } from '../../shared/address-key.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import type { DiskEntry } from '../../shared/directory/disks.ts';
+import { AppError } from '../../shared/errors.ts';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { type Origin, type RequestForwarder, readOrigin } from '../../shared/forward-request.ts';
+import { newJobId as newClientId } from '../../shared/ids.ts';
+import { plainAddress } from '../../shared/ip-allowlist.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { Claims } from '../../shared/single-use-token.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+import type { ActorRegistry } from '../execs/registry.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
+import type { ObjectDurations } from '../metrics.ts';
+import { Exchange } from './http/exchange.ts';
+import { S3Error } from './protocol/errors.ts';
+import { isWrite, type NamedOperation, findOperation } from './operations/table.ts';
+import { listBuckets } from './operations/buckets.ts';
+import type { ObjectCall } from './http/operation.ts';
+import {
+  type Admission,
+  authenticate,
+  authorize,
+  type PrincipalDeps,
+  reachableDisks,
+} from './auth/principal.ts';
+import { RequestBody } from './http/request-body.ts';
+import { ObjectStores } from './object-stores.ts';
+import { type ObjectTarget, readTarget } from './http/target.ts';
+
+export interface ObjectGatewayOptions {
+  readonly hostId: string;
+  readonly directory: Directory;
+  readonly principals: PrincipalDeps;
+  readonly registry: ActorRegistry;
+  readonly storage: StorageWatch;
+  readonly forwarder: RequestForwarder;
+  /** Requests at the same time. */
+  readonly requestsMax: number;
+  /** Addresses that any number of clients share. */
+  readonly proxies: readonly string[];
+  readonly durations: ObjectDurations;
+  readonly log: Logger;
+}
+
+/**
+ * The object API (WIRE §4). Any agent takes any request; what concerns a disk that another host
+ * handles is passed on to it.
+ */
+export class ObjectGateway {
+  readonly #options: ObjectGatewayOptions;
+  readonly #stores: ObjectStores;
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #places: FairShares;
+  /** When each disk user's client was last written down. */
+  readonly #clientsNoted = new Map<string, number>();
+  #isClosed = false;
+
+  constructor(options: ObjectGatewayOptions) {
+    this.#options = options;
+    this.#places = new FairShares(options.requestsMax);
+    this.#stores = new ObjectStores(options.registry);
+  }
+
+  /** A client's own request, on the public port. Never throws. */
+  handle(request: IncomingMessage, response: ServerResponse): void {
+    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
+    this.#begin(new Exchange(request, response), { address, hopsLeft: '1' });
+  }
+
+  /**
+   * A request that control or another agent passes on, on the internal port. Never throws.
+   * @param claims of whoever passes it on
+   */
+  handleForwarded(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
+    const exchange = new Exchange(request, response);
+    try {
+      this.#begin(exchange, readOrigin(claims));
+    } catch (thrown) {
+      exchange.fail(thrown);
+    }
+  }
+
+  /** Who stands still is in the way of others. */
+  get isCrowded(): boolean {
+    return this.#places.isCrowded;
+  }
+
+  /** Refuses new requests; settles when those under way have ended. */
+  async drain(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all(this.#underWay);
+  }
+
+  #begin(exchange: Exchange, origin: Origin): void {
+    const work = this.#answer(exchange, origin);
+    this.#underWay.add(work);
+    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
+  }
+
+  async #answer(exchange: Exchange, origin: Origin): Promise<void> {
+    const { log, durations } = this.#options;
+    const begunAt = performance.now();
+    try {
+      await this.#serve(exchange, origin);
+    } catch (thrown) {
+      exchange.fail(thrown);
+    }
+    const { operation, status, notes } = exchange;
+    const durationMs = performance.now() - begunAt;
+    durations.observe({ operation, status: String(status) }, durationMs / 1000);
+    const { address } = origin;
+    log.info(
+      { operation, status, address, durationMs: Math.round(durationMs), ...notes },
+      'object:answered',
+    );
+  }
+
+  async #serve(exchange: Exchange, origin: Origin): Promise<void> {
+    const { principals } = this.#options;
+    if (this.#isClosed) throw new S3Error('ServiceUnavailable', 'The host is shutting down.');
+    const { method = '', url = '', rawHeaders } = exchange.request;
+    const target = readTarget(url);
+    const head = { method, target: url, rawHeaders };
+    const admission = await authenticate(principals, head, target.bucket);
+    if (target.bucket === '') {
+      exchange.operation = 'ListBuckets';
+      if (method !== 'GET' || target.key !== '') throw new S3Error('MethodNotAllowed');
+      const disks = await reachableDisks(principals, admission.principal, origin.address);
+      return exchange.send(listBuckets(disks));
+    }
+    const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
+    exchange.notes['diskId'] = disk.record.id;
+    using _place = this.#takePlace(disk.record.accountId, origin.address);
+    this.#noteClient(admission, disk, origin.address);
+    const named = findOperation(method, target);
+    exchange.operation = named.name;
+    if (isWrite(method) && this.#options.storage.isLow) {
+      throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
+    }
+    await this.#serveOnDisk(exchange, origin, { target, admission, disk, named });
+  }
+
+  /**
+   * Only once it is known whose request it is: until then it costs little more than its connection.
+   * @throws S3Error SlowDown
+   */
+  #takePlace(accountId: string, address: string): Place {
+    const parties = addressParties(this.#options.proxies, address);
+    const place = this.#places.take([...parties, `account ${accountId}`]);
+    if (place === undefined) throw new S3Error('SlowDown');
+    return place;
+  }
+
+  async #serveOnDisk(exchange: Exchange, origin: Origin, wanted: Wanted): Promise<void> {
+    const { hostId } = this.#options;
+    const { record, handler } = wanted.disk;
+    if (handler !== undefined && handler !== hostId) return this.#passOn(exchange, origin, handler);
+    try {
+      await this.#run(exchange, origin, wanted);
+    } catch (error) {
+      // The claim comes first, so nothing of the request was read or answered.
+      if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
+      const moved = await this.#options.directory.disks.get(record.accountId, record.id);
+      if (moved?.handler === undefined || moved.handler === hostId) throw error;
+      await this.#passOn(exchange, origin, moved.handler);
+    }
+  }
+
+  async #run(
+    exchange: Exchange,
+    origin: Origin,
+    { target, admission, disk, named }: Wanted,
+  ): Promise<void> {
+    const { request } = exchange;
+    const clientId = newClientId();
+    const onRevoked = (reason: AppError): void => exchange.abort(reason);
+    await using opened = new AsyncDisposableStack();
+    const open = async ({ record }: DiskEntry) =>
+      opened.use(await this.#stores.open(record, clientId, onRevoked)).store;
+    const call: ObjectCall = {
+      request,
+      target,
+      disk,
+      store: await open(disk),
+      body: new RequestBody(request, admission, () => exchange.continue()),
+      openStore: async (bucket) =>
+        open(
+          await authorize(this.#options.principals, admission.principal, bucket, origin.address),
+        ),
+    };
+    const { accountId } = disk.record;
+    await onBehalfOf(accountId, exchange.signal, async () =>
+      exchange.send(await named.operation(call)),
+    );
+  }
+
+  async #passOn(exchange: Exchange, { address, hopsLeft }: Origin, hostId: string): Promise<void> {
+    const { directory, forwarder } = this.#options;
+    const baseUrl = hopsLeft === '0' ? undefined : await directory.hosts.find(hostId);
+    if (baseUrl === undefined) {
+      throw new S3Error('ServiceUnavailable', 'The host that has the disk cannot be reached now.');
+    }
+    exchange.notes['forwardedTo'] = hostId;
+    await exchange.forward(forwarder, { hostId, baseUrl, origin: { address, hopsLeft: '0' } });
+  }
+
+  /** For `connectedClients`; the answer does not wait for it. */
+  #noteClient({ principal }: Admission, { record }: DiskEntry, address: string): void {
+    if (principal.kind !== 'disk_user') return;
+    const { identifier } = principal;
+    const name = `${record.id} ${identifier} ${address}`;
+    const now = Date.now();
+    if (now - (this.#clientsNoted.get(name) ?? 0) < LIMITS.clientWrittenEveryMs) return;
+    if (this.#clientsNoted.size >= LIMITS.clientsRememberedMax) this.#clientsNoted.clear();
+    this.#clientsNoted.set(name, now);
+    this.#options.directory.disks
+      .recordClient(record, { identifier, ipAddress: address })
+      .catch(() => this.#clientsNoted.delete(name));
+  }
+}
+
+/** A request that was let in. */
+interface Wanted {
+  readonly target: ObjectTarget;
+  readonly admission: Admission;
+  readonly disk: DiskEntry;
+  readonly named: NamedOperation;
+}

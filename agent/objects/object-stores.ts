@@ -1,0 +1,52 @@
+import type { AppError } from '../../shared/errors.ts';
+import type { DiskClaim } from '../disks/disk-actor.ts';
+import type { ActorRegistry } from '../execs/registry.ts';
+import { ObjectStore } from './store/object-store.ts';
+
+interface Shared {
+  readonly store: ObjectStore;
+  users: number;
+}
+
+/** A store that is open for one request. */
+export interface OpenStore extends AsyncDisposable {
+  readonly store: ObjectStore;
+}
+
+/** The stores of the disks that requests work on: one for each disk, so that its locks hold. */
+export class ObjectStores {
+  readonly #registry: ActorRegistry;
+  readonly #shared = new Map<string, Shared>();
+
+  constructor(registry: ActorRegistry) {
+    this.#registry = registry;
+  }
+
+  /**
+   * Claims the disk until the store is disposed.
+   * @throws AppError `disk_moved` when another host has it, and others of the disk actor
+   */
+  async open(
+    { accountId, id: diskId }: { accountId: string; id: string },
+    clientId: string,
+    onRevoked: (reason: AppError) => void,
+  ): Promise<OpenStore> {
+    const claim = await this.#registry.disk({ accountId, diskId }).claim(clientId, onRevoked);
+    const shared = this.#shared.get(diskId) ?? newShared(claim);
+    this.#shared.set(diskId, shared);
+    shared.users += 1;
+    return {
+      store: shared.store,
+      [Symbol.asyncDispose]: async () => {
+        shared.users -= 1;
+        if (shared.users === 0) this.#shared.delete(diskId);
+        claim.release();
+      },
+    };
+  }
+}
+
+const newShared = ({ path: contents, uploads }: DiskClaim): Shared => ({
+  store: new ObjectStore({ contents, uploads }),
+  users: 0,
+});

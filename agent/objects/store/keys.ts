@@ -1,0 +1,43 @@
+import { LIMITS } from '../../../shared/limits.ts';
+import { S3Error } from '../protocol/errors.ts';
+
+/** Where an object lies below a disk's contents. */
+export interface ObjectPath {
+  /** Without the slash that ends the key of a directory. */
+  readonly path: string;
+  /** Path of the directory that holds it; empty: the contents themselves. */
+  readonly parent: string;
+  readonly name: string;
+  /** The key ends in a slash. */
+  readonly isDirectory: boolean;
+}
+
+/** @throws S3Error `InvalidArgument`, `KeyTooLongError` (WIRE §4.5) */
+export function parseKey(key: string): ObjectPath {
+  if (Buffer.byteLength(key) > LIMITS.objectKeyBytesMax) throw new S3Error('KeyTooLongError');
+  const isDirectory = key.endsWith('/');
+  const path = isDirectory ? key.slice(0, -1) : key;
+  const segments = path.split('/');
+  for (const segment of segments) {
+    if (!isName(segment)) {
+      throw new S3Error('InvalidArgument', 'A segment of the key cannot be the name of a file.');
+    }
+    if (Buffer.byteLength(segment) > LIMITS.objectNameBytesMax) {
+      throw new S3Error('KeyTooLongError', `A segment exceeds ${LIMITS.objectNameBytesMax} bytes.`);
+    }
+  }
+  const name = segments.pop() ?? '';
+  return { path, parent: segments.join('/'), name, isDirectory };
+}
+
+/** Whether a segment of a key can be the name of a file at all. */
+export const isName = (segment: string): boolean =>
+  segment !== '' &&
+  segment !== '.' &&
+  segment !== '..' &&
+  !segment.includes('\0') &&
+  segment.isWellFormed();
+
+/** The order of keys: that of their UTF-8 bytes, which UTF-16 does not have. */
+export const compareKeys = (a: string, b: string): number =>
+  Buffer.compare(Buffer.from(a), Buffer.from(b));

@@ -1,0 +1,129 @@
+import { constants } from 'node:fs';
+import { closeReadFile, getAttribute, openWithAttribute } from '../../disks/disk-calls.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { type Attributes, statusOf } from './file-calls.ts';
+import type { ObjectPath } from './keys.ts';
+import {
+  decodeRecord,
+  EMPTY_ETAG,
+  etagOf,
+  guessContentType,
+  type ObjectRecord,
+  RECORD_ATTRIBUTE,
+} from './object-record.ts';
+import { isAbsent } from './store-errors.ts';
+
+export interface ObjectInfo extends Attributes {
+  readonly sizeBytes: number;
+  /** Without quotes. */
+  readonly etag: string;
+  readonly modifiedAt: Date;
+  readonly contentType: string;
+  /** Further headers that were given with it; names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly isDirectory: boolean;
+}
+
+/** An object held open: it stays what it was when another takes its place. */
+export interface OpenObject extends ObjectInfo {
+  /** To read from; of a directory, which has no bytes, not to be read. */
+  readonly fd: number;
+  readonly close: () => Promise<void>;
+}
+
+/** What a caller may say about a new object. */
+export interface WriteAttributes extends Partial<Attributes> {
+  readonly contentType?: string;
+  /** Headers to come back with the object; names in lower case, bounded by the caller. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Throws an S3Error to refuse the change of the object that is there now. */
+export type Precondition = (present: ObjectInfo | undefined) => void;
+
+/** 255 bytes that can stand in a header (RFC 9110 §5.5). */
+const contentTypePattern = /^[\t\u0020-\u007E]{0,255}$/u;
+
+/** @throws S3Error `InvalidArgument` */
+export function checkAttributes({ contentType = '' }: WriteAttributes): void {
+  if (!contentTypePattern.test(contentType)) {
+    throw new S3Error('InvalidArgument', 'The content type is too long or no header value.');
+  }
+}
+
+/** @throws S3Error `NoSuchKey` */
+export async function openObject(contents: string, target: ObjectPath): Promise<OpenObject> {
+  const flags = constants.O_RDONLY | (target.isDirectory ? constants.O_DIRECTORY : 0);
+  const { fd, attribute } = await openWithAttribute(
+    contents,
+    target.path,
+    flags,
+    RECORD_ATTRIBUTE,
+  ).catch((error: unknown) => {
+    throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
+  });
+  try {
+    return { ...infoOf(fd, attribute, target), fd, close: () => closeReadFile(fd) };
+  } catch (error) {
+    await closeReadFile(fd);
+    throw error;
+  }
+}
+
+/** @throws S3Error `NoSuchKey` */
+export async function headObject(contents: string, target: ObjectPath): Promise<ObjectInfo> {
+  const { fd: _, close, ...info } = await openObject(contents, target);
+  await close();
+  return info;
+}
+
+/** What is there, or undefined when nothing is. */
+export async function findObject(
+  contents: string,
+  target: ObjectPath,
+): Promise<ObjectInfo | undefined> {
+  try {
+    return await headObject(contents, target);
+  } catch (error) {
+    if (error instanceof S3Error && error.code === 'NoSuchKey') return undefined;
+    throw error;
+  }
+}
+
+/** What is known of an open file as the object of this name. */
+export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
+  const attribute = target.isDirectory ? undefined : await getAttribute(fd, RECORD_ATTRIBUTE);
+  return infoOf(fd, attribute, target);
+}
+
+function infoOf(fd: number, attribute: Buffer | undefined, target: ObjectPath): ObjectInfo {
+  const status = statusOf(fd);
+  const { mode, uid, gid, modifiedAt, sizeBytes } = status;
+  const common = { mode, uid, gid, modifiedAt };
+  if (target.isDirectory) {
+    const contentType = 'application/x-directory';
+    return {
+      ...common,
+      isDirectory: true,
+      sizeBytes: 0,
+      etag: EMPTY_ETAG,
+      contentType,
+      headers: {},
+    };
+  }
+  const record = decodeRecord(attribute, status);
+  const contentType = record?.contentType ?? guessContentType(target.name);
+  const etag = etagOf(record, status);
+  const headers = record?.headers ?? {};
+  return { ...common, isDirectory: false, sizeBytes, etag, contentType, headers };
+}
+
+/** The record of an object; a content type that its name tells anyway is not kept. */
+export function newRecord(
+  etag: Pick<ObjectRecord, 'md5' | 'partCount'>,
+  { contentType, headers = {} }: WriteAttributes,
+  { name }: ObjectPath,
+): ObjectRecord {
+  const isKept = contentType !== undefined && contentType !== guessContentType(name);
+  return { ...etag, contentType: isKept && contentType !== '' ? contentType : undefined, headers };
+}

@@ -1,0 +1,169 @@
+import {
+  addToMd5,
+  digestMd5,
+  lstat,
+  newMd5,
+  rmdir,
+  syncFile,
+  unlink,
+  writeChunks,
+} from '../../disks/disk-calls.ts';
+import type { DiskLayout } from '../../disks/disk-layout.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { appendToFile } from './append.ts';
+import {
+  DIRECTORY_MODE_DEFAULT,
+  holdDirectory,
+  holdMadeDirectory,
+  makeDirectoryIn,
+} from './held-directory.ts';
+import { KeyLocks } from './key-locks.ts';
+import { type ObjectPath, parseKey } from './keys.ts';
+import { listObjects, type ListRequest, type ObjectPage } from './list-objects.ts';
+import { MultipartUploads } from './multipart.ts';
+import {
+  checkAttributes,
+  findObject,
+  headObject,
+  type ObjectInfo,
+  openObject,
+  type OpenObject,
+  type Precondition,
+  type WriteAttributes,
+} from './object-info.ts';
+import { publish } from './publish.ts';
+import { stageFile } from './staged-file.ts';
+import { asS3, isAbsent, unless } from './store-errors.ts';
+import { writeBody } from './write-body.ts';
+
+export interface PutOptions {
+  readonly attributes: WriteAttributes;
+  /** Called right before the object appears, with the one that is there. */
+  readonly precondition?: Precondition;
+  /** Called with the MD5 of the whole body before the object appears; throws to refuse it. */
+  readonly verify?: (md5: Buffer) => void | Promise<void>;
+}
+
+/**
+ * The objects of one mounted disk: its files (decision 0013). One per disk, since it keeps changes
+ * of one key apart. Every method throws S3Error for what the caller or the disk can be blamed for.
+ */
+export class ObjectStore {
+  readonly #disk: DiskLayout;
+  readonly #locks = new KeyLocks();
+  readonly uploads: MultipartUploads;
+
+  constructor(disk: DiskLayout) {
+    this.#disk = disk;
+    this.uploads = new MultipartUploads(disk, this.#locks);
+  }
+
+  /** @throws S3Error `NoSuchKey` */
+  async head(key: string): Promise<ObjectInfo> {
+    const target = parseKey(key);
+    return asS3(() => headObject(this.#disk.contents, target));
+  }
+
+  /** @throws S3Error `NoSuchKey` */
+  async open(key: string): Promise<OpenObject> {
+    const target = parseKey(key);
+    return asS3(() => openObject(this.#disk.contents, target));
+  }
+
+  /**
+   * Writes a whole object; durable when it returns. A key that ends in a slash makes a directory.
+   * @param body whose chunks are taken over: nobody may use one again
+   * @throws S3Error `OperationAborted`, `QuotaExceeded`, and what the options throw
+   */
+  async put(key: string, body: AsyncIterable<Buffer>, options: PutOptions): Promise<ObjectInfo> {
+    const target = parseKey(key);
+    checkAttributes(options.attributes);
+    if (target.isDirectory) return this.#putDirectory(target, body, options);
+    return asS3(async () => {
+      await using staged = await stageFile(this.#disk.uploads);
+      const md5 = digestMd5(await writeBody(staged.fd, body));
+      await options.verify?.(md5);
+      const { attributes, precondition } = options;
+      const publication = { staged, etag: { md5, partCount: 0 }, attributes, precondition };
+      return await this.#locks.run(target.path, () =>
+        publish(this.#disk.contents, target, publication),
+      );
+    });
+  }
+
+  /**
+   * Adds to the end of an object, or makes it; the attributes are for a new one.
+   * @throws S3Error as `put`
+   */
+  async append(key: string, body: Buffer, attributes: WriteAttributes): Promise<ObjectInfo> {
+    const target = parseKey(key);
+    checkAttributes(attributes);
+    if (target.isDirectory) throw new S3Error('InvalidArgument', 'A directory has no bytes.');
+    return asS3(() =>
+      this.#locks.run(target.path, async () => {
+        const appended = await appendToFile(this.#disk.contents, target, body);
+        if (appended !== undefined) return appended;
+        await using staged = await stageFile(this.#disk.uploads);
+        await writeChunks(staged.fd, 0, [body]);
+        const md5 = newMd5();
+        await addToMd5(md5, [body]);
+        const etag = { md5: digestMd5(md5), partCount: 0 };
+        return await publish(this.#disk.contents, target, { staged, etag, attributes });
+      }),
+    );
+  }
+
+  /** Removes a file, a link, or an empty directory; durable when it returns. Idempotent. */
+  async delete(key: string): Promise<void> {
+    const target = parseKey(key);
+    await asS3(() => this.#locks.run(target.path, () => this.#delete(target)));
+  }
+
+  /** One page of keys in the order of their bytes. */
+  list(request: ListRequest): Promise<ObjectPage> {
+    return asS3(() => listObjects(this.#disk.contents, request));
+  }
+
+  async #putDirectory(
+    target: ObjectPath,
+    body: AsyncIterable<Buffer>,
+    { attributes, precondition, verify }: PutOptions,
+  ): Promise<ObjectInfo> {
+    for await (const chunk of body) {
+      if (chunk.length > 0) throw new S3Error('InvalidArgument', 'A directory has no bytes.');
+    }
+    await verify?.(digestMd5(newMd5()));
+    const { uid = 0, gid = 0, mode = DIRECTORY_MODE_DEFAULT } = attributes;
+    const { contents } = this.#disk;
+    return asS3(() =>
+      this.#locks.run(target.path, async () => {
+        precondition?.(await findObject(contents, target));
+        await using parent = await holdMadeDirectory(contents, target.parent, { uid, gid });
+        await makeDirectoryIn(parent, target.name, { uid, gid, mode });
+        const made = await findObject(contents, target);
+        if (made !== undefined) return made;
+        throw new S3Error('OperationAborted', 'Something that is no directory has the name.');
+      }),
+    );
+  }
+
+  async #delete({ parent: parentPath, name, isDirectory }: ObjectPath): Promise<void> {
+    let parent;
+    try {
+      parent = await holdDirectory(this.#disk.contents, parentPath);
+    } catch (error) {
+      if (isAbsent(error)) return;
+      throw error;
+    }
+    await using _ = parent;
+    const place = parent.at(name);
+    if (isDirectory) {
+      await rmdir(place).catch(unless('ENOENT', 'ENOTEMPTY', 'EEXIST', 'ENOTDIR'));
+    } else {
+      const found = await lstat(place).catch(unless('ENOENT'));
+      if (found?.isFile() !== true && found?.isSymbolicLink() !== true) return;
+      await unlink(place).catch(unless('ENOENT', 'EISDIR'));
+    }
+    await syncFile(parent.fd);
+  }
+}

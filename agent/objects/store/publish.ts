@@ -1,0 +1,72 @@
+import type { Stats } from 'node:fs';
+import { lstat, rename, setAttribute, syncFile } from '../../disks/disk-calls.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { changeAttributes, statusOf } from './file-calls.ts';
+import { holdMadeDirectory } from './held-directory.ts';
+import type { ObjectPath } from './keys.ts';
+import {
+  describe,
+  findObject,
+  newRecord,
+  type ObjectInfo,
+  type Precondition,
+  type WriteAttributes,
+} from './object-info.ts';
+import { encodeRecord, type ObjectRecord, RECORD_ATTRIBUTE } from './object-record.ts';
+import { unless } from './store-errors.ts';
+
+const FILE_MODE_DEFAULT = 0o644;
+
+export interface Publication {
+  /** A whole file in the disk's `uploads`; it is renamed. */
+  readonly staged: { readonly fd: number; readonly path: string };
+  readonly etag: Pick<ObjectRecord, 'md5' | 'partCount'>;
+  readonly attributes: WriteAttributes;
+  readonly precondition?: Precondition | undefined;
+  /** Called last of all before the object appears. */
+  readonly beforeRename?: (info: ObjectInfo) => Promise<void>;
+}
+
+/**
+ * Puts a file in the place of an object, durably and in one step: whoever looks sees the former
+ * object or this one. The caller holds the lock of the key.
+ * @throws S3Error `OperationAborted` when a directory is in its place or a file in a parent's, and
+ *   what the precondition throws
+ */
+export async function publish(
+  contents: string,
+  target: ObjectPath,
+  { staged, etag, attributes, precondition, beforeRename }: Publication,
+): Promise<ObjectInfo> {
+  precondition?.(await findObject(contents, target));
+  const { uid = 0, gid = 0 } = attributes;
+  await using parent = await holdMadeDirectory(contents, target.parent, { uid, gid });
+  const place = parent.at(target.name);
+  const former = (await lstat(place).catch(unless('ENOENT'))) ?? undefined;
+  if (former?.isDirectory() === true) {
+    throw new S3Error('OperationAborted', 'A directory has the name of the object.');
+  }
+  await changeAttributes(staged.fd, mergeAttributes(attributes, former));
+  const record = newRecord(etag, attributes, target);
+  const bytes = encodeRecord(record, statusOf(staged.fd));
+  await setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
+  await syncFile(staged.fd);
+  const info = await describe(staged.fd, target);
+  await beforeRename?.(info);
+  await rename(staged.path, place);
+  await syncFile(parent.fd);
+  return info;
+}
+
+/** An object that takes the place of another keeps what it is not told otherwise (WIRE §4.3). */
+function mergeAttributes(
+  { mode, uid, gid }: WriteAttributes,
+  former: Stats | undefined,
+): { mode: number; uid: number; gid: number } {
+  const kept = former?.isFile() === true ? former : undefined;
+  return {
+    mode: mode ?? (kept === undefined ? FILE_MODE_DEFAULT : kept.mode & 0o7777),
+    uid: uid ?? kept?.uid ?? 0,
+    gid: gid ?? kept?.gid ?? 0,
+  };
+}

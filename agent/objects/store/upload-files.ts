@@ -1,0 +1,228 @@
+import { join } from 'node:path';
+import { errnoOf } from '../../../shared/errors.ts';
+import {
+  closeFile,
+  listDirectory,
+  lstat,
+  mkdir,
+  openFile,
+  readFile,
+  rename,
+  rm,
+  syncFile,
+  writeText,
+} from '../../disks/disk-calls.ts';
+import { toItsEnd } from '../../disks/disk-threads.ts';
+import type { DirectoryPage } from '../../native/native.ts';
+import { S3Error } from '../protocol/errors.ts';
+import { holdDirectory } from './held-directory.ts';
+import type { ObjectInfo, WriteAttributes } from './object-info.ts';
+import { RECORD_ATTRIBUTE } from './object-record.ts';
+import { isAbsent, unless } from './store-errors.ts';
+import { doneName, isUploadId, newStagedName, newUploadId } from './upload-names.ts';
+import { parseJson } from '../../../shared/json.ts';
+
+/*
+ * The files of multipart uploads, in a disk's `uploads` (names: upload-names.ts). All of it is
+ * root's alone, so what is read here was written here.
+ */
+
+export interface Upload {
+  readonly key: string;
+  readonly attributes: WriteAttributes;
+}
+
+/** What a completed upload was answered with, for a caller that did not get the answer. */
+export interface CompletedUpload {
+  readonly key: string;
+  /** Of the list of parts that the caller sent. */
+  readonly partsDigest: string;
+  /** Name of the part's file that became the object: it is missing once the object is there. */
+  readonly firstPart: string;
+  readonly info: ObjectInfo;
+}
+
+export interface StoredPart {
+  readonly name: string;
+  readonly partNumber: number;
+  /** MD5, hexadecimal. */
+  readonly etag: string;
+  readonly sizeBytes: number;
+  readonly modifiedAt: Date;
+}
+
+const UPLOAD_FILE = 'upload.json';
+const ANSWER_FILE = 'answer.json';
+const PARTS_PER_SCAN = 1000;
+const partPattern = /^part-(\d{5})-([0-9a-f]{32})-(\d+)$/u;
+
+const partPrefix = (partNumber: number): string => `part-${String(partNumber).padStart(5, '0')}-`;
+
+export const partName = (partNumber: number, md5: Buffer, sizeBytes: number): string =>
+  `${partPrefix(partNumber)}${md5.toString('hex')}-${sizeBytes}`;
+
+export async function createUpload(uploads: string, upload: Upload): Promise<string> {
+  const uploadId = newUploadId();
+  const staged = join(uploads, newStagedName());
+  await mkdir(staged, { mode: 0o700 }).catch((error: unknown) => {
+    throw errnoOf(error) === 'ENOENT' ? new S3Error('ServiceUnavailable') : error;
+  });
+  try {
+    await writeSynced(join(staged, UPLOAD_FILE), upload);
+    await rename(staged, join(uploads, uploadId));
+  } catch (error) {
+    await toItsEnd(() => rm(staged, { recursive: true, force: true }));
+    throw error;
+  }
+  await syncDirectory(uploads, '');
+  return uploadId;
+}
+
+/** @throws S3Error `NoSuchUpload`, also when the upload is one of another key */
+export async function readUpload(uploads: string, uploadId: string, key: string): Promise<Upload> {
+  if (!isUploadId(uploadId)) throw new S3Error('NoSuchUpload');
+  const upload = await findUpload(uploads, uploadId);
+  if (upload?.key !== key) throw new S3Error('NoSuchUpload');
+  return upload;
+}
+
+export async function findUpload(uploads: string, uploadId: string): Promise<Upload | undefined> {
+  return readJson<Upload>(join(uploads, uploadId, UPLOAD_FILE));
+}
+
+/** Keeps a part that was written, in place of one of the same number; durable when it returns. */
+export async function keepPart(
+  uploads: string,
+  uploadId: string,
+  staged: string,
+  name: string,
+): Promise<void> {
+  const directory = join(uploads, uploadId);
+  await rename(staged, join(directory, name)).catch((error: unknown) => {
+    throw isAbsent(error) ? new S3Error('NoSuchUpload') : error;
+  });
+  const partNumber = Number(partPattern.exec(name)?.[1]);
+  for (const part of await storedParts(uploads, uploadId, partNumber - 1, partNumber)) {
+    if (part.name !== name) await rm(join(directory, part.name), { force: true });
+  }
+  await syncDirectory(uploads, uploadId);
+}
+
+/**
+ * The parts with numbers in (after, last], in their order. There are two of one number when a crash
+ * came between their exchange.
+ */
+export async function storedParts(
+  uploads: string,
+  uploadId: string,
+  after: number,
+  last: number,
+): Promise<StoredPart[]> {
+  const parts: StoredPart[] = [];
+  const prefix = Buffer.from('part-');
+  for (let from: Buffer | undefined = Buffer.from(partPrefix(after + 1)); from !== undefined;) {
+    const page: DirectoryPage = await listDirectory(
+      uploads,
+      uploadId,
+      prefix,
+      from,
+      PARTS_PER_SCAN,
+      RECORD_ATTRIBUTE,
+    );
+    for (const entry of page.entries) {
+      const [, digits, etag] = partPattern.exec(entry.name) ?? [];
+      if (entry.isDirectory || etag === undefined) continue;
+      const partNumber = Number(digits);
+      if (partNumber > last) return parts;
+      const sizeBytes = Number(entry.name.slice(entry.name.lastIndexOf('-') + 1));
+      const modifiedAt = new Date(Number(entry.mtimeNs / 1_000_000n));
+      parts.push({ name: entry.name, partNumber, etag, sizeBytes, modifiedAt });
+    }
+    from = page.after;
+  }
+  return parts;
+}
+
+export async function writeAnswer(
+  uploads: string,
+  uploadId: string,
+  answer: CompletedUpload,
+): Promise<void> {
+  const path = join(uploads, uploadId, ANSWER_FILE);
+  await rm(path, { force: true });
+  await writeSynced(path, answer);
+  await syncDirectory(uploads, uploadId);
+}
+
+/**
+ * Keeps the answer of an upload whose object is there, and removes the rest of it. Idempotent.
+ * @returns false when the upload was not completed
+ */
+export async function finishUpload(uploads: string, uploadId: string): Promise<boolean> {
+  const directory = join(uploads, uploadId);
+  const answer = await readJson<CompletedUpload>(join(directory, ANSWER_FILE));
+  if (answer === undefined) {
+    if (!(await exists(join(uploads, doneName(uploadId))))) return false;
+    await removeUpload(uploads, uploadId); // Cut off between the two steps at the end.
+    return true;
+  }
+  // What was to become the object is still here: the completion was cut off.
+  if (await exists(join(directory, answer.firstPart))) return false;
+  await rename(join(directory, ANSWER_FILE), join(uploads, doneName(uploadId)));
+  await removeUpload(uploads, uploadId);
+  return true;
+}
+
+export async function findAnswer(
+  uploads: string,
+  uploadId: string,
+): Promise<CompletedUpload | undefined> {
+  if (!isUploadId(uploadId)) return undefined;
+  await finishUpload(uploads, uploadId);
+  const answer = await readJson<CompletedUpload>(join(uploads, doneName(uploadId)));
+  if (answer === undefined) return undefined;
+  const modifiedAt = new Date(answer.info.modifiedAt);
+  return { ...answer, info: { ...answer.info, modifiedAt } };
+}
+
+/** Removes an upload in one step for everybody who looks, even when it is cut off. */
+export async function removeUpload(uploads: string, name: string): Promise<void> {
+  const doomed = join(uploads, newStagedName());
+  try {
+    await rename(join(uploads, name), doomed);
+  } catch (error) {
+    unless('ENOENT')(error);
+    return;
+  }
+  await rm(doomed, { recursive: true, force: true });
+}
+
+async function exists(path: string): Promise<boolean> {
+  return (await lstat(path).catch(unless('ENOENT'))) !== undefined;
+}
+
+async function writeSynced(path: string, content: Upload | CompletedUpload): Promise<void> {
+  const fd = await openFile(path, 'wx', 0o600);
+  try {
+    await writeText(fd, JSON.stringify(content));
+    await syncFile(fd);
+  } finally {
+    await closeFile(fd);
+  }
+}
+
+/** @returns undefined when there is no such file, or a crash left it unfinished */
+async function readJson<T extends Upload | CompletedUpload>(path: string): Promise<T | undefined> {
+  const text = await readFile(path, 'utf8').catch(unless('ENOENT', 'ENOTDIR'));
+  if (text === undefined) return undefined;
+  try {
+    return parseJson(text) as T;
+  } catch {
+    return undefined;
+  }
+}
+
+async function syncDirectory(root: string, path: string): Promise<void> {
+  await using directory = await holdDirectory(root, path);
+  await syncFile(directory.fd);
+}

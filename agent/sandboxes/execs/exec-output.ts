@@ -1,0 +1,153 @@
+import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LIMITS } from '../../../shared/limits.ts';
+
+/*
+ * What commands in sandboxes put out, on the host's disk. A command's output is a row of segments
+ * `<exec>.<offset of its first byte>`, each a row of frames: u8 stream (1 stdout, 2 stderr), u32
+ * length, bytes. Frames are only appended; when a segment is full the next one begins and the one
+ * before it goes, so that the newest output is kept. What a crash cut off at the end is asked for
+ * again from the guest, whose ring still has it: only what lies here whole is acknowledged.
+ */
+
+const HEAD_BYTES = 5;
+
+export type OutputStream = 1 | 2;
+
+interface Frame {
+  readonly stream: OutputStream;
+  readonly bytes: Buffer;
+}
+
+const segmentName = (execId: string, start: number): string => `${execId}.${start}`;
+
+/** Where the segments of a command begin, the oldest first. */
+async function segmentStarts(directory: string, execId: string): Promise<number[]> {
+  const names = await readdir(directory);
+  return names
+    .filter((name) => name.startsWith(`${execId}.`))
+    .map((name) => Number(name.slice(execId.length + 1)))
+    .sort((a, b) => a - b);
+}
+
+/** The whole frames of a segment; what follows the last one was cut off. */
+function readFrames(segment: Buffer): { frames: Frame[]; wholeBytes: number } {
+  const frames: Frame[] = [];
+  let at = 0;
+  while (at + HEAD_BYTES <= segment.length) {
+    const end = at + HEAD_BYTES + segment.readUInt32LE(at + 1);
+    if (end > segment.length) break;
+    const stream = segment.readUInt8(at) === 2 ? 2 : 1;
+    frames.push({ stream, bytes: segment.subarray(at + HEAD_BYTES, end) });
+    at = end;
+  }
+  return { frames, wholeBytes: at };
+}
+
+const lengthOf = (frames: readonly Frame[]): number =>
+  frames.reduce((sum, { bytes }) => sum + bytes.length, 0);
+
+/** The output of a command that runs; one writer at a time. */
+export class ExecOutput {
+  readonly #directory: string;
+  readonly #execId: string;
+  #starts: number[];
+  #file: FileHandle | undefined;
+  #end: number;
+
+  private constructor(directory: string, execId: string, starts: number[], end: number) {
+    this.#directory = directory;
+    this.#execId = execId;
+    this.#starts = starts;
+    this.#end = end;
+  }
+
+  /** New, or as a former agent left it. */
+  static async open(directory: string, execId: string): Promise<ExecOutput> {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    const starts = await segmentStarts(directory, execId);
+    const last = starts.at(-1);
+    if (last === undefined) return new ExecOutput(directory, execId, [], 0);
+    const path = join(directory, segmentName(execId, last));
+    const { frames, wholeBytes } = readFrames(await readFile(path));
+    const output = new ExecOutput(directory, execId, starts, last + lengthOf(frames));
+    output.#file = await open(path, 'a', 0o600);
+    await output.#file.truncate(wholeBytes);
+    return output;
+  }
+
+  /** How many bytes the command has put out, as far as they lie here. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** How many of them are not kept. */
+  get droppedBytes(): number {
+    return this.#starts[0] ?? 0;
+  }
+
+  /** @param offset of the first byte among all of both streams; what lies here already is skipped */
+  async append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
+    if (offset > this.#end) await this.#skipTo(offset);
+    const fresh = bytes.subarray(this.#end - offset);
+    if (fresh.length === 0) return;
+    const file = await this.#segment();
+    const head = Buffer.alloc(HEAD_BYTES);
+    head.writeUInt8(stream);
+    head.writeUInt32LE(fresh.length, 1);
+    await file.appendFile(Buffer.concat([head, fresh]));
+    this.#end += fresh.length;
+  }
+
+  async close(): Promise<void> {
+    await this.#file?.close();
+    this.#file = undefined;
+  }
+
+  /** The guest has not kept what lies between: what is older would stand beside a gap. */
+  async #skipTo(offset: number): Promise<void> {
+    await this.close();
+    for (const start of this.#starts.splice(0)) await this.#remove(start);
+    this.#end = offset;
+  }
+
+  async #segment(): Promise<FileHandle> {
+    const start = this.#starts.at(-1);
+    if (start !== undefined && this.#end - start < LIMITS.sandboxExecOutputBytes) {
+      if (this.#file !== undefined) return this.#file;
+    } else {
+      await this.#file?.close();
+      while (this.#starts.length > 1) await this.#remove(this.#starts.shift() ?? 0);
+      this.#starts.push(this.#end);
+    }
+    const name = segmentName(this.#execId, this.#starts.at(-1) ?? this.#end);
+    return (this.#file = await open(join(this.#directory, name), 'a', 0o600));
+  }
+
+  async #remove(start: number): Promise<void> {
+    await rm(join(this.#directory, segmentName(this.#execId, start)), { force: true });
+  }
+}
+
+/** What is kept of a command's output, whether it still runs or not. */
+export async function readExecOutput(
+  directory: string,
+  execId: string,
+): Promise<{ stdout: Buffer; stderr: Buffer }> {
+  const starts = await segmentStarts(directory, execId).catch(() => []);
+  const paths = starts.map((start) => join(directory, segmentName(execId, start)));
+  // A segment may go while this reads: then a newer one holds what counts.
+  const segments = await Promise.all(paths.map((path) => readFile(path).catch(() => undefined)));
+  const frames = segments.flatMap((segment) =>
+    segment === undefined ? [] : readFrames(segment).frames,
+  );
+  const of = (wanted: OutputStream): Buffer =>
+    Buffer.concat(frames.filter(({ stream }) => stream === wanted).map(({ bytes }) => bytes));
+  return { stdout: of(1), stderr: of(2) };
+}
+
+export async function removeExecOutput(directory: string, execId: string): Promise<void> {
+  for (const start of await segmentStarts(directory, execId).catch(() => [])) {
+    await rm(join(directory, segmentName(execId, start)), { force: true });
+  }
+}

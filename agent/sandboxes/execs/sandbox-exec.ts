@@ -1,0 +1,214 @@
+import type { GuestProcessRecord } from '../../guest-link/guest-protocol.ts';
+import { PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import { toError } from '../../../shared/errors.ts';
+import type { Logger } from '../../../shared/log.ts';
+import type { SandboxExecStatus } from '../../../shared/schemas/sandbox-record.ts';
+import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { GuestFailure } from '../../guest-link/guest-errors.ts';
+import type { GuestOutput } from '../../guest-link/guest-types.ts';
+import { step } from '../../system/failpoint.ts';
+import type { ExecOutput } from './exec-output.ts';
+
+const SIGKILL = 9;
+const SIGNAL_EXIT_CODE = 128; // As shells show it.
+/** A timer of Node goes no further; only a clock that was set back would have it do so. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
+
+interface Exit {
+  readonly exitCode: number | undefined;
+  readonly signal: number | undefined;
+  readonly end: number;
+}
+
+/** How a command begins. */
+export interface ExecStart {
+  readonly environment: Readonly<Record<string, string>>;
+  readonly hasTerminal: boolean;
+}
+
+/**
+ * A command that runs in a sandbox, from its row in the journal to its end. It outlives channels and
+ * agents: the guest keeps it, and every new channel takes it up where its output was left.
+ */
+export class SandboxExec {
+  readonly #journal: SandboxJournal;
+  readonly #output: ExecOutput;
+  readonly #log: Logger;
+  #row: SandboxExecRow;
+  #channel: GuestChannel | undefined;
+  #exit: Exit | undefined;
+  /** Why the sandbox is about to end it, if it is. */
+  #expected: string | undefined;
+  #isFinishing = false;
+  #timer: NodeJS.Timeout | undefined;
+  /** One thing after the other: output is appended before the end is written. */
+  #turn: Promise<void> = Promise.resolve();
+  readonly #settled = Promise.withResolvers<SandboxExecRow>();
+
+  constructor(journal: SandboxJournal, output: ExecOutput, row: SandboxExecRow, log: Logger) {
+    this.#journal = journal;
+    this.#output = output;
+    this.#row = row;
+    this.#log = log;
+    this.#watchTime();
+  }
+
+  get row(): SandboxExecRow {
+    return this.#row;
+  }
+
+  /** Settles with its last row once that is in the journal. */
+  get ended(): Promise<SandboxExecRow> {
+    return this.#settled.promise;
+  }
+
+  /**
+   * Starts it in the guest. Resolves when it runs, or has failed to; when the channel breaks first,
+   * the next one tells.
+   */
+  async start(channel: GuestChannel, { environment, hasTerminal }: ExecStart): Promise<void> {
+    const { id, command } = this.#row;
+    this.#channel = channel;
+    try {
+      await step('start exec', () =>
+        channel.start({
+          id,
+          command,
+          environment,
+          directory: '',
+          terminal: hasTerminal ? { columns: 80, rows: 24 } : undefined,
+          stdin: false,
+          isFollowed: true,
+        }),
+      );
+    } catch (error) {
+      if (error instanceof GuestFailure || error instanceof RangeError) {
+        await this.#finish('failed', `it could not be started: ${error.message}`);
+      } else {
+        channel.close(); // Whether it runs is asked for on the next one.
+      }
+    }
+  }
+
+  /** Goes on over a new channel; `record` is what the guest knows of it. */
+  async adopt(channel: GuestChannel, record: GuestProcessRecord | undefined): Promise<void> {
+    this.#channel = channel;
+    if (this.#row.status !== 'running') return; // It ended while others were taken up.
+    if (record === undefined)
+      return this.#finish('failed', 'the sandbox does not know it any more');
+    if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
+      const isSignal = (record.flags & PROCESS_FLAGS.signalled) !== 0;
+      const { status, end } = record;
+      this.#exit = isSignal
+        ? { exitCode: undefined, signal: status, end }
+        : { exitCode: status, signal: undefined, end };
+    } else if (this.#row.ending !== undefined) {
+      await channel.signal(this.#row.id, SIGKILL);
+    }
+    // The end may have been told since the record was.
+    if (this.#exit === undefined || this.#output.end < this.#exit.end) {
+      await channel.follow(this.#row.id, this.#output.end);
+    }
+    await this.#finishIfDrained();
+  }
+
+  receiveOutput(channel: GuestChannel, { stream, offset, bytes }: GuestOutput): void {
+    const copy = Buffer.from(bytes); // The channel's own buffer is used again.
+    this.#then(async () => {
+      await this.#output.append(stream, offset, copy);
+      channel.acknowledge(this.#row.id, this.#output.end);
+      await this.#finishIfDrained();
+    });
+  }
+
+  receiveExit(exit: Exit): void {
+    this.#exit = exit;
+    this.#then(() => this.#finishIfDrained());
+  }
+
+  /** Kills it; its status will be this, whatever it does until then. */
+  async end(ending: 'cancelled' | 'timed_out'): Promise<void> {
+    if (this.#row.ending === undefined && this.#row.status === 'running') {
+      const row = { ...this.#row, ending };
+      await step('journal exec ending', () => this.#journal.saveExec(row));
+      this.#row = { ...this.#row, ending };
+    }
+    // Without a channel the next one kills it.
+    await this.#channel?.signal(this.#row.id, SIGKILL).catch(() => undefined);
+  }
+
+  /** The sandbox is about to stop or pause: however it ends from here on, that is why. */
+  expectEnd(why: string): void {
+    this.#expected = why;
+  }
+
+  /** Its machine is gone, with whatever of the output had not come. */
+  async lose(status: SandboxExecStatus, reason: string): Promise<void> {
+    await this.#turn;
+    await this.#finish(this.#row.ending ?? status, reason);
+  }
+
+  /** Lets go of it: it runs on. */
+  async detach(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#channel = undefined;
+    await this.#turn;
+    await this.#output.close();
+  }
+
+  async #finishIfDrained(): Promise<void> {
+    const exit = this.#exit;
+    if (exit === undefined || this.#output.end < exit.end) return;
+    const exitCode = exit.exitCode ?? SIGNAL_EXIT_CODE + (exit.signal ?? 0);
+    const how = exit.signal === undefined ? `exit code ${exitCode}` : `signal ${exit.signal}`;
+    const { ending } = this.#row;
+    const expected = this.#expected;
+    if (ending === 'timed_out') await this.#finish(ending, REASONS[ending], exitCode);
+    else if (expected !== undefined) await this.#finish('cancelled', expected, exitCode);
+    else if (ending !== undefined) await this.#finish(ending, REASONS[ending], exitCode);
+    else await this.#finish('completed', how, exitCode);
+    await this.#channel?.forget(this.#row.id).catch(() => undefined);
+  }
+
+  async #finish(status: SandboxExecStatus, exitReason: string, exitCode?: number): Promise<void> {
+    if (this.#row.status !== 'running' || this.#isFinishing) return;
+    this.#isFinishing = true;
+    clearTimeout(this.#timer);
+    const row: SandboxExecRow = {
+      ...this.#row,
+      status,
+      exitReason,
+      ...(exitCode === undefined ? {} : { exitCode }),
+      finishedAt: new Date().toISOString(),
+      executeTimeMs: Math.max(0, Date.now() - Date.parse(this.#row.startedAt)),
+      droppedBytes: this.#output.droppedBytes,
+    };
+    try {
+      await step('journal exec end', () => this.#journal.saveExec(row));
+    } finally {
+      this.#isFinishing = false;
+    }
+    this.#row = row;
+    await this.#output.close();
+    this.#settled.resolve(row);
+  }
+
+  #then(action: () => Promise<void>): void {
+    this.#turn = this.#turn.then(action).catch((error: unknown) => {
+      this.#log.error({ execId: this.#row.id, err: toError(error) }, 'sandboxExec:failed');
+      // What was not written was not acknowledged: it comes again over the next channel.
+      this.#channel?.close();
+    });
+  }
+
+  #watchTime(): void {
+    const { timeoutAt } = this.#row;
+    if (timeoutAt === undefined) return;
+    const remainingMs = Math.min(Math.max(timeoutAt - Date.now(), 0), TIMER_MS_MAX);
+    this.#timer = setTimeout(() => this.#then(() => this.end('timed_out')), remainingMs);
+    this.#timer.unref();
+  }
+}

@@ -1,0 +1,265 @@
+import { rm } from 'node:fs/promises';
+import { runInBackground } from '../../../shared/background.ts';
+import { AppError, toError } from '../../../shared/errors.ts';
+import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { Logger } from '../../../shared/log.ts';
+import type {
+  SandboxExecRecord,
+  SandboxExecStatus,
+} from '../../../shared/schemas/sandbox-record.ts';
+import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import type { GuestLink } from '../../guest-link/guest-link.ts';
+import { settledWithin } from '../../../shared/settled-within.ts';
+import { step } from '../../system/failpoint.ts';
+import { ExecOutput, readExecOutput, removeExecOutput } from './exec-output.ts';
+import { SandboxExec } from './sandbox-exec.ts';
+
+export interface SandboxExecSpec {
+  readonly id: string;
+  readonly command: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly hasTerminal: boolean;
+  readonly timeoutSeconds: number | undefined;
+}
+
+export interface ExecWithOutput {
+  readonly exec: SandboxExecRecord;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+}
+
+const noSuchExec = (): AppError => new AppError('not_found', 'there is no such exec');
+
+/** As the list shows it: a command can be long, and there are many. */
+function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
+  if (exec.command.length <= LIMITS.sandboxCommandListedMax) return exec;
+  const command = exec.command.slice(0, LIMITS.sandboxCommandListedMax);
+  return { ...exec, command, isCommandCut: true };
+}
+
+const toRecord = ({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord => exec;
+
+/** The commands of one sandbox: those that run, and the newest of those that have ended. */
+export class SandboxExecs {
+  readonly #sandboxId: string;
+  readonly #runningMax: number;
+  readonly #directory: string;
+  readonly #journal: SandboxJournal;
+  readonly #log: Logger;
+  readonly #running = new Map<string, SandboxExec>();
+  /** Those that run and those that are about to: how many there may be counts both. */
+  readonly #begun = new Set<string>();
+  #link: GuestLink | undefined;
+  /** Why nothing is begun now, while the sandbox pauses. */
+  #refused: string | undefined;
+  #hold: () => () => void = () => () => undefined;
+
+  constructor(
+    sandboxId: string,
+    runningMax: number,
+    parts: { directory: string; journal: SandboxJournal; log: Logger },
+  ) {
+    this.#sandboxId = sandboxId;
+    this.#runningMax = runningMax;
+    this.#directory = parts.directory;
+    this.#journal = parts.journal;
+    this.#log = parts.log;
+  }
+
+  /** @param hold called when a command begins to run; what it returns, when it has ended */
+  holdBy(hold: () => () => void): void {
+    this.#hold = hold;
+  }
+
+  /** Takes up what a former agent's journal tells. */
+  async load(): Promise<void> {
+    for (const row of await this.#journal.runningExecs(this.#sandboxId)) {
+      this.#track(await this.#open(row));
+    }
+  }
+
+  /** Every channel of this guest from now on takes the commands up that run. */
+  attach(link: GuestLink): void {
+    this.#link = link;
+    this.#refused = undefined;
+    const opened = (channel: GuestChannel, processes: readonly GuestProcessRecord[]): void => {
+      this.#listen(channel);
+      this.#adopt(channel, [...this.#running.values()], processes).catch((error: unknown) => {
+        this.#log.warn({ sandboxId: this.#sandboxId, err: toError(error) }, 'sandbox:notAdopted');
+        channel.close(); // The next one tries again.
+      });
+    };
+    link.on('opened', opened);
+    if (link.channel !== undefined) opened(link.channel, link.processes);
+  }
+
+  /**
+   * Journals a command and starts it. Resolves when it runs, or has failed to.
+   * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
+   */
+  async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
+    if (this.#begun.size >= this.#runningMax) {
+      const message = `the sandbox runs ${this.#runningMax} commands, as many as it may`;
+      throw new AppError('rate_limited', message);
+    }
+    if (this.#link?.channel === undefined) {
+      throw new AppError('unavailable', 'the sandbox does not answer now; try again');
+    }
+    const { id, command, environment, hasTerminal, timeoutSeconds } = spec;
+    const now = Date.now();
+    const row: SandboxExecRow = {
+      id,
+      sandboxId: this.#sandboxId,
+      command,
+      timeoutAt: timeoutSeconds === undefined ? undefined : now + timeoutSeconds * 1000,
+      status: 'running',
+      ending: undefined,
+      startedAt: new Date(now).toISOString(),
+      droppedBytes: 0,
+    };
+    const exec = await this.#enter(row);
+    // At once: a channel that opens in between would not find it in the guest, and give it up.
+    const { channel } = this.#link ?? {};
+    this.#track(exec);
+    if (this.#refused !== undefined) await exec.lose('cancelled', this.#refused);
+    else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
+    else await exec.start(channel, { environment, hasTerminal });
+    await this.#dropOldest();
+    return exec;
+  }
+
+  /** The newest ones in the order of their execution. */
+  async list(): Promise<SandboxExecRecord[]> {
+    const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = LIMITS;
+    // One more character tells that there are more.
+    const rows = await this.#journal.listExecs(this.#sandboxId, count, commandLength + 1);
+    return rows.map(toListed);
+  }
+
+  /** @throws AppError `not_found` */
+  async read(id: string): Promise<ExecWithOutput> {
+    const exec = toRecord(await this.#find(id));
+    return { exec, ...(await readExecOutput(this.#directory, id)) };
+  }
+
+  /** Ends the command if it runs. @throws AppError `not_found` */
+  async cancel(id: string): Promise<SandboxExecRecord> {
+    const running = this.#running.get(id);
+    if (running !== undefined) {
+      await running.end('cancelled');
+      // A guest that does not answer is killed when it does; the record says what will be.
+      await settledWithin(running.ended, LIMITS.killGraceMs);
+    }
+    return toRecord(await this.#find(id));
+  }
+
+  /** The sandbox is about to stop, and what runs in it with it. */
+  expectStop(): void {
+    for (const exec of this.#running.values()) exec.expectEnd('the sandbox was stopped');
+  }
+
+  /** Ends all of them, and those that are about to begin, until `goOn` or `attach`. */
+  async cancelAll(why: string): Promise<void> {
+    this.#refused = why;
+    const running = [...this.#running.values()];
+    for (const exec of running) exec.expectEnd(why);
+    await Promise.all(running.map((exec) => exec.end('cancelled')));
+    // A guest that does not answer has lost them; their record says so when the sandbox pauses.
+    await settledWithin(Promise.all(running.map((exec) => exec.ended)), LIMITS.killGraceMs);
+  }
+
+  /** After `cancelAll`: the sandbox runs on. */
+  goOn(): void {
+    this.#refused = undefined;
+  }
+
+  /** The machine is gone: what ran in it has ended. */
+  async loseAll(status: SandboxExecStatus, reason: string): Promise<void> {
+    this.#link = undefined;
+    await Promise.all([...this.#running.values()].map((exec) => exec.lose(status, reason)));
+  }
+
+  /** The commands run on without this agent. */
+  async detach(): Promise<void> {
+    this.#link = undefined;
+    await Promise.all([...this.#running.values()].map((exec) => exec.detach()));
+  }
+
+  /** With the sandbox. */
+  async removeAll(): Promise<void> {
+    await step('remove exec output', () => rm(this.#directory, { recursive: true, force: true }));
+  }
+
+  /** Journals it. */
+  async #enter(row: SandboxExecRow): Promise<SandboxExec> {
+    this.#begun.add(row.id);
+    try {
+      await step('journal exec', () => this.#journal.beginExec(row));
+      return await this.#open(row);
+    } catch (error) {
+      this.#begun.delete(row.id);
+      throw error;
+    }
+  }
+
+  async #open(row: SandboxExecRow): Promise<SandboxExec> {
+    const output = await ExecOutput.open(this.#directory, row.id);
+    return new SandboxExec(this.#journal, output, row, this.#log);
+  }
+
+  #track(exec: SandboxExec): void {
+    const { id } = exec.row;
+    this.#begun.add(id);
+    this.#running.set(id, exec);
+    const release = this.#hold();
+    runInBackground('sandboxExec.forget', async () => {
+      await exec.ended;
+      this.#begun.delete(id);
+      this.#running.delete(id);
+      release();
+    });
+  }
+
+  #listen(channel: GuestChannel): void {
+    channel.on('output', (output) => {
+      this.#running.get(output.processId)?.receiveOutput(channel, output);
+    });
+    channel.on('exited', (exit) => this.#running.get(exit.processId)?.receiveExit(exit));
+  }
+
+  async #adopt(
+    channel: GuestChannel,
+    running: readonly SandboxExec[],
+    processes: readonly GuestProcessRecord[],
+  ): Promise<void> {
+    const known = new Map(processes.map((record) => [record.id, record]));
+    for (const exec of running) {
+      await exec.adopt(channel, known.get(exec.row.id));
+      known.delete(exec.row.id);
+    }
+    // Nobody's: ended and journalled as such, or of the sandbox that this one was forked from. They
+    // are not to wait for a reader that never comes.
+    for (const { id, flags } of known.values()) {
+      await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));
+    }
+  }
+
+  async #find(id: string): Promise<SandboxExecRow> {
+    const running = this.#running.get(id);
+    if (running !== undefined) return running.row;
+    const row = await this.#journal.exec(this.#sandboxId, id);
+    if (row === undefined) throw noSuchExec();
+    return row;
+  }
+
+  async #dropOldest(): Promise<void> {
+    const ended = await this.#journal.endedExecs(this.#sandboxId);
+    const surplus = ended.length - LIMITS.sandboxExecsListedMax;
+    for (const id of ended.slice(0, Math.max(0, surplus))) {
+      await removeExecOutput(this.#directory, id);
+      await this.#journal.removeExec(id);
+    }
+  }
+}

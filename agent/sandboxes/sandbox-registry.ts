@@ -1,0 +1,255 @@
+import { randomUUID } from 'node:crypto';
+import { AppError, toError } from '../../shared/errors.ts';
+import { newDiskId } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
+import { paths } from '../config.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
+import { SandboxExecs } from './execs/sandbox-execs.ts';
+import type { SpareMachine, SpareMachines } from './prewarmed-machines.ts';
+import type { UidPool } from './uid-pool.ts';
+import { step } from '../system/failpoint.ts';
+import { SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
+
+/** A sandbox to be made of nothing. */
+export interface NewSandbox {
+  readonly id: string;
+  readonly accountId: string;
+  readonly config: SandboxConfig;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+/** A sandbox to be made of another one, which has the rest of its configuration. */
+export interface NewFork {
+  readonly id: string;
+  readonly name: string;
+  /** The one that the source must have. */
+  readonly checkpoint: string | undefined;
+}
+
+type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | 'parentId'>;
+
+export interface SandboxRegistryDeps extends SandboxActorDeps {
+  readonly dataDir: string;
+  /** Has those of the journal. */
+  readonly uids: UidPool;
+  readonly spares: SpareMachines;
+}
+
+export interface SandboxRef {
+  readonly accountId: string;
+  readonly sandboxId: string;
+}
+
+/** Ids that were taken back are remembered as long as a job of theirs may still come. */
+const DISCARDED_MAX = 10_000;
+
+/** The sandboxes of this host by id. The only place where their actors are made and forgotten. */
+export class SandboxRegistry {
+  readonly #deps: SandboxRegistryDeps;
+  readonly #actors = new Map<string, SandboxActor>();
+  readonly #discarded = new Set<string>();
+
+  constructor(deps: SandboxRegistryDeps) {
+    this.#deps = deps;
+  }
+
+  /** The state of each. */
+  get states(): SandboxState[] {
+    return [...this.#actors.values()].map((actor) => actor.record.state);
+  }
+
+  /**
+   * Takes up what the journal tells, and removes what it does not own. Resolves when each sandbox is
+   * taken over, on its way, or ended.
+   */
+  async recover(): Promise<void> {
+    const { journal, driver, log } = this.#deps;
+    const rows = await journal.list();
+    for (const row of rows) this.#add(row);
+    const owned = new Set(rows.map(({ vmId }) => vmId));
+    const unowned = (await driver.list()).filter((id) => !owned.has(id));
+    const remove = async (id: string): Promise<void> => {
+      log.warn({ vmId: id }, 'reclaim:sandbox');
+      await driver.reclaim(id);
+      await step('reclaim unowned disk', () => driver.remove(id));
+    };
+    await Promise.all(unowned.map(remove));
+    await Promise.all([...this.#actors.values()].map((actor) => this.#recover(actor)));
+  }
+
+  /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
+  async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
+    this.#refuseIfKnown(id);
+    this.#deps.capacity.refuseIfFull(config);
+    const origin = { id, accountId, config, environment, parentId: undefined };
+    const spare = this.#deps.spares.take(config);
+    return this.#make(this.#addNew(origin, spare), { slot: spare?.slot });
+  }
+
+  /**
+   * Makes a copy of a sandbox and begins to bring it up. When that fails the source is as it was.
+   * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another checkpoint
+   *   or too many generations, and as for `create`
+   */
+  async fork(ref: SandboxRef, { id, name, checkpoint }: NewFork): Promise<SandboxActor> {
+    this.#refuseIfKnown(id);
+    const source = this.find(ref);
+    const { accountId, config, environment } = source.row;
+    if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
+      const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
+      throw new AppError('sandbox_start_conflict', message);
+    }
+    const child = this.#addNew({
+      ...{ id, accountId, environment, parentId: source.id },
+      config: { ...config, name },
+    });
+    const { vmId, uid } = child.row;
+    return this.#make(child, { copy: () => source.fork({ id: vmId, uid }, checkpoint) });
+  }
+
+  /** @throws AppError `not_found` */
+  find({ accountId, sandboxId }: SandboxRef): SandboxActor {
+    const actor = this.#actors.get(sandboxId);
+    if (actor === undefined || actor.isDeleted || actor.accountId !== accountId) {
+      throw new AppError('not_found', 'there is no such sandbox');
+    }
+    return actor;
+  }
+
+  /**
+   * @returns the forks that stand in its way
+   * @throws AppError `not_found`, `sandbox_not_stopped`
+   */
+  async delete(ref: SandboxRef): Promise<DependentForks | undefined> {
+    const { sandboxId: id } = ref;
+    const forks = await this.find(ref).delete(() => dependentForksOf(id, this.#rows()));
+    if (forks === undefined) this.#forget(id);
+    return forks;
+  }
+
+  /** Nothing of it remains, whether it is here or still to come. */
+  async discard({ accountId, sandboxId }: SandboxRef): Promise<void> {
+    if (this.#discarded.size >= DISCARDED_MAX) this.#discarded.clear();
+    this.#discarded.add(sandboxId);
+    const actor = this.#actors.get(sandboxId);
+    if (actor === undefined || actor.accountId !== accountId) return;
+    // Somebody has found it all the same, and made use of it.
+    if (dependentForksOf(sandboxId, this.#rows()) !== undefined) return;
+    await actor.discard();
+    this.#forget(sandboxId);
+  }
+
+  /** The directory was emptied. */
+  async republish(): Promise<void> {
+    await Promise.all([...this.#actors.values()].map((actor) => actor.republish()));
+  }
+
+  /** Ends every machine, the host goes down: what runs is paused, what cannot be is stopped. */
+  async stopAll(): Promise<void> {
+    const until = Date.now() + LIMITS.sandboxStopAllMs;
+    await Promise.all([...this.#actors.values()].map((actor) => this.#putToRest(actor, until)));
+  }
+
+  /** Lets go of every sandbox; their machines run on. */
+  async detach(): Promise<void> {
+    await Promise.all([...this.#actors.values()].map((actor) => actor.detach()));
+  }
+
+  async #putToRest(actor: SandboxActor, until: number): Promise<void> {
+    const settled = (): Promise<void> => actor.settled(until - Date.now());
+    const attempt = async (command: () => Promise<void>): Promise<void> => {
+      try {
+        await command();
+        await settled();
+      } catch (error) {
+        const { state } = actor.row;
+        const found = { sandboxId: actor.id, state, err: toError(error) };
+        this.#deps.log.warn(found, 'sandbox:notPutToRest');
+      }
+    };
+    await actor.begun().catch(toError);
+    // Stopped now, what is on its way to running or to paused would lose its memory.
+    if (actor.row.state !== 'pending_start') await settled();
+    if (actor.row.state === 'running') await attempt(() => actor.pause());
+    if (actor.row.slot !== undefined) await attempt(() => actor.stop());
+  }
+
+  async #recover(actor: SandboxActor): Promise<void> {
+    const { log } = this.#deps;
+    try {
+      await actor.recover();
+    } catch (error) {
+      log.error({ sandboxId: actor.id, err: toError(error) }, 'sandbox:notRecovered');
+      await actor.giveUp(toError(error));
+    }
+    if (actor.isDeleted) this.#forget(actor.id);
+  }
+
+  /** @throws AppError when nothing with this id may be made */
+  #refuseIfKnown(id: string): void {
+    if (this.#actors.has(id)) throw new AppError('outcome_unknown', 'it was begun before');
+    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the sandbox was taken back');
+  }
+
+  /** What is to be made, of a machine that is there or of nothing; it takes its user at once. */
+  #addNew(origin: Origin, spare?: SpareMachine): SandboxActor {
+    const now = new Date().toISOString();
+    return this.#add({
+      ...origin,
+      rootDiskId: newDiskId(),
+      vmId: spare?.vmId ?? origin.id,
+      uid: spare?.uid ?? this.#deps.uids.take(),
+      slot: undefined,
+      bootId: randomUUID(),
+      state: 'pending_start',
+      checkpoint: undefined,
+      expiresAt: undefined,
+      idleSince: undefined,
+      revision: 1,
+      createdAt: now,
+      lastActiveAt: now,
+      runningAt: undefined,
+      finishedAt: undefined,
+      exitReason: undefined,
+      exitMessage: undefined,
+      isDeleting: false,
+    });
+  }
+
+  async #make(
+    actor: SandboxActor,
+    creation: Parameters<SandboxActor['create']>[0],
+  ): Promise<SandboxActor> {
+    try {
+      await actor.create(creation);
+    } catch (error) {
+      this.#forget(actor.id);
+      throw error;
+    }
+    return actor;
+  }
+
+  #rows(): ReadonlyMap<string, SandboxRow> {
+    return new Map([...this.#actors].map(([id, { row }]) => [id, row]));
+  }
+
+  #add(row: SandboxRow): SandboxActor {
+    const { journal, dataDir, log } = this.#deps;
+    const { id, config } = row;
+    const directory = paths.sandboxOutput(dataDir, id);
+    const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
+    const actor = new SandboxActor(this.#deps, row, execs);
+    this.#actors.set(id, actor);
+    return actor;
+  }
+
+  #forget(id: string): void {
+    const actor = this.#actors.get(id);
+    if (actor === undefined) return;
+    this.#actors.delete(id);
+    if (!actor.isLeft) this.#deps.uids.release(actor.row.uid);
+  }
+}

@@ -1,0 +1,152 @@
+import { readdir, readFile, rmdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errnoOf } from '../../shared/errors.ts';
+
+const ROOT = '/sys/fs/cgroup';
+/** Of these every container has a group, where the host has them; systemd's own is always there. */
+const TRACKING = ['pids', 'memory', 'cpu', 'systemd'] as const;
+const LOOK_EVERY_MS = 10;
+
+/** How this host's control groups are laid out (cgroups(7)). */
+export interface CgroupHost {
+  readonly version: 1 | 2;
+  readonly controllers: ReadonlySet<string>;
+}
+
+async function readOptional(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/** On a hybrid host (v1 controllers, v2 for systemd's own use) the v1 ones count. */
+export async function detectCgroups(): Promise<CgroupHost> {
+  const unified = await readOptional(`${ROOT}/cgroup.controllers`);
+  if (unified !== undefined) {
+    return { version: 2, controllers: new Set(unified.trim().split(' ')) };
+  }
+  const names = await readdir(ROOT);
+  return { version: 1, controllers: new Set(names.flatMap((name) => name.split(','))) };
+}
+
+/** Processes that the kernel killed in this group for want of memory. */
+export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<number> {
+  const path =
+    host.version === 2
+      ? join(ROOT, cgroupPath, 'memory.events')
+      : join(ROOT, 'memory', cgroupPath, 'memory.oom_control');
+  const text = (await readOptional(path)) ?? '';
+  return Number(/^oom_kill (\d+)$/mu.exec(text)?.[1] ?? 0);
+}
+
+/** A group in the hierarchy that tells which processes there are. */
+export function trackingGroup(host: CgroupHost, cgroupPath: string): string {
+  if (host.version === 2) return join(ROOT, cgroupPath);
+  const hierarchy = TRACKING.find((name) => host.controllers.has(name)) ?? 'systemd';
+  return join(ROOT, hierarchy, cgroupPath);
+}
+
+/**
+ * Kills every process in the groups below `cgroupPath`, and waits for their ends.
+ * @param except names of groups right below it that are left alone
+ * @returns those that did not end in time: they hang in the kernel, and will do nothing more
+ */
+export async function killBelow(
+  host: CgroupHost,
+  cgroupPath: string,
+  { except, withinMs }: { except: readonly string[]; withinMs: number },
+): Promise<number[]> {
+  const group = trackingGroup(host, cgroupPath);
+  return killAll(withinMs, async () => {
+    const groups = (await listGroups(group)).filter((name) => !except.includes(name));
+    const lists = await Promise.all(groups.map((name) => processesIn(join(group, name))));
+    return lists.flat();
+  });
+}
+
+/**
+ * Kills every process in the group and below, and waits for their ends.
+ * @returns as {@link killBelow}
+ */
+export const killGroup = (
+  host: CgroupHost,
+  cgroupPath: string,
+  withinMs: number,
+): Promise<number[]> => killAll(withinMs, () => processesIn(trackingGroup(host, cgroupPath)));
+
+async function killAll(withinMs: number, list: () => Promise<number[]>): Promise<number[]> {
+  const deadline = performance.now() + withinMs;
+  for (;;) {
+    const pids = await list();
+    if (pids.length === 0 || performance.now() > deadline) return pids;
+    for (const pid of pids) killProcess(pid);
+    await sleep(LOOK_EVERY_MS);
+  }
+}
+
+/** Those of a group and all below it. */
+async function processesIn(group: string): Promise<number[]> {
+  const [own, ...below] = await Promise.all([
+    readPids(join(group, 'cgroup.procs')),
+    ...(await listGroups(group)).map((name) => processesIn(join(group, name))),
+  ]);
+  return [...own, ...below.flat()];
+}
+
+/** Ids of the processes in a group, by its cgroup.procs; none when there is no such group. */
+export async function readPids(path: string): Promise<number[]> {
+  try {
+    const text = await readFile(path, 'utf8');
+    return text.split('\n').filter(Boolean).map(Number);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENODEV') return [];
+    throw error;
+  }
+}
+
+/** With SIGKILL; it may have ended by itself. */
+export function killProcess(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error;
+  }
+}
+
+/** Removes the empty groups below and including `cgroupPath`, and then its empty parent. */
+export async function removeCgroups(host: CgroupHost, cgroupPath: string): Promise<void> {
+  const roots = host.version === 2 ? [ROOT] : (await readdir(ROOT)).map((name) => join(ROOT, name));
+  const remove = async (root: string): Promise<void> => {
+    await removeTree(join(root, cgroupPath));
+    await removeIfUnused(join(root, dirname(cgroupPath)));
+  };
+  await Promise.all(roots.map(remove));
+}
+
+async function removeTree(path: string): Promise<void> {
+  for (const entry of await listGroups(path)) await removeTree(join(path, entry));
+  await removeIfUnused(path);
+}
+
+async function listGroups(path: string): Promise<string[]> {
+  try {
+    const entries = await readdir(path, { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return [];
+    throw error;
+  }
+}
+
+/** A group in use stays: what uses it is not ours to end here. */
+async function removeIfUnused(path: string): Promise<void> {
+  try {
+    await rmdir(path);
+  } catch (error) {
+    if (!['ENOENT', 'ENOTDIR', 'EBUSY', 'ENOTEMPTY'].includes(errnoOf(error) ?? '')) throw error;
+  }
+}

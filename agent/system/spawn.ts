@@ -1,0 +1,129 @@
+import { type ChildProcess, spawn, type SpawnOptions } from 'node:child_process';
+import { once } from 'node:events';
+import { runInBackground } from '../../shared/background.ts';
+import { leashPath } from '../native/native.ts';
+import { started } from './started.ts';
+
+const OUTPUT_BYTES_MAX = 64 * 1024;
+const TIMEOUT_MS = 30_000;
+
+/** An external program that ended with an error; the message carries the end of what it printed. */
+export class ProgramError extends Error {
+  /** Undefined when a signal ended it. */
+  readonly exitCode: number | undefined;
+
+  constructor(program: string, ending: number | string, output: string) {
+    super(`${program} ended with ${ending}: ${output.trim().slice(-2000)}`);
+    this.name = 'ProgramError';
+    this.exitCode = typeof ending === 'number' ? ending : undefined;
+  }
+}
+
+/**
+ * An external program that did not end in time. It was killed; one that hangs in the kernel ends only
+ * when what it waits for does.
+ */
+export class ProgramTimeoutError extends Error {
+  /** Settles when it has ended. */
+  readonly ended: Promise<unknown>;
+
+  constructor(program: string, timeoutMs: number, ended: Promise<unknown>) {
+    super(`${program} did not end within ${timeoutMs} ms and was killed`);
+    this.name = 'ProgramTimeoutError';
+    this.ended = ended;
+  }
+}
+
+interface Leash {
+  /** Killed programs that have not ended yet: each hangs in the kernel. */
+  readonly overdue: Set<ChildProcess>;
+  /** The cgroup.procs of the control group for programs; undefined: that of this process. */
+  group: string | undefined;
+}
+
+/** One for the whole process, as its id and its control group are. */
+const leash: Leash = { overdue: new Set(), group: undefined };
+
+/** From now on programs join this control group. @param group its cgroup.procs */
+export function keepProgramsIn(group: string): void {
+  leash.group = group;
+}
+
+/** How many programs were killed and hang in the kernel all the same. */
+export const overduePrograms = (): number => leash.overdue.size;
+
+/**
+ * Starts a program that ends with this process, however that ends, and that the next agent of the
+ * host waits for (leash.c). Every program is started here but those that are to outlive the agent.
+ * @param lock a file that the program holds locked while it runs
+ */
+export function spawnLeashed(
+  program: string,
+  args: readonly string[],
+  { lock, ...options }: SpawnOptions & { lock?: string | undefined } = {},
+): ChildProcess {
+  const leashArgs = [
+    String(process.pid),
+    ...(leash.group === undefined ? [] : ['--group', leash.group]),
+    ...(lock === undefined ? [] : ['--lock', lock]),
+  ];
+  return spawn(leashPath, [...leashArgs, '--', program, ...args], options);
+}
+
+/**
+ * Runs a program to its end and returns what it printed. For short programs of the host (mke2fs,
+ * runc delete …): bounded in time and in output.
+ * @param options.lock a file that the program holds locked while it runs
+ * @throws ProgramError when it fails; ProgramTimeoutError as soon as its time is over, ended or not
+ */
+export async function run(
+  program: string,
+  args: readonly string[],
+  options: { timeoutMs?: number; input?: string; lock?: string } = {},
+): Promise<string> {
+  const { timeoutMs = TIMEOUT_MS, input = '', lock } = options;
+  const child = await started(
+    spawnLeashed(program, args, { stdio: ['pipe', 'pipe', 'pipe'], lock }),
+  );
+  let output = '';
+  const collect = (chunk: Buffer): void => {
+    if (output.length < OUTPUT_BYTES_MAX) output += chunk.toString('utf8');
+  };
+  child.stdout?.on('data', collect);
+  child.stderr?.on('data', collect);
+  child.stdin?.on('error', () => undefined); // A program may end without reading its input.
+  child.stdin?.end(input);
+  const closed = once(child, 'close') as Promise<[number | null, string | null]>;
+  const ending = await within(closed, timeoutMs);
+  if (ending === undefined) throw giveUp(program, timeoutMs, child);
+  const [code, signal] = ending;
+  if (code !== 0) throw new ProgramError(program, code ?? String(signal), output);
+  return output;
+}
+
+/** Undefined when the promise has not settled in time. */
+async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ms, undefined);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function giveUp(program: string, timeoutMs: number, child: ChildProcess): ProgramTimeoutError {
+  const hasEnded = child.exitCode !== null || child.signalCode !== null;
+  const ended = hasEnded ? Promise.resolve() : once(child, 'exit');
+  leash.overdue.add(child);
+  runInBackground('program.await', async () => {
+    await ended.catch(() => undefined);
+    leash.overdue.delete(child);
+  });
+  child.kill('SIGKILL');
+  for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
+  child.unref();
+  return new ProgramTimeoutError(program, timeoutMs, ended);
+}

@@ -1,0 +1,43 @@
+import test from 'ava';
+import { JobTurns } from '../../../agent/jobs/job-turns.ts';
+import type { JobEnvelope, JobKind } from '../../../shared/jobs.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+
+const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000): JobEnvelope => ({
+  id: '00000000-0000-4000-8000-000000000000',
+  kind,
+  payload: { accountId, diskId: 'dsk-0123456789abcdef' },
+  replyTo: 'node',
+  requestId: 'request',
+  deadlineAt: Date.now() + leftMs,
+});
+
+test('disk jobs of one account leave places for those of another', async (t) => {
+  const turns = new JobTurns();
+  const many = Array.from({ length: LIMITS.hostJobsAtOnceMax }, () =>
+    turns.take(jobOf('disk.create', 'first')),
+  );
+  const other = await turns.take(jobOf('disk.stat', 'second'));
+  t.not(other, undefined);
+  turns.close();
+  const settled = await Promise.allSettled(many);
+  t.is(settled.filter(({ status }) => status === 'rejected').length, 4);
+});
+
+test('a disk job that waits past its deadline is not begun', async (t) => {
+  const turns = new JobTurns();
+  for (let i = 0; i < LIMITS.hostJobsPerAccountMax; i += 1) {
+    await turns.take(jobOf('disk.create', 'first'));
+  }
+  await t.throwsAsync(turns.take(jobOf('disk.create', 'first', 20)), { code: 'timeout' });
+});
+
+test('calls to sandboxes beyond the share of an account are refused; discards never are', async (t) => {
+  const turns = new JobTurns();
+  for (let i = 0; i < LIMITS.sandboxJobsPerAccountMax; i += 1) {
+    await turns.take(jobOf('sandbox.exec', 'first'));
+  }
+  await t.throwsAsync(turns.take(jobOf('sandbox.exec', 'first')), { code: 'no_capacity' });
+  await t.notThrowsAsync(turns.take(jobOf('sandbox.discard', 'first')));
+  await t.notThrowsAsync(turns.take(jobOf('sandbox.exec', 'second')));
+});

@@ -1,0 +1,124 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import test from 'ava';
+import { type ExecIntent, holdLock, Journal } from '../../../agent/journal/journal.ts';
+import { newAccountId, newDiskId, newJobId, newRequestId } from '../../../shared/ids.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
+
+const newIntent = (begunAt = new Date().toISOString()): ExecIntent => ({
+  id: newJobId(),
+  accountId: newAccountId(),
+  diskIds: [newDiskId(), newDiskId()],
+  requestId: newRequestId(),
+  begunAt,
+});
+
+test('what was begun and not ended is there after a restart, the oldest first', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  const journal = await Journal.open(path);
+  const [first, second, third] = [newIntent('2026-01-02'), newIntent('2026-01-01'), newIntent()];
+  for (const intent of [first, second, third]) await journal.beginExec(intent);
+  await journal.endExec(third.id);
+  await journal.close();
+  const again = await Journal.open(path);
+  t.deepEqual(await again.execs(), [second, first]);
+  await again.close();
+});
+
+test('an exec is begun once', async (t) => {
+  await using directory = await temporaryDirectory();
+  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
+  const intent = newIntent();
+  await journal.beginExec(intent);
+  await t.throwsAsync(journal.beginExec(intent), { code: 'outcome_unknown' });
+  await journal.endExec(intent.id);
+  await t.notThrowsAsync(journal.endExec(intent.id));
+  t.deepEqual(await journal.execs(), []);
+  await journal.close();
+});
+
+test('texts are kept as they are', async (t) => {
+  await using directory = await temporaryDirectory();
+  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
+  const intent = { ...newIntent(), requestId: `'; DROP TABLE execs; -- "\u{1f600}` };
+  await journal.beginExec(intent);
+  t.deepEqual(await journal.execs(), [intent]);
+  await journal.close();
+});
+
+test('a journal is made once and opened many times', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  for (let round = 0; round < 3; round += 1) await (await Journal.open(path)).close();
+  const database = new DatabaseSync(path);
+  const version = database.prepare('PRAGMA user_version').get()?.['user_version'];
+  t.is(database.prepare('PRAGMA journal_mode').get()?.['journal_mode'], 'wal');
+  database.close();
+  t.true(Number(version) >= 1);
+});
+
+test('a journal of a newer agent is refused', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  await (await Journal.open(path)).close();
+  const database = new DatabaseSync(path);
+  database.exec('PRAGMA user_version = 999');
+  database.close();
+  await t.throwsAsync(Journal.open(path), { message: /newer agent/u });
+});
+
+test('a file that is no journal is refused and left as it is', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  const junk = Buffer.alloc(8192, 'junk');
+  await writeFile(path, junk);
+  await t.throwsAsync(Journal.open(path));
+  t.deepEqual(await readFile(path), junk);
+});
+
+/** Runs a module text in a process of its own, which prints a line and waits to be killed. */
+async function killed(text: string): Promise<void> {
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', text], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await once(child.stdout, 'data');
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+}
+
+const module = new URL('../../../agent/journal/journal.ts', import.meta.url).href;
+
+test('what was acknowledged outlives the agent’s death', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  const intent = newIntent();
+  await killed(`
+    const { Journal } = await import('${module}');
+    const journal = await Journal.open(${JSON.stringify(path)});
+    await journal.beginExec(${JSON.stringify(intent)});
+    console.log('begun');
+    setInterval(() => {}, 1000);`);
+  const journal = await Journal.open(path);
+  t.deepEqual(await journal.execs(), [intent]);
+  await journal.close();
+});
+
+test('one lock per data directory: freed by its holder, and by its holder’s death', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'agent.lock');
+  const release = await holdLock(path);
+  await t.throwsAsync(holdLock(path), { message: /another agent runs on this data directory/u });
+  await release();
+  await killed(`
+    const { holdLock } = await import('${module}');
+    await holdLock(${JSON.stringify(path)});
+    console.log('held');
+    setInterval(() => {}, 1000);`);
+  const again = await holdLock(path);
+  await again();
+  t.pass();
+});

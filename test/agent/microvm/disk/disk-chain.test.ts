@@ -1,0 +1,85 @@
+import { link, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import {
+  addLayer,
+  copyDisk,
+  dropLayer,
+  hasEmptyTop,
+  ownNeighbours,
+  prepareDisk,
+  readChain,
+  removeStrays,
+  splitDisk,
+} from '../../../../agent/microvm/disk/disk-chain.ts';
+import { temporaryDirectory } from '../../../helpers/temporary.ts';
+
+const UID = 700_123_457;
+const LAYERS_MAX = 96;
+
+interface Place extends AsyncDisposable {
+  readonly disks: string;
+  readonly base: string;
+  readonly path: string;
+}
+
+/** A disk with its first layer. */
+async function newDisk(): Promise<Place> {
+  const directory = await temporaryDirectory();
+  const { path } = directory;
+  const [base, disks] = [join(path, 'base'), join(path, 'disks')];
+  await writeFile(base, Buffer.alloc(1024 ** 2));
+  await prepareDisk(disks, base, UID);
+  return { path, base, disks, [Symbol.asyncDispose]: async () => directory[Symbol.asyncDispose]() };
+}
+
+test('a disk has 96 layers at most; one more is a conflict, and changes nothing', async (t) => {
+  await using disk = await newDisk();
+  while ((await readChain(disk.disks)).length < LAYERS_MAX) {
+    await addLayer(disk.disks, disk.base, UID);
+  }
+  const before = await readdir(disk.disks);
+  const refusal = { code: 'sandbox_start_conflict', message: /96 layers/u };
+  await t.throwsAsync(addLayer(disk.disks, disk.base, UID), refusal);
+  t.deepEqual(await readdir(disk.disks), before);
+});
+
+test('a top to which nothing was written serves again, but never while another may be written to', async (t) => {
+  await using disk = await newDisk();
+  const { disks, base } = disk;
+  t.false(await hasEmptyTop(disks)); // The first layer is the disk itself.
+  const split = await splitDisk(disks, base, UID);
+  t.true(split.isNew);
+  t.false(await hasEmptyTop(disks)); // A machine may still write to the one below.
+  const directory = join(disk.path, 'copy');
+  await copyDisk(disks, split.shared, { directory, base, uid: UID + 1 });
+  t.true(await hasEmptyTop(disks));
+  t.deepEqual(await splitDisk(disks, base, UID), { ...split, isNew: false });
+});
+
+test('only neighbours of its own become one, and never the one that is written to', async (t) => {
+  await using disk = await newDisk();
+  const { disks, base } = disk;
+  const max = 1024 ** 2;
+  for (let count = 0; count < 4; count += 1) await addLayer(disks, base, UID);
+  const [first = '', second = '', third = '', fourth = '', top = ''] = await readChain(disks);
+  await mkdir(join(disk.path, 'fork'));
+  for (const shared of [first, second]) {
+    await link(join(disks, shared), join(disk.path, 'fork', shared));
+  }
+  t.is(await ownNeighbours(disks, 1), undefined); // Too large, all of them.
+  const found = await ownNeighbours(disks, max);
+  t.deepEqual(found, { chain: [first, second, third, fourth], lower: third, upper: fourth });
+  await dropLayer(disks, found as NonNullable<typeof found>);
+  t.deepEqual(await readChain(disks), [first, second, third, top]);
+  t.is(await ownNeighbours(disks, max), undefined);
+});
+
+test('files of no chain go, those of the chain stay', async (t) => {
+  await using disk = await newDisk();
+  await addLayer(disk.disks, disk.base, UID);
+  const before = await readdir(disk.disks);
+  await writeFile(join(disk.disks, 'layer-0123456789abcdef.qcow2'), 'stray');
+  await removeStrays(disk.disks);
+  t.deepEqual(await readdir(disk.disks), before);
+});

@@ -1,0 +1,56 @@
+import test from 'ava';
+import { open, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PassThrough, Writable } from 'node:stream';
+import { sendBody } from '../../../../agent/objects/http/send-body.ts';
+import { temporaryDirectory } from '../../../helpers/temporary.ts';
+
+const BUFFER_BYTES = 7;
+const content = Buffer.from(Array.from({ length: 1000 }, (_, index) => index % 251));
+
+test('texts and ranges arrive in order, whatever the size of the buffers', async (t) => {
+  await using place = await temporaryDirectory();
+  const path = join(place.path, 'file');
+  await writeFile(path, content);
+  await using file = await open(path);
+  const body = ['<', { start: 0, end: 999 }, '|', { start: 5, end: 5 }, { start: 990, end: 999 }];
+  const arrived: Buffer[] = [];
+  const to = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      arrived.push(Buffer.from(chunk)); // As a socket does: it is done with the bytes then.
+      done();
+    },
+  });
+  let sent = 0;
+  await sendBody(file.fd, body, to, (bytes) => void (sent += bytes), BUFFER_BYTES);
+  const parts = [content, content.subarray(5, 6), content.subarray(990)];
+  const [whole = content, one = content, tail = content] = parts;
+  const expected = Buffer.concat([Buffer.from('<'), whole, Buffer.from('|'), one, tail]);
+  t.deepEqual(Buffer.concat(arrived), expected);
+  t.is(sent, expected.length);
+});
+
+test('a file that ends early is an error, not a short body', async (t) => {
+  await using place = await temporaryDirectory();
+  const path = join(place.path, 'file');
+  await writeFile(path, content);
+  await using file = await open(path);
+  await truncate(path, 100);
+  const to = new PassThrough().resume();
+  const sending = sendBody(file.fd, [{ start: 0, end: 999 }], to, () => undefined, BUFFER_BYTES);
+  await t.throwsAsync(sending, { message: /truncated/u });
+});
+
+test('nothing is read ahead of a reader that takes nothing, and its end ends the work', async (t) => {
+  await using place = await temporaryDirectory();
+  const path = join(place.path, 'file');
+  await writeFile(path, content);
+  await using file = await open(path);
+  let sent = 0;
+  const stuck = new Writable({ write: () => undefined });
+  const whole = [{ start: 0, end: 999 }];
+  const sending = sendBody(file.fd, whole, stuck, (bytes) => void (sent += bytes), BUFFER_BYTES);
+  setImmediate(() => stuck.destroy());
+  await t.throwsAsync(sending);
+  t.is(sent, 0);
+});

@@ -1,0 +1,122 @@
+/* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { readdir, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import * as fc from 'fast-check';
+import {
+  ExecOutput,
+  readExecOutput,
+  removeExecOutput,
+} from '../../../../agent/sandboxes/execs/exec-output.ts';
+import { LIMITS } from '../../../../shared/limits.ts';
+import { temporaryDirectory } from '../../../helpers/temporary.ts';
+
+const KiB = 1024;
+
+test('both streams come back in their order, also while the command runs', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(directory.path, id);
+  await output.append(1, 0, Buffer.from('one '));
+  await output.append(2, 4, Buffer.from('problem'));
+  await output.append(1, 11, Buffer.from('two'));
+  const { stdout, stderr } = await readExecOutput(directory.path, id);
+  t.deepEqual([String(stdout), String(stderr)], ['one two', 'problem']);
+  t.is(output.end, 14);
+  await output.close();
+});
+
+test('what lies here already is skipped when it comes again', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(directory.path, id);
+  await output.append(1, 0, Buffer.from('abcdef'));
+  await output.append(1, 2, Buffer.from('cdefgh'));
+  await output.append(1, 3, Buffer.from('def'));
+  t.is(String((await readExecOutput(directory.path, id)).stdout), 'abcdefgh');
+  await output.close();
+});
+
+test('beside a gap nothing older is kept', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(directory.path, id);
+  await output.append(1, 0, Buffer.from('old'));
+  await output.append(1, 100, Buffer.from('new'));
+  t.is(output.droppedBytes, 100);
+  t.is(String((await readExecOutput(directory.path, id)).stdout), 'new');
+  await output.close();
+});
+
+test('of much output the newest is kept, in files that do not grow', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(directory.path, id);
+  const pieces = Array.from({ length: 300 }, () => randomBytes(64 * KiB));
+  for (const piece of pieces) await output.append(1, output.end, piece);
+  const whole = Buffer.concat(pieces);
+  const { stdout } = await readExecOutput(directory.path, id);
+  t.true(stdout.length >= LIMITS.sandboxExecOutputBytes);
+  t.true(whole.subarray(-stdout.length).equals(stdout));
+  t.is(output.droppedBytes, whole.length - stdout.length);
+  const files = await readdir(directory.path);
+  t.true(files.length <= 2);
+  for (const file of files) {
+    const { size } = await stat(join(directory.path, file));
+    t.true(size < LIMITS.sandboxExecOutputBytes + 65 * KiB);
+  }
+  await output.close();
+});
+
+test('a writer cut off at any byte: the next one knows what is whole, and asks for the rest', async (t) => {
+  await using directory = await temporaryDirectory();
+  const piece = fc.tuple(
+    fc.constantFrom<1 | 2>(1, 2),
+    fc.uint8Array({ minLength: 1, maxLength: 9 }),
+  );
+  const cases = fc.tuple(fc.array(piece, { minLength: 1, maxLength: 8 }), fc.nat());
+  await fc.assert(
+    fc.asyncProperty(cases, async ([pieces, cut]) => {
+      const id = randomUUID();
+      const output = await ExecOutput.open(directory.path, id);
+      for (const [stream, bytes] of pieces) {
+        await output.append(stream, output.end, Buffer.from(bytes));
+      }
+      await output.close();
+      const path = join(directory.path, `${id}.0`);
+      await truncate(path, cut % ((await stat(path)).size + 1));
+      const again = await ExecOutput.open(directory.path, id);
+      let at = 0;
+      for (const [stream, bytes] of pieces) {
+        if (at + bytes.length > again.end) {
+          const from = Math.max(again.end - at, 0);
+          await again.append(stream, at + from, Buffer.from(bytes.subarray(from)));
+        }
+        at += bytes.length;
+      }
+      t.is(again.end, at);
+      await again.close();
+      const read = await readExecOutput(directory.path, id);
+      const of = (wanted: number): Buffer =>
+        Buffer.concat(pieces.filter(([stream]) => stream === wanted).map(([, bytes]) => bytes));
+      t.true(read.stdout.equals(of(1)));
+      t.true(read.stderr.equals(of(2)));
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test('removing takes only the output of this command', async (t) => {
+  await using directory = await temporaryDirectory();
+  const [mine, other] = [randomUUID(), randomUUID()];
+  for (const id of [mine, other]) {
+    const output = await ExecOutput.open(directory.path, id);
+    await output.append(1, 0, Buffer.from(id));
+    await output.close();
+  }
+  await removeExecOutput(directory.path, mine);
+  t.is((await readExecOutput(directory.path, mine)).stdout.length, 0);
+  t.is(String((await readExecOutput(directory.path, other)).stdout), other);
+  await t.notThrowsAsync(removeExecOutput(join(directory.path, 'nothing'), mine));
+});

@@ -1,0 +1,196 @@
+/*
+ * The commands of one sandbox, over channels whose far side the test plays: what happens between two
+ * steps of the agent is what a guest seldom does, and does.
+ */
+import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
+import test from 'ava';
+import { Journal } from '../../../../agent/journal/journal.ts';
+import { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../../../agent/guest-link/guest-errors.ts';
+import { GuestLink } from '../../../../agent/guest-link/guest-link.ts';
+import {
+  SandboxExecs,
+  type SandboxExecSpec,
+} from '../../../../agent/sandboxes/execs/sandbox-execs.ts';
+import { LIMITS } from '../../../../shared/limits.ts';
+import { createLogger } from '../../../../shared/log.ts';
+import type {
+  GuestFrame,
+  GuestProcessRecord,
+} from '../../../../agent/guest-link/guest-protocol.ts';
+import { exitOf, orderly, PlayedGuest, recordOf } from '../../../helpers/played-guest.ts';
+import { newSandbox } from '../../../helpers/sandbox-records.ts';
+import { temporaryDirectory } from '../../../helpers/temporary.ts';
+import { waitFor } from '../../../helpers/wait.ts';
+
+class PlayedLink extends GuestLink {
+  channel: GuestChannel | undefined;
+  processes: readonly GuestProcessRecord[] = [];
+
+  /** A new epoch with this guest. */
+  async open(guest: PlayedGuest): Promise<void> {
+    const { channel, processes } = await GuestChannel.open(guest.theirs);
+    this.channel = channel;
+    this.processes = processes;
+    this.emit('opened', channel, processes);
+  }
+
+  close(): void {
+    this.channel?.close();
+    this.channel = undefined;
+  }
+}
+
+const spec = (command: string): SandboxExecSpec => ({
+  id: randomUUID(),
+  command,
+  environment: {},
+  hasTerminal: false,
+  timeoutSeconds: undefined,
+});
+
+/** A journal with one sandbox that may run two commands at once. */
+async function openExecs() {
+  const directory = await temporaryDirectory();
+  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
+  const row = newSandbox();
+  await journal.sandboxes.insert(row);
+  const parts = { journal: journal.sandboxes, log: createLogger('test', {}) };
+  const execs = new SandboxExecs(row.id, 2, {
+    directory: join(directory.path, 'output'),
+    ...parts,
+  });
+  const link = new PlayedLink();
+  await link.open(new PlayedGuest(orderly));
+  execs.attach(link);
+  return {
+    execs,
+    link,
+    journal: journal.sandboxes,
+    sandboxId: row.id,
+    async [Symbol.asyncDispose]() {
+      link.close();
+      await execs.detach();
+      await journal.close();
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** A guest that tells of these processes, and right behind its list of their ends. */
+const guestThatEnds = (ids: readonly string[], ends: readonly GuestFrame[]): PlayedGuest => {
+  const records = Buffer.concat(ids.map((id) => recordOf(id, 0)));
+  return new PlayedGuest((frame) =>
+    frame.type === 'list'
+      ? [{ type: 'records', request: frame.request, next: 0, records }, ...ends]
+      : frame.type === 'follow'
+        ? [{ type: 'followed', request: frame.request, offset: frame.offset }]
+        : orderly(frame),
+  );
+};
+
+test('an end that comes right behind the list of a new channel is not missed', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  const { row } = await execs.begin(spec('true'));
+  link.close();
+  await link.open(guestThatEnds([row.id], [exitOf(row.id, 0)]));
+  await waitFor('its end', async () => (await execs.read(row.id)).exec.status === 'completed');
+  t.pass();
+});
+
+test('an end that comes while another command is taken up is not missed, nor the output before it', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  const [first, second] = [await execs.begin(spec('one')), await execs.begin(spec('two'))];
+  link.close();
+  const [a, b] = [first.row.id, second.row.id];
+  const guest = new PlayedGuest((frame) => {
+    const { request } = frame;
+    if (frame.type === 'list') {
+      const records = Buffer.concat([recordOf(a, 0), recordOf(b, 0)]);
+      return [{ type: 'records', request, next: 0, records }];
+    }
+    if (frame.type !== 'follow') return orderly(frame);
+    const followed: GuestFrame = { type: 'followed', request, offset: frame.offset };
+    // The second one ends, with output that nobody follows yet, while the first one is taken up.
+    if (frame.id === a) return [exitOf(b, 5), followed];
+    const bytes = Buffer.from('tail\n');
+    return [followed, { type: 'output', request: 0, id: b, stream: 1, offset: 0, bytes }];
+  });
+  await link.open(guest);
+  await waitFor('its end', async () => (await execs.read(b)).exec.status === 'completed');
+  t.is(String((await execs.read(b)).stdout), 'tail\n');
+  t.is((await execs.read(a)).exec.status, 'running');
+});
+
+test('no more commands begin than may run, however many are asked for at once', async (t) => {
+  await using opened = await openExecs();
+  const { execs } = opened;
+  const begun = await Promise.allSettled(
+    Array.from({ length: 5 }, (_, index) => execs.begin(spec(`sleep ${index}`))),
+  );
+  t.is(begun.filter(({ status }) => status === 'fulfilled').length, 2);
+  await t.throwsAsync(execs.begin(spec('true')), { message: /as many as it may/u });
+  t.is((await execs.list()).length, 2);
+});
+
+test('long commands are listed by their beginnings, and shown whole', async (t) => {
+  await using opened = await openExecs();
+  const { execs } = opened;
+  const lengthMax = LIMITS.sandboxCommandListedMax;
+  const [short, long] = ['x'.repeat(lengthMax), `${'ü'.repeat(lengthMax)}y`];
+  const [{ row: whole }, { row: cut }] = [
+    await execs.begin(spec(short)),
+    await execs.begin(spec(long)),
+  ];
+  const listed = await execs.list();
+  t.deepEqual(
+    listed.map(({ id, command, isCommandCut }) => [id, command.length, isCommandCut]),
+    [
+      [whole.id, lengthMax, undefined],
+      [cut.id, lengthMax, true],
+    ],
+  );
+  t.is((await execs.read(cut.id)).exec.command, long);
+});
+
+test('commands that run do not push out those that have ended: a hundred of them stay', async (t) => {
+  await using opened = await openExecs();
+  const { execs, journal, sandboxId } = opened;
+  const ended = Array.from({ length: 101 }, () => randomUUID());
+  const startedAt = new Date().toISOString();
+  for (const id of ended) {
+    await journal.beginExec({
+      ...{ id, sandboxId, command: 'true', timeoutAt: undefined, ending: undefined },
+      ...{ status: 'completed', startedAt, droppedBytes: 0 },
+    });
+  }
+  for (const command of ['one', 'two']) await execs.begin(spec(command));
+  t.deepEqual(await journal.endedExecs(sandboxId), ended.slice(-100));
+});
+
+test('a guest is asked again on its next channel when one breaks, but not what it has refused', async (t) => {
+  await using opened = await openExecs();
+  const { link } = opened;
+  const { signal } = new AbortController();
+  const asked: (GuestChannel | undefined)[] = [];
+  const answered = link.call(signal, async (channel) => {
+    asked.push(channel);
+    if (asked.length > 1) return;
+    link.close();
+    throw new GuestUnavailableError('the guest hung up');
+  });
+  await link.open(new PlayedGuest(orderly));
+  await answered;
+  t.is(asked.length, 2);
+  t.not(asked[0], asked[1]);
+  const refused = link.call(signal, () => Promise.reject(new Error('no')));
+  await t.throwsAsync(refused, { message: 'no' });
+  link.close();
+  const waiting = new AbortController();
+  const given = link.call(waiting.signal, async () => undefined);
+  waiting.abort();
+  await t.throwsAsync(given, { name: 'AbortError' });
+});
