@@ -1,47 +1,14 @@
 import { availableParallelism, totalmem } from 'node:os';
-import { join } from 'node:path';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
+import type { SandboxSettings } from './sandboxes/settings.ts';
 
 const MiB = 1024 ** 2;
 const GiB = 1024 ** 3;
-
-/** What one command may use of the host. */
-export interface ExecLimits {
-  readonly memoryBytes: number;
-  readonly processes: number;
-  readonly cpus: number;
-  /** Everything written outside the disk; lives in memory and counts as such. */
-  readonly scratchBytes: number;
-}
-
-/** How this host runs sandboxes. */
-export interface SandboxSettings {
-  /** Kernel and initramfs of the guests, as scripts/build-guest makes them. */
-  readonly guestDir: string;
-  /** The file system that root disks begin with, as scripts/build-image makes it. */
-  readonly rootDisk: string;
-  readonly accelerator: 'auto' | 'kvm' | 'tcg';
-  /** The first of the users that machines run as; as many as there are sandboxes. */
-  readonly uidBase: number;
-  readonly bootTimeoutMs: number;
-  /** Machines begin with the memory of one that has booted, instead of booting each. */
-  readonly hasTemplates: boolean;
-  /** What all that run may take together. */
-  readonly memoryMib: number;
-  readonly vcpus: number;
-  /** Memory of the host that stays available, whatever was promised. */
-  readonly memoryReserveMib: number;
-  /** Network slots: as many machines can run at once. */
-  readonly slotsMax: number;
-  /** Of them, kept ready. */
-  readonly slotsReady: number;
-  /** Machines made ahead. */
-  readonly sparesMax: number;
-}
 
 export interface AgentConfig {
   readonly cluster: ClusterConfig;
@@ -211,24 +178,3 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   reader.finish();
   return config;
 }
-
-/** Where the agent keeps what; every mount and every container of this host lies below `dataDir`. */
-export const paths = {
-  hostId: (dataDir: string) => join(dataDir, 'host-id'),
-  lock: (dataDir: string) => join(dataDir, 'agent.lock'),
-  journal: (dataDir: string) => join(dataDir, 'journal.sqlite'),
-  runcRoot: (dataDir: string) => join(dataDir, 'runc'),
-  /** Scratch and bundle of each running container. */
-  containers: (dataDir: string) => join(dataDir, 'containers'),
-  /** Long output of commands that run: files without a name. */
-  outputTails: (dataDir: string) => join(dataDir, 'output-tails'),
-  container: (dataDir: string, id: string) => join(dataDir, 'containers', id),
-  /** Disks in use, each mounted under its id. */
-  mounts: (dataDir: string) => join(dataDir, 'mounts'),
-  mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
-  /** One directory for each sandbox of this host. */
-  sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
-  templates: (dataDir: string) => join(dataDir, 'templates'),
-  /** What commands in sandboxes put out. */
-  sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),
-} as const;

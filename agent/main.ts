@@ -21,11 +21,11 @@ import { announceHost } from './links/announce-host.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
-import { ObjectGateway } from './objects/object-gateway.ts';
+import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { PrincipalReads } from './objects/auth/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { JobWorker } from './jobs/job-worker.ts';
-import { createAgentMetrics, type ObjectDurations } from './metrics.ts';
+import { createAgentMetrics } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 

@@ -6,12 +6,10 @@ import {
   type Registry,
 } from '../shared/metrics.ts';
 import type { Host } from './host.ts';
+import type { JobDurations, JobWaits } from './jobs/job-worker.ts';
+import type { ObjectDurations } from './objects/object-gateway.ts';
 import { overduePrograms } from './system/spawn.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
-
-export type JobDurations = Histogram<'kind' | 'outcome'>;
-export type JobWaits = Histogram<'kind'>;
-export type ObjectDurations = Histogram<'operation' | 'status'>;
 
 /**
  * The agent's own figures beside those of every process.

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { paths } from '../agent/config.ts';
+import { paths } from '../agent/system/paths.ts';
 import { CAPABILITIES, execBundle } from '../agent/containers/bundle.ts';
 import { detectCgroups } from '../agent/system/cgroup.ts';
 import { readHiddenPaths } from '../agent/containers/hidden-paths.ts';

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
-import { paths } from '../agent/config.ts';
+import { paths } from '../agent/system/paths.ts';
 import { type ExecIntent, Journal } from '../agent/journal/journal.ts';
 import type { SandboxExecRow, SandboxRow } from '../agent/journal/sandbox-journal.ts';
 import { planSlot } from '../agent/network/slot.ts';

@@ -1,5 +1,5 @@
 import { LIMITS } from '../../shared/limits.ts';
-import type { ExecLimits } from '../config.ts';
+import type { ExecLimits } from './exec-limits.ts';
 import type { IdMapping } from './container-users.ts';
 import type { SeccompProfile } from './seccomp.ts';
 

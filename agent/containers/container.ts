@@ -7,7 +7,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { ExecLimits } from '../config.ts';
+import type { ExecLimits } from './exec-limits.ts';
 import { MountAttribute, native, UnmountFlag } from '../native/native.ts';
 import { run, spawnLeashed } from '../system/spawn.ts';
 import { started } from '../system/started.ts';

@@ -2,7 +2,7 @@ import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { paths } from '../config.ts';
+import { paths } from '../system/paths.ts';
 import { unmountLeftover } from '../disks/disk-mount.ts';
 import { mountsBelow } from '../system/mount-table.ts';
 import type { HostGroups } from '../system/helper-group.ts';

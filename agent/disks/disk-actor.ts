@@ -5,7 +5,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { paths } from '../config.ts';
+import { paths } from '../system/paths.ts';
 import { inodeOf } from './disk-calls.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';

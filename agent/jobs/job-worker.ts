@@ -23,7 +23,7 @@ import type { LargeBody } from '../execs/exec-actor.ts';
 import { FairSlots } from '../queues/fair-slots.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
-import type { JobDurations, JobWaits } from '../metrics.ts';
+import type { Histogram } from '../../shared/metrics.ts';
 import type { SandboxJobs } from './sandbox-jobs.ts';
 
 /** Jobs beyond those that may run or wait, taken to be refused at once. */
@@ -31,6 +31,9 @@ const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
 const LARGE_ANSWER_BYTES = 1024 ** 2;
 const NEVER_ABORTED = new AbortController().signal;
+
+export type JobDurations = Histogram<'kind' | 'outcome'>;
+export type JobWaits = Histogram<'kind'>;
 
 export interface JobWorkerDeps {
   readonly hostId: string;

@@ -14,7 +14,7 @@ import type { Claims } from '../../shared/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { ActorRegistry } from '../execs/registry.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
-import type { ObjectDurations } from '../metrics.ts';
+import type { Histogram } from '../../shared/metrics.ts';
 import { Exchange } from './http/exchange.ts';
 import { S3Error } from './protocol/errors.ts';
 import { isWrite, type NamedOperation, findOperation } from './operations/table.ts';
@@ -30,6 +30,8 @@ import {
 import { RequestBody } from './http/request-body.ts';
 import { ObjectStores } from './object-stores.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
+
+export type ObjectDurations = Histogram<'operation' | 'status'>;
 
 export interface ObjectGatewayOptions {
   readonly hostId: string;

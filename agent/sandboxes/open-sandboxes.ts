@@ -7,7 +7,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import type { SandboxSettings } from '../config.ts';
+import type { SandboxSettings } from './settings.ts';
 import { FairSlots } from '../queues/fair-slots.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';

@@ -4,7 +4,7 @@ import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
-import { paths } from '../config.ts';
+import { paths } from '../system/paths.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';

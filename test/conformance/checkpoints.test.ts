@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { readChain } from '../../agent/microvm/disk/disk-chain.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';

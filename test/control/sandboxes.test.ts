@@ -2,7 +2,7 @@
 import anyTest, { type TestFn } from 'ava';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { sandboxStates } from '../../shared/sandbox-lifecycle.ts';

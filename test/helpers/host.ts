@@ -1,6 +1,6 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
 import type { Environment } from './daemon.ts';
 import type { Stack } from './stack.ts';

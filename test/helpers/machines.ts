@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { access, readdir, readFile, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { Journal } from '../../agent/journal/journal.ts';
 import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 import { newAccountId, newDiskId, newJobId, newRequestId } from '../../shared/ids.ts';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { leaseHolder } from '../../shared/directory/disk-leases.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';

@@ -9,7 +9,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
 import { runPaths } from '../../agent/microvm/qemu/shim.ts';
 import type { ApiClient } from '../helpers/api.ts';

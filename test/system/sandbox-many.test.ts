@@ -1,7 +1,7 @@
 /* Many sandboxes at once, twenty with BERTH_TEST_FULL=1: each is itself, and nothing is left of them. */
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import {
   type ApiSandbox,
   commandSandbox,

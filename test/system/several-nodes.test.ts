@@ -5,7 +5,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
-import { paths } from '../../agent/config.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
