@@ -45,13 +45,8 @@ import {
 } from './disk/disk-chain.ts';
 import { introduce, warmUp } from './configure-guest.ts';
 import { launch, type LaunchMemory, type VmHost, vmCgroup } from './qemu/launch.ts';
-import {
-  listNames,
-  machinePaths,
-  neededTemplates,
-  readMemory,
-  writeMemory,
-} from './qemu/machine-directory.ts';
+import { listNames, machinePaths } from './qemu/machine-directory.ts';
+import { recordedTemplate, recordTemplate, templatesInUse } from './memory/templates-in-use.ts';
 import { switchLayer } from './disk/live-disk.ts';
 import { howItEnded, isEndKnown } from './machine-end.ts';
 import { continueMachine, type MachineProcess } from './memory/machine-state.ts';
@@ -136,7 +131,7 @@ export class MicrovmDriver implements RuntimeDriver {
       uid: uidBase - 1,
       isEnabled: settings.hasTemplates,
       slots: parts.slots,
-      neededKeys: () => neededTemplates(sandboxesDir),
+      neededKeys: () => templatesInUse(sandboxesDir),
     });
     return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, templates, log });
   }
@@ -348,7 +343,7 @@ export class MicrovmDriver implements RuntimeDriver {
     { machine }: MachineIdentity,
   ): Promise<Template | undefined> {
     try {
-      const key = await readMemory(run);
+      const key = await recordedTemplate(run);
       return await this.#options.templates.byKey(key, spec, [machine.pid]);
     } catch (error) {
       const { log } = this.#options;
@@ -372,7 +367,7 @@ export class MicrovmDriver implements RuntimeDriver {
       diskLayers: await readChain(disks),
       network: { namespace, tap, mac },
     });
-    await writeMemory(run, template.key);
+    await recordTemplate(run, template.key);
     const identity = await readIdentity(run);
     if (identity === undefined) throw new Error('the machine told nothing of itself');
     return this.#machine(spec, identity, template);

@@ -1,0 +1,34 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import Type from 'typebox';
+import { parseJson } from '../../../shared/json.ts';
+import { compile } from '../../../shared/validate.ts';
+import { listNames, machinePaths } from '../qemu/machine-directory.ts';
+import { templateOf } from './checkpoint.ts';
+
+/** Kept beside a running machine, so that an agent that takes it over finds its template. */
+const MEMORY_FILE = 'memory.json';
+const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }) });
+const parseMemory = compile(Memory);
+
+/** Records which template a machine was started from. */
+export const recordTemplate = (runDir: string, key: string): Promise<void> =>
+  writeFile(join(runDir, MEMORY_FILE), JSON.stringify({ template: key }));
+
+/** The key of the template that a machine was started from. @throws Error when it is not recorded */
+export async function recordedTemplate(runDir: string): Promise<string> {
+  const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
+  return parseMemory(parseJson(text), MEMORY_FILE).template;
+}
+
+/** The keys of all templates that a checkpoint or a machine that may run depends on. */
+export async function templatesInUse(sandboxesDir: string): Promise<ReadonlySet<string>> {
+  const keys = new Set<string>();
+  for (const name of await listNames(sandboxesDir)) {
+    const { checkpoint, run } = machinePaths(join(sandboxesDir, name));
+    for (const found of await Promise.allSettled([templateOf(checkpoint), recordedTemplate(run)])) {
+      if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
+    }
+  }
+  return keys;
+}
