@@ -16,10 +16,13 @@ export function addressKey(address: string): string {
     .join(':')}::/64`;
 }
 
-/** The parties, none or one, that an address stands for in shares. @param proxies see `isProxy` */
+/**
+ * The parties to count a client's address against in fair shares: none for a proxy, since any number
+ * of clients may be behind it, otherwise the one that {@link addressKey} names.
+ */
 export const addressParties = (proxies: readonly string[], address: string): string[] =>
   isProxy(proxies, address) ? [] : [`address ${addressKey(address)}`];
 
-/** Whether the address is that of a proxy, behind which any number of clients may be. */
+/** @param proxies addresses and CIDR blocks of the operator's own proxies */
 export const isProxy = (proxies: readonly string[], address: string): boolean =>
   proxies.length > 0 && isAllowed(proxies, address);

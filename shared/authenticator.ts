@@ -14,14 +14,14 @@ export class Authenticator {
   }
 
   /**
-   * The account behind an `Authorization` header: `Bearer key-…`, or the older bare `key-…` (SPEC
-   * "Authentication" 1 and 2).
+   * The account behind an `Authorization` header: `Bearer key-…`, or the older bare `key-…`
+   * (docs/api.md, Authentication).
    * @throws AppError `unauthorized`
    */
   async authenticate(header: string): Promise<Caller> {
     const token = header.trim().replace(/^bearer\s+/iu, '');
     if (token === '') throw new AppError('unauthorized', 'Must provide an Authorization header');
-    // The client puts `key-` before whatever it is configured with.
+    // The public client puts `key-` in front of whatever credential it was given.
     if (/^(key-)?dt-/u.test(token)) {
       throw new AppError('unauthorized', 'this is a disk token; an API key (key-…) is needed here');
     }
@@ -31,7 +31,10 @@ export class Authenticator {
     return caller;
   }
 
-  /** Once a minute for each key: the figure is for people, and requests should not wait for it. */
+  /**
+   * Writes `lastUsedAt` at most once a minute per key and without being awaited: people read the
+   * figure, and no request should wait for it.
+   */
   #noteUse(keyId: string): void {
     const now = Date.now();
     if (now - (this.#usedAt.get(keyId) ?? 0) < USE_WRITTEN_EVERY_MS) return;

@@ -1,20 +1,20 @@
 import { toError } from './errors.ts';
 
-/** Is told of each failure of a task that nobody waits for. */
+/** Receives each failure of a background task. */
 export type FailureReport = (task: string, error: Error) => void;
 
 let report: FailureReport = (task, error) => {
   process.stderr.write(`${task}: ${error.stack ?? error.message}\n`);
 };
 
-/** Sets who is told, for the whole process; until then failures go to stderr. */
+/** Sets the receiver of failures for the whole process; before that they go to stderr. */
 export function reportBackgroundFailures(to: FailureReport): void {
   report = to;
 }
 
 /**
- * Starts work that nobody waits for. A failure, thrown or rejected, is reported under the task's
- * name and goes no further: no work of this kind can end the process. Never throws.
+ * Starts work that nobody awaits. Never throws: a failure, thrown or rejected, is reported under the
+ * task's name and goes no further, so background work cannot end the process.
  * @param task names the work in the log event and the metric: `<noun>.<verb>`, from a fixed set
  */
 export function runInBackground(task: string, work: () => unknown): void {
@@ -29,24 +29,25 @@ export function runInBackground(task: string, work: () => unknown): void {
 }
 
 /**
- * Does work now and again after every pause, until stopped. A failure is reported and the next turn
- * tries again; a turn that takes long is never overtaken by the next one.
- * @returns stops it; a turn under way ends by itself
+ * Does the work now and then every `everyMs` milliseconds until stopped. Runs never overlap: one that
+ * is due while the previous one is still at work is skipped. A failure is reported, and the next run
+ * tries again.
+ * @returns a function that stops the repetition; a run under way finishes
  */
 export function repeatInBackground(task: string, everyMs: number, work: () => unknown): () => void {
-  let isAtWork = false;
-  const turn = (): void => {
-    if (isAtWork) return;
-    isAtWork = true;
+  let isRunning = false;
+  const run = (): void => {
+    if (isRunning) return;
+    isRunning = true;
     runInBackground(task, async () => {
       try {
         await work();
       } finally {
-        isAtWork = false;
+        isRunning = false;
       }
     });
   };
-  const timer = setInterval(turn, everyMs);
-  turn();
+  const timer = setInterval(run, everyMs);
+  run();
   return () => clearInterval(timer);
 }

@@ -1,4 +1,4 @@
-/** How a field lies in the bytes; numbers are little-endian. */
+/** The encoding of a field. Numbers are little-endian. */
 type FieldType =
   | 'u8'
   | 'u16'
@@ -6,7 +6,7 @@ type FieldType =
   | 'u64' // At most 2^53 - 1, so that it is exact in JavaScript.
   | 'id' // 16 bytes, written as a UUID.
   | 'ip4'
-  | 'text8' // UTF-8 without NUL, its length before it in one byte.
+  | 'text8' // UTF-8 without NUL, preceded by its length in one byte.
   | 'text16'
   | 'bytes16'
   | 'rest';
@@ -109,7 +109,7 @@ function decodeUtf8(bytes: Buffer): string {
   }
 }
 
-/** Takes fields off the front of bytes; every take is checked against what is left. */
+/** Takes fields off the front of a buffer, checking each against the bytes that are left. */
 class Cursor {
   #left: Buffer;
 
@@ -160,7 +160,7 @@ class Cursor {
   }
 }
 
-/** @throws Error when the bytes are not exactly such a record */
+/** @throws Error when the bytes are not exactly one record of these fields */
 export function decodeRecord<Fields extends FieldTypes>(
   fields: Fields,
   bytes: Buffer,

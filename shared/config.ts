@@ -9,7 +9,7 @@ export class ConfigReader {
     this.#environment = environment;
   }
 
-  /** A text that may match `pattern`; without a fallback it is required. */
+  /** A text, which must match `pattern` if there is one. Required unless there is a fallback. */
   string(name: string, options: { fallback?: string; pattern?: string } = {}): string {
     const value = this.#environment[name] ?? options.fallback;
     if (value === undefined || value === '') {
@@ -40,7 +40,7 @@ export class ConfigReader {
     return value !== undefined && value !== '';
   }
 
-  /** One of the texts; the first is the fallback. */
+  /** One of `choices`; the first is the fallback. */
   choice<T extends string>(name: string, choices: readonly [T, ...T[]]): T {
     const value = this.#environment[name] ?? choices[0];
     const found = choices.find((choice) => choice === value);
@@ -59,7 +59,7 @@ export class ConfigReader {
     return value.split(',').filter((item) => item !== '');
   }
 
-  /** `key=value` pairs, separated by commas. @param values that there are to choose from */
+  /** `key=value` pairs, separated by commas. @param options.values the values that are allowed */
   pairs(
     name: string,
     options: { fallback: string; values: readonly string[] },
@@ -95,7 +95,7 @@ export class ConfigReader {
     return value;
   }
 
-  /** Notes what is wrong with a setting that was read. */
+  /** Adds a problem that the caller found in a setting; {@link finish} throws it with the others. */
   refuse(problem: string): void {
     this.#problems.push(problem);
   }
@@ -111,11 +111,11 @@ export interface ClusterConfig {
   readonly redisUrl: string;
   /** Agents and control nodes of another cluster are refused. */
   readonly clusterId: string;
-  /** Signs what control and agents say to each other. */
+  /** Signs the messages between control nodes and agents. */
   readonly clusterSecret: string;
   /** Seals disk tokens; never in Redis. */
   readonly encryptionKey: Buffer;
-  /** `<cloud>-<region>` (SPEC "What the service does" 4). */
+  /** `<cloud>-<region>`; the part before the first `-` is shown as a disk's `provider`. */
   readonly region: string;
 }
 

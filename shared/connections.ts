@@ -4,11 +4,11 @@ import { addressKey, isProxy } from './address-key.ts';
 import { StallClock, type TransferLimits } from './stall-clock.ts';
 
 export interface ConnectionLimits {
-  /** Connections in total. */
+  /** Connections at the same time, in total. */
   readonly max: number;
-  /** Connections of one address; see `addressKey`. */
+  /** Connections of one address at the same time; see `addressKey`. */
   readonly perAddressMax: number;
-  /** Addresses and CIDR blocks that `perAddressMax` does not bind. */
+  /** Addresses and CIDR blocks to which `perAddressMax` does not apply. */
   readonly proxies: readonly string[];
   readonly transfers: TransferLimits;
 }
@@ -30,15 +30,15 @@ interface Party {
   readonly idle: Set<Connection>;
 }
 
-/** Connections over the limit that may say what they want, to be told to come again later. */
+/** Connections over the limit that are kept open to answer one request with 503; others are closed. */
 const REFUSED_MAX = 64;
 const REFUSED_MS = 2_000;
 
 /**
- * The connections of a server, in total and by address. One over a limit takes the place of the one
- * that has been idle longest, of its own address or of all; only when each has a request under way
- * is it refused. Idle means: no request whose head has arrived is unanswered, so a client that
- * sends its head by the byte is idle too.
+ * Limits a server's connections, in total and per address. A new connection over a limit evicts the
+ * connection that has been idle longest, among those of its address or among all; if every one of
+ * them is serving a request, the new connection is refused. A connection is idle until the whole head
+ * of a request has arrived, so a client that sends its head byte by byte is idle too.
  */
 export class Connections {
   readonly #limits: ConnectionLimits;
@@ -63,7 +63,7 @@ export class Connections {
   add(socket: Socket): void {
     const { remoteAddress } = socket;
     if (remoteAddress === undefined) {
-      socket.destroy(); // It has ended already.
+      socket.destroy(); // The peer has closed it already.
       return;
     }
     const party = this.#party(remoteAddress);
@@ -76,7 +76,7 @@ export class Connections {
     socket.once('close', () => this.#forget(connection));
   }
 
-  /** Notes that a request's head has come. @returns false when it is to be refused */
+  /** Records that a request's head has arrived. @returns false when the request must be refused */
   begin(request: IncomingMessage, response: ServerResponse): boolean {
     const connection = this.#connections.get(request.socket);
     if (connection === undefined) return false;
@@ -92,7 +92,7 @@ export class Connections {
     return true;
   }
 
-  /** A connection that left HTTP: it is nobody's to drop. */
+  /** Exempts a connection that was upgraded from HTTP (a WebSocket) from eviction as idle. */
   keep(socket: Socket): void {
     const connection = this.#connections.get(socket);
     if (connection === undefined) return;
@@ -101,8 +101,8 @@ export class Connections {
   }
 
   /**
-   * Ends the connections whose peers move too little.
-   * @param isCrowded others wait for their places: the peers get less time
+   * Ends the connections whose peers transfer too slowly.
+   * @param isCrowded other requests wait for their places, so peers get less time
    */
   dropStalled(isCrowded: boolean): void {
     for (const { socket, exchanges, clock } of this.#busy) {

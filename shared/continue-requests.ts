@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 
 const waiting = new WeakSet<IncomingMessage>();
 
-/** Notes that a client sends its body only once it is told to (`Expect: 100-continue`). */
+/** Records that the client waits for `100 Continue` before it sends its body. */
 export function noteExpectation(request: IncomingMessage, response: ServerResponse): void {
   waiting.add(request);
   const writeContinue = response.writeContinue.bind(response);
@@ -12,5 +12,5 @@ export function noteExpectation(request: IncomingMessage, response: ServerRespon
   };
 }
 
-/** Whether the client has not been told yet to send the body. */
+/** Whether the client still waits for `100 Continue`. */
 export const awaitsContinue = (request: IncomingMessage): boolean => waiting.has(request);

@@ -6,16 +6,16 @@ import type { Claims } from './single-use-token.ts';
 import { compile } from './validate.ts';
 
 /*
- * The data endpoint: how a control node has a host read a file of a disk, over plain HTTP on the
- * host's internal port. GET or HEAD whose token (shared/part-requests.ts) says which file; the
- * caller's range and preconditions travel as they are. A failure has no body, so that HEAD can tell
- * it too: the code and the message stand in a header.
+ * The data endpoint, with which a control node reads a file of a disk from its host: GET or HEAD over
+ * plain HTTP on the host's internal port. The token (shared/part-requests.ts) names the file; the
+ * caller's range and preconditions are passed on unchanged. A failure carries its code and message in
+ * a header instead of a body, so that HEAD reports it as well.
  */
 
 export const DATA_PATH = '/data/file';
 const ERROR_HEADER = 'x-berth-error';
 
-/** What the caller says about the parts of the file that it wants; nothing else reaches the host. */
+/** The caller's request headers that are passed on to the host: ranges and preconditions. */
 export const FILE_REQUEST_HEADERS = [
   'range',
   'if-range',
@@ -25,7 +25,7 @@ export const FILE_REQUEST_HEADERS = [
   'if-unmodified-since',
 ] as const;
 
-/** What the host says about the file; nothing else reaches the caller. */
+/** The host's response headers that are passed on to the caller. */
 export const FILE_RESPONSE_HEADERS = [
   'accept-ranges',
   'content-length',
@@ -46,7 +46,7 @@ export type DataRequest = Type.Static<typeof DataRequest>;
 
 const checkRequest = compile(DataRequest);
 
-/** What a control node asks for. @throws AppError unless the claims are those of such a request */
+/** Reads the token's claims. @throws AppError `bad_request` when they name no file */
 export const readDataRequest = (claims: Claims): DataRequest =>
   checkRequest(claims, 'data request');
 
@@ -54,7 +54,7 @@ export const dataErrorHeaders = ({ code, message }: AppError): Record<string, st
   [ERROR_HEADER]: `${code} ${encodeURIComponent(message.toWellFormed())}`,
 });
 
-/** The failure that an answer carries, or undefined. */
+/** The failure in an answer's headers; undefined when it succeeded. */
 export function readDataError(headers: NodeJS.Dict<string | string[]>): AppError | undefined {
   const header = headers[ERROR_HEADER];
   if (typeof header !== 'string') return undefined;

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { LIMITS } from './limits.ts';
 
 /**
- * Descriptors that this process may have open. Node raises the soft limit to the hard one when it
- * starts, so that `LimitNOFILE`, `ulimit -Hn` or `prlimit` alone decide.
+ * How many file descriptors this process may have open. Node raises its soft limit to the hard limit
+ * at start, so this is what `LimitNOFILE`, `ulimit -Hn` or `prlimit` sets.
  */
 export function descriptorLimit(): number {
   const limits = readFileSync('/proc/self/limits', 'utf8');
@@ -11,7 +11,7 @@ export function descriptorLimit(): number {
   return soft === 'unlimited' ? Number.MAX_SAFE_INTEGER : Number(soft);
 }
 
-/** With descriptors enough. */
+/** How many transfers a process serves at the same time when it has enough descriptors. */
 export interface PlacesMax {
   readonly objectRequests: number;
   readonly downloads: number;
@@ -28,8 +28,8 @@ export interface DescriptorShares {
 }
 
 /**
- * Divides the descriptors so that connections, however many come, leave at least a quarter of them
- * to the process itself: journal, disks, containers, machines, links and Redis.
+ * Divides the descriptors so that connections, however many arrive, leave at least a quarter to the
+ * process itself: journal, disks, containers, machines, links and Redis.
  */
 export const shareDescriptors = (limit: number, most: PlacesMax): DescriptorShares => ({
   publicConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 2)),

@@ -1,6 +1,6 @@
 /**
- * Every machine-readable error code that can reach a caller (SPEC "Errors", WIRE §2.11). Only the
- * control tier knows which HTTP status each one has.
+ * Every machine-readable error code that can reach a caller (docs/api.md, Codes). Only the control
+ * tier knows the HTTP status of each.
  */
 export const errorCodes = [
   'bad_request',
@@ -55,7 +55,7 @@ export class AppError extends Error {
   }
 }
 
-/** Wraps whatever was thrown, so that a caught `unknown` can be logged and compared. */
+/** Returns what was thrown as an Error, so that a caught `unknown` can be logged and compared. */
 export function toError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

@@ -1,15 +1,15 @@
 interface Shares {
   readonly count: number;
-  /** For a party that is alone; less than `count` leaves some free for those who come next. */
+  /** What a party may hold while it is alone. Less than `count`, so that the next party finds some. */
   readonly perPartyMax: number;
 }
 
 /**
- * Whether a party that holds `held` may have one more while `free` are free. What it may hold is a
- * multiple of what is then still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM
- * Transactions on Networking 6(2), 1998): alone `perPartyMax`, and less the more parties there are,
- * so that one that comes later finds a place although none can be taken back. The first one is
- * anybody's.
+ * Whether a party that holds `held` may have one more while `free` are free. The limit is a multiple
+ * of what is still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking
+ * 6(2), 1998): `perPartyMax` for a party that is alone, and less the more parties there are. So a
+ * party that comes later finds a place, although places are never taken back. A party's first place
+ * is never refused while one is free.
  */
 export function isWithinShare({ count, perPartyMax }: Shares, held: number, free: number): boolean {
   if (free < 1) return false;
@@ -17,16 +17,16 @@ export function isWithinShare({ count, perPartyMax }: Shares, held: number, free
   return (held + 1) * (count - perPartyMax) <= perPartyMax * (free - 1);
 }
 
-/** A place that is held; disposing gives it back. */
+/** A place that is held. Disposing it releases the place. */
 export type Place = Disposable;
 
-/** From this part of the places on, those who stand still are in the way of others. */
+/** When this share of the places is taken, transfers that stand still get less time. */
 const CROWDED_SHARE = 0.5;
 
 /**
- * A fixed number of places that nobody waits for: one is had at once or not at all. Each is counted
- * against every party that it is used by, such as an account, a share link and an address, and each
- * party alone may have half of them.
+ * A fixed number of places that are granted at once or refused; nobody waits for one. Each counts
+ * against every party that uses it, such as an account, a share link and an address. A party that is
+ * alone may hold half of them.
  */
 export class FairShares {
   readonly #shares: Shares;
@@ -45,7 +45,7 @@ export class FairShares {
     return this.#used >= this.#shares.count;
   }
 
-  /** A place, or undefined when all are taken or one of the parties has its share. */
+  /** Takes a place. @returns undefined when all are taken or one of the parties holds its share */
   take(parties: readonly string[]): Place | undefined {
     if (this.isFull || !parties.every((party) => this.#mayHold(party))) return undefined;
     let isHeld = true;

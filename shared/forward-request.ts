@@ -9,10 +9,10 @@ import type { Claims } from './single-use-token.ts';
 import { compile } from './validate.ts';
 
 /*
- * Requests of the object API travel between the parts with their method, target, headers and body
- * as they came, so that their signatures stay valid: control passes them to an agent, an agent to
- * the disk's handler. How the body is delimited is written anew. A signed header says who the client
- * is, since its address decides what it may do.
+ * Forwards requests of the object API: control to an agent, and an agent to the disk's handler.
+ * Method, target, headers and body stay as they came, so that their signatures remain valid; only the
+ * framing of the body is written anew (docs/decisions/0019). A signed header carries the client's
+ * address, on which `allowedIps` decides.
  */
 
 const FREE_SOCKETS_PER_HOST = 64;
@@ -20,25 +20,25 @@ const FREE_SOCKETS_PER_HOST = 64;
 const Origin = Type.Object({
   /** The client's IP address. */
   address: Type.String({ minLength: 1, maxLength: 64 }),
-  /** How many times more the request may be passed on. */
+  /** How many more times the request may be forwarded. */
   hopsLeft: Type.Enum(['0', '1']),
 });
 export type Origin = Type.Static<typeof Origin>;
 
 const checkOrigin = compile(Origin);
 
-/** Who sent a forwarded request. @throws AppError unless the claims are those of a forwarder */
+/** Reads the origin of a forwarded request. @throws AppError unless the claims are a forwarder's */
 export const readOrigin = (claims: Claims): Origin => checkOrigin(claims, 'forwarded request');
 
-/** Where a request goes. */
+/** The host that a request is forwarded to. */
 export interface ForwardTarget {
   readonly hostId: string;
-  /** Of the host's internal port. */
+  /** URL of the host's internal port. */
   readonly baseUrl: string;
   readonly origin: Origin;
 }
 
-/** Sends the body, and breaks the connection when its length is not the one that was announced. */
+/** Sends the body. Destroys the connection when its length differs from the announced one. */
 function sendBody(request: IncomingMessage, upstream: ClientRequest, framing: BodyFraming): void {
   if (framing === 'none' || framing === 0) {
     upstream.end();
@@ -47,22 +47,23 @@ function sendBody(request: IncomingMessage, upstream: ClientRequest, framing: Bo
   if (framing !== 'chunked') {
     let bytes = 0;
     const check = (isWrong: boolean): void => {
-      if (isWrong) upstream.destroy(new Error('the body has not the length that was announced'));
+      if (isWrong)
+        upstream.destroy(new Error('the body is shorter or longer than its Content-Length'));
     };
-    // Before pipe's own listeners, so that no byte too many is written.
+    // Added before pipe's own listener, so that no byte beyond the announced length is written.
     request.on('data', (chunk: Buffer) => check((bytes += chunk.length) > framing));
     request.once('end', () => check(bytes < framing));
   }
   request.pipe(upstream);
 }
 
-/** The length of an answer as it is passed on; without one Node delimits the body itself. */
+/** The answer's Content-Length header if it has one; otherwise Node delimits the body itself. */
 function lengthHeader({ headers }: IncomingMessage): string[] {
   const length = headers['content-length'];
   return length === undefined ? [] : ['Content-Length', String(Number(length))];
 }
 
-/** Passes requests on, over connections that are kept. */
+/** Forwards requests over connections that are kept alive. */
 export class RequestForwarder {
   readonly #requests: PartRequests;
 
@@ -72,10 +73,10 @@ export class RequestForwarder {
   }
 
   /**
-   * Passes a request on and its answer back, both as streams; a client that waits for it is told
-   * to go on when the other side says so. When the answer breaks off in its middle, so does the
-   * caller's connection. Trailers of either are dropped.
-   * @throws Error when there is no answer; nothing was answered then
+   * Forwards a request and passes its answer back, both as streams. A client that expects
+   * `100 Continue` gets it when the other side sends it. When the answer breaks off, the caller's
+   * connection is destroyed. Trailers are dropped in both directions.
+   * @throws Error when no answer came; the caller has not been answered then
    */
   async forward(
     request: IncomingMessage,
@@ -94,7 +95,7 @@ export class RequestForwarder {
     upstream.on('error', () => undefined);
     checkTaken(answer);
     if (!request.complete) {
-      request.unpipe(upstream); // Nobody wants the rest of the body.
+      request.unpipe(upstream); // The answer is here: the rest of the body is not needed.
       lingerAfterAnswer(request, response);
     }
     const headers = [...endToEndHeaders(answer.rawHeaders), ...lengthHeader(answer)];

@@ -1,13 +1,13 @@
 import type { IncomingMessage } from 'node:http';
 
 /*
- * Where the body of an HTTP/1 request ends. When two parsers on the way of a request disagree about
+ * Decides where the body of an HTTP/1 request ends. If two parsers on a request's way disagree about
  * that, the rest of one caller's body becomes the head of the next caller's request (request
- * smuggling, CWE-444). So there is one reading of it here, stricter than RFC 9112 and than Node's
- * own parser, and whoever sends a request on writes its framing anew from this reading.
+ * smuggling, CWE-444). So only this module reads framing, more strictly than RFC 9112 and Node's own
+ * parser, and whatever forwards a request writes its framing anew from this reading.
  */
 
-/** What is announced of a body: nothing, its length in bytes, or chunks. */
+/** How a body is announced: not at all, in chunks, or by its length in bytes. */
 export type BodyFraming = 'none' | 'chunked' | number;
 
 /** The head of a request as Node's parser has read it. */
@@ -32,7 +32,7 @@ export function framingOf({ rawHeaders }: Pick<RequestHead, 'rawHeaders'>): Body
   return length === undefined ? 'none' : Number(length);
 }
 
-/** The headers that announce a framing. */
+/** Names and values of the headers that announce a framing. */
 export function framingHeaders(framing: BodyFraming): string[] {
   if (framing === 'none') return [];
   return framing === 'chunked'
@@ -41,8 +41,9 @@ export function framingHeaders(framing: BodyFraming): string[] {
 }
 
 /**
- * What of a request's head another parser could read otherwise than we do, in words for the sender.
- * @param options.mayUpgrade the port serves WebSockets
+ * Finds anything in a request's head that another parser could read differently.
+ * @param options.mayUpgrade whether the port serves WebSockets
+ * @returns the fault, in words for the sender, or undefined
  */
 export function findFramingFault(
   { httpVersion, method, rawHeaders }: RequestHead,

@@ -8,7 +8,7 @@ import { type Refusal, serveStrictly, STRICT_PARSER } from './strict-http.ts';
 import type { Logger } from './log.ts';
 import { Counter, Gauge, type Registry } from './metrics.ts';
 
-/** The body of the answer to a request that no handler sees. */
+/** Renders the answer to a request that is refused before a handler sees it. */
 export type RenderRefusal = (
   code: 'bad_request' | 'no_capacity',
   problem: string,
@@ -23,15 +23,15 @@ export interface HttpServerOptions {
   readonly headerBytesMax: number;
   readonly connections: ConnectionLimits;
   readonly render: RenderRefusal;
-  /** Connections that leave HTTP are somebody's; without this an upgrade is not heard. */
+  /** Whether something listens for the server's `upgrade` event. */
   readonly hasUpgrades?: boolean;
-  /** Whether others wait for the places of those that are served. */
+  /** Whether other requests wait for the places of those that are being served. */
   readonly isCrowded?: () => boolean;
   readonly log: Logger;
   readonly metrics: HttpMetrics;
 }
 
-/** Settles when the request is answered, or its connection broken off. */
+/** Settles when the request was answered or its connection destroyed. */
 export type RequestHandler = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 export interface HttpMetrics {
@@ -40,11 +40,11 @@ export interface HttpMetrics {
 }
 
 const HEADERS_MS_MAX = 20_000;
-/** Longer than load balancers keep a connection that they do not use, which are 60 s as a rule. */
+/** Longer than load balancers keep an unused connection, usually 60 s, so that they close it first. */
 const KEEP_ALIVE_MS = 65_000;
 const CHECKS_PER_STALL = 16;
 const CHECK_EVERY_MS_MAX = 2_000;
-/** A flood is one event, not one for each connection. */
+/** A flood is logged as one event per interval, not one per connection. */
 const LOG_EVERY_MS = 10_000;
 const RETRY_AFTER_SECONDS = 2;
 
@@ -66,9 +66,9 @@ export function createHttpMetrics(registry: Registry): HttpMetrics {
 }
 
 /**
- * Starts an HTTP server whose callers cannot use up the process: its connections are bounded in
- * number, and each in the time it takes for the head of a request and for bytes to move. A request
- * may take any time in total. A handler that fails is answered for with 500.
+ * Starts an HTTP server whose callers cannot exhaust the process. It limits the number of
+ * connections, the time for a request's head, and how slowly bytes may move, but not the total time
+ * of a request. When a handler fails, the server answers 500.
  */
 export async function startHttpServer(
   options: HttpServerOptions,
@@ -79,7 +79,7 @@ export async function startHttpServer(
     ...STRICT_PARSER,
     maxHeaderSize: headerBytesMax,
     headersTimeout: HEADERS_MS_MAX,
-    requestTimeout: 0, // The rate is what is bounded.
+    requestTimeout: 0, // No limit on the total time: the transfer rate is limited instead.
     connectionsCheckingInterval: HEADERS_MS_MAX / 4,
     keepAliveTimeout: KEEP_ALIVE_MS,
   });
@@ -87,7 +87,7 @@ export async function startHttpServer(
   const connections = new Connections(options.connections, onEnd);
   serveStrictly(server, {
     handle: (request, response, isContinueAwaited) => {
-      // Whether the body is wanted the handler says.
+      // The handler decides whether it wants the body.
       if (isContinueAwaited) noteExpectation(request, response);
       if (connections.begin(request, response)) guard(handle, request, response, log);
       else refuse(request, response, render);
@@ -113,7 +113,7 @@ export async function startHttpServer(
   server.once('close', () => clearInterval(checking));
   server.listen(options.port, options.host);
   await once(server, 'listening');
-  // Without descriptors, say; the kernel keeps the connection until there is one.
+  // Accepting failed, for example for want of descriptors. The kernel keeps the connection queued.
   server.on('error', () => onEnd('not_accepted'));
   return server;
 }
@@ -147,12 +147,12 @@ function refuse(request: IncomingMessage, response: ServerResponse, render: Rend
   response.end(request.method === 'HEAD' ? undefined : body);
 }
 
-/** Counts every end, and tells of them at most once in ten seconds. */
+/** Counts every end, and logs the counts at most once in `LOG_EVERY_MS`. */
 function limitedLog({ name, log, metrics }: HttpServerOptions): (why: ConnectionEnd) => void {
   const none = { idle_dropped: 0, refused: 0, stalled: 0, not_accepted: 0 };
   const counts = { ...none };
   let timer: NodeJS.Timeout | undefined;
-  const tell = (): void => {
+  const report = (): void => {
     timer = undefined;
     log.warn({ server: name, ...counts }, 'connections:limited');
     Object.assign(counts, none);
@@ -160,6 +160,6 @@ function limitedLog({ name, log, metrics }: HttpServerOptions): (why: Connection
   return (why) => {
     metrics.ends.inc({ server: name, reason: why });
     counts[why] += 1;
-    timer ??= setTimeout(tell, LOG_EVERY_MS).unref();
+    timer ??= setTimeout(report, LOG_EVERY_MS).unref();
   };
 }

@@ -4,27 +4,30 @@ import type { ConnectionLimits } from './connections.ts';
 import { descriptorLimit, type PlacesMax, shareDescriptors } from './descriptors.ts';
 import { LIMITS } from './limits.ts';
 
-/** How a process bounds its callers. */
+/** The limits that a process sets on its callers. */
 export interface HttpSettings {
   readonly public: ConnectionLimits;
-  /** Of the port for other parts of the cluster. */
+  /** Limits of the port for other parts of the cluster. */
   readonly internal: ConnectionLimits;
-  /** Requests of the object API at the same time, and downloads by share links. */
+  /** How many requests of the object API and downloads by share link may run at the same time. */
   readonly places: PlacesMax;
 }
 
 const isAddress = (text: string): boolean => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
 
-/** Control knows whether its caller or the host stalls; the host waits longer than control. */
+/**
+ * How much longer the internal port waits for a peer that stalls. Control can tell whether its caller
+ * or the host is slow and must give up first.
+ */
 const INTERNAL_PATIENCE = 3;
 
-/** @param most what the process serves at the same time with descriptors enough */
+/** @param most how many transfers to serve at the same time if there are enough descriptors */
 export function readHttpSettings(reader: ConfigReader, most: PlacesMax): HttpSettings {
   const descriptors = shareDescriptors(descriptorLimit(), most);
   const max = reader.integer('CONNECTIONS_MAX', {
     fallback: descriptors.publicConnections,
     min: 8,
-    // With more, connections could take the descriptors that the process needs itself.
+    // More connections than this could take the descriptors that the process itself needs.
     max: descriptors.publicConnections,
   });
   const perAddressMax = reader.integer('CONNECTIONS_PER_ADDRESS_MAX', {

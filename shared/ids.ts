@@ -2,17 +2,17 @@ import { randomBytes, randomUUID } from 'node:crypto';
 
 const randomHex = (bytes: number): string => randomBytes(bytes).toString('hex');
 
-/** `dsk-` and 16 hex digits (SPEC "Disk"). */
+/** `dsk-` and 16 hex digits, as callers see it. */
 export const newDiskId = (): string => `dsk-${randomHex(8)}`;
 export const newAccountId = (): string => `acct-${randomHex(8)}`;
 export const newHostId = (): string => `host-${randomHex(6)}`;
 export const newNodeId = (): string => `node-${randomHex(6)}`;
-/** On every request, so from `randomUUID`, which draws its random bytes in batches. */
+/** Made for every request, so from `randomUUID`, which draws its random bytes in batches. */
 export const newRequestId = (): string => `req-${randomUUID()}`;
-/** Names a queued job and the work that it starts; BullMQ refuses `:` in job ids. */
+/** The id of a queued job and of the work it starts. BullMQ refuses `:` in job ids. */
 export const newJobId = (): string => randomUUID();
 
-/** UUID of version 7 (RFC 9562): time first, so that ids sort by age. */
+/** A UUID of version 7 (RFC 9562): it begins with the time, so ids sort by age. */
 export function newSandboxId(): string {
   const bytes = randomBytes(16);
   bytes.writeUIntBE(Date.now(), 0, 6);

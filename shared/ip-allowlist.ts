@@ -1,9 +1,9 @@
 import ipaddr from 'ipaddr.js';
 
-/** An IPv4 address that arrived on an IPv6 socket (`::ffff:10.0.0.1`) counts as what it is. */
+/** Normalises an address: one mapped into IPv6 (`::ffff:10.0.0.1`) becomes the IPv4 address. */
 export const plainAddress = (text: string): string => ipaddr.process(text).toString();
 
-/** Whether a list of addresses and CIDR blocks lets an address in; an empty list lets all in. */
+/** Whether a list of addresses and CIDR blocks admits an address. An empty list admits all. */
 export function isAllowed(allowedIps: readonly string[], address: string): boolean {
   if (allowedIps.length === 0) return true;
   const client = ipaddr.process(address);

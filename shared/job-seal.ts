@@ -8,20 +8,20 @@ import { parseJson } from './json.ts';
 
 const KEY_BYTES = 32;
 
-/** A job as its queue holds it. */
+/** A job as it lies in a queue. */
 const SealedJob = Type.Object({ sealed: Type.String() });
 export type SealedJob = Type.Static<typeof SealedJob>;
 const checkSealed = compile(SealedJob);
 
 /**
- * Seals jobs while they lie in a queue: commands and environments are secrets of callers, and Redis
- * keeps them in its file. A sealed job opens only in its own queue and under its own id, so that
- * whoever can write to Redis can neither make a job nor move or change one.
+ * Seals jobs while they lie in a queue, because commands and environments are callers' secrets and
+ * Redis writes them to its file. A sealed job opens only in its own queue and under its own id, so
+ * whoever can write to Redis cannot make, move or change a job.
  */
 export class JobSeal {
   readonly #key: Buffer;
 
-  /** @param clusterSecret what control and agents share; the key is derived from it (RFC 5869) */
+  /** @param clusterSecret shared by control and agents; the key is derived from it (RFC 5869) */
   constructor(clusterSecret: string) {
     this.#key = Buffer.from(hkdfSync('sha256', clusterSecret, '', 'berth job queue', KEY_BYTES));
   }
@@ -31,8 +31,8 @@ export class JobSeal {
   }
 
   /**
-   * @param id of the queue's entry
-   * @throws AppError `bad_request` when the entry was not made for this place, or by somebody else
+   * @param id the id of the queue's entry
+   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key
    */
   open(queue: string, id: string, data: unknown): JobEnvelope {
     const { sealed } = checkSealed(data, 'job');

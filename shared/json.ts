@@ -1,7 +1,7 @@
 export interface JsonBounds {
-  /** Arrays and objects within each other. */
+  /** How deep arrays and objects may be nested. */
   readonly depthMax?: number;
-  /** Values altogether. */
+  /** How many values there may be in all. */
   readonly valuesMax?: number;
 }
 
@@ -11,21 +11,21 @@ const VALUES_MAX = 100_000;
 const [QUOTE, BACKSLASH, COMMA] = [0x22, 0x5c, 0x2c];
 const [ARRAY_BEGIN, ARRAY_END, OBJECT_BEGIN, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d];
 
-/** A text that may be JSON, but of a shape that nothing of ours has. */
+/** The text exceeds a bound or has a forbidden key; it may be valid JSON otherwise. */
 export class JsonRefused extends SyntaxError {}
 
 /**
- * The only way in for JSON (`.oxlintrc.json` refuses `JSON.parse` elsewhere). Nesting and the number
- * of values are bounded by one pass over the text before anything is built: whatever walks the result
- * (validation, printing) does so recursively. The key `__proto__` is refused, since code that copies
- * an object with it would change its prototype.
+ * Parses JSON within bounds. The linter refuses `JSON.parse` elsewhere. One pass over the text checks
+ * nesting and the number of values before anything is built, because whatever walks the result later
+ * (validation, printing) is recursive. The key `__proto__` is refused: code that copies an object
+ * with it would change the copy's prototype.
  * @throws SyntaxError, of class {@link JsonRefused} when the text exceeds a bound
  */
 export function parseJson(text: string, bounds: JsonBounds = {}): unknown {
   checkShape(text, bounds.depthMax ?? DEPTH_MAX, bounds.valuesMax ?? VALUES_MAX);
-  // oxlint-disable-next-line no-restricted-properties -- its shape was checked
+  // oxlint-disable-next-line no-restricted-properties -- The bounds were checked.
   const value: unknown = JSON.parse(text);
-  // Written out, or with an escaped underscore.
+  // The key may be spelt out or with an escaped underscore.
   if (/__proto__|\\u005f/iu.test(text)) refusePrototype(value);
   return value;
 }
@@ -60,7 +60,7 @@ function checkShape(text: string, depthMax: number, valuesMax: number): void {
   }
 }
 
-/** Where the string that begins at `from` has its closing quote, or the end of the text. */
+/** The index of the closing quote of the string whose contents begin at `from`, or the text's end. */
 function endOfString(text: string, from: number): number {
   for (let at = text.indexOf('"', from); at !== -1; at = text.indexOf('"', at + 1)) {
     let backslashes = 0;
@@ -72,7 +72,7 @@ function endOfString(text: string, from: number): number {
   return text.length;
 }
 
-/** Recursive: the depth is bounded by now. */
+/** Recursive, which is safe because the depth was checked. */
 function refusePrototype(value: unknown): void {
   if (typeof value !== 'object' || value === null) return;
   if (Object.hasOwn(value, '__proto__')) throw new JsonRefused('it has the key __proto__');

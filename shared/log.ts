@@ -4,10 +4,10 @@ import { errnoOf } from './errors.ts';
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
-/** Of events that cannot be written now. */
+/** How much to buffer while stdout cannot be written; more is dropped. */
 const HELD_BYTES_MAX = 16 * 1024 ** 2;
 
-/** By these fields only: Redis errors carry the arguments of their command, secrets among them. */
+/** Logs these fields only: Redis errors also carry the arguments of their command, secrets included. */
 function describeError(thrown: unknown): unknown {
   if (!(thrown instanceof Error)) return thrown;
   const { name, message, stack, cause } = thrown;
@@ -15,8 +15,8 @@ function describeError(thrown: unknown): unknown {
 }
 
 /**
- * JSON log on stdout, written in batches so that logging never holds up a request. Fields that
- * could hold a secret are cut out.
+ * A JSON log on stdout, written in batches so that logging never delays a request. Fields that could
+ * hold a secret are removed.
  */
 export function createLogger(service: string, base: Record<string, string> = {}): Logger {
   const destination = pino.destination({
@@ -26,7 +26,7 @@ export function createLogger(service: string, base: Record<string, string> = {})
     maxLength: HELD_BYTES_MAX,
     periodicFlush: FLUSH_EVERY_MS,
   });
-  // A log whose file system is full is no reason to end: what does not fit is dropped.
+  // A full file system below the log must not end the process: what does not fit is dropped.
   destination.on('error', () => undefined);
   return pino(
     {

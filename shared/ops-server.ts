@@ -5,14 +5,14 @@ import { LIMITS } from './limits.ts';
 import type { Registry } from './metrics.ts';
 import type { Refusal } from './strict-http.ts';
 
-/** What keeps the process from doing its work, or undefined when it is ready. */
+/** @returns what keeps the process from doing its work, or undefined when it is ready */
 export type ReadinessCheck = () => Promise<string | undefined>;
 
 interface OpsOptions {
   readonly http: Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'>;
   readonly registry: Registry;
   readonly ready: ReadinessCheck;
-  /** What else is served below some paths, each with its own way to authenticate. */
+  /** Finds the listener of a path that needs authentication; each authenticates by itself. */
   readonly find?: (path: string) => RequestListener | undefined;
 }
 
@@ -22,8 +22,8 @@ const render = (_code: unknown, problem: string): Refusal => ({
 });
 
 /**
- * The operator's port of a process: `/healthz` (alive), `/readyz` (can do work), `/metrics`
- * (Prometheus text format). Never public.
+ * Serves a process's internal port: `/healthz` (alive), `/readyz` (can do work), `/metrics`
+ * (Prometheus text format), and what other parts of the cluster ask for. Never public.
  */
 export function startOpsServer(options: OpsOptions): Promise<Server> {
   const { internalHeaderBytesMax: headerBytesMax } = LIMITS;
@@ -41,7 +41,7 @@ async function answer(
     handler(request, response);
     return;
   }
-  // Only those who show that they belong to the cluster keep a connection.
+  // Only peers that prove they belong to the cluster may keep their connection.
   lingerAfterAnswer(request, response);
   switch (request.url) {
     case '/healthz': {

@@ -15,22 +15,22 @@ import type { Logger } from './log.ts';
 import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
 
 /*
- * Requests from one part of the cluster to an agent's internal port: the one place that builds them,
- * and the one that lets them in. Each carries a token that names the host it is for and a digest of
- * its whole head, so the receiver knows that the head is the one that was sent, and that the body
- * ends where the sender says. A request that somebody slipped into the connection has no such token,
- * and the next one's token does not fit it.
+ * Requests from one part of the cluster to an agent's internal port: this module alone builds them
+ * and admits them (docs/decisions/0019). Each carries a token that names the receiving host and a
+ * digest of the request's whole head, so the receiver knows that the head is what was sent and that
+ * the body ends where the sender says. A request smuggled into the connection has no such token, and
+ * the token of the request behind it does not fit.
  */
 
 const PROOF_HEADER = 'x-berth-proof';
 
-// RFC 9110, section 7.6.1; and those that are made anew.
+// Headers of one connection only (RFC 9110, section 7.6.1), and those that are written anew.
 const PER_CONNECTION = new Set([
   ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection'],
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'content-length', PROOF_HEADER],
 ]);
 
-/** The headers of a message that go with it, in their order and spelling; none about its framing. */
+/** The headers to forward, in their order and spelling: none about the connection or the framing. */
 export const endToEndHeaders = (rawHeaders: readonly string[]): string[] =>
   rawHeaders.filter((_, index) => {
     const name = rawHeaders[index - (index % 2)] ?? '';
@@ -51,47 +51,47 @@ function digestOf({ method, target, framing, rawHeaders }: Head): string {
 }
 
 /**
- * Node encodes the head of a request that expects 100-continue as UTF-8, which would change what it
- * has read byte by byte; other heads it writes as they are. To be called when the head was queued
- * and nothing is written yet.
+ * Makes Node write the head byte by byte as it was read. For a request that expects 100-continue Node
+ * would encode it as UTF-8, which changes bytes above 127. Call this once the head is queued and
+ * before anything is written.
  */
 function keepHeadBytes(sent: ClientRequest): void {
   const queued = Reflect.get(sent, 'outputData') as { encoding?: string | undefined }[];
   for (const part of queued) part.encoding = 'latin1';
 }
 
-/** What a request is for; a token for the one opens nothing of the other. */
+/** What a request is for. A token for one purpose is refused for the other. */
 export type PartPurpose = 'agent-data' | 'object-forward';
 
 export interface PartRequest extends Head {
   readonly purpose: PartPurpose;
-  /** What the sender vouches for. */
+  /** Facts that the sender vouches for, such as the client's address. */
   readonly claims: Record<string, string>;
-  /** The host that it is for. */
+  /** The receiving host. */
   readonly hostId: string;
-  /** Of that host's internal port. */
+  /** URL of that host's internal port. */
   readonly baseUrl: string;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The sending side, over connections that are kept. */
+/** The sending side. Connections are kept alive. */
 export class PartRequests {
   readonly #secret: string;
   readonly #agent: Agent;
 
-  /** @param secret of the cluster */
+  /** @param secret the cluster's secret */
   constructor(secret: string, freeSocketsPerHost: number) {
     this.#secret = secret;
     this.#agent = new Agent({ keepAlive: true, maxFreeSockets: freeSocketsPerHost });
   }
 
   /**
-   * Begins a request; its body, if the framing announces one, is the caller's to write. The
-   * connection serves no other request when the answer begins before all of the body is sent.
+   * Begins a request. If the framing announces a body, the caller writes it. When the answer begins
+   * before the whole body was sent, the connection is not used for another request.
    */
   begin(wanted: PartRequest): ClientRequest {
     const { method, target, purpose, claims, hostId, baseUrl, signal } = wanted;
-    // Node would announce chunks for a method that may have a body, whatever is said of none.
+    // Node would announce chunks for any method that may have a body, even if there is none.
     const isEmpty = wanted.framing === 'none' && mayHaveBody(method);
     const framing = isEmpty ? 0 : wanted.framing;
     const request = digestOf({ ...wanted, framing });
@@ -118,7 +118,7 @@ export class PartRequests {
   }
 }
 
-/** @throws AppError when the host that answered did not take the request for one of the cluster's */
+/** @throws AppError when the host that answered did not accept the request as the cluster's own */
 export function checkTaken(answer: IncomingMessage): void {
   const error = readDataError(answer.headers);
   if (error === undefined) return;
@@ -132,13 +132,13 @@ export type PartRequestHandler = (
   claims: Claims,
 ) => void;
 
-/** The receiving side, of one host. */
+/** The receiving side of one host. */
 export class PartRequestGate {
   readonly #hostId: string;
   readonly #tokens: SingleUseTokens;
   readonly #log: Logger;
 
-  /** @param secret of the cluster */
+  /** @param options.secret the cluster's secret */
   constructor({ secret, hostId, log }: { secret: string; hostId: string; log: Logger }) {
     this.#tokens = new SingleUseTokens(secret);
     this.#hostId = hostId;
@@ -146,9 +146,9 @@ export class PartRequestGate {
   }
 
   /**
-   * Serves requests of the cluster, for this host and never seen before. Any other is answered here
-   * and ends its connection.
-   * @param handle gets what the sender vouches for
+   * Wraps a handler so that it sees only requests of the cluster for this host, each once. Any other
+   * request is refused here and ends its connection.
+   * @param handle receives the facts that the sender vouches for
    */
   admitting(purpose: PartPurpose, handle: PartRequestHandler): RequestListener {
     return (request, response) => {
@@ -161,8 +161,8 @@ export class PartRequestGate {
   #refuse(reason: string, request: IncomingMessage, response: ServerResponse): void {
     this.#log.warn({ reason }, 'partRequest:refused');
     lingerAfterAnswer(request, response);
-    // With a new token it may be taken: this one can have come too late.
-    const message = `the host did not take this for a request of its cluster: ${reason}`;
+    // `unavailable`, because a repetition with a new token may succeed: this one may only be late.
+    const message = `the host did not accept this as a request of its cluster: ${reason}`;
     const error = new AppError('unavailable', message);
     response.writeHead(403, dataErrorHeaders(error)).end();
   }

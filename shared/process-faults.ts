@@ -3,14 +3,14 @@ import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
 import { Counter, type Registry } from './metrics.ts';
 
-/** How long the last words may take on their way to the log. */
+/** How long the last event may take to reach the log. */
 const LAST_WORDS_MS = 1_000;
 
 /**
- * The owner of every failure that has no other one (decision 0023). Failed background tasks and
- * rejections that nobody handles are logged and counted, and the process goes on: each belongs to
- * one request or task. An exception that nobody caught may have stopped any code half-way, so the
- * process says so and ends; whoever started it starts it again.
+ * Handles every failure that nothing else handled (docs/decisions/0023). Failed background tasks and
+ * unhandled rejections are logged and counted, and the process continues, because each belongs to one
+ * request or task. An uncaught exception may have stopped any code half-way, so the process logs it
+ * and ends; its supervisor starts it again.
  */
 export function ownProcessFaults(log: Logger, registry: Registry): void {
   const failures = new Counter({

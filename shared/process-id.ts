@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs';
 
-/** Tells a process apart from a later one that was given the same pid. */
+/** Identifies a process even after its pid was given to a later one. */
 export interface ProcessId {
   readonly pid: number;
   readonly startTime: string;
 }
 
-/** Drawn by the kernel when the machine started. */
+/** The random id that the host's kernel drew when it booted. */
 export const hostBootId = (): string =>
   readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
 
-/** Undefined when the process is gone or only waits for its parent to notice its end. */
+/** @returns undefined when the process is gone or a zombie */
 export function identify(pid: number): ProcessId | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The command's name in parentheses may itself contain spaces and parentheses.
+    // The command name stands in parentheses and may itself contain spaces and parentheses.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const [state, ticksSinceBoot] = [fields[0], fields[19]];
     if (state === 'Z' || state === 'X' || ticksSinceBoot === undefined) return undefined;
@@ -43,11 +43,11 @@ export async function endProcess(
 export function killGroup(id: ProcessId): void {
   if (!isAlive(id)) return;
   sendSignal(-id.pid, 'SIGKILL');
-  // A supervisor in the foreground need not lead the group that it is in.
+  // A supervisor in the foreground may not be the leader of its process group.
   sendSignal(id.pid, 'SIGKILL');
 }
 
-/** Whether the process ended in time. */
+/** @returns whether the process ended in time */
 async function waitForEnd(id: ProcessId, withinMs: number): Promise<boolean> {
   const deadline = performance.now() + withinMs;
   while (isAlive(id)) {
@@ -61,7 +61,7 @@ function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch (error) {
-    // It ended since it was last looked at.
+    // ESRCH: it has ended in the meantime.
     if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
   }
 }

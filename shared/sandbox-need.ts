@@ -1,12 +1,12 @@
 import type { SandboxRoom } from './directory/capacity.ts';
 
 const VMM_MIB = 224; // QEMU's code and state, and its cache of translated code.
-const VCPU_MIB = 8; // What the thread of a processor needs.
+const VCPU_MIB = 8; // Each virtual processor's thread.
 
-/** What the virtual machine of a sandbox needs beside the guest's memory. */
+/** Memory of a sandbox's machine beside the guest's own, in MiB. */
 export const overheadMib = (vcpuCount: number): number => VMM_MIB + VCPU_MIB * vcpuCount;
 
-/** What a sandbox that runs takes of its host. */
+/** The capacity that a running sandbox takes from its host. */
 export const needOf = (config: {
   readonly memSizeMib: number;
   readonly vcpuCount: number;

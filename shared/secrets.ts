@@ -11,15 +11,15 @@ import { parseJson } from './json.ts';
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Hex SHA-256: how API keys and port tokens are stored. */
+/** SHA-256 in hex, as API keys are stored. */
 export const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** URL-safe random text carrying 32 bytes of entropy. */
+/** A URL-safe random text with 32 bytes of entropy. */
 export const randomSecret = (): string => randomBytes(32).toString('base64url');
 
 /**
- * Encrypts with AES-256-GCM (NIST SP 800-38D). `context` binds the text to its place: opening it
- * with another context fails, so a sealed token cannot be moved to another disk's record.
+ * Encrypts with AES-256-GCM (NIST SP 800-38D). `context` binds the text to its place: unsealing with
+ * another context fails, so a sealed token cannot be moved into another disk's record.
  * @returns base64 of nonce, tag and ciphertext
  */
 export function seal(key: Buffer, plain: string, context: string): string {
@@ -29,7 +29,7 @@ export function seal(key: Buffer, plain: string, context: string): string {
   return Buffer.concat([nonce, cipher.getAuthTag(), text]).toString('base64');
 }
 
-/** @throws Error when the key or the context is another one, or the text was changed */
+/** @throws Error when key or context differ from those it was sealed with, or the text was changed */
 export function unseal(key: Buffer, sealed: string, context: string): string {
   const bytes = Buffer.from(sealed, 'base64');
   const nonce = bytes.subarray(0, NONCE_BYTES);
@@ -44,7 +44,7 @@ const signature = (secret: string, purpose: string, body: string): string =>
   createHmac('sha256', secret).update(`${purpose}\n${body}`).digest('base64url');
 
 /**
- * A signed, expiring text for one purpose, e.g. `agent-link`. Not encrypted.
+ * Makes a signed, expiring token for one purpose, such as `agent-link`. Signed, not encrypted.
  * @param expiresAt milliseconds since the epoch
  */
 export function signToken(
@@ -58,8 +58,8 @@ export function signToken(
 }
 
 /**
- * Verifies with each key of a ring: a token that a former key signed is good for as long as that key
- * is kept.
+ * Verifies a token with each key of a ring, so that a token signed with a former key stays valid for
+ * as long as that key is kept.
  */
 export function verifyTokenOfRing(
   secrets: readonly string[],
@@ -74,7 +74,7 @@ export function verifyTokenOfRing(
   return 'invalid';
 }
 
-/** What a token says, `expired`, or `invalid`; compared in constant time. */
+/** Verifies a token in constant time. @returns its claims, `expired` or `invalid` */
 export function verifyToken(
   secret: string,
   purpose: string,

@@ -1,4 +1,4 @@
-/** True when the promise settled in time. */
+/** @returns whether the promise settled, either way, within `ms` milliseconds */
 export async function settledWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   const settled = promise.then(
     () => true,

@@ -2,15 +2,15 @@ import { runInBackground } from './background.ts';
 import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
 
-/** Its promise is awaited when it returns one. */
+/** One step of a shutdown. A promise that it returns is awaited. */
 type Step = (signal: StopSignal) => unknown;
 
-/** SIGPWR (signal(7)): the host is about to go down, so nothing may be left running on it. */
+/** SIGPWR (signal(7)) means that the host is going down, so nothing may be left running on it. */
 type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGPWR';
 
 /**
- * Runs the steps in order on SIGTERM, SIGINT or SIGPWR, then ends the process. A step that fails does not
- * keep the others from running; past the deadline the process ends all the same.
+ * Runs the steps in order on SIGTERM, SIGINT or SIGPWR, then ends the process. A step that fails is
+ * logged and the next one runs; at the deadline the process ends in any case.
  */
 export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step[]): void {
   let begun = false;
@@ -33,7 +33,7 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
     log.flush(() => process.exit(0));
   };
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGPWR'] as const) {
-    // Not `once`: a second signal would end the process half-way.
+    // `on`, not `once`: a second signal would otherwise end the process half-way.
     process.on(signal, () => runInBackground('process.stop', () => shutdown(signal)));
   }
 }

@@ -3,40 +3,40 @@ import { LIMITS } from './limits.ts';
 import { signToken, verifyToken } from './secrets.ts';
 
 /*
- * Tokens with which the parts of a cluster show one another who they are. Each is good once, for
- * seconds: who reads one on its way cannot use it again.
+ * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and for
+ * a few seconds only, so one that was read on its way cannot be used again (docs/decisions/0020).
  */
 
 export type Claims = Readonly<Record<string, unknown>>;
 
-/** Why a token is refused; `full` when too many others are remembered. */
+/** Why a token is refused. `full`: too many others are remembered to tell whether it was used. */
 export type TokenFault = 'invalid' | 'expired' | 'used' | 'full';
 
-/** A token that `SingleUseTokens` takes, made now. */
+/** Signs a token that {@link SingleUseTokens} accepts once, from now on. */
 export function signOnce(secret: string, purpose: string, claims: Record<string, string>): string {
   const nonce = randomUUID();
   return signToken(secret, purpose, { ...claims, nonce }, Date.now() + LIMITS.partTokenTtlMs);
 }
 
 /**
- * The receiver's memory of tokens. A token lives `partTokenTtlMs` by the signer's clock, which may
- * be as far ahead of ours as that again. Those from before this memory began are refused: a former
- * process of the same name may have seen them.
+ * The receiver's memory of used tokens. A token lives for `partTokenTtlMs` by the signer's clock,
+ * which may be ahead of ours by as much again. Tokens signed before this memory began are refused,
+ * because a former process of the same name may have accepted them.
  */
 export class SingleUseTokens {
   readonly #secret: string;
   readonly #begunAt = Date.now();
-  /** Two generations; each lasts for the longest life that a token can have here. */
+  /** Used tokens in two generations, each kept for the longest time that a token can be valid here. */
   #recent = new Set<string>();
   #former = new Set<string>();
   #turnedAt = Date.now();
 
-  /** @param secret of the cluster */
+  /** @param secret the cluster's secret */
   constructor(secret: string) {
     this.#secret = secret;
   }
 
-  /** What a token says, which it never says again. */
+  /** Reads a token's claims and marks the token as used. */
   read(purpose: string, token: string): Claims | TokenFault {
     const now = Date.now();
     const claims = verifyToken(this.#secret, purpose, token, now);

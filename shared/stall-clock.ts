@@ -3,18 +3,18 @@ import type { Socket } from 'node:net';
 import { awaitsContinue } from './continue-requests.ts';
 
 export interface TransferLimits {
-  /** What a peer must move on average, up or down, while we wait for it. */
+  /** The least average rate of a peer, in either direction, while we wait for it. */
   readonly bytesPerSecondMin: number;
-  /** How long a peer may move nothing. */
+  /** How long a peer may transfer nothing. */
   readonly stalledMs: number;
-  /** The same while others wait for its place. */
+  /** The same while other transfers wait for its place. */
   readonly crowdedStalledMs: number;
 }
 
 /**
- * Measures whether the peer of a connection keeps its transfer moving. The peer has `stalledMs` of
- * patience; waiting for it uses that up, and every byte that it takes or sends gives some back. Time
- * in which we, not the peer, hold things up does not count.
+ * Measures whether a connection's peer keeps its transfer moving. The peer starts with a credit of
+ * `stalledMs`. Time spent waiting for it uses the credit up, every byte that it reads or sends gives
+ * some back, and time during which the delay is ours does not count.
  */
 export class StallClock {
   readonly #socket: Socket;
@@ -30,7 +30,7 @@ export class StallClock {
     this.#movedBytes = movedBytes(socket);
   }
 
-  /** To be asked now and again. @param requests under way on the connection */
+  /** Call this regularly. @param requests those under way on the connection */
   isStalled(requests: Iterable<IncomingMessage>, isCrowded: boolean): boolean {
     const { bytesPerSecondMin, stalledMs, crowdedStalledMs } = this.#limits;
     const now = performance.now();
@@ -45,9 +45,9 @@ export class StallClock {
   }
 
   #awaitsPeer(requests: Iterable<IncomingMessage>): boolean {
-    if (this.#socket.writableLength > 0) return true; // The kernel takes no more for this peer.
+    if (this.#socket.writableLength > 0) return true; // The peer does not read: its buffers are full.
     for (const request of requests) {
-      // With bytes lying here it is for us to go on; before we say so the peer may not send any.
+      // With unread bytes here, or before we sent 100 Continue, it is our turn.
       const isPeersTurn = !request.complete && request.readableLength === 0;
       if (isPeersTurn && !awaitsContinue(request)) return true;
     }
@@ -55,6 +55,6 @@ export class StallClock {
   }
 }
 
-/** Read from the peer, or taken off our hands for it. */
+/** Bytes read from the peer and bytes that the kernel accepted for it. */
 const movedBytes = ({ bytesRead, bytesWritten, writableLength }: Socket): number =>
   bytesRead + bytesWritten - writableLength;

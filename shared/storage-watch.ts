@@ -5,27 +5,27 @@ import { LIMITS } from './limits.ts';
 import type { Logger } from './log.ts';
 
 const CHECK_EVERY_MS = 500;
-/** At this part of the reserve, what writes is ended: it could not write much longer anyway. */
+/** At this share of the reserve, writers are ended: they could not write much longer anyway. */
 const CRITICAL_SHARE = 0.25;
 
 export interface StorageWatchOptions {
-  /** The directories whose file systems must keep room. */
+  /** The directories whose file systems must keep free space. */
   readonly directories: readonly string[];
   /** Free bytes below which new work is refused. */
   readonly reserveBytes: number;
-  /** What is thrown at new work meanwhile. */
+  /** The error for new work while free space is below the reserve. */
   readonly refusal: AppError;
-  /** The reserve is nearly used up: what writes must end, before writes fail beneath it. */
+  /** Called when the reserve is nearly used up: end what writes before its writes fail. */
   readonly onCritical?: () => void;
   readonly log: Logger;
 }
 
-/** Watches the room on file systems that must not run full, so that work stops before they do. */
+/** Watches the free space of file systems that must not run full, so that work stops before they do. */
 export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
-  /** Since when an answer is awaited, on the clock of `performance.now()`. */
+  /** When the question under way was asked, by `performance.now()`. */
   #askedAt: number | undefined;
 
   constructor(options: StorageWatchOptions) {
@@ -37,7 +37,7 @@ export class StorageWatch {
     return this.#freeBytes < this.#options.reserveBytes;
   }
 
-  /** The storage does not say how much room it has: who asks it for anything else will wait, too. */
+  /** Whether the storage does not report its free space: any other call to it would hang, too. */
   get isSilent(): boolean {
     if (this.#askedAt === undefined) return false;
     return performance.now() - this.#askedAt > LIMITS.storageSilenceMsMax;
@@ -64,11 +64,11 @@ export class StorageWatch {
       const wasLow = this.isLow;
       this.#freeBytes = Math.min(...free);
       if (this.isLow !== wasLow) {
-        log.warn({ freeBytes: this.#freeBytes, low: this.isLow }, 'storage:roomChanged');
+        log.warn({ freeBytes: this.#freeBytes, low: this.isLow }, 'storage:lowChanged');
       }
       if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) onCritical?.();
     } catch (error) {
-      log.error({ err: toError(error) }, 'storage:notChecked');
+      log.error({ err: toError(error) }, 'storage:checkFailed');
     } finally {
       clearTimeout(silence);
       if (this.isSilent) log.info({ directories }, 'storage:answersAgain');

@@ -7,31 +7,31 @@ import { parseJson } from './json.ts';
 /*
  * The agent link: one WebSocket from every agent to every control node of its region.
  *
- * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the bytes
- * that the header's `body` lengths divide (the output of a command; empty for most frames).
+ * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the body, in
+ * parts of the lengths that the header's `body` lists (a command's output; none in most frames).
  */
 
 const JobId = Type.String({ minLength: 1, maxLength: 64 });
 const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
 
-/** What a host has and what of it is in use. */
+/** What a host has, and how much of it is in use. */
 export const HostLoad = Type.Object({
   execSlots: Type.Integer({ minimum: 0 }),
   execsRunning: Type.Integer({ minimum: 0 }),
   execsWaiting: Type.Integer({ minimum: 0 }),
-  /** New work would be refused for want of storage. */
+  /** Whether new work would be refused for want of free space. */
   storageLow: Type.Boolean(),
-  /** Memory in MiB. All zero while `isEnabled` is false. */
+  /** Capacity for sandboxes, memory in MiB. All zero while `isEnabled` is false. */
   sandboxes: Type.Object({
     isEnabled: Type.Boolean(),
     memoryMib: Type.Integer({ minimum: 0 }),
     memoryMibUsed: Type.Integer({ minimum: 0 }),
     vcpus: Type.Integer({ minimum: 0 }),
     vcpusUsed: Type.Integer({ minimum: 0 }),
-    /** New ones would be refused for want of storage or memory. */
+    /** Whether new sandboxes would be refused for want of free space or memory. */
     isLow: Type.Boolean(),
   }),
-  /** Takes no new work: it is shutting down, or Redis cannot be reached from there. */
+  /** Whether the host accepts no new work: it is shutting down, or it cannot reach Redis. */
   draining: Type.Boolean(),
 });
 export type HostLoad = Type.Static<typeof HostLoad>;
@@ -53,12 +53,12 @@ const AgentFrame = taggedUnion('type', [
     clusterId: Type.String(),
     region: Type.String(),
     publicUrl: Type.String({ maxLength: 2048 }),
-    /** Where control reaches the host's data endpoint. */
+    /** URL of the host's internal port, for the data endpoint. */
     internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
-  // The work has begun: from here on its outcome is unknown if the agent is lost.
+  // The work begins: if the agent is lost after this, the outcome is unknown.
   Type.Object({ type: Type.Literal('accepted'), jobId: JobId }),
   Type.Object({
     type: Type.Literal('result'),
@@ -107,7 +107,7 @@ function split(message: Buffer): { header: unknown; rest: Buffer } {
   };
 }
 
-/** @throws Error when the message is not a frame of ours; the link is closed then */
+/** @throws Error when the message is not a valid frame; close the link then */
 export function decodeAgentFrame(message: Buffer): { frame: AgentFrame; body: Buffer[] } {
   const { header, rest } = split(message);
   const frame = checkAgentFrame(header, 'frame');
@@ -118,11 +118,11 @@ export function decodeAgentFrame(message: Buffer): { frame: AgentFrame; body: Bu
     body.push(rest.subarray(offset, offset + length));
     offset += length;
   }
-  if (offset !== rest.length) throw new Error('frame body has another length than it says');
+  if (offset !== rest.length) throw new Error('frame body is not as long as its header says');
   return { frame, body };
 }
 
-/** @throws Error when the message is not a frame of ours; the link is closed then */
+/** @throws Error when the message is not a valid frame; close the link then */
 export function decodeControlFrame(message: Buffer): ControlFrame {
   return checkControlFrame(split(message).header, 'frame');
 }

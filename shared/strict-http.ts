@@ -2,10 +2,10 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isAbandoned, lingerAfterAnswer } from './early-answer.ts';
 import { findFramingFault } from './http-framing.ts';
 
-/** For `createServer`: also when the environment asks Node for its lenient parser. */
+/** Options for `createServer` that hold even if the environment asks for Node's lenient parser. */
 export const STRICT_PARSER = { insecureHTTPParser: false, requireHostHeader: true } as const;
 
-/** @param awaitsContinue the client sends the body once it is told to (RFC 9110, section 10.1.1) */
+/** @param awaitsContinue whether the client waits for 100 Continue (RFC 9110, section 10.1.1) */
 type RequestHandler = (
   request: IncomingMessage,
   response: ServerResponse,
@@ -19,20 +19,21 @@ export interface Refusal {
 
 export interface StrictHttpOptions {
   readonly handle: RequestHandler;
-  /** The body of a refusal. */
+  /** Renders a refusal. @param problem in words for the caller */
   readonly render: (request: IncomingMessage, problem: string) => Refusal;
   readonly onRefused: (request: IncomingMessage, problem: string) => void;
 }
 
 /**
- * Serves requests whose framing leaves no doubt where they end. All others are answered with 400,
- * or 417, before anything else looks at them, and end their connection.
+ * Serves only requests whose framing leaves no doubt where they end. Any other request is answered
+ * with 400 or 417 before anything else sees it, and its connection is closed.
  */
 export function serveStrictly(
   server: Server,
   { handle, render, onRefused }: StrictHttpOptions,
 ): void {
-  // Node hides headers beyond a number from us, yet its parser obeys them: bounded by their size.
+  // Node hides headers beyond a maximum number from us although its parser obeys them. So the number
+  // is unlimited, and their total size is limited.
   server.maxHeadersCount = 0;
   const refuse = (
     request: IncomingMessage,
@@ -58,6 +59,6 @@ export function serveStrictly(
   server.on('checkContinue', admit(true));
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     if (isAbandoned(request)) return;
-    refuse(request, response, 417, 'the only expectation that is understood is 100-continue');
+    refuse(request, response, 417, 'the only supported expectation is 100-continue');
   });
 }

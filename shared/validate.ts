@@ -3,7 +3,8 @@ import formats from 'ajv-formats';
 import Type, { type Static, type TSchema } from 'typebox';
 import { AppError } from './errors.ts';
 
-// Strict about schemas, lenient about input: unknown fields are ignored (WIRE §8 row 31).
+// Strict about schemas, lenient about input: unknown fields are ignored, because newer clients may
+// send fields that this version does not know (docs/api.md, Compatibility).
 const options = {
   allErrors: false,
   discriminator: true,
@@ -16,7 +17,7 @@ const coercingAjv = new Ajv({ ...options, coerceTypes: true });
 formats.default(ajv);
 formats.default(coercingAjv);
 
-/** One of several objects, told apart by the text in the field `tag`. */
+/** A union of objects that are told apart by the text in the field `tag`. */
 export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) =>
   Type.Unsafe<Static<T[number]>>({
     type: 'object',
@@ -38,8 +39,8 @@ function describe(where: string, error: ErrorObject | undefined): string {
 }
 
 /**
- * Compiles a schema once. The function that comes back returns its input, typed.
- * @param coerce reads numbers and booleans from text, for query strings
+ * Compiles a schema into a function that checks its input and returns it, typed.
+ * @param coerce whether numbers and booleans may be given as text, as in query strings
  * @throws AppError `bad_request` naming the first field that is wrong
  */
 export function compile<T extends TSchema>(
