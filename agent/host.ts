@@ -7,8 +7,10 @@ import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
-import type { DiskActorDeps } from './disks/disk-actor.ts';
-import { ActorRegistry } from './execs/registry.ts';
+import { DiskRegistry } from './disks/disk-registry.ts';
+import { ExecRegistry } from './execs/exec-registry.ts';
+import { MicrovmDriver } from './microvm/microvm-driver.ts';
+import { clearUploads } from './objects/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
 import { paths } from './system/paths.ts';
 import { DiskFiles } from './disks/disk-files.ts';
@@ -58,11 +60,14 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
 
 /** What this agent has of its host, with everything that it must give back. */
 export interface Host {
-  readonly registry: ActorRegistry;
+  readonly disks: DiskRegistry;
+  readonly execs: ExecRegistry;
   readonly files: DiskFiles;
   readonly storage: StorageWatch;
   /** Undefined when this host runs none. */
   readonly sandboxes: HostSandboxes | undefined;
+  /** Refuses commands that have not begun; settles when those that run have ended. */
+  drain(): Promise<void>;
   /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
   close(): Promise<void>;
 }
@@ -95,11 +100,11 @@ async function openPool(
   );
 }
 
-function openRegistry(
+function openExecs(
   config: AgentConfig,
-  disks: DiskActorDeps,
-  { journal, pool }: { journal: Journal; pool: ContainerPool },
-): ActorRegistry {
+  disks: DiskRegistry,
+  parts: { readonly journal: Journal; readonly pool: ContainerPool; readonly log: Logger },
+): ExecRegistry {
   const { memoryBytes, cpus, processes } = config.execLimits;
   // Beside the workers run init and the search program.
   const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
@@ -110,8 +115,27 @@ function openRegistry(
     waitMsMax: LIMITS.execWaitMsMax,
     refusal: 'the host has more commands waiting than it can soon run',
   });
-  const { log } = disks;
-  return new ActorRegistry(disks, { journal, pool, slots, memoryBytes, searchWorkers, log });
+  return new ExecRegistry(disks, { ...parts, slots, memoryBytes, searchWorkers });
+}
+
+function watchStorage(
+  config: AgentConfig,
+  dataDir: string,
+  execs: ExecRegistry,
+  log: Logger,
+): StorageWatch {
+  return new StorageWatch({
+    directories: [dataDir, config.storageDir],
+    reserveBytes: config.storageReserveBytes,
+    refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
+    // Disks are sparse files: when the storage is full, writes that a disk has already accepted
+    // fail, and its file system breaks.
+    onCritical: () => {
+      const reason = 'the storage of the host ran full; the command was ended';
+      execs.endWriters(new AppError('outcome_unknown', reason));
+    },
+    log,
+  });
 }
 
 /** How long each part of a start took: where to look when one was slow. */
@@ -163,36 +187,42 @@ export async function openHost(
   const endGuard = await startMountGuard(group, dataDir);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
-  const disks = { hostId, dataDir, directory, files, calls: new StorageCalls(), loops, log };
-  const registry = openRegistry(config, disks, { journal, pool });
-  pool.fill();
-  const storage = new StorageWatch({
-    directories: [dataDir, config.storageDir],
-    reserveBytes: config.storageReserveBytes,
-    refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
-    // Disks are sparse files: when the storage is full, writes that a disk has already accepted
-    // fail, and its file system breaks.
-    onCritical: () => {
-      const reason = 'the storage of the host ran full; the command was ended';
-      registry.endWriters(new AppError('outcome_unknown', reason));
-    },
-    log,
+  const calls = new StorageCalls();
+  const onMounted = clearUploads;
+  const disks = new DiskRegistry({
+    ...{ hostId, dataDir, directory, files, calls, loops, onMounted, log },
   });
-  const host = { hostId, dataDir, cgroups, cgroupParent, journal, storage, directory, log };
+  const execs = openExecs(config, disks, { journal, pool, log });
+  pool.fill();
+  const storage = watchStorage(config, dataDir, execs, log);
   const { sandboxes: settings } = config;
   const sandboxes =
     settings &&
-    (await parts.time('sandboxes', () => openSandboxes(settings, { ...host, observeStart })));
+    (await parts.time('sandboxes', () =>
+      openSandboxes(settings, {
+        ...{ hostId, dataDir, journal, storage, directory, observeStart, log },
+        openDriver: (slots) => MicrovmDriver.open(settings, { ...groups, dataDir, slots, log }),
+      }),
+    ));
   log.info({ partsMs: parts.ms }, 'host:opened');
   return {
-    registry,
+    disks,
+    execs,
     files,
     storage,
     sandboxes,
+    async drain() {
+      execs.refuseNew(new AppError('unavailable', 'the host is shutting down; try again'));
+      await disks.releaseUnused();
+      await execs.idle;
+    },
     async close() {
       storage.close();
       await sandboxes?.close();
-      await registry.close();
+      const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
+      execs.endAll(reason);
+      await disks.closeAll(reason);
+      await execs.cleared();
       await pool.close();
       await loops.close();
       await endGuard();

@@ -9,6 +9,7 @@ import { AppError, toError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/forward-request.ts';
 import { createHttpMetrics } from '../shared/http-server.ts';
 import { JobSeal } from '../shared/job-seal.ts';
+import type { JobKind } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
 import { PartRequestGate } from '../shared/part-requests.ts';
@@ -24,7 +25,11 @@ import { DataEndpoint } from './objects/data-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { PrincipalReads } from './objects/auth/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
+import { commandJobs } from './jobs/command-jobs.ts';
+import { diskJobs } from './jobs/disk-jobs.ts';
+import type { JobHandlers } from './jobs/job-handlers.ts';
 import { JobWorker } from './jobs/job-worker.ts';
+import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
 import { createAgentMetrics } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
@@ -40,7 +45,7 @@ interface Parts {
 
 function linkToControl({ config, hostId, directory, host, isDraining, log }: Parts): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
-  const { registry, storage, sandboxes } = host;
+  const { disks, execs, storage, sandboxes } = host;
   const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
   const links = new ControlLinks({
     hostId,
@@ -53,14 +58,14 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
     log,
     load: () => ({
       execSlots: config.execSlots,
-      execsRunning: registry.execsRunning,
-      execsWaiting: registry.execsWaiting,
+      execsRunning: execs.running,
+      execsWaiting: execs.waiting,
       storageLow: storage.isLow || storage.isSilent,
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       draining: isDraining(),
     }),
-    onCutOff: () => runInBackground('disk.giveUp', () => registry.giveUpDisks(cutOff)),
-    onCancel: (jobId) => registry.cancel(jobId),
+    onCutOff: () => runInBackground('disk.giveUp', () => disks.closeAll(cutOff)),
+    onCancel: (jobId) => execs.cancel(jobId),
   });
   links.start();
   return links;
@@ -75,11 +80,20 @@ function openGateway(
   const authenticator = new Authenticator(directory.apiKeys);
   const reads = new PrincipalReads();
   const principals = { disks: directory.disks, authenticator, reads, encryptionKey };
-  const { registry, storage } = host;
-  const parts = { hostId, directory, principals, registry, storage };
+  const { disks: diskRegistry, storage } = host;
+  const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;
   const limits = { requestsMax: places.objectRequests, proxies: outside.proxies };
   return new ObjectGateway({ ...parts, ...limits, forwarder, durations, log });
+}
+
+function jobHandlers(directory: Directory, host: Host, log: Logger): JobHandlers<JobKind> {
+  const { disks, execs, storage, sandboxes } = host;
+  return {
+    ...commandJobs({ directory, disks, execs, storage, log }),
+    ...diskJobs(disks, storage),
+    ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes.registry)),
+  };
 }
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
@@ -125,7 +139,7 @@ async function main(): Promise<void> {
   ownProcessFaults(log, metrics.registry);
   const { observeStart, jobDurations, jobWaits } = metrics;
   const host: Host = await openHost(config, directory, hostId, { observeStart, log });
-  const { registry, storage, sandboxes } = host;
+  const { disks, storage, sandboxes } = host;
 
   let draining = false;
   const isDraining = (): boolean => draining;
@@ -133,9 +147,10 @@ async function main(): Promise<void> {
   const links = linkToControl(parts);
   const seal = new JobSeal(clusterSecret);
   const { execSlots } = config;
-  const deps = { hostId, redisUrl, seal, execSlots, directory, registry, links, storage, log };
-  const worker = new JobWorker({ ...deps, jobDurations, jobWaits, sandboxes: sandboxes?.jobs });
-  const data = new DataEndpoint({ registry, downloadsMax: config.http.places.downloads, log });
+  const handlers = jobHandlers(directory, host, log);
+  const deps = { hostId, redisUrl, seal, execSlots, handlers, links, log };
+  const worker = new JobWorker({ ...deps, jobDurations, jobWaits });
+  const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = openGateway(parts, forwarder, metrics.objectDurations);
@@ -146,9 +161,7 @@ async function main(): Promise<void> {
     find: internalRoutes(gate, data, objects),
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
-  runInBackground('disk.sweepDeleted', () =>
-    sweepDeletedDisks(host.files, directory, registry, log),
-  );
+  runInBackground('disk.sweepDeleted', () => sweepDeletedDisks(host.files, directory, disks, log));
   const isCrowded = (): boolean => objects.isCrowded;
   const publicServer = await startPublicServer(
     { ...http, port: config.port, connections: config.http.public, isCrowded },
@@ -161,11 +174,11 @@ async function main(): Promise<void> {
     async (signal) => {
       draining = true;
       links.tellLoad();
-      sandboxes?.jobs.drain();
+      worker.drain();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.
       const drained = Promise.all([
-        registry.drain().then(() => worker.close()),
+        host.drain().then(() => worker.close()),
         data.drain(),
         objects.drain(),
       ]);

@@ -15,7 +15,7 @@ import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
  * The agent's own figures beside those of every process.
  * @param host asked when figures are, which is once it is open
  */
-export function createAgentMetrics(host: () => Pick<Host, 'registry' | 'sandboxes'>): {
+export function createAgentMetrics(host: () => Pick<Host, 'disks' | 'execs' | 'sandboxes'>): {
   registry: Registry;
   jobDurations: JobDurations;
   jobWaits: JobWaits;
@@ -48,9 +48,9 @@ export function createAgentMetrics(host: () => Pick<Host, 'registry' | 'sandboxe
     name: 'berth_execs_running',
     help: 'Commands that run now',
     registers: [registry],
-    collect: () => running.set(host().registry.execsRunning),
+    collect: () => running.set(host().execs.running),
   });
-  createStorageGauges(registry, () => host().registry.disksSetAside);
+  createStorageGauges(registry, () => host().disks.setAside);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
   return { registry, jobDurations, jobWaits, objectDurations, observeStart };

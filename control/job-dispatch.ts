@@ -7,12 +7,11 @@ import { AppError, toError } from '../shared/errors.ts';
 import { newJobId } from '../shared/ids.ts';
 import type { JobSeal } from '../shared/job-seal.ts';
 import {
-  isCommand,
-  isSandboxJob,
   type JobEnvelope,
   type JobKind,
   type JobPayload,
   type JobResults,
+  jobKind,
 } from '../shared/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
@@ -34,40 +33,19 @@ export interface JobReply<K extends JobKind> {
   readonly body: readonly Buffer[];
 }
 
-/** Past the deadline the agent still has to kill the command, clear up and answer. */
-const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
-/** A search may go on without a caller: nothing is lost when its answer is not awaited. */
-const GREP_ANSWER_GRACE_MS = 1_000;
-
 /** How long after the job's deadline its answer may come. */
 function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number {
-  if (kind === 'grep.run') return GREP_ANSWER_GRACE_MS;
-  if (kind === 'sandbox.delete') return LIMITS.sandboxWaitMsMax;
   // To be begun by the deadline; the answer waits for what was begun as long as it was asked to.
-  return Math.max(ANSWER_GRACE_MS, 'waitMs' in payload ? payload.waitMs : 0);
+  return Math.max(jobKind(kind).graceMs, 'waitMs' in payload ? payload.waitMs : 0);
 }
 
 /** Hosts take these from their queues at once, or not at all. */
-const isTakenAtOnce = (kind: JobKind): boolean => isCommand(kind) || isSandboxJob({ kind });
-
-const atMostOnce: ReadonlySet<JobKind> = new Set([
-  'sandbox.create',
-  'sandbox.fork',
-  'sandbox.exec',
-]);
-/** May be asked for again, whatever became of it. */
-const isRepeatable = (kind: JobKind): boolean =>
-  kind === 'grep.run' || (isSandboxJob({ kind }) && !atMostOnce.has(kind));
+const isTakenAtOnce = (kind: JobKind): boolean => jobKind(kind).queue !== 'host';
 
 /** Work on disks may simply be asked for again; all other work times out for its callers. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {
-  if (error.code !== 'timeout' || isCommand(kind) || isSandboxJob({ kind })) return error;
+  if (error.code !== 'timeout' || jobKind(kind).queue !== 'host') return error;
   return new AppError('unavailable', `${error.message}; try again`, { cause: error });
-}
-
-function queueOf(kind: JobKind, hostId: string): string {
-  if (isCommand(kind)) return queues.exec(hostId);
-  return isSandboxJob({ kind }) ? queues.sandbox(hostId) : queues.host(hostId);
 }
 
 export interface JobDispatchDeps {
@@ -180,10 +158,9 @@ export class JobDispatch {
     kind: JobKind,
     accepted: boolean,
   ): Promise<AppError> {
-    if (isRepeatable(kind)) {
+    if (jobKind(kind).isRepeatable) {
       await this.#takeBack(queue, id);
-      const what = kind === 'grep.run' ? 'searched' : 'did this';
-      return new AppError('unavailable', `the host was lost while it ${what}; try again`);
+      return new AppError('unavailable', 'the host was lost while it did this; try again');
     }
     if (!accepted && (await this.#takeBack(queue, id))) {
       return new AppError('unavailable', 'the host was lost before the work began; try again');
@@ -216,7 +193,7 @@ export class JobDispatch {
   }
 
   #queue(kind: JobKind, hostId: string): Queue {
-    const name = queueOf(kind, hostId);
+    const name = queues[jobKind(kind).queue](hostId);
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = new Queue(name, {

@@ -1,7 +1,7 @@
 import { hkdfSync } from 'node:crypto';
 import Type from 'typebox';
 import { AppError } from './errors.ts';
-import { type JobEnvelope, parseJob } from './jobs.ts';
+import { type JobEnvelope, type JobKind, parseJob } from './jobs.ts';
 import { seal, unseal } from './secrets.ts';
 import { compile } from './validate.ts';
 import { parseJson } from './json.ts';
@@ -26,7 +26,7 @@ export class JobSeal {
     this.#key = Buffer.from(hkdfSync('sha256', clusterSecret, '', 'berth job queue', KEY_BYTES));
   }
 
-  seal(queue: string, job: JobEnvelope): SealedJob {
+  seal<K extends JobKind>(queue: string, job: JobEnvelope<K>): SealedJob {
     return { sealed: seal(this.#key, JSON.stringify(job), contextOf(queue, job.id)) };
   }
 

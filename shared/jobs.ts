@@ -3,7 +3,7 @@ import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from
 import { LIMITS } from './limits.ts';
 import type { GrepResult } from './schemas/grep.ts';
 import type { SandboxExecRecord, SandboxRecord } from './schemas/sandbox-record.ts';
-import { compile } from './validate.ts';
+import { compile, taggedUnion } from './validate.ts';
 
 const DiskRef = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
@@ -39,97 +39,156 @@ const Environment = Type.Unsafe<Record<string, string>>({
   additionalProperties: { type: 'string' },
 });
 
-const payloads = {
+/** What is the same for all jobs of a kind. */
+interface JobKindRow {
+  /** Which of the host's queues takes it (`shared/directory/keys.ts`). */
+  readonly queue: 'exec' | 'sandbox' | 'host';
+  /** Whoever lost the answer may simply ask again, whatever became of the job. */
+  readonly isRepeatable: boolean;
+  /** How long after its deadline the answer may come, in milliseconds. */
+  readonly graceMs: number;
+  readonly payload: Type.TObject | Type.TUnsafe<object>;
+}
+
+/** Past the deadline the agent still has to kill the command, clear up and answer. */
+const ANSWER_GRACE_MS = 2 * LIMITS.killGraceMs;
+/** A search may go on without a caller: nothing is lost when its answer is not awaited. */
+const GREP_ANSWER_GRACE_MS = 1_000;
+
+const inContainer = { queue: 'exec', isRepeatable: false, graceMs: ANSWER_GRACE_MS } as const;
+const onDisk = { queue: 'host', isRepeatable: false, graceMs: ANSWER_GRACE_MS } as const;
+const onSandbox = { queue: 'sandbox', isRepeatable: true, graceMs: ANSWER_GRACE_MS } as const;
+
+const kinds = {
   /** Runs a command on its disks; at most once. */
-  'exec.run': Type.Object({
-    accountId: Type.String({ pattern: accountIdPattern }),
-    mounts: Type.Array(ExecMount, { minItems: 1, maxItems: LIMITS.disksPerExecMax }),
-    command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
-  }),
+  'exec.run': {
+    ...inContainer,
+    payload: Type.Object({
+      accountId: Type.String({ pattern: accountIdPattern }),
+      mounts: Type.Array(ExecMount, { minItems: 1, maxItems: LIMITS.disksPerExecMax }),
+      command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+    }),
+  },
   /** Searches a directory of a disk; writes nothing, so it may be repeated. */
-  'grep.run': Type.Interface([DiskRef], {
-    directory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
-    pattern: Type.String({ minLength: 1, maxLength: LIMITS.grepPatternBytesMax }),
-    recursive: Type.Boolean(),
-    concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
-    maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
-  }),
+  'grep.run': {
+    ...inContainer,
+    isRepeatable: true,
+    graceMs: GREP_ANSWER_GRACE_MS,
+    payload: Type.Interface([DiskRef], {
+      directory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+      pattern: Type.String({ minLength: 1, maxLength: LIMITS.grepPatternBytesMax }),
+      recursive: Type.Boolean(),
+      concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
+      maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
+    }),
+  },
   /** Makes the file system of a disk that the directory lists as `creating`. Idempotent. */
-  'disk.create': DiskRef,
+  'disk.create': { ...onDisk, payload: DiskRef },
   /** Ends what runs on the disk and deletes its data. Idempotent. */
-  'disk.delete': DiskRef,
+  'disk.delete': { ...onDisk, payload: DiskRef },
   /** Writes the directory's present record of the disk into the manifest. Idempotent. */
-  'disk.record': DiskRef,
+  'disk.record': { ...onDisk, payload: DiskRef },
   /** Unmounts the disk if nothing uses it, so that another host can take it. Idempotent. */
-  'disk.release': DiskRef,
+  'disk.release': { ...onDisk, payload: DiskRef },
   /** Finds out whether a file can be downloaded. Idempotent. */
-  'disk.stat': Type.Interface([DiskRef], {
-    key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
-  }),
+  'disk.stat': {
+    ...onDisk,
+    payload: Type.Interface([DiskRef], {
+      key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+    }),
+  },
   /** Lists who holds or awaits what on the disk. */
-  'disk.delegations': DiskRef,
+  'disk.delegations': { ...onDisk, payload: DiskRef },
   /** Ends the holder's exec. Idempotent. */
-  'disk.revoke': Type.Interface([DiskRef], {
-    clientId: Type.String({ maxLength: 255 }),
-    inodeId: Type.Integer({ minimum: 0 }),
-  }),
+  'disk.revoke': {
+    ...onDisk,
+    payload: Type.Interface([DiskRef], {
+      clientId: Type.String({ maxLength: 255 }),
+      inodeId: Type.Integer({ minimum: 0 }),
+    }),
+  },
   /** Journals a sandbox and starts it; at most once. */
-  'sandbox.create': Type.Interface([SandboxRef], {
-    name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
-    vcpuCount: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax }),
-    memSizeMib: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxMemMibMax }),
-    maxTtlSeconds: Type.Integer({ minimum: 1 }),
-    idleTtlSeconds: Type.Integer({ minimum: 0 }),
-    maxConcurrentExecs: Type.Integer({ minimum: 1 }),
-    baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
-    environment: Environment,
-    waitMs,
-  }),
-  /** A command of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
-  'sandbox.command': Type.Interface([SandboxRef], {
-    command: Type.Enum(['start', 'stop', 'pause', 'resume']),
-    waitMs,
-  }),
-  /** Deletes a sandbox at rest, unless others were forked from it. Idempotent. */
-  'sandbox.delete': SandboxRef,
+  'sandbox.create': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      vcpuCount: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax }),
+      memSizeMib: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxMemMibMax }),
+      maxTtlSeconds: Type.Integer({ minimum: 1 }),
+      idleTtlSeconds: Type.Integer({ minimum: 0 }),
+      maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+      baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
+      environment: Environment,
+      waitMs,
+    }),
+  },
+  /** An action of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
+  'sandbox.action': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], {
+      action: Type.Enum(['start', 'stop', 'pause', 'resume']),
+      waitMs,
+    }),
+  },
+  /** It is gone, unless forks stand in its way. */
+  'sandbox.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SandboxRef },
   /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
-  'sandbox.fork': Type.Interface([SandboxRef], {
-    childId: Type.String({ pattern: sandboxIdPattern }),
-    name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
-    /** The one that the source must have, for a caller who looked before. */
-    checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
-    waitMs,
-  }),
+  'sandbox.fork': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      childId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      /** The one that the source must have, for a caller who looked before. */
+      checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
+      waitMs,
+    }),
+  },
   /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
-  'sandbox.setLimits': Type.Interface([SandboxRef], {
-    timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
-    idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
-  }),
+  'sandbox.setLimits': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], {
+      timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
+    }),
+  },
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
-  'sandbox.discard': SandboxRef,
-  /** Runs a command in a running sandbox; at most once. */
-  'sandbox.exec': Type.Interface([SandboxExecRef], {
-    command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
-    environment: Environment,
-    hasTerminal: Type.Boolean(),
-    timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
-    waitMs,
-  }),
+  'sandbox.discard': { ...onSandbox, payload: SandboxRef },
+  /** Its output is beside it when it has ended. */
+  'sandbox.exec': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxExecRef], {
+      command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+      environment: Environment,
+      hasTerminal: Type.Boolean(),
+      timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      waitMs,
+    }),
+  },
   /** The newest commands, oldest first. */
-  'sandbox.execs': SandboxRef,
+  'sandbox.execs': { ...onSandbox, payload: SandboxRef },
   /** One command and what is kept of its output: the body is stdout and stderr. */
-  'sandbox.execOutput': SandboxExecRef,
+  'sandbox.execOutput': { ...onSandbox, payload: SandboxExecRef },
   /** Ends a command. Idempotent. */
-  'sandbox.cancelExec': SandboxExecRef,
-} as const;
+  'sandbox.cancelExec': { ...onSandbox, payload: SandboxExecRef },
+} as const satisfies Record<string, JobKindRow>;
 
-export type JobKind = keyof typeof payloads;
-/** Runs in a container, when its turn has come. */
-export const isCommand = (kind: JobKind): boolean => kind === 'exec.run' || kind === 'grep.run';
+export type JobKind = keyof typeof kinds;
+type KindsOf<Queue extends JobKindRow['queue']> = {
+  [K in JobKind]: (typeof kinds)[K]['queue'] extends Queue ? K : never;
+}[JobKind];
+/** Runs in a container when its turn has come. */
+export type CommandJobKind = KindsOf<'exec'>;
+/** Work on a disk beside its commands. */
+export type DiskJobKind = KindsOf<'host'>;
+export type SandboxJobKind = KindsOf<'sandbox'>;
 
-export type SandboxJobKind = Extract<JobKind, `sandbox.${string}`>;
+/** What is the same for all jobs of the kind. */
+export const jobKind = (kind: JobKind): Omit<JobKindRow, 'payload'> => kinds[kind];
 
-export type JobPayload<K extends JobKind> = Type.Static<(typeof payloads)[K]>;
+export type JobPayload<K extends JobKind> = Type.Static<(typeof kinds)[K]['payload']>;
 
 /** What each kind of job answers with, over the agent link. */
 export interface JobResults {
@@ -143,7 +202,7 @@ export interface JobResults {
   'disk.delegations': { readonly delegations: readonly Delegation[] };
   'disk.revoke': { readonly revoked: boolean };
   'sandbox.create': { readonly sandbox: SandboxRecord };
-  'sandbox.command': { readonly sandbox: SandboxRecord };
+  'sandbox.action': { readonly sandbox: SandboxRecord };
   /** It is gone, unless forks stand in its way. */
   'sandbox.delete': {
     /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
@@ -181,8 +240,7 @@ export interface ExecOutcome {
 /** How a search ended; its matches travel beside as one JSON array. */
 export type GrepOutcome = Omit<GrepResult, 'matches' | 'durationMs'>;
 
-/** A job in a host's queue. Times are milliseconds since the epoch. */
-export interface JobEnvelope<K extends JobKind = JobKind> {
+interface Envelope<K extends JobKind> {
   readonly id: string;
   readonly kind: K;
   readonly payload: JobPayload<K>;
@@ -193,27 +251,27 @@ export interface JobEnvelope<K extends JobKind = JobKind> {
   readonly deadlineAt: number;
 }
 
-/** Goes to the queue of the host's sandboxes. */
-export const isSandboxJob = (job: { readonly kind: JobKind }): job is JobEnvelope<SandboxJobKind> =>
-  job.kind.startsWith('sandbox.');
+/** A job in a host's queue, one of these kinds. Times are milliseconds since the epoch. */
+export type JobEnvelope<K extends JobKind = JobKind> = { [P in K]: Envelope<P> }[K];
 
-const Header = Type.Object({
-  id: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
-  kind: Type.Enum(Object.keys(payloads) as JobKind[]),
-  payload: Type.Object({}),
-  replyTo: Type.String({ pattern: nodeIdPattern }),
-  requestId: Type.String({ minLength: 1, maxLength: 64 }),
-  deadlineAt: Type.Integer({ minimum: 0 }),
-});
+const envelopeOf = (kind: string, { payload }: JobKindRow) =>
+  Type.Object({
+    id: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
+    kind: Type.Literal(kind),
+    payload,
+    replyTo: Type.String({ pattern: nodeIdPattern }),
+    requestId: Type.String({ minLength: 1, maxLength: 64 }),
+    deadlineAt: Type.Integer({ minimum: 0 }),
+  });
 
-const checkHeader = compile(Header);
-const checkPayload = Object.fromEntries(
-  Object.entries(payloads).map(([kind, schema]) => [kind, compile(schema)]),
+const checkJob = compile(
+  Type.Unsafe<JobEnvelope>(
+    taggedUnion(
+      'kind',
+      Object.entries(kinds).map(([kind, row]) => envelopeOf(kind, row)),
+    ),
+  ),
 );
 
 /** @throws AppError `bad_request` when a queue holds something that is not one of our jobs */
-export function parseJob(data: unknown): JobEnvelope {
-  const header = checkHeader(data, 'job');
-  const payload = checkPayload[header.kind]?.(header.payload, 'job payload');
-  return { ...header, payload } as JobEnvelope;
-}
+export const parseJob = (data: unknown): JobEnvelope => checkJob(data, 'job');

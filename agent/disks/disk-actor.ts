@@ -10,7 +10,7 @@ import { inodeOf } from './disk-calls.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
-import { DiskStorage } from './disk-storage.ts';
+import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { refusedPath } from './refused-path.ts';
 import type { StorageCalls } from './storage-calls.ts';
@@ -24,6 +24,8 @@ export interface DiskActorDeps {
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
+  /** See {@link DiskStorageOptions.onMounted}. */
+  readonly onMounted: DiskStorageOptions['onMounted'];
   readonly log: Logger;
 }
 
@@ -77,9 +79,9 @@ export class DiskActor {
     this.#disk = disk;
     this.#target = paths.mount(deps.dataDir, disk.diskId);
     this.#layout = layoutOf(this.#target);
-    const { files, calls, loops, log } = deps;
+    const { files, calls, loops, onMounted, log } = deps;
     const places = { image: files.imagePath(disk.diskId), target: this.#target };
-    this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, log });
+    this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
   }
 
   /** Its storage does not answer: what is asked of it is refused at once. */

@@ -2,9 +2,8 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { clearUploads } from '../objects/store/clear-uploads.ts';
 import { ProgramTimeoutError } from '../system/spawn.ts';
-import { prepareLayout } from './disk-layout.ts';
+import { type DiskLayout, prepareLayout } from './disk-layout.ts';
 import { AttachedElsewhereError, mountImage, unmountImage } from './disk-mount.ts';
 import { onBehalfOf } from './disk-threads.ts';
 import type { LoopDevices } from './loop-devices.ts';
@@ -18,6 +17,8 @@ export interface DiskStorageOptions {
   readonly target: string;
   readonly loops: LoopDevices;
   readonly calls: StorageCalls;
+  /** Runs on the mounted disk before anybody uses it, within the same deadline. */
+  readonly onMounted: (layout: DiskLayout) => Promise<void>;
   readonly log: Logger;
 }
 
@@ -44,7 +45,7 @@ export class DiskStorage {
    */
   async mount(): Promise<void> {
     this.refuseIfSetAside();
-    const { accountId, image, target, loops, log, diskId } = this.#options;
+    const { accountId, image, target, loops, onMounted, log, diskId } = this.#options;
     try {
       await mountImage(image, target, loops.firstNumber);
     } catch (error) {
@@ -57,7 +58,7 @@ export class DiskStorage {
     let isLate = false;
     try {
       const ready = onBehalfOf(accountId, undefined, async () =>
-        clearUploads(await prepareLayout(target)),
+        onMounted(await prepareLayout(target)),
       );
       await answerWithin(ready, LIMITS.diskAttachMsMax, (ended) => {
         isLate = true;

@@ -1,8 +1,8 @@
 import type { Directory } from '../../shared/directory/directory.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { ActorRegistry } from '../execs/registry.ts';
 import type { DiskFiles } from './disk-files.ts';
+import type { DiskRegistry } from './disk-registry.ts';
 
 /**
  * Finishes deletions that a crash cut off. Only what the directory itself has as `deleting` goes:
@@ -11,7 +11,7 @@ import type { DiskFiles } from './disk-files.ts';
 export async function sweepDeletedDisks(
   files: DiskFiles,
   directory: Directory,
-  registry: ActorRegistry,
+  disks: DiskRegistry,
   log: Logger,
 ): Promise<void> {
   for (const diskId of await files.list()) {
@@ -20,7 +20,7 @@ export async function sweepDeletedDisks(
       const entry = await directory.disks.get(accountId, diskId);
       if (entry?.record.status !== 'deleting') continue;
       log.info({ diskId }, 'sweep:diskDeleted');
-      await registry.deleteDisk({ accountId, diskId });
+      await disks.delete({ accountId, diskId });
       await directory.disks.remove(entry.record);
     } catch (error) {
       log.warn({ diskId, err: toError(error) }, 'sweep:diskSkipped');

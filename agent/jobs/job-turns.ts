@@ -1,7 +1,14 @@
 import { AppError } from '../../shared/errors.ts';
-import { isCommand, isSandboxJob, type JobEnvelope } from '../../shared/jobs.ts';
+import { type JobKind, jobKind } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { FairSlots, type Slot } from '../queues/fair-slots.ts';
+
+/** What decides for which places a job waits, and how long. */
+interface WaitingJob {
+  readonly kind: JobKind;
+  readonly payload: { readonly accountId: string };
+  readonly deadlineAt: number;
+}
 
 /** Shares the places for jobs between accounts; commands on disks have places of their own. */
 export class JobTurns {
@@ -26,10 +33,11 @@ export class JobTurns {
    * @returns a place, or undefined for a job that needs none
    * @throws AppError `no_capacity`; `timeout` when the job's deadline passed before its turn
    */
-  async take(job: JobEnvelope): Promise<Slot | undefined> {
+  async take(job: WaitingJob): Promise<Slot | undefined> {
     // Nobody repeats a discard that was refused.
-    if (isCommand(job.kind) || job.kind === 'sandbox.discard') return undefined;
-    const slots = isSandboxJob(job) ? this.#sandboxes : this.#host;
+    const { queue } = jobKind(job.kind);
+    if (queue === 'exec' || job.kind === 'sandbox.discard') return undefined;
+    const slots = queue === 'sandbox' ? this.#sandboxes : this.#host;
     const late = new AbortController();
     const timer = setTimeout(() => {
       late.abort(new AppError('timeout', 'the work waited for its turn past its deadline'));

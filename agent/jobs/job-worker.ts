@@ -1,30 +1,18 @@
 import { type Job, Worker } from 'bullmq';
-import { runInBackground } from '../../shared/background.ts';
 import { queues } from '../../shared/directory/keys.ts';
-import type { Directory } from '../../shared/directory/directory.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/job-seal.ts';
-import {
-  isCommand,
-  isSandboxJob,
-  type JobEnvelope,
-  type JobKind,
-  type SandboxJobKind,
-} from '../../shared/jobs.ts';
+import { type JobEnvelope, type JobKind, jobKind } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { StorageWatch } from '../../shared/storage-watch.ts';
-import type { DiskRef } from '../disks/disk-actor.ts';
-import type { ActorRegistry } from '../execs/registry.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import type { ControlLinks } from '../links/control-link.ts';
-import type { LargeBody } from '../execs/exec-actor.ts';
 import { FairSlots } from '../queues/fair-slots.ts';
+import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { Histogram } from '../../shared/metrics.ts';
-import type { SandboxJobs } from './sandbox-jobs.ts';
 
 /** Jobs beyond those that may run or wait, taken to be refused at once. */
 const REFUSALS_AT_ONCE = 100;
@@ -40,25 +28,12 @@ export interface JobWorkerDeps {
   readonly redisUrl: string;
   readonly seal: JobSeal;
   readonly execSlots: number;
-  readonly directory: Directory;
-  readonly registry: ActorRegistry;
+  readonly handlers: JobHandlers<JobKind>;
   readonly links: ControlLinks;
-  readonly storage: StorageWatch;
-  /** Undefined when this host runs none. */
-  readonly sandboxes: SandboxJobs | undefined;
   readonly log: Logger;
   readonly jobDurations: JobDurations;
   readonly jobWaits: JobWaits;
 }
-
-interface Answer {
-  readonly result: object;
-  readonly body: readonly Buffer[] | LargeBody;
-}
-
-type DiskJobKind = Exclude<JobKind, SandboxJobKind>;
-
-const NOTHING: Answer = { result: {}, body: [] };
 
 /**
  * Takes this host's jobs from Redis and turns them into messages to actors; answers go to the
@@ -70,6 +45,7 @@ export class JobWorker {
   readonly #workers: Worker[];
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
+  #isDraining = false;
   readonly #largeAnswers = new FairSlots({ count: 1, perAccountMax: 1, refusal: '' });
 
   constructor(deps: JobWorkerDeps) {
@@ -80,6 +56,11 @@ export class JobWorker {
       this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
       this.#work(queues.host(deps.hostId), LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax),
     ];
+  }
+
+  /** Refuses jobs of sandboxes from here on; commands are refused where they wait. */
+  drain(): void {
+    this.#isDraining = true;
   }
 
   /** Stops taking jobs; resolves when those at work are answered. */
@@ -157,7 +138,7 @@ export class JobWorker {
     );
   }
 
-  async #answer(job: JobEnvelope, { result, body }: Answer): Promise<void> {
+  async #answer(job: JobEnvelope, { result, body }: JobAnswer): Promise<void> {
     const { links } = this.#deps;
     const send = async (parts: readonly Buffer[]): Promise<void> => {
       const lengths = parts.map((part) => part.length);
@@ -179,120 +160,29 @@ export class JobWorker {
     }
   }
 
-  async #run(job: JobEnvelope): Promise<Answer> {
-    const { links } = this.#deps;
+  async #run(job: JobEnvelope): Promise<JobAnswer> {
     if (job.deadlineAt <= Date.now()) {
       throw new AppError('timeout', 'the request waited past its deadline and was not begun');
     }
+    // What is taken back must be, whenever: nobody asks for it again.
+    if (this.#isDraining && isOfSandbox(job) && job.kind !== 'sandbox.discard') {
+      throw new AppError('unavailable', 'the host is shutting down; try again');
+    }
     const turn = await this.#turns.take(job);
+    const reportBegun = (): void => {
+      this.#deps.links.send(job.replyTo, { type: 'accepted', jobId: job.id });
+    };
     try {
-      if (!isCommand(job.kind)) links.send(job.replyTo, { type: 'accepted', jobId: job.id });
-      if (isSandboxJob(job)) return await this.#runSandboxJob(job);
-      return await this.#runDiskJob(job as JobEnvelope<DiskJobKind>);
+      // A command reports when its own turn has come.
+      if (jobKind(job.kind).queue !== 'exec') reportBegun();
+      return await handleJob(this.#deps.handlers, job, reportBegun);
     } finally {
       turn?.release();
     }
   }
-
-  async #runDiskJob(job: JobEnvelope<DiskJobKind>): Promise<Answer> {
-    const { registry } = this.#deps;
-    switch (job.kind) {
-      case 'exec.run': {
-        return this.#runExec(job as JobEnvelope<'exec.run'>);
-      }
-      case 'grep.run': {
-        return this.#runGrep(job as JobEnvelope<'grep.run'>);
-      }
-      case 'disk.create': {
-        this.#deps.storage.refuseIfLow();
-        await registry.disk(diskRef(job)).create();
-        return NOTHING;
-      }
-      case 'disk.record': {
-        await registry.disk(diskRef(job)).record();
-        return NOTHING;
-      }
-      case 'disk.release': {
-        await registry.disk(diskRef(job)).release();
-        return NOTHING;
-      }
-      case 'disk.stat': {
-        const { accountId, diskId, key } = (job as JobEnvelope<'disk.stat'>).payload;
-        return { result: await registry.statFile({ accountId, diskId }, key, job.id), body: [] };
-      }
-      case 'disk.delegations': {
-        const { delegations } = registry.disk(diskRef(job));
-        return { result: { delegations }, body: [] };
-      }
-      case 'disk.revoke': {
-        const { clientId, inodeId } = (job as JobEnvelope<'disk.revoke'>).payload;
-        return {
-          result: { revoked: registry.disk(diskRef(job)).revoke(clientId, inodeId) },
-          body: [],
-        };
-      }
-      case 'disk.delete': {
-        await registry.deleteDisk(diskRef(job));
-        return NOTHING;
-      }
-    }
-  }
-
-  async #runSandboxJob(job: JobEnvelope<SandboxJobKind>): Promise<Answer> {
-    const { sandboxes } = this.#deps;
-    if (sandboxes === undefined) {
-      throw new AppError('not_enabled', 'this host runs no sandboxes: see GUEST_DIR');
-    }
-    return sandboxes.handle(job);
-  }
-
-  async #runExec(job: JobEnvelope<'exec.run'>): Promise<Answer> {
-    const { registry, links, storage } = this.#deps;
-    const { id, requestId, deadlineAt, payload } = job;
-    storage.refuseIfLow();
-    let begunAt = performance.now();
-    const report = await registry.runExec({ id, requestId, deadlineAt, ...payload }, () => {
-      begunAt = performance.now();
-      links.send(job.replyTo, { type: 'accepted', jobId: id });
-    });
-    const durationMs = performance.now() - begunAt;
-    for (const diskId of new Set(diskIdsOf(job))) {
-      const ref = { accountId: payload.accountId, diskId };
-      runInBackground('disk.recordUse', () => this.#recordUse(ref, durationMs));
-    }
-    return { result: report.outcome, body: report.output };
-  }
-
-  /** Needs no storage: a host that is full still searches. */
-  async #runGrep(job: JobEnvelope<'grep.run'>): Promise<Answer> {
-    const { registry, links } = this.#deps;
-    const { id, requestId, deadlineAt, payload } = job;
-    let begunAt = performance.now();
-    const report = await registry.runGrep({ id, requestId, deadlineAt, ...payload }, () => {
-      begunAt = performance.now();
-      links.send(job.replyTo, { type: 'accepted', jobId: id });
-    });
-    const durationMs = performance.now() - begunAt;
-    runInBackground('disk.recordUse', () => this.#recordUse(payload, durationMs));
-    return { result: report.outcome, body: [report.matches] };
-  }
-
-  /** Figures only: the answer does not wait for them. */
-  async #recordUse(ref: DiskRef, durationMs: number): Promise<void> {
-    const { registry, directory, log } = this.#deps;
-    try {
-      const usedBytes = await registry.disk(ref).usedBytes();
-      if (usedBytes === undefined) return;
-      const at = new Date().toISOString();
-      const disk = { accountId: ref.accountId, id: ref.diskId };
-      await directory.disks.recordUse(disk, { at, usedBytes, durationMs });
-    } catch (error) {
-      log.warn({ diskId: ref.diskId, err: toError(error) }, 'disk:useNotRecorded');
-    }
-  }
 }
 
-const diskRef = (job: JobEnvelope): DiskRef => (job as JobEnvelope<'disk.record'>).payload;
+const isOfSandbox = ({ kind }: JobEnvelope): boolean => jobKind(kind).queue === 'sandbox';
 
 const sandboxIdOf = ({ payload }: JobEnvelope): { sandboxId?: string } =>
   'sandboxId' in payload ? { sandboxId: payload.sandboxId } : {};

@@ -13,16 +13,16 @@ import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/single-use-token.ts';
-import type { ActorRegistry } from '../execs/registry.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
+import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { factsOf, respondWithFile } from './http/file-response.ts';
 import type { RequestHeaders } from './protocol/preconditions.ts';
 import { sendBody } from './http/send-body.ts';
 
 export interface DataEndpointOptions {
-  readonly registry: ActorRegistry;
+  readonly disks: DiskRegistry;
   /** At the same time. */
   readonly downloadsMax: number;
   readonly log: Logger;
@@ -125,7 +125,7 @@ export class DataEndpoint {
     response: ServerResponse,
     notes: Record<string, unknown>,
   ): Promise<void> {
-    const disk = this.#options.registry.disk({ accountId, diskId });
+    const disk = this.#options.disks.get({ accountId, diskId });
     let revoked: AppError | undefined;
     const claim = await disk.claim(newClientId(), (reason) => {
       revoked = reason;

@@ -12,7 +12,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import type { ActorRegistry } from '../execs/registry.ts';
+import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { Exchange } from './http/exchange.ts';
@@ -37,7 +37,7 @@ export interface ObjectGatewayOptions {
   readonly hostId: string;
   readonly directory: Directory;
   readonly principals: PrincipalDeps;
-  readonly registry: ActorRegistry;
+  readonly diskRegistry: DiskRegistry;
   readonly storage: StorageWatch;
   readonly forwarder: RequestForwarder;
   /** Requests at the same time. */
@@ -64,7 +64,7 @@ export class ObjectGateway {
   constructor(options: ObjectGatewayOptions) {
     this.#options = options;
     this.#places = new FairShares(options.requestsMax);
-    this.#stores = new ObjectStores(options.registry);
+    this.#stores = new ObjectStores(options.diskRegistry);
   }
 
   /** A client's own request, on the public port. Never throws. */

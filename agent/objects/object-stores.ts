@@ -1,6 +1,6 @@
 import type { AppError } from '../../shared/errors.ts';
 import type { DiskClaim } from '../disks/disk-actor.ts';
-import type { ActorRegistry } from '../execs/registry.ts';
+import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { ObjectStore } from './store/object-store.ts';
 
 interface Shared {
@@ -15,11 +15,11 @@ export interface OpenStore extends AsyncDisposable {
 
 /** The stores of the disks that requests work on: one for each disk, so that its locks hold. */
 export class ObjectStores {
-  readonly #registry: ActorRegistry;
+  readonly #disks: DiskRegistry;
   readonly #shared = new Map<string, Shared>();
 
-  constructor(registry: ActorRegistry) {
-    this.#registry = registry;
+  constructor(disks: DiskRegistry) {
+    this.#disks = disks;
   }
 
   /**
@@ -31,7 +31,7 @@ export class ObjectStores {
     clientId: string,
     onRevoked: (reason: AppError) => void,
   ): Promise<OpenStore> {
-    const claim = await this.#registry.disk({ accountId, diskId }).claim(clientId, onRevoked);
+    const claim = await this.#disks.get({ accountId, diskId }).claim(clientId, onRevoked);
     const shared = this.#shared.get(diskId) ?? newShared(claim);
     this.#shared.set(diskId, shared);
     shared.users += 1;

@@ -11,29 +11,31 @@ import type { SandboxSettings } from './settings.ts';
 import { FairSlots } from '../queues/fair-slots.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
-import type { CgroupHost } from '../system/cgroup.ts';
-import { MicrovmDriver } from '../microvm/microvm-driver.ts';
+import type { RuntimeDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
-import { SandboxJobs } from '../jobs/sandbox-jobs.ts';
 import { SpareMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
 
+/** How machines run here, until it is closed. */
+interface OpenMachineDriver extends RuntimeDriver {
+  close(): Promise<void>;
+}
+
 export interface SandboxParts {
   readonly hostId: string;
   readonly dataDir: string;
-  readonly cgroups: CgroupHost;
-  readonly cgroupParent: string;
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
+  readonly openDriver: (slots: SlotPool) => Promise<OpenMachineDriver>;
   readonly observeStart: ObserveStart;
   readonly log: Logger;
 }
 
 /** The sandboxes of a host that runs some. */
 export interface HostSandboxes {
-  readonly jobs: SandboxJobs;
+  readonly registry: SandboxRegistry;
   readonly load: HostCapacity['load'];
   /** Of each sandbox. */
   readonly states: readonly SandboxState[];
@@ -91,7 +93,7 @@ export async function openSandboxes(
     leased,
     log,
   });
-  const driver = await MicrovmDriver.open(settings, { ...parts, slots });
+  const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const capacity = newCapacity(settings, parts);
   const uids = new UidPool(
@@ -122,9 +124,8 @@ export async function openSandboxes(
   });
   await registry.recover();
   const timer = announceRegularly(capacity, registry, log);
-  const jobs = new SandboxJobs(registry);
   return {
-    jobs,
+    registry,
     get load() {
       return capacity.load;
     },

@@ -32,7 +32,7 @@ const startSandbox = route({
     refuseUnbuilt(body ?? {});
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const command = { command: 'start', wait: query.wait === true } as const;
+    const command = { action: 'start', wait: query.wait === true } as const;
     const record = await commandSandbox(deps, ref, command, { requestId });
     return { status: 200, data: presentSandbox(record) };
   },
@@ -54,7 +54,7 @@ const commandRoute = (command: 'stop' | 'pause' | 'resume', summary: string): Ro
       note({ sandboxId: params.sid });
       const ref = { accountId: caller.accountId, sandboxId: params.sid };
       const wait = query.wait === true;
-      const record = await commandSandbox(deps, ref, { command, wait }, { requestId });
+      const record = await commandSandbox(deps, ref, { action: command, wait }, { requestId });
       return { status: 200, data: presentSandbox(record) };
     },
   });

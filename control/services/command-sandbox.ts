@@ -44,12 +44,12 @@ export async function callOwner<K extends JobKind>(
 export async function commandSandbox(
   deps: Deps,
   ref: SandboxOfAccount,
-  { command, wait }: { command: 'start' | 'stop' | 'pause' | 'resume'; wait: boolean },
+  { action, wait }: { action: 'start' | 'stop' | 'pause' | 'resume'; wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
-  const payload = { ...ref, command, waitMs: waitMsOf(wait) };
-  return (await callOwner(deps, record, { kind: 'sandbox.command', payload }, context)).result
+  const payload = { ...ref, action, waitMs: waitMsOf(wait) };
+  return (await callOwner(deps, record, { kind: 'sandbox.action', payload }, context)).result
     .sandbox;
 }
 

@@ -1,14 +1,11 @@
 import test from 'ava';
 import { JobTurns } from '../../../agent/jobs/job-turns.ts';
-import type { JobEnvelope, JobKind } from '../../../shared/jobs.ts';
+import type { JobKind } from '../../../shared/jobs.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
-const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000): JobEnvelope => ({
-  id: '00000000-0000-4000-8000-000000000000',
+const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000) => ({
   kind,
-  payload: { accountId, diskId: 'dsk-0123456789abcdef' },
-  replyTo: 'node',
-  requestId: 'request',
+  payload: { accountId },
   deadlineAt: Date.now() + leftMs,
 });
 
