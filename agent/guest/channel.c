@@ -8,23 +8,23 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "commands.h"
 #include "loop.h"
-#include "process.h"
 
 enum {
   OUT_BYTES = 256 * KIB,
-  /* An answer that comes later than its request (a start's, a freeze's) always finds this room. */
+  /* Always left free for answers that come later than their request: to `start`, to `freeze`. */
   LATE_ANSWERS_BYTES = 64 * KIB,
   TURNS_AT_ONCE = 4,
-  RETRY_MS = 1000, /* Should a port lose an edge when its host changes, it costs so much. */
+  RETRY_MS = 1000, /* A port may lose an edge when its host changes; writing is then tried again. */
 };
+
+static const struct channel_handlers *handlers;
 
 static struct watch channel = {.fd = -1};
 static bool port, ended, readable, writable;
 static uint64_t retry_at_ms;
 
-/* What was read and not handled; a frame ends with a zero. `skipping`: the frame was too long. */
+/* Input that is not handled yet; a zero ends a frame. `skipping`: the present frame is too long. */
 static uint8_t in[STUFFED_MAX + 1];
 static size_t in_length, in_searched;
 static bool skipping;
@@ -41,19 +41,20 @@ static void channel_ready(struct watch *watch) {
   readable = writable = true;
 }
 
-int channel_open(int fd, bool is_port) {
+int channel_open(int fd, bool is_port, const struct channel_handlers *its_handlers) {
   port = is_port;
+  handlers = its_handlers;
   if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return -1;
   if (getrandom(instance, sizeof instance, 0) != sizeof instance) return -1;
   channel = (struct watch){.fd = fd, .ready = channel_ready};
   readable = writable = true;
-  /* By edges: a port without a host is hung up all the time, which would be reported for ever. */
+  /* Edge-triggered: a port without a host is hung up, which would be reported without end. */
   return watch_for(&channel, EPOLLIN | EPOLLOUT | EPOLLET);
 }
 
 bool channel_is_blocked(void) { return out_sent < out_length; }
 
-uint64_t channel_tend(void) {
+uint64_t channel_tick(void) {
   if (!channel_is_blocked()) return UINT64_MAX;
   if (writable) return 0;
   uint64_t now = now_ms();
@@ -98,18 +99,17 @@ void answer_error(uint32_t request, const char *step, int error) {
   answer_failure(request, FAILURE_SYSTEM, error, step);
 }
 
-/* A second hello of the same epoch is the host's impatience: its answer is under way. */
+/* A second hello of the same epoch is ignored: the host repeats itself, and the answer is on its way. */
 static void welcome(struct reader *reader) {
   take_number(reader, 2);
   const uint8_t *offered = take_bytes(reader, ID_BYTES);
   if (!took_all(reader) || (has_epoch && memcmp(epoch, offered, ID_BYTES) == 0)) return;
   memcpy(epoch, offered, ID_BYTES);
   has_epoch = true;
-  commands_forget_host();
-  processes_forget_host();
+  handlers->host_changed();
   out_sent = 0;
   out_length = 1;
-  out[0] = 0; /* Ends a frame of the former epoch that was half sent. */
+  out[0] = 0; /* Ends the frame of the former epoch that was partly sent. */
   struct writer *writer = new_frame(KIND_WELCOME, 0);
   put_number(writer, PROTOCOL_VERSION, 2);
   put_bytes(writer, epoch, ID_BYTES);
@@ -117,7 +117,7 @@ static void welcome(struct reader *reader) {
   send_frame(writer);
 }
 
-/* What is no frame is dropped: a former host's, cut off. The next one is in step again. */
+/* Drops whatever is not a frame: a former host was cut off in it. The next zero is in step again. */
 static void handle_frame(uint8_t *stuffed, size_t length) {
   size_t opened = open_frame(stuffed, length);
   if (opened == 0) return;
@@ -127,16 +127,16 @@ static void handle_frame(uint8_t *stuffed, size_t length) {
   if (kind == KIND_HELLO)
     welcome(&reader);
   else if (has_epoch)
-    handle_command(kind, request, &reader);
+    handlers->frame_received(kind, request, &reader);
 }
 
-static bool has_room_to_answer(void) {
+static bool can_answer(void) {
   return OUT_BYTES - (out_length - out_sent) >= STUFFED_MAX + 1 + LATE_ANSWERS_BYTES;
 }
 
 static void handle_input(void) {
   size_t done = 0;
-  while (has_room_to_answer()) {
+  while (can_answer()) {
     uint8_t *zero = memchr(in + in_searched, 0, in_length - in_searched);
     if (zero == NULL) {
       in_searched = in_length;
@@ -156,7 +156,7 @@ static void handle_input(void) {
   }
 }
 
-/* True when bytes came. */
+/* True when bytes arrived. */
 static bool read_input(void) {
   if (!readable || in_length == sizeof in) return false;
   ssize_t count = read(channel.fd, in + in_length, sizeof in - in_length);
@@ -170,7 +170,7 @@ static bool read_input(void) {
   return false;
 }
 
-/* True when all is written. */
+/* True when everything has been written. */
 static bool write_output(void) {
   while (writable && out_sent < out_length) {
     ssize_t count = write(channel.fd, out + out_sent, out_length - out_sent);
@@ -187,11 +187,11 @@ static bool write_output(void) {
 
 bool channel_run(void) {
   for (int turn = 0; turn < TURNS_AT_ONCE; turn++) {
-    bool came = read_input();
+    bool has_read = read_input();
     handle_input();
-    bool composed = write_output() && has_epoch && processes_compose(&frame);
+    bool composed = write_output() && has_epoch && handlers->compose(&frame);
     if (composed) send_frame(&frame);
-    if (!came && !composed) return false;
+    if (!has_read && !composed) return false;
   }
   return true;
 }

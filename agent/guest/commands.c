@@ -62,12 +62,13 @@ static void configure(uint32_t request, struct reader *reader) {
   take_text(reader, 1, settings.hostname, LIMIT_HOSTNAME_MAX);
   settings.machine_id = take_bytes(reader, ID_BYTES);
   settings.boot_id = take_bytes(reader, ID_BYTES);
-  take_text(reader, 1, settings.interface, sizeof settings.interface - 1);
-  settings.address = (uint32_t)take_number(reader, 4);
-  settings.prefix_bits = (uint8_t)take_number(reader, 1);
-  settings.gateway = (uint32_t)take_number(reader, 4);
+  struct network_settings *network = &settings.network;
+  take_text(reader, 1, network->interface, sizeof network->interface - 1);
+  network->address = (uint32_t)take_number(reader, 4);
+  network->prefix_bits = (uint8_t)take_number(reader, 1);
+  network->gateway = (uint32_t)take_number(reader, 4);
   settings.resolver = (uint32_t)take_number(reader, 4);
-  settings.mtu_bytes = (uint16_t)take_number(reader, 2);
+  network->mtu_bytes = (uint16_t)take_number(reader, 2);
   take_text(reader, 1, settings.root_device, sizeof settings.root_device - 1);
   take_text(reader, 1, settings.root_type, sizeof settings.root_type - 1);
   take_text(reader, 2, settings.directory, LIMIT_DIRECTORY_MAX);
@@ -75,7 +76,7 @@ static void configure(uint32_t request, struct reader *reader) {
   settings.environment_length = take_number(reader, 4);
   bool valid = took_all(reader) && settings.entropy_length >= LIMIT_ENTROPY_MIN &&
                settings.entropy_length <= LIMIT_ENTROPY_MAX && settings.hostname[0] != '\0' &&
-               settings.prefix_bits <= 32 && settings.environment_length == staged_length &&
+               network->prefix_bits <= 32 && settings.environment_length == staged_length &&
                is_environment(settings.environment, settings.environment_length);
   if (!valid) return answer_failed(request, FAILURE_INVALID);
   int error = apply_settings(&settings, &step);
@@ -114,8 +115,8 @@ static void start(uint32_t request, struct reader *reader) {
 static void put_record(struct writer *writer, const struct process *process) {
   uint8_t flags = 0;
   if (process->terminal) flags |= FLAG_TERMINAL;
-  if (process->stdin_open && !process->close_stdin_due) flags |= FLAG_STDIN;
-  if (process->kept) flags |= FLAG_FOLLOWED;
+  if (process->streams.stdin_open && !process->streams.close_stdin_due) flags |= FLAG_STDIN;
+  if (process->streams.is_retained) flags |= FLAG_FOLLOWED;
   if (process->reported) flags |= FLAG_EXITED;
   if (process->reported && process->by_signal) flags |= FLAG_SIGNALLED;
   put_bytes(writer, process->id, ID_BYTES);
@@ -125,11 +126,11 @@ static void put_record(struct writer *writer, const struct process *process) {
   put_number(writer, process->columns, 2);
   put_number(writer, process->rows, 2);
   put_number(writer, 0, 2);
-  put_number(writer, process->ring.oldest, 8);
-  put_number(writer, process->ring.end, 8);
-  put_number(writer, process->acked, 8);
-  put_number(writer, process->stdin_received, 8);
-  put_number(writer, process->stdin_received - process->stdin_length, 8);
+  put_number(writer, process->streams.ring.oldest, 8);
+  put_number(writer, process->streams.ring.end, 8);
+  put_number(writer, process->streams.acked, 8);
+  put_number(writer, process->streams.stdin_received, 8);
+  put_number(writer, streams_taken(&process->streams), 8);
 }
 
 /* `next` of a page is 0 at the end, else what to ask for next. */
@@ -179,10 +180,10 @@ static void read_output(uint32_t request, const struct process *process, struct 
   uint64_t offset = take_number(reader, 8);
   size_t length = take_number(reader, 4);
   if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
-  if (offset < process->ring.oldest) offset = process->ring.oldest;
+  if (offset < process->streams.ring.oldest) offset = process->streams.ring.oldest;
   if (length > LIMIT_PAYLOAD_MAX) length = LIMIT_PAYLOAD_MAX;
   int stream;
-  const uint8_t *bytes = ring_run(&process->ring, offset, &length, &stream);
+  const uint8_t *bytes = ring_run(&process->streams.ring, offset, &length, &stream);
   struct writer *writer = new_frame(KIND_CHUNK, request);
   put_number(writer, (uint64_t)stream, 1);
   put_number(writer, offset, 8);
@@ -200,7 +201,7 @@ static void resize(uint32_t request, struct process *process, struct reader *rea
 static void follow(uint32_t request, struct process *process, struct reader *reader) {
   uint64_t offset = take_number(reader, 8);
   if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
-  offset = process_follow(process, offset);
+  offset = streams_follow(&process->streams, offset);
   struct writer *writer = new_frame(KIND_FOLLOWED, request);
   put_number(writer, offset, 8);
   send_frame(writer);
@@ -221,9 +222,9 @@ static bool handle_flow(uint8_t kind, struct reader *reader) {
   if (process == NULL) return true;
   size_t length = reader->left;
   if (kind == KIND_ACK) {
-    if (length == 0) process_ack(process, offset);
+    if (length == 0) streams_ack(&process->streams, offset);
   } else {
-    process_stdin(process, offset, take_bytes(reader, length), length);
+    streams_write(&process->streams, offset, take_bytes(reader, length), length);
   }
   return true;
 }
@@ -237,7 +238,7 @@ static void handle_process(uint8_t kind, uint32_t request, struct reader *reader
   switch (kind) {
     case KIND_CLOSE_STDIN:
       number = take_number(reader, 8);
-      if (!took_all(reader) || !process_close_stdin(process, number))
+      if (!took_all(reader) || !streams_close_stdin(&process->streams, number))
         return answer_failed(request, FAILURE_INVALID);
       return answer_done(request);
     case KIND_SIGNAL:
@@ -252,7 +253,7 @@ static void handle_process(uint8_t kind, uint32_t request, struct reader *reader
       return read_output(request, process, reader);
     case KIND_UNFOLLOW:
       if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
-      process_unfollow(process);
+      streams_unfollow(&process->streams);
       return answer_done(request);
     case KIND_FORGET:
       if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);

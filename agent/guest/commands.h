@@ -1,11 +1,7 @@
 /* What the host asks for. */
-#ifndef BERTH_GUEST_COMMANDS_H
-#define BERTH_GUEST_COMMANDS_H
-
+#pragma once
 #include "wire.h"
 
 void handle_command(uint8_t kind, uint32_t request, struct reader *reader);
 /* A new host has come: what the former one had begun to say is void, and its answers go nowhere. */
 void commands_forget_host(void);
-
-#endif

@@ -141,7 +141,7 @@ bool freeze_reaped(pid_t pid, int status) {
   return true;
 }
 
-uint64_t freeze_tend(void) {
+uint64_t freeze_tick(void) {
   if (state != STOPPING && state != SYNCING) return UINT64_MAX;
   uint64_t now = now_ms();
   if (now >= deadline_ms) {

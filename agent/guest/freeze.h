@@ -2,9 +2,7 @@
  * A frozen guest runs nothing but us, and its disks have all that was written. So the host can take
  * a snapshot, and give a copy of it another time, entropy and identity before anything goes on.
  */
-#ifndef BERTH_GUEST_FREEZE_H
-#define BERTH_GUEST_FREEZE_H
-
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,6 +19,4 @@ void freeze_forget_host(void);
 bool is_frozen(void);
 /* True when the child was ours: what writes to the disks. */
 bool freeze_reaped(pid_t pid, int status);
-uint64_t freeze_tend(void);
-
-#endif
+uint64_t freeze_tick(void);

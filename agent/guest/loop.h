@@ -1,7 +1,5 @@
 /* One thread, one event at a time: a handler may close what other events would have been for. */
-#ifndef BERTH_GUEST_LOOP_H
-#define BERTH_GUEST_LOOP_H
-
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,5 +18,3 @@ void watch_not(struct watch *watch);
 void watch_close(struct watch *watch);
 /* Waits for one event, at most until the time, and handles it. */
 void loop_turn(uint64_t until_ms);
-
-#endif

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "commands.h"
 #include "freeze.h"
 #include "loop.h"
 #include "modules.h"
@@ -170,6 +171,17 @@ static void set_up(const struct options *options) {
   use_group("/sys/fs/cgroup/processes");
 }
 
+static void forget_host(void) {
+  commands_forget_host();
+  processes_forget_host();
+}
+
+static const struct channel_handlers handlers = {
+    .host_changed = forget_host,
+    .frame_received = handle_command,
+    .compose = processes_compose,
+};
+
 static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
 
 int main(int argc, char **argv) {
@@ -183,15 +195,15 @@ int main(int argc, char **argv) {
   if (loop_open() != 0) die("epoll", errno);
   watch_signals();
   int fd = options.socket >= 0 ? options.socket : wait_for_port();
-  if (channel_open(fd, options.socket < 0) != 0) die("channel", errno);
+  if (channel_open(fd, options.socket < 0, &handlers) != 0) die("channel", errno);
   for (;;) {
     /* First what the host asks for: it changes what is due, and when. */
     uint64_t next = channel_run() ? 0 : UINT64_MAX;
     if (channel_has_ended()) break;
-    next = earlier(next, processes_tend());
-    next = earlier(next, freeze_tend());
-    next = earlier(next, shutdown_tend());
-    loop_turn(earlier(next, channel_tend()));
+    next = earlier(next, processes_tick());
+    next = earlier(next, freeze_tick());
+    next = earlier(next, shutdown_tick());
+    loop_turn(earlier(next, channel_tick()));
   }
   kill(-1, SIGKILL);
   return 0;

@@ -1,7 +1,4 @@
-#ifndef BERTH_GUEST_MODULES_H
-#define BERTH_GUEST_MODULES_H
+#pragma once
 
 /* Loads the kernel modules of the initramfs, in the order of their names; 0 or an error number. */
 int load_modules(void);
-
-#endif

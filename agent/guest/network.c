@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <net/route.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -30,12 +31,12 @@ static int bring_up(int fd, const char *name) {
   return ioctl(fd, SIOCSIFFLAGS, &request);
 }
 
-/* Slots speak IPv4 alone. Left on, every change of an interface would be announced to nobody. */
+/* Sandbox networks are IPv4 only; with IPv6 on, each change of an interface would be announced. */
 static void silence_ipv6(const char *name) {
   char path[96];
   snprintf(path, sizeof path, "/proc/sys/net/ipv6/conf/%s/disable_ipv6", name);
   int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return; /* A kernel without it. */
+  if (fd < 0) return; /* The kernel has no IPv6. */
   if (write(fd, "1", 1) != 1) perror(path);
   close(fd);
 }
@@ -45,13 +46,13 @@ void raise_interfaces(void) {
   struct if_nameindex *all = if_nameindex();
   for (struct if_nameindex *each = all; fd >= 0 && each != NULL && each->if_name != NULL; each++) {
     if (strcmp(each->if_name, "lo") != 0) silence_ipv6(each->if_name);
-    bring_up(fd, each->if_name); /* One that is needed and does not come up is told then. */
+    bring_up(fd, each->if_name);
   }
   if (all != NULL) if_freenameindex(all);
   if (fd >= 0) close(fd);
 }
 
-static int set_address(int fd, const struct settings *settings) {
+static int set_address(int fd, const struct network_settings *settings) {
   uint32_t bits = settings->prefix_bits;
   uint32_t mask = bits == 0 ? 0 : htonl(~(uint32_t)0 << (32 - bits));
   struct ifreq request = request_for(settings->interface);
@@ -61,13 +62,13 @@ static int set_address(int fd, const struct settings *settings) {
   return ioctl(fd, SIOCSIFNETMASK, &request);
 }
 
-static int set_mtu(int fd, const struct settings *settings) {
+static int set_mtu(int fd, const struct network_settings *settings) {
   struct ifreq request = request_for(settings->interface);
   request.ifr_mtu = settings->mtu_bytes;
   return settings->mtu_bytes == 0 ? 0 : ioctl(fd, SIOCSIFMTU, &request);
 }
 
-static int set_route(int fd, const struct settings *settings) {
+static int set_route(int fd, const struct network_settings *settings) {
   if (settings->gateway == 0) return 0;
   struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
   put_address(&route.rt_dst, 0);
@@ -76,25 +77,18 @@ static int set_route(int fd, const struct settings *settings) {
   return ioctl(fd, SIOCADDRT, &route) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-/* What the interface was given last. One that goes on as it was, after a pause, is left as it is. */
-static struct settings given;
+/* The last settings applied. After a pause the same ones come again, and nothing is touched. */
+static struct network_settings applied;
 
-static bool is_given(const struct settings *settings) {
-  return strcmp(given.interface, settings->interface) == 0 && given.address == settings->address &&
-         given.gateway == settings->gateway && given.prefix_bits == settings->prefix_bits &&
-         given.mtu_bytes == settings->mtu_bytes;
+static bool is_applied(const struct network_settings *settings) {
+  return strcmp(applied.interface, settings->interface) == 0 &&
+         applied.address == settings->address && applied.gateway == settings->gateway &&
+         applied.prefix_bits == settings->prefix_bits &&
+         applied.mtu_bytes == settings->mtu_bytes;
 }
 
-static void remember(const struct settings *settings) {
-  snprintf(given.interface, sizeof given.interface, "%s", settings->interface);
-  given.address = settings->address;
-  given.gateway = settings->gateway;
-  given.prefix_bits = settings->prefix_bits;
-  given.mtu_bytes = settings->mtu_bytes;
-}
-
-int configure_network(const struct settings *settings) {
-  if (is_given(settings)) return 0;
+int configure_network(const struct network_settings *settings) {
+  if (is_applied(settings)) return 0;
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   bool done = bring_up(fd, "lo") == 0 && set_mtu(fd, settings) == 0 &&
@@ -102,6 +96,6 @@ int configure_network(const struct settings *settings) {
               set_route(fd, settings) == 0;
   int error = done ? 0 : errno;
   close(fd);
-  if (done) remember(settings);
+  if (done) applied = *settings;
   return error;
 }

@@ -1,11 +1,18 @@
-#ifndef BERTH_GUEST_NETWORK_H
-#define BERTH_GUEST_NETWORK_H
+#pragma once
+#include <stdint.h>
 
-#include "settings.h"
+/* Of one interface; addresses are in network byte order. */
+struct network_settings {
+  char interface[16];        /* Empty for a guest without a network. */
+  uint32_t address, gateway; /* A gateway of 0 adds no route. */
+  uint8_t prefix_bits;
+  uint16_t mtu_bytes; /* 0 leaves it unchanged. */
+};
 
-/* Whatever interfaces there are, while nobody is in a hurry; the settings name one of them. */
+/*
+ * Brings up every interface while nothing waits for it. Failures are ignored here; configuring the
+ * interface reports them.
+ */
 void raise_interfaces(void);
-/* Address, route and MTU of one interface, and the loopback; 0 or an error number. IPv4 only. */
-int configure_network(const struct settings *settings);
-
-#endif
+/* Sets up one interface and the loopback, IPv4 only. 0, or an error number. */
+int configure_network(const struct network_settings *settings);

@@ -57,7 +57,7 @@ static _Noreturn void power_off(void) {
   for (;;) pause();
 }
 
-uint64_t shutdown_tend(void) {
+uint64_t shutdown_tick(void) {
   bool late = now_ms() >= until_ms;
   switch (state) {
     case ON:

@@ -1,7 +1,5 @@
 /* The end: asked for by the host, or from inside by a signal to PID 1. */
-#ifndef BERTH_GUEST_POWER_H
-#define BERTH_GUEST_POWER_H
-
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -12,6 +10,4 @@ void begin_shutdown(uint32_t grace_ms, bool is_requested);
 bool is_shutting_down(void);
 /* No child is left. */
 void shutdown_noticed_empty(void);
-uint64_t shutdown_tend(void);
-
-#endif
+uint64_t shutdown_tick(void);

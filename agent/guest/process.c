@@ -10,14 +10,13 @@
 #include <unistd.h>
 
 #include "channel.h"
-#include "spawn.h"
-#include "streams.h"
 
-enum { DRAIN_MS = 1000 }; /* WIRE 3.7: for children that hold the output when the shell ended. */
+/* How long output is awaited from children that still hold it when the shell has ended. */
+enum { DRAIN_MS = 1000 };
 
 static struct process *table[LIMIT_PROCESSES_MAX];
 static uint32_t count;
-static uint32_t turn; /* Who speaks next, so that a talkative process does not silence others. */
+static uint32_t turn; /* Round robin: a process with much output must not silence the others. */
 
 struct process *find_process(const uint8_t *id) {
   for (uint32_t index = 0; index < LIMIT_PROCESSES_MAX; index++)
@@ -33,15 +32,14 @@ struct process *next_process(uint32_t *index) {
 uint32_t processes_count(void) { return count; }
 
 static void remove_process(struct process *process) {
-  close_streams(process);
+  streams_close(&process->streams);
   watch_close(&process->failure);
-  ring_free(&process->ring);
   table[process->index] = NULL;
   count--;
   free(process);
 }
 
-/* The shell was executed, or could not be; in the second case nothing of it stays. */
+/* Learns whether the shell was executed. A process that could not be started is removed. */
 static void learn_start(struct process *process) {
   struct spawn_failure failure;
   ssize_t got = read(process->failure.fd, &failure, sizeof failure);
@@ -57,7 +55,7 @@ static void learn_start(struct process *process) {
     send_frame(writer);
     return;
   }
-  /* When its host is gone it stays, as a process that ended at once: the next host will ask. */
+  /* Its host is gone: it stays, as a process that ended at once, for the next host to find. */
   if (request == 0) return;
   failure.step[sizeof failure.step - 1] = '\0';
   answer_error(request, failure.step, failure.error);
@@ -79,8 +77,9 @@ static struct process *add_process(const struct process_spec *spec) {
   process->terminal = spec->flags & FLAG_TERMINAL;
   process->columns = spec->columns;
   process->rows = spec->rows;
-  process->kept = process->sending = spec->flags & FLAG_FOLLOWED;
-  process->input.fd = process->failure.fd = -1;
+  process->streams.is_terminal = process->terminal;
+  process->streams.is_retained = process->streams.is_followed = spec->flags & FLAG_FOLLOWED;
+  process->streams.input.fd = process->failure.fd = -1;
   table[index] = process;
   count++;
   return process;
@@ -100,7 +99,7 @@ void start_process(const struct process_spec *spec, uint32_t request) {
   process->starting = true;
   process->start_request = request;
   process->failure = (struct watch){.fd = spawned.failure, .ready = failure_ready};
-  if (open_streams(process, &spawned) != 0 || watch_for(&process->failure, EPOLLIN) != 0) {
+  if (streams_open(&process->streams, &spawned) != 0 || watch_for(&process->failure, EPOLLIN) != 0) {
     kill(spawned.pid, SIGKILL);
     remove_process(process);
     answer_error(request, "streams", ENOMEM);
@@ -108,8 +107,7 @@ void start_process(const struct process_spec *spec, uint32_t request) {
 }
 
 int process_resize(struct process *process, uint16_t columns, uint16_t rows) {
-  if (process->outputs[0] == NULL) return 0; /* It has ended. */
-  int error = set_terminal_size(process->outputs[0]->watch.fd, columns, rows);
+  int error = streams_resize(&process->streams, columns, rows);
   if (error != 0) return error;
   process->columns = columns;
   process->rows = rows;
@@ -117,62 +115,23 @@ int process_resize(struct process *process, uint16_t columns, uint16_t rows) {
 }
 
 int process_signal(struct process *process, int number) {
-  /* After its end the number may belong to another process. */
+  /* After the end its pid may belong to another process. */
   if (process->ended || kill(-process->pid, number) == 0) return 0;
   /* Between fork and setsid there is no group yet. */
   if (errno == ESRCH && kill(process->pid, number) == 0) return 0;
   return errno == ESRCH ? 0 : errno;
 }
 
-uint64_t process_follow(struct process *process, uint64_t offset) {
-  if (offset < process->ring.oldest) offset = process->ring.oldest;
-  process->acked = process->sent = offset;
-  process->kept = process->sending = true;
-  resume_outputs(process);
-  return offset;
-}
-
-void process_unfollow(struct process *process) {
-  process->kept = process->sending = false;
-  resume_outputs(process);
-}
-
-void process_ack(struct process *process, uint64_t offset) {
-  if (!process->sending || offset <= process->acked || offset > process->sent) return;
-  process->acked = offset;
-  resume_outputs(process);
-}
-
 void forget_process(struct process *process) { remove_process(process); }
 
-static bool is_drained(const struct process *process) {
-  bool late = now_ms() >= process->drain_until_ms;
-  for (int index = 0; index < 2; index++) {
-    const struct source *source = process->outputs[index];
-    if (source != NULL && (!late || source->owed > 0)) return false;
-  }
-  return true;
-}
+static bool is_late(const struct process *process) { return now_ms() >= process->drain_until_ms; }
 
-/* What is left in the pipes is asked for once the time is up: some may still be the shell's. */
 static void finish_draining(struct process *process) {
-  if (now_ms() >= process->drain_until_ms)
-    for (int index = 0; index < 2; index++) {
-      struct source *source = process->outputs[index];
-      if (source != NULL && !source->paused && source->owed > 0) read_source(source);
-    }
-  if (!is_drained(process)) return;
-  leave_streams(process);
+  /* What is still in the pipes may be the shell's own output. */
+  if (is_late(process)) streams_read_owed(&process->streams);
+  if (!streams_are_drained(&process->streams, is_late(process))) return;
+  streams_leave(&process->streams);
   process->reported = process->exit_due = true;
-}
-
-/* The ring is full, and what is owed stays in the pipe until the host acknowledges. */
-static bool is_waiting_for_host(const struct process *process) {
-  for (int index = 0; index < 2; index++) {
-    const struct source *source = process->outputs[index];
-    if (source != NULL && source->paused && source->owed > 0) return true;
-  }
-  return false;
 }
 
 void process_reaped(pid_t pid, int status) {
@@ -187,7 +146,7 @@ void process_reaped(pid_t pid, int status) {
     process->by_signal = WIFSIGNALED(status);
     process->status = (uint8_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     process->drain_until_ms = now_ms() + DRAIN_MS;
-    note_owed(process);
+    streams_note_owed(&process->streams);
     return;
   }
 }
@@ -199,18 +158,17 @@ bool processes_have_ended(void) {
   return true;
 }
 
-uint64_t processes_tend(void) {
+uint64_t processes_tick(void) {
   uint64_t next = UINT64_MAX;
   uint32_t index = 0;
   for (struct process *process; (process = next_process(&index)) != NULL; index++) {
     if (!process->ended || process->reported) continue;
     finish_draining(process);
     if (process->reported) {
-      next = 0; /* Now it can be said. */
+      next = 0; /* It can be told at once. */
       continue;
     }
-    bool late = now_ms() >= process->drain_until_ms;
-    if (late && is_waiting_for_host(process)) continue;
+    if (is_late(process) && streams_wait_for_host(&process->streams)) continue;
     if (process->drain_until_ms < next) next = process->drain_until_ms;
   }
   return next;
@@ -219,7 +177,8 @@ uint64_t processes_tend(void) {
 void processes_forget_host(void) {
   uint32_t index = 0;
   for (struct process *process; (process = next_process(&index)) != NULL; index++) {
-    process->sending = process->exit_due = process->taken_due = false;
+    process->streams.is_followed = process->streams.taken_due = false;
+    process->exit_due = false;
     process->start_request = 0;
   }
 }
@@ -231,33 +190,30 @@ static bool compose_exit(struct process *process, struct writer *writer) {
   put_bytes(writer, process->id, ID_BYTES);
   put_number(writer, process->by_signal, 1);
   put_number(writer, process->status, 1);
-  put_number(writer, process->ring.end, 8);
+  put_number(writer, process->streams.ring.end, 8);
   return true;
 }
 
 static bool compose_taken(struct process *process, struct writer *writer) {
-  if (!process->taken_due) return false;
-  process->taken_due = false;
+  if (!process->streams.taken_due) return false;
+  process->streams.taken_due = false;
   begin_frame(writer, KIND_TAKEN, 0);
   put_bytes(writer, process->id, ID_BYTES);
-  put_number(writer, process->stdin_received - process->stdin_length, 8);
+  put_number(writer, streams_taken(&process->streams), 8);
   return true;
 }
 
 static bool compose_output(struct process *process, struct writer *writer) {
-  if (!process->sending || process->sent >= process->ring.end) return false;
-  if (process->sent - process->acked >= LIMIT_OUTPUT_WINDOW) return false;
-  size_t length = (size_t)(LIMIT_OUTPUT_WINDOW - (process->sent - process->acked));
-  if (length > LIMIT_PAYLOAD_MAX) length = LIMIT_PAYLOAD_MAX;
+  uint64_t offset;
+  size_t length;
   int stream;
-  const uint8_t *bytes = ring_run(&process->ring, process->sent, &length, &stream);
+  const uint8_t *bytes = streams_next_output(&process->streams, &offset, &length, &stream);
   if (bytes == NULL) return false;
   begin_frame(writer, KIND_OUTPUT, 0);
   put_bytes(writer, process->id, ID_BYTES);
   put_number(writer, (uint64_t)stream, 1);
-  put_number(writer, process->sent, 8);
+  put_number(writer, offset, 8);
   put_bytes(writer, bytes, length);
-  process->sent += length;
   return true;
 }
 

@@ -46,7 +46,7 @@ static void grow(struct ring *ring) {
   reserved_in_all += STEP;
 }
 
-uint8_t *ring_room(struct ring *ring, uint64_t keep, size_t *length) {
+uint8_t *ring_space(struct ring *ring, uint64_t keep, size_t *length) {
   *length = 0;
   if (ring->bytes == NULL && map(ring) != 0) return NULL;
   grow(ring);

@@ -3,9 +3,7 @@
  * came from, so that both streams have one counter and keep their order whatever their pieces are.
  * Memory is taken as the ring fills.
  */
-#ifndef BERTH_GUEST_RING_H
-#define BERTH_GUEST_RING_H
-
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,11 +21,9 @@ void set_ring_budget(uint64_t bytes);
 uint64_t ring_bytes_reserved(void);
 
 /* Room for new bytes when nothing from `keep` on may go; NULL and 0 when there is none. */
-uint8_t *ring_room(struct ring *ring, uint64_t keep, size_t *length);
+uint8_t *ring_space(struct ring *ring, uint64_t keep, size_t *length);
 /* `length` bytes of the room were filled from the stream 1 or 2. */
 void ring_fill(struct ring *ring, size_t length, int stream);
 /* Bytes from the offset on that lie together and came from one stream. */
 const uint8_t *ring_run(const struct ring *ring, uint64_t offset, size_t *length, int *stream);
 void ring_free(struct ring *ring);
-
-#endif

@@ -1,6 +1,5 @@
 /* Mounts: what a guest needs before it is configured, and the change to its root disk. */
-#ifndef BERTH_GUEST_ROOT_H
-#define BERTH_GUEST_ROOT_H
+#pragma once
 
 /* In the initramfs: proc, sys, dev …; returns 0 or an error number. */
 int mount_initial(void);
@@ -8,5 +7,3 @@ int mount_initial(void);
 int switch_root(const char *device, const char *type);
 /* Nothing on the root disk is lost when the machine stops after this. */
 void finish_root(void);
-
-#endif

@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "network.h"
 #include "root.h"
 #include "spawn.h"
 
@@ -175,9 +174,9 @@ static int set_identity(const struct settings *settings) {
 }
 
 static int set_network(const struct settings *settings) {
-  if (settings->interface[0] == '\0') return 0;
+  if (settings->network.interface[0] == '\0') return 0;
   static uint32_t resolver;
-  int error = configure_network(settings);
+  int error = configure_network(&settings->network);
   if (error != 0 || settings->resolver == resolver) return error;
   const uint8_t *part = (const uint8_t *)&settings->resolver;
   char text[128];

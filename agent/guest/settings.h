@@ -1,11 +1,10 @@
 /* What makes this guest different from others that were started from the same memory. */
-#ifndef BERTH_GUEST_SETTINGS_H
-#define BERTH_GUEST_SETTINGS_H
-
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "network.h"
 #include "wire.h"
 
 struct settings {
@@ -14,10 +13,8 @@ struct settings {
   size_t entropy_length;
   char hostname[LIMIT_HOSTNAME_MAX + 1];
   const uint8_t *machine_id, *boot_id;
-  char interface[16]; /* None when empty. */
-  uint32_t address, gateway, resolver; /* In network order. */
-  uint8_t prefix_bits;
-  uint16_t mtu_bytes;
+  struct network_settings network;
+  uint32_t resolver; /* In network byte order. */
   char root_device[64]; /* None when empty. */
   char root_type[16];
   char directory[LIMIT_DIRECTORY_MAX + 1];
@@ -31,5 +28,3 @@ void keep_clock(void);
 bool is_configured(void);
 /* 0, or an error number; the step that failed is named. May be repeated, whole. */
 int apply_settings(const struct settings *settings, const char **step);
-
-#endif

@@ -1,13 +1,23 @@
-/* The way from a specification to a shell that was executed. */
-#ifndef BERTH_GUEST_SPAWN_H
-#define BERTH_GUEST_SPAWN_H
-
+/* Starts the shell of a process as a specification says. */
+#pragma once
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "process.h"
+#include "wire.h"
 
-/* What is written to the failure pipe when the shell could not be executed. */
+struct process_spec {
+  uint8_t id[ID_BYTES];
+  uint8_t flags;
+  uint16_t columns, rows;
+  const char *command; /* Texts end with NUL. */
+  size_t command_length;
+  const char *environment; /* NAME=value entries, each ended by NUL. */
+  size_t environment_length;
+  const char *directory;
+};
+
+/* Written to the failure pipe when the shell could not be executed. */
 struct spawn_failure {
   int error;
   char step[16];
@@ -20,15 +30,13 @@ struct spawned {
   int failure;
 };
 
-/* Environment of every process, and where it starts unless it says otherwise. */
+/* The environment of every process, and the working directory of those that name none. */
 int set_process_defaults(const char *environment, size_t length, const char *directory);
-/* The control group that processes belong to; none when NULL. */
+/* The control group that processes join; NULL for none. */
 void set_process_group(const char *directory);
-/* Commands get the limits that we were started with. */
+/* Commands get the resource limits that the guest agent was started with. */
 void remember_limits(void);
 
-/* 0, or an error number. The descriptors are ours to close. */
+/* 0, or an error number. The caller closes the descriptors. */
 int spawn(const struct process_spec *spec, struct spawned *spawned);
 int set_terminal_size(int terminal, uint16_t columns, uint16_t rows);
-
-#endif

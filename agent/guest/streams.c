@@ -8,13 +8,24 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "wire.h"
+
 enum {
   PIECE_BYTES = 64 * KIB,
-  TERMINAL_BYTES = 128 * KIB, /* More than the kernel holds of a terminal's output. */
+  TERMINAL_BYTES = 128 * KIB, /* More than the kernel buffers of a terminal's output. */
+};
+
+/* One output of a process. It outlives the process when a child still holds the other end. */
+struct source {
+  struct watch watch; /* First, so that a watch can be cast to its source. */
+  struct streams *streams; /* NULL: the process has been left or forgotten. */
+  int stream;
+  bool paused;   /* The ring is full of unacknowledged output. */
+  uint64_t owed; /* After the shell's end: at most so much that it wrote has not been read. */
 };
 
 static void drop_source(struct source *source) {
-  if (source->process != NULL) source->process->outputs[source->stream - 1] = NULL;
+  if (source->streams != NULL) source->streams->outputs[source->stream - 1] = NULL;
   watch_close(&source->watch);
   free(source);
 }
@@ -24,156 +35,220 @@ static void pause_source(struct source *source) {
   source->paused = true;
 }
 
-/* A child of a process whose end was reported must neither wait for us nor die of us. */
-static void drop_output(struct source *source) {
-  static uint8_t nowhere[4 * KIB];
-  ssize_t got = read(source->watch.fd, nowhere, sizeof nowhere);
+/* Keeps a child of a process that was left from blocking on its pipe or dying of SIGPIPE. */
+static void discard_output(struct source *source) {
+  static uint8_t discarded[4 * KIB];
+  ssize_t got = read(source->watch.fd, discarded, sizeof discarded);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) drop_source(source);
 }
 
-void read_source(struct source *source) {
-  struct process *process = source->process;
-  if (process == NULL) return drop_output(source);
-  size_t room;
-  uint64_t keep = process->kept ? process->acked : process->ring.end;
-  uint8_t *into = ring_room(&process->ring, keep, &room);
+/* Reads one piece. The source may have been freed when this returns. */
+static void read_source(struct source *source) {
+  struct streams *streams = source->streams;
+  if (streams == NULL) return discard_output(source);
+  size_t space;
+  uint64_t keep = streams->is_retained ? streams->acked : streams->ring.end;
+  uint8_t *into = ring_space(&streams->ring, keep, &space);
   if (into == NULL) return pause_source(source);
-  ssize_t got = read(source->watch.fd, into, room < PIECE_BYTES ? room : PIECE_BYTES);
+  ssize_t got = read(source->watch.fd, into, space < PIECE_BYTES ? space : PIECE_BYTES);
   if (got > 0) {
-    ring_fill(&process->ring, (size_t)got, source->stream);
+    ring_fill(&streams->ring, (size_t)got, source->stream);
     source->owed -= source->owed < (uint64_t)got ? source->owed : (uint64_t)got;
   } else if (got < 0 && errno == EAGAIN) {
     source->owed = 0;
   } else if (got == 0 || errno != EINTR) {
-    drop_source(source); /* The end; a terminal says EIO when the last process has left it. */
+    drop_source(source); /* End of file; a terminal reports EIO when its last process has gone. */
   }
 }
 
 static void source_ready(struct watch *watch) { read_source((struct source *)watch); }
 
-static int open_source(struct process *process, int stream, int fd) {
+static int open_source(struct streams *streams, int stream, int fd) {
   struct source *source = calloc(1, sizeof *source);
   if (source == NULL) {
     close(fd);
     return -1;
   }
   source->watch = (struct watch){.fd = fd, .ready = source_ready};
-  source->process = process;
+  source->streams = streams;
   source->stream = stream;
-  process->outputs[stream - 1] = source;
+  streams->outputs[stream - 1] = source;
   return watch_for(&source->watch, EPOLLIN);
 }
 
-static void stop_input(struct process *process) {
-  watch_close(&process->input);
-  free(process->stdin_bytes);
-  process->stdin_bytes = NULL;
-  process->stdin_from = process->stdin_length = 0;
-  process->stdin_open = process->close_stdin_due = false;
+static void stop_input(struct streams *streams) {
+  watch_close(&streams->input);
+  free(streams->stdin_bytes);
+  streams->stdin_bytes = NULL;
+  streams->stdin_from = streams->stdin_length = 0;
+  streams->stdin_open = streams->close_stdin_due = false;
 }
 
-/* Writes what the process takes; nobody reads it any more: it is taken as well, and dropped. */
-static void write_input(struct process *process) {
-  while (process->stdin_length > 0) {
-    const uint8_t *from = process->stdin_bytes + process->stdin_from;
-    ssize_t wrote = write(process->input.fd, from, process->stdin_length);
+/* Writes what the process takes. Bytes for a process that reads no more count as taken. */
+static void write_input(struct streams *streams) {
+  while (streams->stdin_length > 0) {
+    const uint8_t *from = streams->stdin_bytes + streams->stdin_from;
+    ssize_t wrote = write(streams->input.fd, from, streams->stdin_length);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EAGAIN) break;
-    process->taken_due = true;
-    if (wrote < 0) return stop_input(process);
-    process->stdin_from += (size_t)wrote;
-    process->stdin_length -= (size_t)wrote;
+    streams->taken_due = true;
+    if (wrote < 0) return stop_input(streams);
+    streams->stdin_from += (size_t)wrote;
+    streams->stdin_length -= (size_t)wrote;
   }
-  if (process->stdin_length > 0) {
-    watch_for(&process->input, EPOLLOUT);
+  if (streams->stdin_length > 0) {
+    watch_for(&streams->input, EPOLLOUT);
     return;
   }
-  if (process->close_stdin_due) return stop_input(process);
-  watch_not(&process->input);
-  free(process->stdin_bytes);
-  process->stdin_bytes = NULL;
-  process->stdin_from = 0;
+  if (streams->close_stdin_due) return stop_input(streams);
+  watch_not(&streams->input);
+  free(streams->stdin_bytes);
+  streams->stdin_bytes = NULL;
+  streams->stdin_from = 0;
 }
 
 static void input_ready(struct watch *watch) {
-  write_input((struct process *)((char *)watch - offsetof(struct process, input)));
+  write_input((struct streams *)((char *)watch - offsetof(struct streams, input)));
 }
 
-int open_streams(struct process *process, const struct spawned *spawned) {
-  process->input = (struct watch){.fd = spawned->input, .ready = input_ready};
-  process->stdin_open = spawned->input >= 0;
-  int failed = open_source(process, 1, spawned->outputs[0]);
-  if (spawned->outputs[1] >= 0) failed |= open_source(process, 2, spawned->outputs[1]);
+int streams_open(struct streams *streams, const struct spawned *spawned) {
+  streams->input = (struct watch){.fd = spawned->input, .ready = input_ready};
+  streams->stdin_open = spawned->input >= 0;
+  int failed = open_source(streams, 1, spawned->outputs[0]);
+  if (spawned->outputs[1] >= 0) failed |= open_source(streams, 2, spawned->outputs[1]);
   return failed;
 }
 
-void close_streams(struct process *process) {
-  stop_input(process);
-  leave_streams(process);
-}
-
-void leave_streams(struct process *process) {
-  stop_input(process);
+void streams_leave(struct streams *streams) {
+  stop_input(streams);
   for (int index = 0; index < 2; index++) {
-    struct source *source = process->outputs[index];
+    struct source *source = streams->outputs[index];
     if (source == NULL) continue;
-    source->process = NULL;
-    process->outputs[index] = NULL;
+    source->streams = NULL;
+    streams->outputs[index] = NULL;
     if (source->paused) watch_for(&source->watch, EPOLLIN);
     source->paused = false;
   }
 }
 
-void resume_outputs(struct process *process) {
+void streams_close(struct streams *streams) {
+  streams_leave(streams);
+  ring_free(&streams->ring);
+}
+
+static void resume_outputs(struct streams *streams) {
   for (int index = 0; index < 2; index++) {
-    struct source *source = process->outputs[index];
+    struct source *source = streams->outputs[index];
     if (source == NULL || !source->paused) continue;
     source->paused = false;
     watch_for(&source->watch, EPOLLIN);
   }
 }
 
-void note_owed(struct process *process) {
+uint64_t streams_follow(struct streams *streams, uint64_t offset) {
+  if (offset < streams->ring.oldest) offset = streams->ring.oldest;
+  streams->acked = streams->sent = offset;
+  streams->is_retained = streams->is_followed = true;
+  resume_outputs(streams);
+  return offset;
+}
+
+void streams_unfollow(struct streams *streams) {
+  streams->is_retained = streams->is_followed = false;
+  resume_outputs(streams);
+}
+
+void streams_ack(struct streams *streams, uint64_t offset) {
+  if (!streams->is_followed || offset <= streams->acked || offset > streams->sent) return;
+  streams->acked = offset;
+  resume_outputs(streams);
+}
+
+const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, size_t *length,
+                                   int *stream) {
+  if (!streams->is_followed || streams->sent >= streams->ring.end) return NULL;
+  if (streams->sent - streams->acked >= LIMIT_OUTPUT_WINDOW) return NULL;
+  *length = (size_t)(LIMIT_OUTPUT_WINDOW - (streams->sent - streams->acked));
+  if (*length > LIMIT_PAYLOAD_MAX) *length = LIMIT_PAYLOAD_MAX;
+  const uint8_t *bytes = ring_run(&streams->ring, streams->sent, length, stream);
+  *offset = streams->sent;
+  if (bytes != NULL) streams->sent += *length;
+  return bytes;
+}
+
+static size_t append_input(struct streams *streams, const uint8_t *bytes, size_t length) {
+  if (streams->stdin_bytes == NULL) streams->stdin_bytes = malloc(LIMIT_INPUT_WINDOW);
+  if (streams->stdin_bytes == NULL) return 0;
+  memmove(streams->stdin_bytes, streams->stdin_bytes + streams->stdin_from, streams->stdin_length);
+  streams->stdin_from = 0;
+  size_t space = LIMIT_INPUT_WINDOW - streams->stdin_length;
+  if (length > space) length = space; /* Beyond the window; `list` shows that it was not received. */
+  memcpy(streams->stdin_bytes + streams->stdin_length, bytes, length);
+  streams->stdin_length += length;
+  return length;
+}
+
+void streams_write(struct streams *streams, uint64_t offset, const uint8_t *bytes, size_t length) {
+  if (offset > streams->stdin_received) return; /* A gap: input before this was lost. */
+  uint64_t known = streams->stdin_received - offset;
+  if (known >= length) return;
+  bytes += known;
+  length -= (size_t)known;
+  if (streams->close_stdin_due) return;
+  if (!streams->stdin_open) {
+    streams->stdin_received += length;
+    streams->taken_due = true;
+    return;
+  }
+  streams->stdin_received += append_input(streams, bytes, length);
+  write_input(streams);
+}
+
+bool streams_close_stdin(struct streams *streams, uint64_t offset) {
+  if (!streams->stdin_open || streams->is_terminal) return true;
+  if (offset > streams->stdin_received) return false;
+  streams->close_stdin_due = true;
+  if (streams->stdin_length == 0) stop_input(streams);
+  return true;
+}
+
+int streams_resize(struct streams *streams, uint16_t columns, uint16_t rows) {
+  if (streams->outputs[0] == NULL) return 0;
+  return set_terminal_size(streams->outputs[0]->watch.fd, columns, rows);
+}
+
+uint64_t streams_taken(const struct streams *streams) {
+  return streams->stdin_received - streams->stdin_length;
+}
+
+void streams_note_owed(struct streams *streams) {
   for (int index = 0; index < 2; index++) {
-    struct source *source = process->outputs[index];
+    struct source *source = streams->outputs[index];
     if (source == NULL) continue;
-    int capacity = process->terminal ? TERMINAL_BYTES : fcntl(source->watch.fd, F_GETPIPE_SZ);
+    int capacity = streams->is_terminal ? TERMINAL_BYTES : fcntl(source->watch.fd, F_GETPIPE_SZ);
     source->owed = capacity < 0 ? TERMINAL_BYTES : (uint64_t)capacity;
   }
 }
 
-static size_t append_input(struct process *process, const uint8_t *bytes, size_t length) {
-  if (process->stdin_bytes == NULL) process->stdin_bytes = malloc(LIMIT_INPUT_WINDOW);
-  if (process->stdin_bytes == NULL) return 0;
-  memmove(process->stdin_bytes, process->stdin_bytes + process->stdin_from, process->stdin_length);
-  process->stdin_from = 0;
-  size_t room = LIMIT_INPUT_WINDOW - process->stdin_length;
-  if (length > room) length = room; /* Beyond its window: the host will find it was not received. */
-  memcpy(process->stdin_bytes + process->stdin_length, bytes, length);
-  process->stdin_length += length;
-  return length;
-}
-
-void process_stdin(struct process *process, uint64_t offset, const uint8_t *bytes, size_t length) {
-  if (offset > process->stdin_received) return; /* A gap: something went wrong before. */
-  uint64_t known = process->stdin_received - offset;
-  if (known >= length) return;
-  bytes += known;
-  length -= (size_t)known;
-  if (process->close_stdin_due) return;
-  if (!process->stdin_open) {
-    process->stdin_received += length;
-    process->taken_due = true;
-    return;
+void streams_read_owed(struct streams *streams) {
+  for (int index = 0; index < 2; index++) {
+    struct source *source = streams->outputs[index];
+    if (source != NULL && !source->paused && source->owed > 0) read_source(source);
   }
-  process->stdin_received += append_input(process, bytes, length);
-  write_input(process);
 }
 
-bool process_close_stdin(struct process *process, uint64_t offset) {
-  if (!process->stdin_open || process->terminal) return true;
-  if (offset > process->stdin_received) return false;
-  process->close_stdin_due = true;
-  if (process->stdin_length == 0) stop_input(process);
+bool streams_are_drained(const struct streams *streams, bool is_late) {
+  for (int index = 0; index < 2; index++) {
+    const struct source *source = streams->outputs[index];
+    if (source != NULL && (!is_late || source->owed > 0)) return false;
+  }
   return true;
+}
+
+bool streams_wait_for_host(const struct streams *streams) {
+  for (int index = 0; index < 2; index++) {
+    const struct source *source = streams->outputs[index];
+    if (source != NULL && source->paused && source->owed > 0) return true;
+  }
+  return false;
 }

@@ -12,9 +12,7 @@
  * After that nothing is lost on the way until the next epoch, and what matters beyond it has
  * offsets: output in its ring until it is acknowledged, input from what `list` says was received.
  */
-#ifndef BERTH_GUEST_WIRE_H
-#define BERTH_GUEST_WIRE_H
-
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -126,5 +124,3 @@ size_t finish_frame(struct writer *writer, uint8_t *into);
 
 /* Unstuffs in place and checks. Returns the length before the checksum, or 0: not a frame. */
 size_t open_frame(uint8_t *stuffed, size_t length);
-
-#endif

@@ -15,7 +15,8 @@
  * meanwhile, the process reads the end of its pipe.
  */
 #define _GNU_SOURCE
-#include "addon.h"
+#include "container.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/securebits.h>
@@ -31,6 +32,8 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "task.h"
 
 enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
 

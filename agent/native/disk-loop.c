@@ -1,17 +1,21 @@
-/* Loop devices of our own numbers; see disk.h, loop(4). */
 #define _GNU_SOURCE
-#include "disk.h"
+#include "disk-loop.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "disk-failure.h"
+
+enum { PATH_BYTES = 4096, LOOP_NUMBERS = 1024 };
 
 static int open_control(void) {
   int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);

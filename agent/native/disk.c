@@ -17,11 +17,10 @@
  * locks between hosts (NFS, CephFS) it binds other hosts, too.
  */
 #define _GNU_SOURCE
-#include "disk.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +31,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "disk-failure.h"
+#include "disk-loop.h"
+
 enum { POLL_MS = 10, BLOCK_BYTES = 4096, LOG_BYTES = 1024 };
 
 static const char *const WARMED[] = {"contents", "uploads"};
-
-_Noreturn void fail(int code, const char *what, int error) {
-  fprintf(stderr, "%s: %s\n", what, strerror(error));
-  exit(code);
-}
 
 static long now_ms(void) {
   struct timespec now;

@@ -17,8 +17,8 @@
  *   digestMd5(state)                    -> Buffer           16 bytes; the state stays
  */
 #define _GNU_SOURCE
-#include "addon.h"
-#include "md5.h"
+#include "files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,6 +29,10 @@
 #include <sys/uio.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "beneath.h"
+#include "md5.h"
+#include "task.h"
 
 enum { CHUNKS_MAX = IOV_MAX };
 

@@ -1,6 +1,5 @@
-/* The processes that the guard ends, and those that it starts; see guard.h. */
 #define _GNU_SOURCE
-#include "guard.h"
+#include "guard-processes.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -11,8 +11,6 @@
  *   one whose storage hangs must not keep the others.
  */
 #define _GNU_SOURCE
-#include "guard.h"
-
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -20,6 +18,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "guard-processes.h"
 
 /* How often it looks, at most: 5 s for the helpers to end, 15 s for mounts to be let go. */
 enum { PAUSE_MS = 50, LOOKS_AT_HELPERS = 100, LOOKS_AT_MOUNTS = 300 };

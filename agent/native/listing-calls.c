@@ -18,10 +18,13 @@
  * directory open until closeListing, which must not come while readListing is at work.
  */
 #define _GNU_SOURCE
-#include "addon.h"
-#include "listing.h"
+#include "listing-calls.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+#include "listing.h"
+#include "task.h"
 
 struct slice {
   struct task task;

@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "listing.h"
-#include "addon.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +13,8 @@
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "beneath.h"
 
 void close_listing(struct listing *listing) {
   if (listing->directory != NULL) closedir(listing->directory);

@@ -95,7 +95,7 @@ interface NativeModule {
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; see addon.c, container.c, files.c, listing-calls.c, and ram.c. */
+/** System calls that Node lacks; mounts.c, container.c, files.c, listing-calls.c and ram.c describe them. */
 export const native = loaded as NativeModule;
 
 /**

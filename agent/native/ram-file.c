@@ -1,13 +1,14 @@
-/* The file of changed pages; see ram.h. */
 #define _GNU_SOURCE
-#include "ram.h"
-#include "hash.h"
+#include "ram-file.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "hash.h"
 
 uint32_t page_bytes(void) {
   return (uint32_t)sysconf(_SC_PAGESIZE);

@@ -1,11 +1,15 @@
-/* Puts the pages of a file into the RAM of a process that does not run yet; see ram.h. */
 #define _GNU_SOURCE
-#include "ram.h"
+#include "ram-load.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "ram-file.h"
+
+enum { THREADS_MAX = 4 };
 
 /* One walk over all blocks, by several threads. */
 struct walk {

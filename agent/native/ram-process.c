@@ -1,10 +1,11 @@
-/* The RAM of a process that maps it privately; see ram.h. */
 #define _GNU_SOURCE
-#include "ram.h"
+#include "ram-process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,17 @@
-/* Writes the pages that differ from the template to a file; see ram.h. */
 #define _GNU_SOURCE
-#include "ram.h"
-#include "hash.h"
+#include "ram-save.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "hash.h"
+#include "ram-file.h"
 
 enum { WRITE_BACK_BLOCKS = 8 };
 

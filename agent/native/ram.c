@@ -22,9 +22,8 @@
  * the whole of it once, in order, and privately; ESRCH: it has ended.
  */
 #define _GNU_SOURCE
-#include "addon.h"
-#include "hash.h"
 #include "ram.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -32,6 +31,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "hash.h"
+#include "ram-file.h"
+#include "ram-load.h"
+#include "ram-process.h"
+#include "ram-save.h"
+#include "task.h"
 
 struct ram_task {
   struct task task;

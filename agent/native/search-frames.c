@@ -1,6 +1,6 @@
-/* What the search program says: frames to stdout, and the first problem that it met. */
 #define _GNU_SOURCE
-#include "search.h"
+#include "search-frames.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

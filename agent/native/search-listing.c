@@ -1,6 +1,7 @@
 /* Lists a tree breadth-first, one getdents64(2) at a time, so that matching need not wait for it. */
 #define _GNU_SOURCE
-#include "search.h"
+#include "search-listing.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "search-frames.h"
 
 enum { ENTRIES_BYTES = 32 * 1024 };
 

@@ -9,7 +9,8 @@
  * HELD_BYTES_MAX, or are as many as still wanted, counts as text.
  */
 #define _GNU_SOURCE
-#include "search.h"
+#include "search-worker.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,6 +20,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "search-frames.h"
 
 enum {
   LINE_DIGITS_MAX = 20,

@@ -17,7 +17,6 @@
  *   4 end         u8 0 completed, 1 incomplete, 2 results max, 3 deadline, 4 cannot be listed
  */
 #define _GNU_SOURCE
-#include "search.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,6 +27,10 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "search-frames.h"
+#include "search-listing.h"
+#include "search-worker.h"
 
 enum {
   WORKERS_MAX = 100,

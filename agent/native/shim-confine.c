@@ -5,6 +5,8 @@
  * of system calls comes on top.
  */
 #define _GNU_SOURCE
+#include "shim-confine.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,8 +25,6 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#include "shim.h"
 
 enum { PATH_BYTES = 4096, FILES_MAX = 256, CAPABILITIES_MAX = 64, OOM_SCORE = 500 };
 

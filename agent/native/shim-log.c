@@ -3,13 +3,13 @@
  * and keeps no disk busy: what exceeds the rate is read and left out. Nobody ever waits for us.
  */
 #define _GNU_SOURCE
+#include "shim-log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "shim.h"
 
 enum { FILE_BYTES_MAX = 512 * 1024, BURST_BYTES = 1024 * 1024, BYTES_PER_S = 64 * 1024 };
 

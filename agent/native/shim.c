@@ -12,8 +12,6 @@
  *   `console.log`, and in the end `exit.json`.
  */
 #define _GNU_SOURCE
-#include "shim.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,6 +27,9 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "shim-confine.h"
+#include "shim-log.h"
 
 enum { FD_REPORT = 3, TEXT_BYTES = 4096 };
 

@@ -1,8 +1,20 @@
-/* Work on libuv's threads that ends in a promise; see addon.h. */
-#include "addon.h"
+#define _GNU_SOURCE
+#include "task.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+napi_value make_error(napi_env env, int error, const char *call) {
+  char message[256];
+  napi_value code, text, result;
+  snprintf(message, sizeof message, "%s: %s", call, strerror(error));
+  napi_create_string_utf8(env, strerrorname_np(error), NAPI_AUTO_LENGTH, &code);
+  napi_create_string_utf8(env, message, NAPI_AUTO_LENGTH, &text);
+  napi_create_error(env, code, text, &result);
+  return result;
+}
 
 static void free_task(struct task *task) {
   if (task->release != NULL) task->release(task);

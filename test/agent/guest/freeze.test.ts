@@ -48,8 +48,11 @@ for (const build of guestBuilds) {
         const stopped = processSpec('exec sleep 1000');
         const collected = new Collected(channel, spec.id);
         await channel.start(spec);
-        await channel.start(stopped);
+        const stoppedPid = await channel.start(stopped);
         await channel.signal(stopped.id, SIGSTOP);
+        // A process stops only when it is scheduled; until then the freeze takes it for its own.
+        const untilStopped = `until grep -q '^State:.T' /proc/${stoppedPid}/status; do :; done`;
+        await collect(channel, processSpec(untilStopped));
         await collected.until(() => collected.cursor > 0);
         await channel.freeze(FREEZE_MS);
         await channel.freeze(FREEZE_MS); // It is frozen already.

@@ -1,7 +1,5 @@
 /* Frames of the guest's channel, made and read as agent/guest-link/guest-protocol.ts says: slow, and plain. */
-#ifndef BERTH_FUZZ_FRAMES_H
-#define BERTH_FUZZ_FRAMES_H
-
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,5 +8,3 @@ uint32_t reference_crc(const uint8_t *bytes, size_t length);
 size_t reference_frame(const uint8_t *content, size_t length, uint8_t *into);
 /* Unstuffs; SIZE_MAX when it is not stuffed rightly. */
 size_t reference_unstuff(const uint8_t *stuffed, size_t length, uint8_t *into);
-
-#endif

@@ -5,9 +5,7 @@
  * An input is read from both ends: content from the front, and from the back what the kernel answers,
  * so that the two do not shift each other. When it is used up, content is zeros and calls succeed.
  */
-#ifndef BERTH_FUZZ_H
-#define BERTH_FUZZ_H
-
+#pragma once
 #include <sanitizer/asan_interface.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +57,3 @@ void allow_failures(bool allowed);
 int run_subject(int argc, char **argv);
 /* Ends the subject at once, wherever it is. */
 _Noreturn void stop_subject(int status);
-
-#endif

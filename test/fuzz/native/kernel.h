@@ -3,9 +3,7 @@
  * for, nothing reaches the machine. Wrong use of a descriptor (closed twice, used when closed) ends
  * the run like any other defect.
  */
-#ifndef BERTH_FUZZ_KERNEL_H
-#define BERTH_FUZZ_KERNEL_H
-
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +30,3 @@ ssize_t read_kind(int fd, int kind, void *into, size_t length);
 ssize_t written_to_kind(int fd, int kind, const void *bytes, size_t length);
 /* In microseconds; each look at the clock takes one. */
 extern uint64_t clock_us;
-
-#endif

@@ -36,7 +36,7 @@ static void fill(struct model *model) {
   struct ring *ring = &model->ring;
   size_t room, wanted = take_u32() % (256 * KIB);
   int stream = 1 + take_u8() % 2;
-  uint8_t *into = ring_room(ring, model->keep, &room);
+  uint8_t *into = ring_space(ring, model->keep, &room);
   CHECK((into == NULL) == (room == 0));
   if (wanted > room) wanted = room;
   if (into == NULL || wanted == 0 || ring->end + wanted > MODEL_BYTES) return;

@@ -4,7 +4,7 @@
  * all of a file that is not whole.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/ram.h"
+#include "../../../../agent/native/ram-load.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,8 @@
  * once and in order, is refused.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/ram.h"
+#include "../../../../agent/native/ram-load.h"
+#include "../../../../agent/native/ram-save.h"
 
 #include <errno.h>
 #include <string.h>

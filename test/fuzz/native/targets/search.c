@@ -3,7 +3,8 @@
  * are frames, no more matches than wanted, each of a file that it was to search, and one end.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/search.h"
+#include "../../../../agent/native/search-worker.h"
+#include "../../../../agent/native/search-frames.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * a kernel whose calls fail: no machine becomes root, and nothing is confined less than asked for.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/shim.h"
+#include "../../../../agent/native/shim-confine.h"
 
 #include <errno.h>
 #include <string.h>

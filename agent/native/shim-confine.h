@@ -1,6 +1,5 @@
-/* What the parts of the shim know of each other; see shim.c. */
-#ifndef SHIM_H
-#define SHIM_H
+/* Confining the process of a machine before it becomes QEMU. */
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,8 +45,3 @@ int join_groups(const char *const *files);
 
 /* Becomes QEMU, in a world of its own. Returns only on failure. */
 struct failure become_machine(const struct options *options, const struct handles *handles);
-
-/* Reads what QEMU and the guest's kernel print until the end of it, and keeps the last of it. */
-void keep_log(int output, int directory);
-
-#endif

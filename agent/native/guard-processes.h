@@ -1,4 +1,4 @@
-/* What the parts of the guard share; see guard.c. */
+/* The processes that the guard kills, and those that it starts to unmount. */
 #pragma once
 #include <stdbool.h>
 
@@ -7,11 +7,11 @@ enum { MOUNTS_MAX = 8192, PATH_BYTES = 4096 };
 /* Makes this process a member of the control group with this cgroup.procs. */
 bool join_group(const char *group);
 
-/* Kills what is in the group beside this process; false when nothing is. */
+/* Kills every other member of the group; false when there is none. */
 bool kill_helpers(const char *group);
 
-/* Unmounts in a process of its own, unless one is at it already. */
+/* Starts a process that unmounts the path, unless one is doing so already. */
 void begin_unmounting(const char *path);
 
-/* Forgets those that have ended. */
+/* Forgets the processes that have ended. */
 void reap_unmounters(void);

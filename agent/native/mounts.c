@@ -1,0 +1,192 @@
+/*
+ * Mounts and pipes, as part of the addon.
+ *
+ *   mount(source, target, type, flags, data) -> Promise<void>      mount(2)
+ *   unmount(target, flags)                   -> Promise<void>      umount2(2)
+ *   attach(disk, subdirectory, target, attributes, userNamespace) -> Promise<void>
+ *     Mounts a directory of a mounted disk at another place, with these MOUNT_ATTR_* and always
+ *     nosuid and nodev. For a container, `userNamespace` is the descriptor of its user namespace, so
+ *     that owners are the same inside as on the disk; otherwise it is -1. `subdirectory` is resolved
+ *     beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
+ *     open_tree(2), mount_setattr(2), move_mount(2).
+ *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
+ *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
+ *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
+ */
+#define _GNU_SOURCE
+#include "mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "beneath.h"
+#include "task.h"
+
+struct mount_task {
+  struct task task;
+  char *source, *target, *type;
+  char *data; /* Options of the file system, or a path beneath the source. */
+  uint32_t flags;
+  int user_namespace;
+  uint64_t inode;
+};
+
+static int run_mount(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  return mount(work->source, work->target, work->type, work->flags, work->data) == 0 ? 0 : errno;
+}
+
+static int run_unmount(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  return umount2(work->target, (int)work->flags) == 0 ? 0 : errno;
+}
+
+static int run_attach(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  int error = 0, tree = -1;
+  int found = open_beneath(work->source, work->data, O_DIRECTORY);
+  if (found < 0) return errno;
+  struct mount_attr attributes = {
+      .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | work->flags,
+  };
+  if (work->user_namespace >= 0) {
+    attributes.attr_set |= MOUNT_ATTR_IDMAP;
+    attributes.userns_fd = (uint64_t)work->user_namespace;
+  }
+  tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
+      move_mount(tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    error = errno;
+  if (tree >= 0) close(tree);
+  close(found);
+  return error;
+}
+
+static int run_inode(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  struct stat found;
+  int error = 0, fd = open_beneath(work->source, work->data, 0);
+  if (fd < 0) return errno;
+  if (fstat(fd, &found) != 0) error = errno;
+  else work->inode = found.st_ino;
+  close(fd);
+  return error;
+}
+
+static napi_value result_inode(napi_env env, struct task *task) {
+  napi_value value;
+  napi_create_double(env, (double)((struct mount_task *)task)->inode, &value);
+  return value;
+}
+
+static void release(struct task *task) {
+  struct mount_task *work = (struct mount_task *)task;
+  free(work->source);
+  free(work->target);
+  free(work->type);
+  free(work->data);
+}
+
+static struct mount_task *new_mount_task(int (*run)(struct task *),
+                                         napi_value (*result)(napi_env, struct task *)) {
+  struct mount_task *work = calloc(1, sizeof *work);
+  if (work != NULL) work->task = (struct task){.run = run, .result = result, .release = release};
+  return work;
+}
+
+static bool read_text(napi_env env, napi_value value, char **into) {
+  return (*into = copy_text(env, value)) != NULL;
+}
+
+static bool read_flags(napi_env env, napi_value value, uint32_t *into) {
+  return napi_get_value_uint32(env, value, into) == napi_ok;
+}
+
+static napi_value js_mount(napi_env env, napi_callback_info info) {
+  napi_value args[5];
+  struct mount_task *work = new_mount_task(run_mount, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 5, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->target) ||
+      !read_text(env, args[2], &work->type) || !read_flags(env, args[3], &work->flags) ||
+      !read_text(env, args[4], &work->data))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "mount", NULL);
+}
+
+static napi_value js_unmount(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct mount_task *work = new_mount_task(run_unmount, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      !read_text(env, args[0], &work->target) || !read_flags(env, args[1], &work->flags))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "umount", NULL);
+}
+
+static napi_value js_attach(napi_env env, napi_callback_info info) {
+  napi_value args[5];
+  struct mount_task *work = new_mount_task(run_attach, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 5, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data) ||
+      !read_text(env, args[2], &work->target) || !read_flags(env, args[3], &work->flags) ||
+      napi_get_value_int32(env, args[4], &work->user_namespace) != napi_ok)
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "attach", NULL);
+}
+
+static napi_value js_inode(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct mount_task *work = new_mount_task(run_inode, result_inode);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data))
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "openat2", NULL);
+}
+
+static napi_value js_pipe(napi_env env, napi_callback_info info) {
+  int ends[2];
+  napi_value result;
+  (void)info;
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    napi_throw(env, make_error(env, errno, "pipe2"));
+    return NULL;
+  }
+  napi_create_array_with_length(env, 2, &result);
+  for (uint32_t i = 0; i < 2; i++) {
+    napi_value end;
+    napi_create_int32(env, ends[i], &end);
+    napi_set_element(env, result, i, end);
+  }
+  return result;
+}
+
+static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
+  napi_value args[1], result;
+  size_t count = 1;
+  int32_t fd;
+  int bytes = 0;
+  napi_get_cb_info(env, info, &count, args, NULL, NULL);
+  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok) return refuse_task(env, NULL);
+  if (ioctl(fd, FIONREAD, &bytes) != 0) {
+    napi_throw(env, make_error(env, errno, "ioctl"));
+    return NULL;
+  }
+  napi_create_int32(env, bytes, &result);
+  return result;
+}
+
+void define_mount_functions(napi_env env, napi_value exports) {
+  const napi_property_descriptor functions[] = {
+      {"mount", NULL, js_mount, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"inode", NULL, js_inode, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
+  };
+  napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
+}

@@ -1,0 +1,25 @@
+/* What the search program writes (search.c describes the frames), and its clock and allocator. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  PATH_BYTES_MAX = 4096, /* Linux opens no longer path (PATH_MAX, with its NUL). */
+  TEXT_BYTES_MAX = 64 * 1024,
+  PROBLEM_BYTES_MAX = 1024,
+};
+
+/* Frames, each a u8 kind and a u32 length before its payload. */
+enum frame { MATCH = 1, STATISTICS = 2, PROBLEM = 3, END = 4 };
+enum reason { COMPLETED, INCOMPLETE, MAX_RESULTS, DEADLINE, LIST_FAILED };
+
+uint64_t now_us(void);
+void *allocate(void *former, size_t bytes);
+void write_out(const void *bytes, size_t length);
+void write_frame(enum frame kind, const void *payload, size_t length);
+/* What keeps the search from being complete; the first one is told. */
+void note_problem(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void note_problem_bytes(const char *bytes, size_t length);
+bool has_problem(void);
+void write_problem(void);

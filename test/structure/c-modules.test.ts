@@ -1,0 +1,102 @@
+/*
+ * The C sources have no cycles: a module can be read, tested and replaced together with what lies
+ * below it. A module is what shares a base name (`x.c` and `x.h`); it depends on the modules whose
+ * headers it includes.
+ */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+
+const root = join(import.meta.dirname, '../..');
+
+/** By path, what each C file of the directory contains. */
+async function sourcesOf(directory: string): Promise<Map<string, string>> {
+  const names = (await readdir(join(root, directory))).filter((name) => /\.[ch]$/u.test(name));
+  const texts = names.map(
+    async (name) => [name, await readFile(join(root, directory, name), 'utf8')] as const,
+  );
+  return new Map(await Promise.all(texts));
+}
+
+const moduleOf = (file: string): string => file.replace(/\.[ch]$/u, '');
+
+function dependencies(sources: ReadonlyMap<string, string>): Map<string, Set<string>> {
+  const graph = new Map<string, Set<string>>();
+  for (const [file, text] of sources) {
+    const included = [...text.matchAll(/^#include "([^"/]+)"$/gmu)].map(([, name = '']) => name);
+    const targets = graph.get(moduleOf(file)) ?? new Set<string>();
+    for (const name of included) if (moduleOf(name) !== moduleOf(file)) targets.add(moduleOf(name));
+    graph.set(moduleOf(file), targets);
+  }
+  return graph;
+}
+
+/** One cycle as the modules on it, the first repeated at the end; undefined when there is none. */
+function findCycle(graph: ReadonlyMap<string, ReadonlySet<string>>): string[] | undefined {
+  const done = new Set<string>();
+  const visit = (name: string, path: readonly string[]): string[] | undefined => {
+    if (path.includes(name)) return [...path.slice(path.indexOf(name)), name];
+    if (done.has(name)) return undefined;
+    for (const next of graph.get(name) ?? []) {
+      const cycle = visit(next, [...path, name]);
+      if (cycle !== undefined) return cycle;
+    }
+    done.add(name);
+    return undefined;
+  };
+  for (const name of graph.keys()) {
+    const cycle = visit(name, []);
+    if (cycle !== undefined) return cycle;
+  }
+  return undefined;
+}
+
+const withoutComments = (text: string): string => text.replaceAll(/\/\*[\s\S]*?\*\//gu, '');
+
+/** Functions that a header declares. */
+const declared = (header: string): string[] =>
+  [...withoutComments(header).matchAll(/^(?!typedef)\w[^;{}()=]*?\b(\w+)\([^;{]*\);$/gmu)].map(
+    ([, name = '']) => name,
+  );
+
+const defines = (source: string, name: string): boolean =>
+  new RegExp(`^(?!static)\\w[^;={}]*?\\b${name}\\([^;]*?\\) \\{`, 'mu').test(source);
+
+test('a cycle is found and named', (t) => {
+  const graph = dependencies(
+    new Map([
+      ['main.c', '#include "a.h"\n'],
+      ['a.c', '#include "a.h"\n#include "b.h"\n'],
+      ['b.c', '#include <stdio.h>\n'],
+      ['b.h', '#include "a.h"\n'],
+    ]),
+  );
+  t.deepEqual(findCycle(graph), ['a', 'b', 'a']);
+});
+
+for (const directory of ['agent/guest', 'agent/native', 'test/fuzz/native']) {
+  test(`no modules of ${directory} depend on each other`, async (t) => {
+    const cycle = findCycle(dependencies(await sourcesOf(directory)));
+    t.is(cycle?.join(' → '), undefined);
+  });
+}
+
+for (const directory of ['agent/guest', 'agent/native']) {
+  // Otherwise a function could be declared where no include shows the dependency.
+  test(`what a header of ${directory} declares is defined by its own module`, async (t) => {
+    const sources = await sourcesOf(directory);
+    const misplaced: string[] = [];
+    let count = 0;
+    for (const [file, text] of sources) {
+      if (!file.endsWith('.h')) continue;
+      const source = withoutComments(sources.get(`${moduleOf(file)}.c`) ?? '');
+      const names = declared(text);
+      count += names.length;
+      misplaced.push(
+        ...names.filter((name) => !defines(source, name)).map((name) => `${file}: ${name}`),
+      );
+    }
+    t.deepEqual(misplaced, []);
+    t.true(count > 30);
+  });
+}
