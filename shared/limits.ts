@@ -38,6 +38,7 @@ export const LIMITS = {
   disksPerExecMax: 32,
   mountPathBytesMax: 1024,
   checkoutsPerMountMax: 32,
+  checkoutsPerExecMax: 128, // Each keeps a file open on the host.
   outputBytesPerStreamMax: 16 * MiB,
   // Users and groups of its own, and how many containers can have such; the same on every host, for
   // disks travel (docs/decisions/0025).

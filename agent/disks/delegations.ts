@@ -1,98 +1,148 @@
 import { AppError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs.ts';
+import type { CheckoutTarget } from './checkout-target.ts';
+import { PlaceTree } from './place-tree.ts';
 
-interface Claim {
+/** Everything that one client checks out of a disk. */
+export interface CheckoutRequest {
   readonly clientId: string;
-  readonly inodeId: number;
-  readonly path: string;
-  /** The delegation was taken away: its holder must end. */
+  readonly targets: readonly CheckoutTarget[];
+  /** A delegation was revoked: its holder must end. */
   readonly onRevoked: (reason: AppError) => void;
-  /** Resolves the wait of a claim that is not granted yet. */
-  readonly grant: (outcome: 'granted' | 'refused' | 'revoked') => void;
+}
+
+interface Entry extends CheckoutRequest {
+  isGranted: boolean;
+  /** Targets that a holder, or a request that came earlier, keeps from being granted. */
+  blocked: readonly CheckoutTarget[];
+  readonly settle: (outcome: 'granted' | 'refused' | 'revoked') => void;
 }
 
 /**
- * The exclusive claims on a disk's files and directories. One client holds an inode; the others
- * wait in the order in which they came. Kept by the disk's handler, through which all uses go.
+ * The exclusive checkouts of a disk's files and directories, kept by the disk's handler, through
+ * which all uses of the disk go. A checkout of a path excludes every other checkout of that path, of
+ * its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what counts as a
+ * path. Writers that check nothing out are not held back (docs/architecture.md, Delegations).
+ *
+ * A request gets all of its targets at once or waits holding none, behind earlier requests that it
+ * conflicts with. With disks taken in one order, commands therefore cannot wait for each other in a
+ * circle.
  */
 export class Delegations {
-  /** By inode; the first of each list holds it. */
-  readonly #claims = new Map<number, Claim[]>();
+  /** In order of arrival. */
+  readonly #entries: Entry[] = [];
 
   /**
-   * Claims an inode for a client; one that it holds already is granted again.
-   * @param waitMs how long to wait for another client to let go; 0: not at all
+   * Checks out all targets of a request; a client makes one request and then calls {@link release}.
    * @param signal ends the wait
-   * @throws AppError `delegation_conflict` at once, `timeout` after the wait
+   * @throws AppError `delegation_conflict` when a target that may not be waited for is taken;
+   *   `timeout` when one was not free in time; `delegation_revoked`. The request then holds nothing.
    */
-  async claim(
-    client: Pick<Claim, 'clientId' | 'inodeId' | 'path' | 'onRevoked'>,
-    waitMs: number,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { clientId, inodeId, path } = client;
-    const claims = this.#claims.get(inodeId) ?? [];
-    if (claims[0]?.clientId === clientId) return;
-    if (claims.length > 0 && waitMs === 0) {
-      throw new AppError('delegation_conflict', `${path || 'the disk'} is checked out by another`);
-    }
+  async claim(request: CheckoutRequest, signal: AbortSignal): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<'granted' | 'refused' | 'revoked'>();
-    const claim: Claim = { ...client, grant: resolve };
-    claims.push(claim);
-    this.#claims.set(inodeId, claims);
-    if (claims[0] === claim) return;
+    const entry: Entry = { ...request, isGranted: false, blocked: [], settle: resolve };
+    this.#entries.push(entry);
+    this.#grantWhatIsFree();
+    if (entry.isGranted) return;
+    const [first] = [...entry.blocked].sort((a, b) => a.waitMs - b.waitMs);
+    const { waitMs, path } = first ?? { waitMs: 0, path: '' };
+    if (waitMs === 0) {
+      this.#remove(entry);
+      throw new AppError(
+        'delegation_conflict',
+        `${nameOf(path)} overlaps what another command has checked out; set queueMs to wait`,
+      );
+    }
     const refuse = (): void => resolve('refused');
     const timer = setTimeout(refuse, waitMs);
     signal.addEventListener('abort', refuse, { once: true });
-    const outcome = signal.aborted ? 'refused' : await promise;
+    if (signal.aborted) refuse();
+    const outcome = await promise;
     clearTimeout(timer);
     signal.removeEventListener('abort', refuse);
     if (outcome === 'granted') return;
-    this.#drop(claim);
-    throw outcome === 'revoked'
-      ? revoked()
-      : new AppError('timeout', `${path || 'the disk'} was checked out by another for too long`);
+    this.#remove(entry);
+    if (outcome === 'revoked') throw revoked();
+    signal.throwIfAborted();
+    throw new AppError('timeout', `${nameOf(path)} was not free within queueMs (${waitMs} ms)`);
   }
 
-  /** Lets go of everything that the client holds or awaits. */
+  /** Releases what the client holds and withdraws what it waits for. */
   release(clientId: string): void {
-    for (const claims of [...this.#claims.values()]) {
-      for (const claim of claims.filter((each) => each.clientId === clientId)) {
-        claim.grant('refused');
-        this.#drop(claim);
-      }
+    for (const entry of this.#entries.filter((each) => each.clientId === clientId)) {
+      entry.settle('refused');
+      this.#remove(entry);
     }
   }
 
-  /** @returns false when the client has no claim on this inode */
+  /** @returns false when the client neither holds nor awaits this inode */
   revoke(clientId: string, inodeId: number): boolean {
-    const claim = this.#claims.get(inodeId)?.find((each) => each.clientId === clientId);
-    if (claim === undefined) return false;
-    claim.grant('revoked');
-    claim.onRevoked(revoked());
+    const entry = this.#entries.find(
+      (each) =>
+        each.clientId === clientId && each.targets.some((target) => target.inodeId === inodeId),
+    );
+    if (entry === undefined) return false;
+    entry.settle('revoked');
+    entry.onRevoked(revoked());
     return true;
   }
 
   list(): Delegation[] {
-    return [...this.#claims.values()].flatMap((claims) =>
-      claims.map(({ clientId, inodeId, path }, position) => ({
+    return this.#entries.flatMap(({ clientId, targets, isGranted }) => {
+      // One for each inode, which may be asked for by several paths.
+      const byInode = new Map(targets.toReversed().map((target) => [target.inodeId, target]));
+      return [...byInode.values()].toReversed().map(({ inodeId, path }) => ({
         clientId,
         inodeId,
         path,
-        isPending: position > 0,
-        isOrphaned: false, // A client's claims go with its exec.
-      })),
-    );
+        isPending: !isGranted,
+        isOrphaned: false, // Delegations end with the command that holds them.
+      }));
+    });
   }
 
-  #drop(claim: Claim): void {
-    const claims = this.#claims.get(claim.inodeId) ?? [];
-    const left = claims.filter((each) => each !== claim);
-    if (left.length === 0) this.#claims.delete(claim.inodeId);
-    else this.#claims.set(claim.inodeId, left);
-    if (claims[0] === claim) left[0]?.grant('granted');
+  #grantWhatIsFree(): void {
+    const taken = new TakenTargets();
+    for (const entry of this.#entries) if (entry.isGranted) taken.add(entry.targets);
+    for (const entry of this.#entries) {
+      if (entry.isGranted) continue;
+      entry.blocked = entry.targets.filter((target) => taken.overlaps(target));
+      // Also when it waits on: a later request must not overtake it.
+      taken.add(entry.targets);
+      if (entry.blocked.length > 0) continue;
+      entry.isGranted = true;
+      entry.settle('granted');
+    }
+  }
+
+  #remove(entry: Entry): void {
+    const index = this.#entries.indexOf(entry);
+    if (index === -1) return;
+    this.#entries.splice(index, 1);
+    this.#grantWhatIsFree();
   }
 }
+
+class TakenTargets {
+  readonly #places = new PlaceTree();
+  readonly #inodes = new Set<number>();
+
+  add(targets: readonly CheckoutTarget[]): void {
+    for (const target of targets) {
+      this.#inodes.add(target.inodeId);
+      for (const place of target.places()) this.#places.add(place);
+    }
+  }
+
+  overlaps(target: CheckoutTarget): boolean {
+    return (
+      this.#inodes.has(target.inodeId) ||
+      target.places().some((place) => this.#places.overlaps(place))
+    );
+  }
+}
+
+const nameOf = (path: string): string => path || 'the root of the disk';
 
 const revoked = (): AppError =>
   new AppError('delegation_revoked', 'a delegation of this command was revoked; it was ended');

@@ -1,3 +1,4 @@
+import { realpath } from 'node:fs/promises';
 import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
@@ -6,13 +7,12 @@ import type { Delegation } from '../../shared/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../system/paths.ts';
-import { inodeOf } from './disk-calls.ts';
+import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './checkout-target.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
 import type { LoopDevices } from './loop-devices.ts';
-import { refusedPath } from './refused-path.ts';
 import type { StorageCalls } from './storage-calls.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from '../queues/mailbox.ts';
@@ -41,11 +41,11 @@ export interface DiskClaim {
   /** Where objects are made before they appear below `path`; the same file system. */
   readonly uploads: string;
   /**
-   * Claims a file or directory exclusively until the claim on the disk is released.
-   * @param path from the disk's root, resolved beneath it; empty: the root
-   * @throws AppError `delegation_conflict`, `timeout`, `bad_request`
+   * Checks files and directories out, all or none, until the claim is released. At most once for
+   * each claim.
+   * @throws AppError `delegation_conflict`, `timeout`, `delegation_revoked`, `bad_request`
    */
-  checkOut(path: string, waitMs: number, signal: AbortSignal): Promise<void>;
+  checkOut(checkouts: readonly Checkout[], signal: AbortSignal): Promise<void>;
   release(): void;
 }
 
@@ -104,18 +104,25 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
+      const targets: OpenCheckoutTarget[] = [];
+      const forget = (): void => {
+        if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
+      };
       const claim: DiskClaim = {
         path: this.#layout.contents,
         uploads: this.#layout.uploads,
-        checkOut: async (path, waitMs, signal) => {
-          const inodeId = await inodeOf(this.#layout.contents, path).catch((error: unknown) => {
-            throw refusedPath(error, path);
-          });
-          await this.#delegations.claim({ clientId, inodeId, path, onRevoked }, waitMs, signal);
+        checkOut: async (checkouts, signal) => {
+          const contents = await realpath(this.#layout.contents);
+          for (const checkout of checkouts) {
+            targets.push(await openCheckoutTarget(contents, checkout));
+          }
+          await this.#delegations.claim({ clientId, targets, onRevoked }, signal);
         },
         release: () => {
           this.#delegations.release(clientId);
-          if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
+          if (targets.length === 0) return forget();
+          // The disk can be unmounted once nothing on it is open.
+          runInBackground('disk.closeCheckouts', () => closeAll(targets.splice(0)).finally(forget));
         },
       };
       attachment.claims.set(claim, onRevoked);
@@ -313,6 +320,10 @@ export class DiskActor {
       written = record.revision;
     }
   }
+}
+
+async function closeAll(targets: readonly OpenCheckoutTarget[]): Promise<void> {
+  for (const target of targets) await target[Symbol.asyncDispose]();
 }
 
 function revokeAll({ claims }: Attachment, reason: AppError): void {

@@ -60,7 +60,6 @@ export const readBytes = shared(promisify(read));
 
 export const openBeneath = sharedNative('openBeneath');
 export const openWithAttribute = sharedNative('openObject');
-export const inodeOf = sharedNative('inode');
 export const attachDirectory = sharedNative('attach');
 export const writeChunks = sharedNative('write');
 export const beginWriteBack = sharedNative('writeBack');

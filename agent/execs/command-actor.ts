@@ -13,6 +13,7 @@ import {
 } from '../containers/container.ts';
 import type { ContainerPool } from '../containers/container-pool.ts';
 import type { OutputSink } from '../containers/output-tail.ts';
+import type { Checkout } from '../disks/checkout-target.ts';
 import type { DiskActor, DiskClaim } from '../disks/disk-actor.ts';
 import type { FairSlots, Slot } from '../queues/fair-slots.ts';
 
@@ -113,15 +114,19 @@ export class CommandActor {
 
   /** Every disk or none: a claim that fails fails the exec, which releases the others. */
   async #claimDisks(): Promise<ContainerMount[]> {
-    // In the order of their ids, so that two execs with the same disks cannot wait for each other.
+    // In the order of their ids, and so are the checkouts below: two execs with the same disks
+    // cannot each hold what the other waits for.
     for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
       this.#throwIfEnded();
       const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));
       this.#claims.set(diskId, claim);
     }
     const mounts = this.#spec.mounts.map((mount) => ({ mount, claim: this.#claimOn(mount) }));
-    for (const { claim, path, waitMs } of mounts.flatMap(checkoutsOf).sort(byDiskAndPath)) {
-      await claim.checkOut(path, waitMs, this.#ended.signal);
+    for (const [diskId, claim] of this.#claims) {
+      const checkouts = this.#spec.mounts
+        .filter((mount) => mount.diskId === diskId)
+        .flatMap(checkoutsOf);
+      if (checkouts.length > 0) await claim.checkOut(checkouts, this.#ended.signal);
     }
     const { dataOnly = false } = this.#spec;
     return mounts.map(({ mount: { path, subdirectory, readOnly }, claim }) => ({
@@ -172,22 +177,8 @@ export class CommandActor {
   }
 }
 
-interface Checkout {
-  readonly claim: DiskClaim;
-  readonly diskId: string;
-  /** From the disk's root. */
-  readonly path: string;
-  readonly waitMs: number;
-}
-
-const checkoutsOf = ({ mount, claim }: { mount: ExecMount; claim: DiskClaim }): Checkout[] =>
-  mount.checkouts.map((path) => ({
-    claim,
-    diskId: mount.diskId,
-    path: posix.join(mount.subdirectory, path).replace(/^\.$/u, ''),
-    waitMs: mount.checkoutWaitMs,
+const checkoutsOf = ({ subdirectory, checkouts, checkoutWaitMs }: ExecMount): Checkout[] =>
+  checkouts.map((path) => ({
+    path: posix.join(subdirectory, path).replace(/^\.$/u, ''),
+    waitMs: checkoutWaitMs,
   }));
-
-/** One order for everybody, so that two execs do not each hold what the other waits for. */
-const byDiskAndPath = (a: Checkout, b: Checkout): number =>
-  `${a.diskId}/${a.path}` < `${b.diskId}/${b.path}` ? -1 : 1;

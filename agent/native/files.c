@@ -2,7 +2,8 @@
  * Files beneath a directory that callers own, as part of the addon.
  *
  *   openBeneath(root, path, flags)      -> Promise<number>  a descriptor, close-on-exec
- *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_DIRECTORY a directory,
+ *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_PATH anything, with O_DIRECTORY
+ *     a directory,
  *     otherwise a regular file: EISDIR for a directory, ENXIO for everything else, which is not
  *     opened at all: a FIFO could block and a device do anything. EIO when there is no root.
  *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>    the same, with getAttribute
@@ -93,7 +94,10 @@ static struct file_task *new_file_task(int (*run)(struct task *),
   return file;
 }
 
-/* Opens by the descriptor what was found, so that it cannot be another file by now. */
+/*
+ * Opens by the descriptor what was found, so that it cannot be another file by now. With O_PATH the
+ * descriptor itself is the result: it gives no access to the contents, so any kind of file will do.
+ */
 static int run_open(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   struct stat found;
@@ -104,6 +108,10 @@ static int run_open(struct task *task) {
   close(root);
   path = open_beneath(file->root, file->path, file->flags & (O_DIRECTORY | O_NOFOLLOW));
   if (path < 0) return errno;
+  if ((file->flags & O_PATH) != 0) {
+    file->fd = path;
+    return 0;
+  }
   snprintf(link, sizeof link, "/proc/self/fd/%d", path);
   if (fstat(path, &found) != 0) error = errno;
   else if (S_ISDIR(found.st_mode) && (file->flags & O_DIRECTORY) == 0) error = EISDIR;

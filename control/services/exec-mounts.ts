@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { DiskMountInput, RunMultiExec } from '../../shared/schemas/exec.ts';
 import { checkRelative } from './relative-path.ts';
 
@@ -14,21 +15,25 @@ export const wholeDisk = (diskId: string): ExecMount => ({
 });
 
 function toMount(path: string, input: DiskMountInput): ExecMount {
-  const { subdirectory = '', readOnly = false, queueMs, checkoutPaths } = input;
+  const { subdirectory = '', readOnly = false, conditional = false, queueMs } = input;
+  const { checkoutPaths } = input;
   if (subdirectory !== '') checkRelative(subdirectory, 'subdirectory');
   for (const checkout of checkoutPaths ?? []) checkRelative(checkout, 'checkout path');
   if (readOnly && (queueMs !== undefined || checkoutPaths !== undefined)) {
     throw new AppError('bad_request', `disk at ${path}: a read-only mount can check nothing out`);
   }
-  // Waiting without saying for what means the mount itself (WIRE §5.2).
-  const checkouts = checkoutPaths ?? (queueMs === undefined ? [] : ['']);
+  // `queueMs` alone checks out the mount itself, but not for a `conditional` writer, who shares the
+  // mount with others.
+  const implied = queueMs === undefined || conditional ? [] : [''];
+  const checkouts = checkoutPaths ?? implied;
   const checkoutWaitMs = queueMs ?? 0;
   return { diskId: input.disk, path, subdirectory, readOnly, checkouts, checkoutWaitMs };
 }
 
 /**
- * The mounts that a multi-disk exec asks for (SPEC "Multi-disk exec", WIRE §5.2). Pure.
- * @throws AppError `bad_request` for a path that is not allowed or lies within another
+ * The mounts that a multi-disk exec asks for (docs/api.md, `POST /api/exec`). Pure.
+ * @throws AppError `bad_request` for a path that is not allowed or lies within another, and for too
+ *   many checkouts
  */
 export function execMounts(disks: RunMultiExec['disks']): ExecMount[] {
   const paths = Object.keys(disks);
@@ -39,7 +44,12 @@ export function execMounts(disks: RunMultiExec['disks']): ExecMount[] {
       throw new AppError('bad_request', `mount path ${path} lies within ${outer}`);
     }
   }
-  return Object.entries(disks).map(([path, disk]) =>
+  const mounts = Object.entries(disks).map(([path, disk]) =>
     toMount(path, typeof disk === 'string' ? { disk } : disk),
   );
+  if (mounts.flatMap(({ checkouts }) => checkouts).length > LIMITS.checkoutsPerExecMax) {
+    const most = LIMITS.checkoutsPerExecMax;
+    throw new AppError('bad_request', `a command can check out at most ${most} paths in all`);
+  }
+  return mounts;
 }

@@ -20,19 +20,25 @@ export const DiskMountInput = Type.Object({
   subdirectory: Type.Optional(RelativePath),
   readOnly: Type.Optional(Type.Boolean({ description: 'Writes fail with EROFS.' })),
   conditional: Type.Optional(
-    Type.Boolean({ description: 'Several writers may coexist: nothing is checked out for it.' }),
+    Type.Boolean({
+      description: 'Several writers may coexist: only what checkoutPaths names is checked out.',
+    }),
   ),
   queueMs: Type.Optional(
     Type.Integer({
       minimum: 1,
       maximum: LIMITS.execTimeoutMsMax,
-      description: 'How long to wait for each checkout; without checkoutPaths the mount itself.',
+      description:
+        'How long to wait for the checkouts. Without checkoutPaths the mount itself is checked out, ' +
+        'unless conditional is set.',
     }),
   ),
   checkoutPaths: Type.Optional(
     Type.Array(RelativePath, {
       maxItems: LIMITS.checkoutsPerMountMax,
-      description: 'Held exclusively while the command runs; relative to the mount.',
+      description:
+        'Held while the command runs, each with all beneath it; no other command can check out ' +
+        'any of it, or a parent. Relative to the mount.',
     }),
   ),
 });

@@ -1,6 +1,8 @@
+import assert from 'node:assert';
 import { setTimeout as pause } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
+import { ObjectClient } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -154,6 +156,140 @@ test(
   400,
   /stands twice/u,
 );
+
+/**
+ * Runs a command that has `held/…` checked out until the work is done; that work includes a plain
+ * command, which no checkout keeps from writing.
+ */
+async function whileHeld(
+  api: ApiClient,
+  disk: string,
+  mount: object,
+  work: () => Promise<void>,
+): Promise<void> {
+  const holding = api.call('POST', '/api/exec', {
+    disks: { held: { disk, ...mount }, whole: { disk, conditional: true } },
+    command: 'until [ -e whole/done ]; do sleep 0.02; done; rm whole/done',
+  });
+  try {
+    await waitFor('the delegations', async () => {
+      const path = `/api/disks/${disk}/delegations`;
+      const { delegations } = await api.data<DelegationData>('GET', path);
+      return delegations.length > 0 && delegations.every(({ isPending }) => !isPending);
+    });
+    await work();
+  } finally {
+    await api.call('POST', `/api/disks/${disk}/exec`, { command: 'touch done' });
+  }
+  assert.equal((await holding).status, 200);
+}
+
+async function newDisk(api: ApiClient, name: string, command: string): Promise<string> {
+  const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name });
+  await api.data<ExecData>('POST', `/api/disks/${id}/exec`, { command });
+  return id;
+}
+
+const statusOf = async (api: ApiClient, disk: string, mount: object): Promise<number> => {
+  const disks = { d: { disk, ...mount } };
+  return (await api.call('POST', '/api/exec', { disks, command: 'true' })).status;
+};
+
+test('a checkout excludes checkouts of its parents, of what lies beneath it, and of other names', async (t) => {
+  const { api } = t.context;
+  const tree = 'mkdir -p dir/sub/deep dir/beside other && touch dir/sub/file dir/linked';
+  const links = 'ln dir/linked other/hard && ln -s ../dir/sub other/soft';
+  const disk = await newDisk(api, 'checkouts', `${tree} && ${links}`);
+  const checkoutPaths = ['dir/sub', 'dir/linked'];
+  await whileHeld(api, disk, { checkoutPaths }, async () => {
+    const taken = ['dir/sub', 'dir', 'dir/sub/file', 'dir/sub/deep', 'other/soft/file'];
+    for (const path of [...taken, 'other/hard']) {
+      t.is(await statusOf(api, disk, { checkoutPaths: [path] }), 409, path);
+    }
+    t.is(await statusOf(api, disk, { subdirectory: 'dir', checkoutPaths: ['sub'] }), 409);
+    t.is(await statusOf(api, disk, { queueMs: 1 }), 504);
+    t.is(await statusOf(api, disk, { checkoutPaths: ['dir/beside', 'done-not-there'] }), 400);
+    t.is(await statusOf(api, disk, { checkoutPaths: ['dir/beside'] }), 200);
+  });
+  t.is(await statusOf(api, disk, { checkoutPaths: ['dir', 'other/hard'] }), 200);
+});
+
+test('a checkout stays with its path and with what it holds when that is renamed', async (t) => {
+  const { api } = t.context;
+  const disk = await newDisk(api, 'renames', 'mkdir -p dir/sub/deep elsewhere beside');
+  await whileHeld(api, disk, { checkoutPaths: ['dir/sub'] }, async () => {
+    await api.data<ExecData>('POST', `/api/disks/${disk}/exec`, {
+      command: 'mv dir/sub elsewhere/moved && mkdir dir/sub dir/sub/deep',
+    });
+    for (const path of ['dir/sub', 'dir/sub/deep', 'dir', 'elsewhere/moved/deep', 'elsewhere']) {
+      t.is(await statusOf(api, disk, { checkoutPaths: [path] }), 409, path);
+    }
+    t.is(await statusOf(api, disk, { checkoutPaths: ['beside'] }), 200);
+  });
+});
+
+test('checkouts bind neither commands without one nor conditional ones nor object requests', async (t) => {
+  const { api } = t.context;
+  const disk = await newDisk(api, 'writers', 'mkdir dir');
+  await whileHeld(api, disk, { queueMs: 1000 }, async () => {
+    const plain = await api.data<ExecData>('POST', '/api/exec', {
+      disks: { d: disk },
+      command: 'echo plain > d/dir/plain',
+    });
+    t.is(plain.exitCode, 0);
+    const disks = { d: { disk, conditional: true, queueMs: 2000 } };
+    const command = 'echo conditional > d/dir/conditional';
+    const conditional = await api.data<ExecData>('POST', '/api/exec', { disks, command });
+    t.is(conditional.exitCode, 0);
+    const objects = new ObjectClient(api.baseUrl, api.key);
+    t.is((await objects.call('PUT', `/${disk}/dir/object`, { body: 'object\n' })).status, 200);
+    // What a conditional mount names is checked out like anybody else's.
+    t.is(await statusOf(api, disk, { conditional: true, checkoutPaths: ['dir'] }), 409);
+  });
+  const { stdout } = await api.data<ExecData>('POST', `/api/disks/${disk}/exec`, {
+    command: 'cat dir/conditional dir/object dir/plain',
+  });
+  t.is(stdout, 'conditional\nobject\nplain\n');
+});
+
+test("commands that check out each other's paths by other names all end", async (t) => {
+  const { api } = t.context;
+  const disk = await newDisk(api, 'circle', 'mkdir x y && ln -s y a && ln -s x z');
+  const runWith = (checkoutPaths: string[]) =>
+    api.data<ExecData>('POST', '/api/exec', {
+      disks: { d: { disk, checkoutPaths, queueMs: 20_000 } },
+      command: 'mkdir d/alone && sleep 0.01 && rmdir d/alone',
+    });
+  const pairs = [
+    ['a', 'x'],
+    ['y', 'z'],
+    ['x', 'y'],
+  ]; // By name, and so a before x, y before z.
+  const results = await Promise.all([...pairs, ...pairs, ...pairs].map(runWith));
+  t.deepEqual(
+    results.map(({ exitCode }) => exitCode),
+    results.map(() => 0),
+  );
+});
+
+test('a command may check out 128 paths in all', async (t) => {
+  const { api } = t.context;
+  const disk = await newDisk(
+    api,
+    'many',
+    `mkdir ${Array.from({ length: 33 }, (_, i) => `d${i}`).join(' ')}`,
+  );
+  const checkoutPaths = Array.from({ length: 32 }, (_, i) => `d${i}`);
+  const four = Object.fromEntries(
+    ['a', 'b', 'c', 'd'].map((key) => [key, { disk, checkoutPaths }]),
+  );
+  const fits = await api.call('POST', '/api/exec', { disks: four, command: 'true' });
+  t.is(fits.status, 200);
+  const disks = { ...four, e: { disk, checkoutPaths: ['d32'] } };
+  const refused = await api.call('POST', '/api/exec', { disks, command: 'true' });
+  t.is(refused.status, 400);
+  t.regex(refused.body.error, /at most 128/u);
+});
 
 test('a checkout is exclusive, visible and waited for', async (t) => {
   const { api, a } = t.context;

@@ -1,0 +1,73 @@
+import { readlinkSync } from 'node:fs';
+import { errnoOf } from '../../shared/errors.ts';
+import { closeFile, openBeneath, statFile } from './disk-calls.ts';
+import { refusedPath } from './refused-path.ts';
+
+/** Linux's own, the same on x86_64 and arm64; Node does not name it. */
+const O_PATH = 0o10_000_000;
+
+/** What one command asks to hold exclusively. */
+export interface Checkout {
+  /** From the disk's root; empty: the root. */
+  readonly path: string;
+  /** How long to wait for other holders, in milliseconds; 0: not at all. */
+  readonly waitMs: number;
+}
+
+/** A file or directory that is checked out, or is to be. */
+export interface CheckoutTarget extends Checkout {
+  readonly inodeId: number;
+  /**
+   * Absolute paths within the disk that the checkout covers, one character for each byte: the path
+   * that was asked for, the one it resolved to, and where the file or directory is by now.
+   */
+  places(): string[];
+}
+
+/** A target that is held open, so that renames can be followed. */
+export type OpenCheckoutTarget = CheckoutTarget & AsyncDisposable;
+
+/**
+ * Opens what a command asks to check out, without access to its contents (O_PATH).
+ * @param contents the canonical path at which callers' contents of the disk are mounted
+ * @throws AppError `bad_request` when the path does not exist or leads out of the disk
+ */
+export async function openCheckoutTarget(
+  contents: string,
+  checkout: Checkout,
+): Promise<OpenCheckoutTarget> {
+  const { path } = checkout;
+  const fd = await openBeneath(contents, path, O_PATH).catch((error: unknown) => {
+    throw refusedPath(error, path);
+  });
+  try {
+    const asked = path === '' ? [] : [`/${Buffer.from(path).toString('latin1')}`];
+    const inodeId = Number((await statFile(fd, { bigint: true })).ino);
+    const fixed = [...asked, ...placeOf(contents, fd)];
+    return {
+      ...checkout,
+      inodeId,
+      places: () => [...fixed, ...placeOf(contents, fd)],
+      [Symbol.asyncDispose]: () => closeFile(fd),
+    };
+  } catch (error) {
+    await closeFile(fd);
+    throw error;
+  }
+}
+
+/**
+ * Where the open file or directory is now, which the kernel knows without reading the disk. Nowhere
+ * when it was deleted, or when its path is longer than the kernel can say.
+ */
+function placeOf(contents: string, fd: number): string[] {
+  const root = Buffer.from(contents).toString('latin1');
+  try {
+    const place = readlinkSync(`/proc/self/fd/${fd}`, 'buffer').toString('latin1');
+    if (place === root) return [''];
+    return place.startsWith(`${root}/`) ? [place.slice(root.length)] : [];
+  } catch (error) {
+    if (errnoOf(error) === 'ENAMETOOLONG') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,39 @@
+/** Deeper places count as their ancestor at this depth, which bounds the work of a comparison. */
+const DEPTH_MAX = 128;
+
+interface Node {
+  isTaken: boolean;
+  readonly children: Map<string, Node>;
+}
+
+const newNode = (): Node => ({ isTaken: false, children: new Map() });
+
+/** @param place an absolute path within a disk; empty: its root */
+const segmentsOf = (place: string): string[] => place.split('/', DEPTH_MAX + 1).slice(1);
+
+/** A set of places on a disk that answers whether another place lies in, at or around one of them. */
+export class PlaceTree {
+  readonly #root = newNode();
+
+  add(place: string): void {
+    let node = this.#root;
+    for (const segment of segmentsOf(place)) {
+      const child = node.children.get(segment) ?? newNode();
+      node.children.set(segment, child);
+      node = child;
+    }
+    node.isTaken = true;
+  }
+
+  /** True when the place, one of its parents, or anything beneath it was added. */
+  overlaps(place: string): boolean {
+    let node = this.#root;
+    for (const segment of segmentsOf(place)) {
+      if (node.isTaken) return true;
+      const child = node.children.get(segment);
+      if (child === undefined) return false;
+      node = child;
+    }
+    return node.isTaken || node.children.size > 0;
+  }
+}
