@@ -61,13 +61,13 @@ test('a command goes to the host of the sandbox, which says how the sandbox is t
   const { api, host, sandbox, path } = await newSandbox(t);
   const { id: sandboxId, accountId } = sandbox;
   host.script = () => Promise.resolve({ sandbox: { ...sandbox, state: 'pausing' } });
-  for (const command of ['pause', 'resume', 'stop', 'start']) {
+  for (const action of ['pause', 'resume', 'stop', 'start']) {
     for (const query of ['', '?wait=false', '?wait=true']) {
-      const reply = await api.call<{ data: Sandbox }>('POST', `${path}/${command}${query}`);
+      const reply = await api.call<{ data: Sandbox }>('POST', `${path}/${action}${query}`);
       t.is(reply.status, 200);
       t.like(reply.body.data, { sandbox_id: sandboxId, status: 'pausing' });
       const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : 0;
-      t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, command, waitMs });
+      t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, action, waitMs });
     }
   }
 });
