@@ -1,6 +1,6 @@
 import { availableParallelism, totalmem } from 'node:os';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
-import { type HttpSettings, readHttpSettings } from '../shared/http-settings.ts';
+import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';

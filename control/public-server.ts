@@ -1,10 +1,10 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { awaitsContinue } from '../shared/continue-requests.ts';
+import { awaitsContinue } from '../shared/http/continue-requests.ts';
 import {
   type HttpServerOptions,
   type RenderRefusal,
   startHttpServer,
-} from '../shared/http-server.ts';
+} from '../shared/http/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { isObjectPath, type ObjectProxy, renderObjectError } from './object-proxy.ts';
 

@@ -5,7 +5,7 @@ import {
   encodeRecord,
   type FieldTypes,
   type RecordOf,
-} from '../../shared/binary-record.ts';
+} from '../system/binary-record.ts';
 import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
 
 /*

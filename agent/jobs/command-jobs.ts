@@ -1,7 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { toError } from '../../shared/errors.ts';
-import type { CommandJobKind } from '../../shared/jobs.ts';
+import type { CommandJobKind } from '../../shared/jobs/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRef } from '../disks/disk-actor.ts';

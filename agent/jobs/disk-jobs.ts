@@ -1,4 +1,4 @@
-import type { DiskJobKind } from '../../shared/jobs.ts';
+import type { DiskJobKind } from '../../shared/jobs/jobs.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';

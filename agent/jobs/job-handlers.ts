@@ -1,4 +1,4 @@
-import type { JobEnvelope, JobKind, JobResults } from '../../shared/jobs.ts';
+import type { JobEnvelope, JobKind, JobResults } from '../../shared/jobs/jobs.ts';
 import type { LargeBody } from '../execs/exec-actor.ts';
 
 /** What a job comes to: its result, and bytes beside it. */

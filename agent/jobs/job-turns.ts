@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import { type JobKind, jobKind } from '../../shared/jobs.ts';
+import { type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { FairSlots, type Slot } from '../queues/fair-slots.ts';
 

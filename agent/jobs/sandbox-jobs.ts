@@ -1,4 +1,4 @@
-import type { SandboxJobKind } from '../../shared/jobs.ts';
+import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { AppError } from '../../shared/errors.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';

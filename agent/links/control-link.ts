@@ -3,13 +3,13 @@ import type { ControlNode, ControlNodes } from '../../shared/directory/control-n
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { signOnce } from '../../shared/single-use-token.ts';
+import { signOnce } from '../../shared/links/single-use-token.ts';
 import {
   type AgentFrame,
   decodeControlFrame,
   encodeFrame,
   type HostLoad,
-} from '../../shared/stream-protocol.ts';
+} from '../../shared/links/stream-protocol.ts';
 
 export interface ControlLinkOptions {
   readonly hostId: string;

@@ -4,7 +4,7 @@ import {
   type RenderRefusal,
   type RequestHandler,
   startHttpServer,
-} from '../../shared/http-server.ts';
+} from '../../shared/http/http-server.ts';
 import { newRequestId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { renderError, S3Error } from '../objects/protocol/errors.ts';

@@ -7,12 +7,12 @@ import {
   dataErrorHeaders,
   FILE_REQUEST_HEADERS,
   readDataRequest,
-} from '../../shared/data-protocol.ts';
+} from '../../shared/links/data-protocol.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { Claims } from '../../shared/single-use-token.ts';
+import type { Claims } from '../../shared/links/single-use-token.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
@@ -37,7 +37,7 @@ function fileHeaders(request: IncomingMessage): RequestHeaders {
   );
 }
 
-/** Reads files of this host's disks for control nodes; see shared/data-protocol.ts. */
+/** Reads files of this host's disks for control nodes; see shared/links/data-protocol.ts. */
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
   readonly #underWay = new Set<Promise<void>>();

@@ -1,16 +1,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runInBackground } from '../../shared/background.ts';
-import { addressParties } from '../../shared/address-key.ts';
+import { addressParties } from '../../shared/http/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
-import { type Origin, type RequestForwarder, readOrigin } from '../../shared/forward-request.ts';
+import {
+  type Origin,
+  type RequestForwarder,
+  readOrigin,
+} from '../../shared/links/forward-request.ts';
 import { newJobId as newClientId } from '../../shared/ids.ts';
-import { plainAddress } from '../../shared/ip-allowlist.ts';
+import { plainAddress } from '../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { Claims } from '../../shared/single-use-token.ts';
+import type { Claims } from '../../shared/links/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';

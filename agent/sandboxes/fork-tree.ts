@@ -1,4 +1,4 @@
-import type { JobResults } from '../../shared/jobs.ts';
+import type { JobResults } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 

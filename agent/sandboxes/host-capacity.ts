@@ -3,7 +3,7 @@ import { repeatInBackground } from '../../shared/background.ts';
 import type { SandboxCapacity, SandboxRoom } from '../../shared/directory/capacity.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { needOf } from '../../shared/sandbox-need.ts';
+import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 

@@ -1,6 +1,6 @@
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
-import type { JobKind, JobPayload } from '../../shared/jobs.ts';
+import type { JobKind, JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Deps } from '../deps.ts';
 import type { JobReply } from '../job-dispatch.ts';

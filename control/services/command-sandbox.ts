@@ -1,5 +1,5 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
-import type { JobKind, JobPayload, JobResults } from '../../shared/jobs.ts';
+import type { JobKind, JobPayload, JobResults } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';

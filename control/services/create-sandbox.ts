@@ -1,9 +1,9 @@
 import type { SandboxRoom } from '../../shared/directory/capacity.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
-import type { JobPayload } from '../../shared/jobs.ts';
+import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { needOf } from '../../shared/sandbox-need.ts';
+import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';

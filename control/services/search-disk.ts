@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import type { GrepOutcome, JobPayload } from '../../shared/jobs.ts';
+import type { GrepOutcome, JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { GrepMatch, type GrepResult, type RunGrep } from '../../shared/schemas/grep.ts';
 import { compile } from '../../shared/validate.ts';

@@ -1,7 +1,7 @@
 import { create as contentDisposition } from 'content-disposition';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import Type from 'typebox';
-import { FILE_RESPONSE_HEADERS } from '../../shared/data-protocol.ts';
+import { FILE_RESPONSE_HEADERS } from '../../shared/links/data-protocol.ts';
 import { AppError } from '../../shared/errors.ts';
 import { accountIdPattern, diskIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';

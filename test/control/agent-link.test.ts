@@ -12,7 +12,7 @@ import {
   encodeFrame,
   type HostLoad,
   NO_SANDBOXES,
-} from '../../shared/stream-protocol.ts';
+} from '../../shared/links/stream-protocol.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { sendRaw } from '../helpers/raw-http.ts';
 import { Stack } from '../helpers/stack.ts';

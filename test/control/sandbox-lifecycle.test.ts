@@ -3,7 +3,7 @@ import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
-import type { JobEnvelope, JobKind } from '../../shared/jobs.ts';
+import type { JobEnvelope, JobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';

@@ -5,9 +5,9 @@ import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newHostId } from '../../shared/ids.ts';
-import { JobSeal } from '../../shared/job-seal.ts';
-import type { JobEnvelope } from '../../shared/jobs.ts';
-import { NO_SANDBOXES } from '../../shared/stream-protocol.ts';
+import { JobSeal } from '../../shared/jobs/job-seal.ts';
+import type { JobEnvelope } from '../../shared/jobs/jobs.ts';
+import { NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
 

@@ -10,7 +10,7 @@ import { Upload } from '@aws-sdk/lib-storage';
 import anyTest, { type TestFn } from 'ava';
 import { isStagedName } from '../../agent/objects/store/upload-names.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
-import { PartRequests } from '../../shared/part-requests.ts';
+import { PartRequests } from '../../shared/links/part-requests.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { diskMount, hostIdOf, usersOfDisk } from '../helpers/host.ts';

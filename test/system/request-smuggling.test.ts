@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import anyTest, { type TestFn } from 'ava';
-import { PartRequests } from '../../shared/part-requests.ts';
+import { PartRequests } from '../../shared/links/part-requests.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { hostIdOf } from '../helpers/host.ts';

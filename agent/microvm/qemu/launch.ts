@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { overheadMib } from '../../../shared/sandbox-need.ts';
+import { overheadMib } from '../../../shared/directory/sandbox-need.ts';
 import { holesPath, native } from '../../native/native.ts';
 import { step } from '../../system/failpoint.ts';
 import type { CgroupHost } from '../../system/cgroup.ts';

@@ -25,7 +25,7 @@ export const QEMU_PATH = {
 
 /**
  * MiB of QEMU's cache of translated code. Bounded, since by default it may grow to 1 GiB; it is part of
- * what a machine may use beside its guest's memory (shared/sandbox-need.ts).
+ * what a machine may use beside its guest's memory (shared/directory/sandbox-need.ts).
  */
 const TCG_CACHE_MIB = 128;
 

@@ -1,9 +1,9 @@
-import type { Authenticator } from '../../../shared/authenticator.ts';
+import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskRecord, Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
-import { isAllowed } from '../../../shared/ip-allowlist.ts';
+import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { unseal } from '../../../shared/secrets.ts';
 import type { RequestHead } from './canonical-request.ts';

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isRedisFailure } from '../../../shared/directory/redis.ts';
-import { lingerAfterAnswer } from '../../../shared/early-answer.ts';
+import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import type { ForwardTarget, RequestForwarder } from '../../../shared/forward-request.ts';
+import type { ForwardTarget, RequestForwarder } from '../../../shared/links/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { isOutOfResources } from '../../system/to-app-error.ts';

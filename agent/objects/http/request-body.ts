@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { framingOf } from '../../../shared/http-framing.ts';
+import { framingOf } from '../../../shared/http/http-framing.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { AwsChunkedDecoder, readDecodedLength } from '../auth/aws-chunked.ts';
 import { BodyChecks, readTrailerNames } from '../auth/checksums.ts';

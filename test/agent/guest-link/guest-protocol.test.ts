@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import * as fc from 'fast-check';
-import type { FieldTypes } from '../../../shared/binary-record.ts';
+import type { FieldTypes } from '../../../agent/system/binary-record.ts';
 import { unstuff } from '../../../agent/guest-link/byte-stuffing.ts';
 import {
   decodeGuestFrame,

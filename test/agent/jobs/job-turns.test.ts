@@ -1,6 +1,6 @@
 import test from 'ava';
 import { JobTurns } from '../../../agent/jobs/job-turns.ts';
-import type { JobKind } from '../../../shared/jobs.ts';
+import type { JobKind } from '../../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
 const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000) => ({

@@ -4,7 +4,7 @@ import { SandboxCapacity } from '../../../shared/directory/capacity.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newHostId, newSandboxId } from '../../../shared/ids.ts';
 import { createLogger } from '../../../shared/log.ts';
-import { needOf } from '../../../shared/sandbox-need.ts';
+import { needOf } from '../../../shared/directory/sandbox-need.ts';
 import { StorageWatch } from '../../../shared/storage-watch.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';

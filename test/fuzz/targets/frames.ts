@@ -14,13 +14,13 @@ import {
   GUEST_LIMITS,
   guestFrames as guestFrameShapes,
 } from '../../../agent/guest-link/guest-protocol.ts';
-import { JobSeal } from '../../../shared/job-seal.ts';
-import { parseJob } from '../../../shared/jobs.ts';
+import { JobSeal } from '../../../shared/jobs/job-seal.ts';
+import { parseJob } from '../../../shared/jobs/jobs.ts';
 import {
   decodeAgentFrame,
   decodeControlFrame,
   encodeFrame,
-} from '../../../shared/stream-protocol.ts';
+} from '../../../shared/links/stream-protocol.ts';
 import { cut, isOwnError, type Refusal, type Target, unlessRefused } from '../target.ts';
 
 function splitFrames(input: Buffer, pieceBytes: number): Buffer[] | undefined {

@@ -1,8 +1,8 @@
 import ipaddr from 'ipaddr.js';
-import type { ConfigReader } from './config.ts';
+import type { ConfigReader } from '../config.ts';
 import type { ConnectionLimits } from './connections.ts';
 import { descriptorLimit, type PlacesMax, shareDescriptors } from './descriptors.ts';
-import { LIMITS } from './limits.ts';
+import { LIMITS } from '../limits.ts';
 
 /** The limits that a process sets on its callers. */
 export interface HttpSettings {

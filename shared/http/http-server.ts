@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { toError } from './errors.ts';
+import { toError } from '../errors.ts';
 import { Connections, type ConnectionEnd, type ConnectionLimits } from './connections.ts';
 import { noteExpectation } from './continue-requests.ts';
 import { lingerAfterAnswer } from './early-answer.ts';
 import { type Refusal, serveStrictly, STRICT_PARSER } from './strict-http.ts';
-import type { Logger } from './log.ts';
-import { Counter, Gauge, type Registry } from './metrics.ts';
+import type { Logger } from '../log.ts';
+import { Counter, Gauge, type Registry } from '../metrics.ts';
 
 /** Renders the answer to a request that is refused before a handler sees it. */
 export type RenderRefusal = (

@@ -8,10 +8,10 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { dataErrorHeaders, readDataError } from './data-protocol.ts';
-import { lingerAfterAnswer } from './early-answer.ts';
-import { AppError } from './errors.ts';
-import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from './http-framing.ts';
-import type { Logger } from './log.ts';
+import { lingerAfterAnswer } from '../http/early-answer.ts';
+import { AppError } from '../errors.ts';
+import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../http/http-framing.ts';
+import type { Logger } from '../log.ts';
 import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
 
 /*

@@ -1,13 +1,13 @@
 import Type from 'typebox';
-import { AppError, type ErrorCode, errorCodes, toError } from './errors.ts';
-import { accountIdPattern, diskIdPattern } from './ids.ts';
-import { LIMITS } from './limits.ts';
+import { AppError, type ErrorCode, errorCodes, toError } from '../errors.ts';
+import { accountIdPattern, diskIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
 import type { Claims } from './single-use-token.ts';
-import { compile } from './validate.ts';
+import { compile } from '../validate.ts';
 
 /*
  * The data endpoint, with which a control node reads a file of a disk from its host: GET or HEAD over
- * plain HTTP on the host's internal port. The token (shared/part-requests.ts) names the file; the
+ * plain HTTP on the host's internal port. The token (shared/links/part-requests.ts) names the file; the
  * caller's range and preconditions are passed on unchanged. A failure carries its code and message in
  * a header instead of a body, so that HEAD reports it as well.
  */

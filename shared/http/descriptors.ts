@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { LIMITS } from './limits.ts';
+import { LIMITS } from '../limits.ts';
 
 /**
  * How many file descriptors this process may have open. Node raises its soft limit to the hard limit

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { LIMITS } from './limits.ts';
-import { signToken, verifyToken } from './secrets.ts';
+import { LIMITS } from '../limits.ts';
+import { signToken, verifyToken } from '../secrets.ts';
 
 /*
  * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and for

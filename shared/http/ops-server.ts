@@ -1,8 +1,8 @@
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { lingerAfterAnswer } from './early-answer.ts';
 import { type HttpServerOptions, startHttpServer } from './http-server.ts';
-import { LIMITS } from './limits.ts';
-import type { Registry } from './metrics.ts';
+import { LIMITS } from '../limits.ts';
+import type { Registry } from '../metrics.ts';
 import type { Refusal } from './strict-http.ts';
 
 /** @returns what keeps the process from doing its work, or undefined when it is ready */

@@ -1,14 +1,14 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { errorCodes } from '../../shared/errors.ts';
+import { errorCodes } from '../../../shared/errors.ts';
 import {
   type AgentFrame,
   type ControlFrame,
   decodeAgentFrame,
   decodeControlFrame,
   encodeFrame,
-} from '../../shared/stream-protocol.ts';
-import { jsonValues } from '../helpers/json-values.ts';
+} from '../../../shared/links/stream-protocol.ts';
+import { jsonValues } from '../../helpers/json-values.ts';
 
 const text = fc.string({ unit: 'binary', maxLength: 60 });
 const fieldName = fc.string().filter((name) => name !== '__proto__');

@@ -1,10 +1,10 @@
 import { hkdfSync } from 'node:crypto';
 import Type from 'typebox';
-import { AppError } from './errors.ts';
+import { AppError } from '../errors.ts';
 import { type JobEnvelope, type JobKind, parseJob } from './jobs.ts';
-import { seal, unseal } from './secrets.ts';
-import { compile } from './validate.ts';
-import { parseJson } from './json.ts';
+import { seal, unseal } from '../secrets.ts';
+import { compile } from '../validate.ts';
+import { parseJson } from '../json.ts';
 
 const KEY_BYTES = 32;
 

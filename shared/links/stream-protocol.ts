@@ -1,8 +1,8 @@
 import Type from 'typebox';
-import { errorCodes } from './errors.ts';
-import { hostIdPattern } from './ids.ts';
-import { compile, taggedUnion } from './validate.ts';
-import { parseJson } from './json.ts';
+import { errorCodes } from '../errors.ts';
+import { hostIdPattern } from '../ids.ts';
+import { compile, taggedUnion } from '../validate.ts';
+import { parseJson } from '../json.ts';
 
 /*
  * The agent link: one WebSocket from every agent to every control node of its region.

@@ -2,11 +2,11 @@ import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import Type from 'typebox';
-import { lingerAfterAnswer } from './early-answer.ts';
-import { type BodyFraming, framingOf } from './http-framing.ts';
+import { lingerAfterAnswer } from '../http/early-answer.ts';
+import { type BodyFraming, framingOf } from '../http/http-framing.ts';
 import { checkTaken, endToEndHeaders, PartRequests } from './part-requests.ts';
 import type { Claims } from './single-use-token.ts';
-import { compile } from './validate.ts';
+import { compile } from '../validate.ts';
 
 /*
  * Forwards requests of the object API: control to an agent, and an agent to the disk's handler.

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { JobSeal } from '../../shared/job-seal.ts';
-import type { JobEnvelope } from '../../shared/jobs.ts';
+import { JobSeal } from '../../../shared/jobs/job-seal.ts';
+import type { JobEnvelope } from '../../../shared/jobs/jobs.ts';
 
 const seal = new JobSeal('a secret of at least thirty-two letters');
 const job: JobEnvelope = {

@@ -1,4 +1,4 @@
-import type { SandboxRoom } from './directory/capacity.ts';
+import type { SandboxRoom } from './capacity.ts';
 
 const VMM_MIB = 224; // QEMU's code and state, and its cache of translated code.
 const VCPU_MIB = 8; // Each virtual processor's thread.

@@ -1,7 +1,7 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { AppError } from '../../shared/errors.ts';
-import { parseJob } from '../../shared/jobs.ts';
+import { AppError } from '../../../shared/errors.ts';
+import { parseJob } from '../../../shared/jobs/jobs.ts';
 
 const disk = { accountId: 'acct-0123456789abcdef', diskId: 'dsk-0123456789abcdef' };
 const mount = {

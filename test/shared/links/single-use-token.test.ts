@@ -1,7 +1,7 @@
 import test from 'ava';
-import { LIMITS } from '../../shared/limits.ts';
-import { signToken } from '../../shared/secrets.ts';
-import { signOnce, SingleUseTokens } from '../../shared/single-use-token.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { signToken } from '../../../shared/secrets.ts';
+import { signOnce, SingleUseTokens } from '../../../shared/links/single-use-token.ts';
 
 const SECRET = 'secret-of-a-cluster';
 

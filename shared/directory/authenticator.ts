@@ -1,5 +1,5 @@
-import type { ApiKeys, Caller } from './directory/api-keys.ts';
-import { AppError } from './errors.ts';
+import type { ApiKeys, Caller } from './api-keys.ts';
+import { AppError } from '../errors.ts';
 
 const USE_WRITTEN_EVERY_MS = 60_000;
 const USES_REMEMBERED_MAX = 10_000;

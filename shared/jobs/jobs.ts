@@ -1,9 +1,9 @@
 import Type from 'typebox';
-import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from './ids.ts';
-import { LIMITS } from './limits.ts';
-import type { GrepResult } from './schemas/grep.ts';
-import type { SandboxExecRecord, SandboxRecord } from './schemas/sandbox-record.ts';
-import { compile, taggedUnion } from './validate.ts';
+import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
+import type { GrepResult } from '../schemas/grep.ts';
+import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
+import { compile, taggedUnion } from '../validate.ts';
 
 const DiskRef = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),

@@ -5,13 +5,13 @@ import type { Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import test from 'ava';
 import { pino } from 'pino';
-import type { BodyFraming } from '../../shared/http-framing.ts';
+import type { BodyFraming } from '../../../shared/http/http-framing.ts';
 import {
   PartRequestGate,
   type PartRequestHandler,
   PartRequests,
-} from '../../shared/part-requests.ts';
-import { serveStrictly, STRICT_PARSER } from '../../shared/strict-http.ts';
+} from '../../../shared/links/part-requests.ts';
+import { serveStrictly, STRICT_PARSER } from '../../../shared/http/strict-http.ts';
 
 const secret = 'secret-of-a-cluster';
 const hostId = 'host-0123456789ab';
