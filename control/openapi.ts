@@ -38,6 +38,13 @@ const IDEMPOTENCY_KEY = {
   schema: { type: 'string', maxLength: LIMITS.idempotencyKeyLengthMax },
 };
 
+const IGNORED_FIELDS = {
+  description:
+    'Names the fields of the request body that were ignored because the endpoint has no such ' +
+    'field, as in `colour, mounts[0].foo`. Absent when there are none.',
+  schema: { type: 'string' },
+};
+
 const json = (schema: object) => ({ 'application/json': { schema } });
 const FAILURE = { $ref: '#/components/schemas/Failure' };
 
@@ -47,7 +54,7 @@ function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): obj
     required?: string[];
   };
   return Object.entries(properties).map(([name, property]) => {
-    const { deprecated, description, ...rest } = property as Record<string, unknown>;
+    const { deprecated, description, lowerCase: _, ...rest } = property as Record<string, unknown>;
     return {
       name,
       in: place,
@@ -114,7 +121,21 @@ function responsesOf(route: Route): Record<string, object> {
   ]) as Record<string, object>;
 }
 
+const BEFORE_THE_BODY: ReadonlySet<string> = new Set(['401', '413']);
+
+/** Answers that come after the body was read say which of its fields were ignored. */
+function withIgnoredFields(responses: Record<string, object>): Record<string, object> {
+  const headers = { 'X-Ignored-Fields': { $ref: '#/components/headers/IgnoredFields' } };
+  return Object.fromEntries(
+    Object.entries(responses).map(([status, response]) => [
+      status,
+      BEFORE_THE_BODY.has(status) ? response : { ...response, headers },
+    ]),
+  );
+}
+
 function operationOf(route: Route): object {
+  const responses = responsesOf(route);
   return {
     operationId: route.operationId,
     summary: route.summary,
@@ -129,7 +150,7 @@ function operationOf(route: Route): object {
     ...(route.body === undefined
       ? {}
       : { requestBody: { required: route.bodyOptional !== true, content: json(route.body) } }),
-    responses: responsesOf(route),
+    responses: route.body === undefined ? responses : withIgnoredFields(responses),
   };
 }
 
@@ -144,10 +165,19 @@ export function openApiDocument(routes: readonly Route[], baseUrl: string): obje
     openapi: '3.1.0',
     info: { title: 'Berth', version: API_VERSION },
     servers: [{ url: baseUrl }],
-    security: [{ apiKey: [] }],
+    security: [{ apiKey: [] }, { bareApiKey: [] }],
     paths,
     components: {
-      securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
+      securitySchemes: {
+        apiKey: { type: 'http', scheme: 'bearer', description: '`Authorization: Bearer key-…`' },
+        bareApiKey: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'Authorization',
+          description: 'The key alone, without a scheme: `Authorization: key-…`',
+        },
+      },
+      headers: { IgnoredFields: IGNORED_FIELDS },
       schemas: { Failure },
     },
   };

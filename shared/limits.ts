@@ -18,6 +18,10 @@ export const LIMITS = {
   transferStalledMs: 64_000,
   transferCrowdedStalledMs: 10_000,
   requestBodyBytesMax: 8 * MiB, // A command of 1 MiB whose every byte is escaped as \u00XX fits.
+  // In the header X-Ignored-Fields; a name is cut before it is percent-encoded.
+  ignoredFieldsListedMax: 16,
+  ignoredFieldNameLengthMax: 64,
+  ignoredFieldsListLengthMax: 1 * KiB,
   pageSizeDefault: 50, // WIRE §1.4
   pageSizeMax: 100,
   unpagedListMax: 1000, // WIRE §1.4: what a client that knows no cursor gets.
@@ -135,6 +139,8 @@ export const LIMITS = {
   sandboxEnvironmentBytesMax: 128 * KiB, // Names, values, and two bytes for each.
   // Clients give up after 30 s (WIRE §1.6).
   sandboxWaitMsMax: 20_000,
+  // A pause or stop is nearly always over by then; clients would look again only after 500 ms.
+  sandboxBriefWaitMs: 300,
   // Between the claim of name and room and the owner's journal.
   sandboxClaimMs: 30_000,
   // A job that its host has not begun by then is dropped.

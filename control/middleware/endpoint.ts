@@ -1,6 +1,6 @@
 import { koaBody } from 'koa-body';
 import type { Middleware } from 'koa';
-import Type from 'typebox';
+import Type, { type TSchema } from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { plainAddress } from '../../shared/http/ip-allowlist.ts';
@@ -13,6 +13,7 @@ import type { EnvelopeReply, Reply, Route } from '../route.ts';
 import { answerOnce } from '../services/answer-once.ts';
 import type { Authenticator } from '../../shared/directory/authenticator.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
+import { listIgnoredFields } from './ignored-fields.ts';
 import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
@@ -83,6 +84,12 @@ async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unkno
   return body;
 }
 
+/** Unknown fields are ignored, as the wire contract asks; the answer says which ones were. */
+function nameIgnoredFields(ctx: RequestContext, schema: TSchema, body: unknown): void {
+  const names = listIgnoredFields(schema, body);
+  if (names !== undefined) ctx.set('x-ignored-fields', names);
+}
+
 /** Aborts when the connection ends before the answer is out; made for those who ask for it only. */
 function hangUpSignal(ctx: RequestContext): AbortSignal {
   const controller = new AbortController();
@@ -127,6 +134,7 @@ export function endpoint(
     const { state } = ctx;
     state.routePath = route.path;
     state.plainUnauthorized = route.plainUnauthorized === true;
+    state.bringsUpSandbox = route.bringsUpSandbox === true;
     let caller = PUBLIC;
     if (route.public !== true) {
       caller = await authenticator.authenticate(ctx.get('authorization'));
@@ -139,6 +147,8 @@ export function endpoint(
     let body: unknown;
     if (checkBody !== undefined) {
       body = await readBody(ctx, route.bodyKeysUnique === true);
+      // Before the check: a required field that is misspelt is missing, too.
+      if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
       if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
     }
     const run = (callerGone: () => AbortSignal): Promise<Reply> =>

@@ -5,7 +5,7 @@ import type { DiskEntry, DiskRecord } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { CreateDisk } from '../../shared/schemas/disk.ts';
+import type { CreateDisk, RootAttrs } from '../../shared/schemas/disk.ts';
 import type { Deps } from '../deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
@@ -40,13 +40,20 @@ function draftRecord(
       name: input.name,
       status: 'creating',
       createdAt: new Date().toISOString(),
-      ...(input.rootAttrs === undefined ? {} : { rootAttrs: input.rootAttrs }),
+      ...(input.rootAttrs === undefined ? {} : { rootAttrs: knownAttributes(input.rootAttrs) }),
       allowedIps: normaliseAllowedIps(input.allowedIps ?? []),
       users: users.map((user) => user.record),
       revision: 1,
     },
   };
 }
+
+/** Without the fields that nobody knows: they would make a repeated call another configuration. */
+const knownAttributes = ({ uid, gid, mode }: RootAttrs): RootAttrs => ({
+  ...(uid === undefined ? {} : { uid }),
+  ...(gid === undefined ? {} : { gid }),
+  ...(mode === undefined ? {} : { mode }),
+});
 
 const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[] =>
   (input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }]).map((user) =>

@@ -9,14 +9,11 @@ export type DiskStatus = (typeof diskStatuses)[number];
 const uidMax = 4_294_967_294;
 
 /** Owner and mode of a disk's root directory, given at creation; `mode` is decimal (0o755 = 493). */
-export const RootAttrs = Type.Object(
-  {
-    uid: Type.Optional(Type.Integer({ minimum: 0, maximum: uidMax })),
-    gid: Type.Optional(Type.Integer({ minimum: 0, maximum: uidMax })),
-    mode: Type.Optional(Type.Integer({ minimum: 0, maximum: 0o777 })),
-  },
-  { additionalProperties: false },
-);
+export const RootAttrs = Type.Object({
+  uid: Type.Optional(Type.Integer({ minimum: 0, maximum: uidMax })),
+  gid: Type.Optional(Type.Integer({ minimum: 0, maximum: uidMax })),
+  mode: Type.Optional(Type.Integer({ minimum: 0, maximum: 0o777 })),
+});
 export type RootAttrs = Type.Static<typeof RootAttrs>;
 
 /** IP addresses or CIDR blocks; their form is checked by the service. Empty: no restriction. */
@@ -65,7 +62,6 @@ export const Disk = Type.Object({
   lastAccessed: Type.Optional(Timestamp),
   dataSize: Type.Optional(Type.Integer({ description: 'Bytes in use, as the file system says.' })),
   activeDataBytes: Type.Optional(Type.Integer()),
-  totalDataBytes: Type.Optional(Type.Integer()),
   mounts: Type.Array(Type.Object({})),
   metrics: Type.Optional(
     Type.Object({

@@ -157,7 +157,19 @@ test('a gid beyond 32 bits', refused, named({ rootAttrs: { gid: 2 ** 32 } }), /r
 test('a uid with a fraction', refused, named({ rootAttrs: { uid: 1.5 } }), /rootAttrs\.uid/u);
 test('a set-uid mode', refused, named({ rootAttrs: { mode: 0o4755 } }), /rootAttrs\.mode/u);
 test('a mode that is text', refused, named({ rootAttrs: { mode: '755' } }), /rootAttrs\.mode/u);
-test('an unknown rootAttrs field', refused, named({ rootAttrs: { mod: 493 } }), /rootAttrs/u);
+test('an unknown field of rootAttrs is ignored, like any other', async (t) => {
+  const { api } = t.context;
+  const name = newName();
+  const made = await api.call<{ data: Disk }>('POST', '/api/disks', {
+    name,
+    rootAttrs: { uid: 7, mod: 493 },
+  });
+  t.is(made.status, 201);
+  t.deepEqual(made.body.data.rootAttrs, { uid: 7 });
+  t.is(made.headers.get('x-ignored-fields'), 'rootAttrs.mod');
+  const again = await api.call('POST', '/api/disks', { name, rootAttrs: { uid: 7 } });
+  t.is(again.status, 200, 'it is the same configuration');
+});
 test('a mount', refused, named({ mounts: [{ type: 's3', bucketName: 'b' }] }), /not built/u);
 test('two mounts', refused, named({ mounts: [{ type: 's3' }, { type: 's3' }] }), /mounts/u);
 test('a mount without a type', refused, named({ mounts: [{}] }), /mounts/u);

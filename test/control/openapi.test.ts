@@ -19,7 +19,10 @@ interface Operation {
   parameters: Parameter[];
   security?: object[];
   requestBody?: { required: boolean; content: Record<string, { schema: AnySchemaObject }> };
-  responses: Record<string, { content: Record<string, { schema: AnySchemaObject }> }>;
+  responses: Record<
+    string,
+    { content: Record<string, { schema: AnySchemaObject }>; headers?: Record<string, object> }
+  >;
 }
 
 interface OpenApiDocument {
@@ -27,7 +30,8 @@ interface OpenApiDocument {
   info: { version: string };
   servers: { url: string }[];
   paths: Record<string, Record<string, Operation>>;
-  components: { schemas: Record<string, object> };
+  security: object[];
+  components: { schemas: Record<string, object>; securitySchemes: Record<string, object> };
 }
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; document: OpenApiDocument }>;
@@ -182,7 +186,11 @@ const operationSchema = {
           type: 'object',
           required: ['description'],
           additionalProperties: false,
-          properties: { description: anyText, content },
+          properties: {
+            description: anyText,
+            content,
+            headers: { type: 'object', additionalProperties: { required: ['$ref'] } },
+          },
         },
       },
     },
@@ -217,6 +225,7 @@ const documentSchema = {
       additionalProperties: false,
       properties: {
         securitySchemes: { type: 'object' },
+        headers: { type: 'object', additionalProperties: { required: ['schema'] } },
         schemas: {
           type: 'object',
           additionalProperties: { $ref: 'https://json-schema.org/draft/2020-12/schema' },
@@ -298,6 +307,24 @@ test('everything but the share download asks for the key', (t) => {
   );
   for (const [method, path, { responses }] of operations(t.context.document)) {
     t.is(responses['401'] === undefined, path === '/api/shared/{token}', `${method} ${path}`);
+  }
+});
+
+test('both forms of the key are described', (t) => {
+  const { security, components } = t.context.document;
+  t.deepEqual(security, [{ apiKey: [] }, { bareApiKey: [] }]);
+  t.like(components.securitySchemes, {
+    apiKey: { type: 'http', scheme: 'bearer' },
+    bareApiKey: { type: 'apiKey', in: 'header', name: 'Authorization' },
+  });
+});
+
+test('what takes a body says in a header which of its fields were ignored', (t) => {
+  for (const [method, path, { requestBody, responses }] of operations(t.context.document)) {
+    for (const [status, { headers }] of Object.entries(responses)) {
+      const isKnown = requestBody !== undefined && !['401', '413'].includes(status);
+      t.is('X-Ignored-Fields' in (headers ?? {}), isKnown, `${status} ${method} ${path}`);
+    }
   }
 });
 

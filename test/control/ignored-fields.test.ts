@@ -1,0 +1,91 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import type { TSchema } from 'typebox';
+import { listIgnoredFields } from '../../control/middleware/ignored-fields.ts';
+import { routes } from '../../control/routes.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { CreateDisk } from '../../shared/schemas/disk.ts';
+import { DiskUserInput } from '../../shared/schemas/disk-user.ts';
+import { RunMultiExec } from '../../shared/schemas/exec.ts';
+import { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+
+const names = test.macro({
+  exec(t, schema: TSchema, body: unknown, expected: string | undefined) {
+    t.is(listIgnoredFields(schema, body), expected);
+  },
+  title: (_given, _schema, body: unknown, expected: string | undefined) =>
+    `ignored of ${JSON.stringify(body)}: ${expected ?? 'nothing'}`,
+});
+
+test(names, CreateSandbox, { name: 'a', mem_size_mib: 256, env: { ANY: 'x' } }, undefined);
+test(names, CreateSandbox, { nmae: 'a', vcpus: 2 }, 'nmae, vcpus');
+test(names, CreateSandbox, undefined, undefined);
+test(names, CreateSandbox, [{ nmae: 'a' }], undefined);
+test(names, CreateDisk, { name: 'a', rootAttrs: { mode: 1, mod: 1 } }, 'rootAttrs.mod');
+test(names, DiskUserInput, { type: 'token', nickname: 'n' }, undefined);
+test(
+  'a field of another kind of user is ignored',
+  names,
+  DiskUserInput,
+  { type: 'awssts', principal: 'p', nickname: 'n' },
+  'nickname',
+);
+test(
+  'fields in lists are named by their place',
+  names,
+  CreateDisk,
+  {
+    name: 'a',
+    authMethods: [
+      { type: 'token', nickname: 'n' },
+      { type: 'token', nick: 'n' },
+    ],
+  },
+  'authMethods[1].nick',
+);
+test(
+  'names that callers choose are not fields; what is below them is',
+  names,
+  RunMultiExec,
+  { command: 'c', disks: { a: 'dsk-1', 'data/in': { disk: 'dsk-1', readonly: true } } },
+  'disks.data%2Fin.readonly',
+);
+test(
+  'what means something in a header or in the list is encoded',
+  names,
+  CreateSandbox,
+  { 'a\r\nset-cookie: b': 1, 'c, d.e[0]': 1, '\u20ac\ud800': 1 },
+  'a%0D%0Aset-cookie%3A%20b, c%2C%20d%2Ee%5B0%5D, %E2%82%AC%EF%BF%BD',
+);
+
+test('the list is short, however many there are and however long', (t) => {
+  const many = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`x${i}`, 1]));
+  const listed = (listIgnoredFields(CreateSandbox, many) ?? '').split(', ');
+  t.deepEqual(listed.slice(-2), [`x${LIMITS.ignoredFieldsListedMax - 1}`, '...']);
+  const long = Object.fromEntries(['\u20ac', 'b', 'c'].map((c) => [c.repeat(100_000), 1]));
+  const value = listIgnoredFields(CreateSandbox, long) ?? '';
+  t.is(value.split(', ')[1], 'b'.repeat(LIMITS.ignoredFieldNameLengthMax));
+});
+
+test('whatever a body holds, the list is a header value', (t) => {
+  const schemas = routes.flatMap(({ body }) => (body === undefined ? [] : [body]));
+  const field = fc.constantFrom('name', 'rootAttrs', 'disks', 'authMethods', 'type', 'mounts');
+  const value = fc.letrec((tie) => ({
+    any: fc.oneof(
+      { depthSize: 'small' },
+      fc.constantFrom('token', 7, null, true),
+      fc.array(tie('any'), { maxLength: 3 }),
+      fc.dictionary(fc.oneof(field, fc.string({ unit: 'binary' })), tie('any'), { maxKeys: 5 }),
+    ),
+  })).any;
+  fc.assert(
+    fc.property(fc.constantFrom(...schemas), value, (schema, body) => {
+      const list = listIgnoredFields(schema, body);
+      if (list === undefined) return;
+      t.regex(list, /^[\w.%[\], -]*$/u);
+      t.true(list.length < 2 * LIMITS.ignoredFieldsListLengthMax);
+      t.notThrows(() => new Headers({ 'x-ignored-fields': list }));
+    }),
+    { numRuns: 500 },
+  );
+});
