@@ -34,6 +34,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   outcome_unknown: 500,
   not_implemented: 501,
   no_capacity: 503,
+  runtime_retryable: 503,
   unavailable: 503,
   directory_full: 503,
   disk_moved: 503,
@@ -66,6 +67,23 @@ export const retryAfter = (code: ErrorCode): number | undefined =>
   (statusOf[code] === 503 && code !== 'not_enabled') || statusOf[code] === 429
     ? RETRY_AFTER_SECONDS
     : undefined;
+
+/** Codes that sandbox clients give up on at once, though waiting helps, and what is sent instead. */
+const waitedOutAs: Readonly<Partial<Record<ErrorCode, ErrorCode>>> = {
+  unavailable: 'runtime_retryable',
+  disk_moved: 'runtime_retryable',
+  host_full: 'no_capacity',
+  directory_full: 'no_capacity',
+};
+
+/**
+ * The error for a caller that creates, starts, resumes or forks a sandbox: such clients wait out
+ * `no_capacity` and `runtime_retryable` and give up on any other code.
+ */
+export function toWaitableError(error: AppError): AppError {
+  const code = waitedOutAs[error.code];
+  return code === undefined ? error : new AppError(code, error.message, { cause: error });
+}
 
 /** What the caller is told about any failure; the text of unexpected ones stays in the log. */
 export function toCallerError(thrown: unknown): AppError {

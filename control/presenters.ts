@@ -34,9 +34,7 @@ export function presentDisk({ record, usage, clients, handler }: DiskEntry): Dis
     createdAt: record.createdAt,
     fsHandlerStatus: handler === undefined ? 'idle' : 'attached',
     ...(usage.lastAccessed === undefined ? {} : { lastAccessed: usage.lastAccessed }),
-    ...(usedBytes === undefined
-      ? {}
-      : { dataSize: usedBytes, activeDataBytes: usedBytes, totalDataBytes: usedBytes }),
+    ...(usedBytes === undefined ? {} : { dataSize: usedBytes, activeDataBytes: usedBytes }),
     mounts: [],
     ...(metrics === undefined ? {} : { metrics }),
     connectedClients: clients.map(({ id, ipAddress, connectedAt }) => ({

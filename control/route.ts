@@ -75,6 +75,8 @@ export interface Route<
   readonly bodyKeysUnique?: boolean;
   /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */
   readonly plainUnauthorized?: boolean;
+  /** Creates, starts, resumes or forks a sandbox: its 503s have the codes that clients wait out. */
+  readonly bringsUpSandbox?: boolean;
   /** Statuses that are answered without a body. */
   readonly empty?: readonly number[];
   /** Statuses that are answered with a file, or a part of it, instead of the envelope. */

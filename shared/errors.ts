@@ -36,6 +36,7 @@ export const errorCodes = [
   'cancelled',
   'outcome_unknown',
   'no_capacity',
+  'runtime_retryable',
   'unavailable',
   'not_enabled',
   'not_implemented',

@@ -1,4 +1,4 @@
-import { Ajv, type ErrorObject } from 'ajv';
+import { Ajv, type ErrorObject, type FuncKeywordDefinition } from 'ajv';
 import formats from 'ajv-formats';
 import Type, { type Static, type TSchema } from 'typebox';
 import { AppError } from './errors.ts';
@@ -14,6 +14,22 @@ const options = {
 } as const;
 const ajv = new Ajv(options);
 const coercingAjv = new Ajv({ ...options, coerceTypes: true });
+
+/** Schema keyword `lowerCase: true`: text is read without regard to case. */
+const lowerCase: FuncKeywordDefinition = {
+  keyword: 'lowerCase',
+  type: 'string',
+  schemaType: 'boolean',
+  modifying: true,
+  errors: false,
+  validate: (isSet: boolean, text: string, _schema, at) => {
+    if (isSet && at !== undefined)
+      Reflect.set(at.parentData, at.parentDataProperty, text.toLowerCase());
+    return true;
+  },
+};
+ajv.addKeyword(lowerCase);
+coercingAjv.addKeyword(lowerCase);
 formats.default(ajv);
 formats.default(coercingAjv);
 

@@ -9,7 +9,7 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandbox } from '../present-sandbox.ts';
 import { type Route, route } from '../route.ts';
-import { commandSandbox } from '../services/command-sandbox.ts';
+import { actOnSandbox } from '../services/sandbox-actions.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
 import { refuseUnbuilt } from '../services/sandbox-input.ts';
 import { setSandboxLimits } from '../services/set-sandbox-limits.ts';
@@ -26,35 +26,37 @@ const startSandbox = route({
   query: WaitQuery,
   body: StartSandbox,
   bodyOptional: true,
+  bringsUpSandbox: true,
   replies: { 200: success(Sandbox) },
   errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, params, query, body, requestId, note }) {
     refuseUnbuilt(body ?? {});
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const command = { action: 'start', wait: query.wait === true } as const;
-    const record = await commandSandbox(deps, ref, command, { requestId });
+    const action = { action: 'start', wait: query.wait } as const;
+    const record = await actOnSandbox(deps, ref, action, { requestId });
     return { status: 200, data: presentSandbox(record) };
   },
 });
 
-/** A command without a body. */
-const commandRoute = (command: 'stop' | 'pause' | 'resume', summary: string): Route =>
+/** An action without a body. */
+const actionRoute = (action: 'stop' | 'pause' | 'resume', summary: string): Route =>
   route({
     method: 'post',
-    path: `/api/sandboxes/{sid}/${command}`,
-    operationId: `${command}Sandbox`,
+    path: `/api/sandboxes/{sid}/${action}`,
+    operationId: `${action}Sandbox`,
     summary,
     tag,
     params: SandboxPath,
     query: WaitQuery,
+    bringsUpSandbox: action === 'resume',
     replies: { 200: success(Sandbox) },
     errors: [400, 404, 409, 504],
     async handle({ deps, caller, params, query, requestId, note }) {
       note({ sandboxId: params.sid });
       const ref = { accountId: caller.accountId, sandboxId: params.sid };
-      const wait = query.wait === true;
-      const record = await commandSandbox(deps, ref, { action: command, wait }, { requestId });
+      const { wait } = query;
+      const record = await actOnSandbox(deps, ref, { action, wait }, { requestId });
       return { status: 200, data: presentSandbox(record) };
     },
   });
@@ -70,6 +72,7 @@ const forkSandboxRoute = route({
   body: ForkSandbox,
   bodyOptional: true,
   idempotent: true,
+  bringsUpSandbox: true,
   replies: { 202: success(Sandbox) },
   errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, params, query, body, requestId, note }) {
@@ -102,9 +105,9 @@ const setSandboxLimitsRoute = route({
 
 export const sandboxLifecycleRoutes = [
   startSandbox,
-  commandRoute('stop', 'Stop a sandbox; its processes end, its disk stays'),
-  commandRoute('pause', 'Pause a sandbox; memory and processes are kept, its machine ends'),
-  commandRoute('resume', 'Resume a paused sandbox where it was'),
+  actionRoute('stop', 'Stop a sandbox; its processes end, its disk stays'),
+  actionRoute('pause', 'Pause a sandbox; memory and processes are kept, its machine ends'),
+  actionRoute('resume', 'Resume a paused sandbox where it was'),
   forkSandboxRoute,
   setSandboxLimitsRoute,
 ];

@@ -10,7 +10,7 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandbox } from '../present-sandbox.ts';
 import { route } from '../route.ts';
-import { deleteSandbox } from '../services/command-sandbox.ts';
+import { deleteSandbox } from '../services/sandbox-actions.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
 import { findSandbox } from '../services/find-sandbox.ts';
 
@@ -49,6 +49,7 @@ const createSandboxRoute = route({
   bodyOptional: true,
   idempotent: true,
   plainUnauthorized: true,
+  bringsUpSandbox: true,
   replies: { 202: success(Sandbox) },
   errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, query, body, requestId, note }) {

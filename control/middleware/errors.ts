@@ -1,6 +1,12 @@
 import type { Middleware } from 'koa';
 import type { Logger } from '../../shared/log.ts';
-import { RefusedRequest, retryAfter, statusOf, toCallerError } from '../error-status.ts';
+import {
+  RefusedRequest,
+  retryAfter,
+  statusOf,
+  toCallerError,
+  toWaitableError,
+} from '../error-status.ts';
 import type { RequestState } from './request-state.ts';
 
 /** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
@@ -9,7 +15,8 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
     try {
       await next();
     } catch (thrown) {
-      const error = toCallerError(thrown);
+      const known = toCallerError(thrown);
+      const error = ctx.state.bringsUpSandbox ? toWaitableError(known) : known;
       const { code, message } = error;
       ctx.status = statusOf[code];
       ctx.state.notes['code'] = code;
@@ -25,7 +32,7 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
         ctx.body = { success: false, error: message, code, ...refused?.fields };
       }
       if (ctx.status >= 500 && code !== 'not_implemented') {
-        log.error({ requestId: ctx.state.requestId, code, err: error.cause ?? error }, 'failure');
+        log.error({ requestId: ctx.state.requestId, code, err: known.cause ?? known }, 'failure');
       }
     }
   };

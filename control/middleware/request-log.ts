@@ -21,6 +21,7 @@ export function requestLog(
     ctx.state.notes = {};
     ctx.state.routePath = 'none';
     ctx.state.plainUnauthorized = false;
+    ctx.state.bringsUpSandbox = false;
     ctx.set('x-request-id', ctx.state.requestId);
     try {
       await next();

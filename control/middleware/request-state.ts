@@ -11,6 +11,8 @@ export interface RequestState {
   routePath: string;
   /** Errors of this route's authentication are plain text. */
   plainUnauthorized: boolean;
+  /** See the route's field of the same name. */
+  bringsUpSandbox: boolean;
 }
 
 export type RequestContext = ParameterizedContext<RequestState>;

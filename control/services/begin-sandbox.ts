@@ -2,7 +2,7 @@ import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
 import type { JobCall } from '../job-dispatch.ts';
-import type { SandboxOfAccount } from './command-sandbox.ts';
+import type { SandboxOfAccount } from './sandbox-actions.ts';
 import { discardSandbox } from './discard-sandbox.ts';
 
 /** With these nothing remains on the host; after any other failure something may. */

@@ -12,7 +12,7 @@ import { noSandboxCapacity, rankSandboxHosts } from '../placement.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
-import { waitMsOf } from './command-sandbox.ts';
+import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
 /** A sandbox that is about to be created; its name is claimed last. */

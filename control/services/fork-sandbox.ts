@@ -6,7 +6,7 @@ import type { Deps } from '../deps.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
-import { refuseIfAway, type SandboxOfAccount, waitMsOf } from './command-sandbox.ts';
+import { refuseIfAway, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox } from './find-sandbox.ts';
 
 /**

@@ -4,7 +4,7 @@ import type { ExecInSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../deps.ts';
 import type { RequestContext } from './call-handler.ts';
-import { callOwner, type SandboxOfAccount, waitMsOf } from './command-sandbox.ts';
+import { callOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox, isUuid } from './find-sandbox.ts';
 import { checkCommand } from './run-exec.ts';
 import { checkEnvironment } from './sandbox-input.ts';

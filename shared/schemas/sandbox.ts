@@ -7,8 +7,9 @@ import { sandboxExecStatuses } from './sandbox-record.ts';
 // Both kinds of pending are one to callers.
 const statuses = [...new Set(sandboxStates.map(statusOfState))];
 
-// Not patterns: an id that cannot be one answers 404, like one that is not there (WIRE §2.6).
-const Uuid = Type.String({ description: 'UUID' });
+// No pattern: text that is not a UUID answers 404, as an id does that nothing has. Ids are kept in
+// lower case, but upper case spells the same UUID (RFC 9562).
+const Uuid = Type.String({ description: 'UUID, in upper or lower case', lowerCase: true });
 export const SandboxPath = Type.Object({ sid: Uuid });
 export const SandboxExecPath = Type.Object({ sid: Uuid, eid: Uuid });
 

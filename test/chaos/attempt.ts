@@ -21,6 +21,7 @@ const HONEST = new Set([
   'cut',
   'unavailable',
   'no_capacity',
+  'runtime_retryable',
   'disk_moved',
   'host_full',
   'directory_full',

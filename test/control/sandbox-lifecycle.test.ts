@@ -1,7 +1,7 @@
 /* What control asks a sandbox's host, and what it makes of the answers. */
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import type { JobEnvelope, JobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -66,7 +66,9 @@ test('a command goes to the host of the sandbox, which says how the sandbox is t
       const reply = await api.call<{ data: Sandbox }>('POST', `${path}/${action}${query}`);
       t.is(reply.status, 200);
       t.like(reply.body.data, { sandbox_id: sandboxId, status: 'pausing' });
-      const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : 0;
+      const isBrief = query === '' && ['pause', 'stop'].includes(action);
+      const unasked = isBrief ? LIMITS.sandboxBriefWaitMs : 0;
+      const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : unasked;
       t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, action, waitMs });
     }
   }
@@ -89,6 +91,23 @@ test('what the lifecycle refuses, the caller is told with its code', async (t) =
     t.is(reply.headers.get('retry-after'), status === 503 ? '2' : null);
   }
   t.deepEqual(payloadsOf(host, 'sandbox.discard'), [], 'nothing may be there');
+});
+
+test('what comes up later is refused with the codes that clients wait out', async (t) => {
+  const { api, host, path } = await newSandbox(t);
+  const refuse = async (action: string, code: ErrorCode): Promise<string | undefined> => {
+    host.script = () => Promise.reject(new AppError(code, `for the test: ${code}`));
+    const reply = await api.call('POST', `${path}/${action}`);
+    t.like(reply, { status: 503, body: { error: `for the test: ${code}` } });
+    t.is(reply.headers.get('retry-after'), '2');
+    return reply.body.code;
+  };
+  for (const action of ['start', 'resume', 'fork']) {
+    t.is(await refuse(action, 'unavailable'), 'runtime_retryable', action);
+    t.is(await refuse(action, 'host_full'), 'no_capacity', action);
+  }
+  t.is(await refuse('stop', 'unavailable'), 'unavailable', 'clients do not wait this out');
+  t.is(await refuse('pause', 'host_full'), 'host_full');
 });
 
 test('a fork answers with the copy, named as asked or at random', async (t) => {
@@ -167,7 +186,7 @@ test('a fork whose host is lost meanwhile is taken back when nobody saw it', asy
     return Promise.resolve({});
   };
   const reply = await api.call('POST', `${path}/fork`, { name: 'copy' });
-  t.like(reply, { status: 503, body: { code: 'unavailable' } });
+  t.like(reply, { status: 503, body: { code: 'runtime_retryable' } });
   t.is(reply.headers.get('retry-after'), '2');
   const discarded = await waitFor('the copy to be taken back', async () => {
     const [payload] = payloadsOf(host, 'sandbox.discard');

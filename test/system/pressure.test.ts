@@ -170,7 +170,7 @@ fullTest(
           await removeSandbox(api, (reply.body.data as ApiSandbox).sandbox_id);
           return undefined;
         });
-        t.deepEqual([refused.status, refused.body.code], [503, 'host_full']);
+        t.deepEqual([refused.status, refused.body.code], [503, 'no_capacity']);
         t.truthy(refused.headers.get('retry-after'));
         await waitFor(
           'it to wait',

@@ -104,7 +104,7 @@ test('a fork whose source is killed meanwhile is refused for now, and there is n
   await sleep(500);
   process.kill(machine, 'SIGKILL');
   const { status, body } = await forking;
-  t.deepEqual([status, body.code], [503, 'unavailable']);
+  t.deepEqual([status, body.code], [503, 'runtime_retryable']);
   await waitFor('its end to be told', async () => (await getSandbox(api, id)).status === 'failed');
   t.is(await findSandbox(api, 'killed'), undefined);
   await removeSandbox(api, id);

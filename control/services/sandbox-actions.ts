@@ -13,7 +13,17 @@ export interface SandboxOfAccount {
   readonly sandboxId: string;
 }
 
+/** How long the answer waits for what the request began. */
 export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
+
+/** The same when the caller did not say: a pause or stop is nearly always over at once. */
+const unaskedWaitMs = {
+  start: 0,
+  resume: 0,
+  pause: LIMITS.sandboxBriefWaitMs,
+  stop: LIMITS.sandboxBriefWaitMs,
+} as const;
+type SandboxAction = keyof typeof unaskedWaitMs;
 
 /** @throws AppError `unavailable` while the sandbox's host is away */
 export function refuseIfAway({ hub }: Deps, { id, hostId }: SandboxRecord): void {
@@ -37,18 +47,24 @@ export async function callOwner<K extends JobKind>(
 }
 
 /**
- * Starts, stops, pauses or resumes a sandbox; what that comes to in its state, the lifecycle table says. Idempotent.
- * @returns the sandbox, as a rule still on its way unless the answer waits
+ * Starts, stops, pauses or resumes a sandbox; the lifecycle table says what an action does in each
+ * state. Idempotent.
+ * @param action with `wait` undefined, the answer to a pause or stop waits for a moment
+ * @returns the sandbox as it is when the answer is sent, possibly still in transition
  * @throws AppError `not_found`, `unavailable`, `timeout`, and the refusals of the table
  */
-export async function commandSandbox(
+export async function actOnSandbox(
   deps: Deps,
   ref: SandboxOfAccount,
-  { action, wait }: { action: 'start' | 'stop' | 'pause' | 'resume'; wait: boolean },
+  { action, wait }: { action: SandboxAction; wait: boolean | undefined },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
-  const payload = { ...ref, action, waitMs: waitMsOf(wait) };
+  const payload = {
+    ...ref,
+    action,
+    waitMs: wait === undefined ? unaskedWaitMs[action] : waitMsOf(wait),
+  };
   return (await callOwner(deps, record, { kind: 'sandbox.action', payload }, context)).result
     .sandbox;
 }
