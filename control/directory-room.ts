@@ -1,12 +1,12 @@
 import { repeatInBackground } from '../shared/background.ts';
-import type { Room } from '../shared/directory/room.ts';
+import type { SpaceAlert } from '../shared/directory/space-alert.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 
 export interface DirectoryRoomOptions {
-  readonly room: Room;
+  readonly alert: SpaceAlert;
   /** Where Redis keeps its files, on the node that can see them. */
   readonly redisDataDir: string | undefined;
   readonly reserveBytes: number;
@@ -34,7 +34,7 @@ export class DirectoryRoom {
     if (redisDataDir !== undefined) {
       this.#watch = new StorageWatch({ directories: [redisDataDir], reserveBytes, refusal, log });
     }
-    this.#stop = repeatInBackground('directory.checkRoom', LIMITS.directoryRoomCheckMs, () =>
+    this.#stop = repeatInBackground('directory.checkSpace', LIMITS.directorySpaceCheckMs, () =>
       this.#refresh(),
     );
   }
@@ -51,12 +51,12 @@ export class DirectoryRoom {
   }
 
   async #refresh(): Promise<void> {
-    const { room, log } = this.#options;
+    const { alert, log } = this.#options;
     try {
-      if (this.#watch?.isLow === true) await room.sayLow();
-      this.#isLow = await room.isLow();
+      if (this.#watch?.isLow === true) await alert.raise();
+      this.#isLow = await alert.isRaised();
     } catch (error) {
-      log.warn({ err: toError(error) }, 'directory:roomUnknown');
+      log.warn({ err: toError(error) }, 'directory:spaceUnknown');
     }
   }
 }

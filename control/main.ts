@@ -55,7 +55,7 @@ async function main(): Promise<void> {
   const { clusterId, clusterSecret, region } = cluster;
   const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
-  const room = new DirectoryRoom({ room: directory.room, redisDataDir, reserveBytes, log });
+  const room = new DirectoryRoom({ alert: directory.spaceAlert, redisDataDir, reserveBytes, log });
   const jobs = new JobDispatch({
     hub,
     nodeId,

@@ -1,4 +1,4 @@
-import type { SandboxRoom } from '../shared/directory/capacity.ts';
+import type { SandboxResources } from '../shared/directory/capacity.ts';
 import { AppError } from '../shared/errors.ts';
 import type { Host } from './agent-hub.ts';
 
@@ -46,7 +46,7 @@ type HostSandboxes = Host['load']['sandboxes'];
 /** What of the host would be taken once the sandbox were there. */
 function shareTaken(
   { memoryMib, memoryMibUsed, vcpus, vcpusUsed }: HostSandboxes,
-  need: SandboxRoom,
+  need: SandboxResources,
 ): { memory: number; vcpus: number } {
   return {
     memory: (memoryMibUsed + need.memoryMib) / memoryMib,
@@ -55,7 +55,7 @@ function shareTaken(
 }
 
 /** If nothing else were there. */
-const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxRoom): boolean =>
+const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources): boolean =>
   need.memoryMib <= memoryMib && need.vcpus <= vcpus;
 
 /**
@@ -64,7 +64,7 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxRoom): bool
  * @returns at least one host id
  * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none could have room
  */
-export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): string[] {
+export function rankSandboxHosts(hosts: readonly Host[], need: SandboxResources): string[] {
   if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now');
   const enabled = hosts.filter(({ load }) => load.sandboxes.isEnabled);
   if (enabled.length === 0) {
@@ -79,7 +79,7 @@ export function rankSandboxHosts(hosts: readonly Host[], need: SandboxRoom): str
   return ranked.map(({ hostId }) => hostId);
 }
 
-export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxRoom): AppError =>
+export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxResources): AppError =>
   new AppError(
     'no_capacity',
     `no host has ${memoryMib} MiB and ${vcpus} vCPUs left for this sandbox now; try again`,

@@ -1,12 +1,12 @@
 import type { ErrorCode } from './errors.ts';
 
 /*
- * The life of a sandbox as two tables: what each command comes to in each state, and which states
- * follow which (SPEC "States and transitions", WIRE §2.7). Pure; agent, control, tests and the
- * documents all read it.
+ * The lifecycle of a sandbox in two tables: the verdict on each action in each state, and the states
+ * that may follow each. Pure. Agent, control and tests read these tables, and a test compares
+ * docs/sandboxes.md with them.
  */
 
-/** States as they are kept. Callers see both pending ones as `pending`. */
+/** States as the journal keeps them. Callers see both pending ones as `pending`. */
 export const sandboxStates = [
   'pending_start',
   'pending_resume',
@@ -20,13 +20,13 @@ export const sandboxStates = [
 ] as const;
 export type SandboxState = (typeof sandboxStates)[number];
 
-/** States as the API shows them. */
+/** States as callers see them. */
 export type SandboxStatus = Exclude<SandboxState, `pending_${string}`> | 'pending';
 
 export const statusOfState = (state: SandboxState): SandboxStatus =>
   state === 'pending_start' || state === 'pending_resume' ? 'pending' : state;
 
-export const sandboxCommands = [
+export const sandboxActions = [
   'start',
   'stop',
   'pause',
@@ -36,17 +36,19 @@ export const sandboxCommands = [
   'exec',
   'connect',
 ] as const;
-export type SandboxCommand = (typeof sandboxCommands)[number];
+export type SandboxAction = (typeof sandboxActions)[number];
+/** The former name of {@link SandboxAction}. */
+export type SandboxCommand = SandboxAction;
 
-/** What a command comes to. */
+/** What happens to an action. */
 export type Verdict =
-  /** It begins: the sandbox goes into this state, or is deleted. */
+  /** It begins: the sandbox enters this state, or is deleted. */
   | { readonly kind: 'begin'; readonly to: SandboxState | 'deleted' }
-  /** It is done, and the sandbox stays in its state. */
+  /** It is carried out, and the sandbox stays in its state. */
   | { readonly kind: 'allow' }
-  /** What it asks for is so already, or on its way: answered without doing anything. */
+  /** The state is already the wanted one, or about to be: answered without doing anything. */
   | { readonly kind: 'unchanged' }
-  /** 409 with this code. */
+  /** Refused: 409 with this code. */
   | { readonly kind: 'refuse'; readonly code: ErrorCode };
 
 const begin = (to: SandboxState | 'deleted'): Verdict => ({ kind: 'begin', to });
@@ -61,13 +63,13 @@ const terminated = refuse('sandbox_terminated');
 const notRunning = refuse('sandbox_not_running');
 const notStopped = refuse('sandbox_not_stopped');
 
-type Row = Readonly<Record<SandboxCommand, Verdict>>;
+type Row = Readonly<Record<SandboxAction, Verdict>>;
 
-/** Only a running sandbox runs anything; only one at rest is deleted. */
+/** The verdicts common to all states with a machine, and to those without one. */
 const busy = { delete: notStopped, exec: notRunning, connect: notRunning };
 const atRest = { delete: begin('deleted'), exec: notRunning, connect: notRunning };
 
-/** Starting one at rest; what had memory to resume is gone. */
+/** The states without a machine and without memory: the sandbox can only be started or deleted. */
 const ended: Row = {
   ...atRest,
   start: begin('pending_start'),
@@ -99,7 +101,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     stop: begin('stopping'),
     pause: begin('pausing'),
     resume: unchanged,
-    fork: allow, // The parent runs on after a moment.
+    fork: allow, // The source stands still for a moment and runs on.
     delete: notStopped,
     exec: allow,
     connect: allow,
@@ -114,7 +116,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
   },
   paused: {
     ...busy,
-    start: begin('pending_start'), // The snapshot is discarded, the disk stays.
+    start: begin('pending_start'), // Boots from the disk; the checkpoint is discarded.
     stop: begin('stopped'),
     pause: unchanged,
     resume: begin('pending_resume'),
@@ -133,14 +135,14 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
   failed: ended,
 };
 
-/** What the command comes to in this state. */
-export const verdictOn = (state: SandboxState, command: SandboxCommand): Verdict =>
-  verdicts[state][command];
+/** The verdict on an action in a state. */
+export const verdictOn = (state: SandboxState, action: SandboxAction): Verdict =>
+  verdicts[state][action];
 
-/** The states that may follow each, by a command or by what happens to the machine. */
+/** The states that may follow each, by an action or by what happens to the machine. */
 export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
   pending_start: ['running', 'stopping', 'failed'],
-  // Back to paused when the snapshot was not touched yet.
+  // Back to paused when the resume failed before the checkpoint was used up.
   pending_resume: ['running', 'paused', 'stopping', 'failed'],
   running: ['pausing', 'stopping', 'exited', 'failed'],
   // Back to running when the checkpoint cannot be written.
@@ -152,11 +154,11 @@ export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxS
   failed: ['pending_start'],
 };
 
-/** States that end by themselves: each needs a deadline and somebody who watches it. */
+/** Whether a state ends by itself. Each such state needs a deadline and the watchdog. */
 export const isTransitional = (state: SandboxState): boolean =>
   state.startsWith('pending_') || state === 'pausing' || state === 'stopping';
 
-/** @throws Error for a transition that the table has not: that is a fault of ours */
+/** @throws Error for a transition that is not in the table, which is a defect of the agent */
 export function assertTransition(from: SandboxState, to: SandboxState): void {
   if (sandboxTransitions[from].includes(to)) return;
   throw new Error(`a sandbox cannot go from ${from} to ${to}`);

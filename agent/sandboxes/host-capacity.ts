@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { repeatInBackground } from '../../shared/background.ts';
-import type { SandboxCapacity, SandboxRoom } from '../../shared/directory/capacity.ts';
+import type { SandboxCapacity, SandboxResources } from '../../shared/directory/capacity.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
@@ -13,7 +13,7 @@ const CHECK_EVERY_MS = 1_000;
 export interface HostCapacityOptions {
   readonly hostId: string;
   /** All that sandboxes that run may take together. */
-  readonly total: SandboxRoom;
+  readonly total: SandboxResources;
   /** Memory that must stay available on the host, whatever was promised. */
   readonly memoryReserveMib: number;
   readonly storage: StorageWatch;
@@ -30,7 +30,7 @@ type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
  */
 export class HostCapacity {
   readonly #options: HostCapacityOptions;
-  readonly #held = new Map<string, SandboxRoom>();
+  readonly #held = new Map<string, SandboxResources>();
   readonly #stop: () => void;
   #availableMib = Number.POSITIVE_INFINITY;
   /** The directory may hold what a former agent held, or miss what was told while it was away. */
@@ -114,7 +114,7 @@ export class HostCapacity {
     this.#stop();
   }
 
-  #used(): SandboxRoom {
+  #used(): SandboxResources {
     let [memoryMib, vcpus] = [0, 0];
     for (const need of this.#held.values()) {
       memoryMib += need.memoryMib;

@@ -77,7 +77,7 @@ export async function answerOnce(
     if (KEPT_ERRORS.has(code)) {
       await keep(deps, call, keyHash, request, { kind: 'error', code, message });
     } else {
-      await idempotencyKeys.giveUp(accountId, keyHash, call.requestId).catch(() => undefined);
+      await idempotencyKeys.release(accountId, keyHash, call.requestId).catch(() => undefined);
     }
     throw thrown;
   }

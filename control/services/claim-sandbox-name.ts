@@ -27,7 +27,7 @@ export async function withClaimedName<T>(
     return await begin(named.name);
   } catch (error) {
     // Where this fails too, the claim lapses.
-    await deps.directory.sandboxes.letGo(named).catch(() => undefined);
+    await deps.directory.sandboxes.releaseClaim(named).catch(() => undefined);
     throw error;
   }
 }

@@ -120,7 +120,7 @@ async function finishCreation(
   const resumed = { ...record, users: users.map((user) => user.record) };
   const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
   for (;;) {
-    const state = await disks.takeUpCreation(resumed);
+    const state = await disks.resumeCreation(resumed);
     if (state === 'taken') return makeData(deps, resumed, users, context);
     if (state === 'done') {
       const disk = await findDisk(deps, record.accountId, record.id);
@@ -157,7 +157,7 @@ async function makeData(
     await deps.directory.disks.markAvailable(record);
   } catch (error) {
     // Where this fails too, the creation is up for others when its time is over.
-    await deps.directory.disks.letGoOfCreation(record).catch(() => undefined);
+    await deps.directory.disks.releaseCreation(record).catch(() => undefined);
     throw error;
   }
   const tokens = users.flatMap(({ record: user, token }) =>

@@ -1,4 +1,4 @@
-import type { SandboxRoom } from '../../shared/directory/capacity.ts';
+import type { SandboxResources } from '../../shared/directory/capacity.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
@@ -89,7 +89,7 @@ export async function createSandbox(
 async function place(
   deps: Deps,
   draft: JobPayload<'sandbox.create'>,
-  { need, hostIds }: { need: SandboxRoom; hostIds: readonly string[] },
+  { need, hostIds }: { need: SandboxResources; hostIds: readonly string[] },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
@@ -125,7 +125,7 @@ async function createOn(
     return await beginSandbox(deps, { accountId, sandboxId }, call);
   } catch (error) {
     // What the host holds by now stays until the host itself lets it go.
-    await deps.directory.sandboxCapacity.letGo(hostId, sandboxId).catch(() => undefined);
+    await deps.directory.sandboxCapacity.releaseReservation(hostId, sandboxId).catch(() => undefined);
     throw error;
   }
 }

@@ -8,11 +8,11 @@ export interface Account {
   /** Shown as a disk's `organization`. */
   readonly name: string;
   readonly createdAt: string;
-  /** Preview regions that the account may create disks in. */
+  /** The preview regions in which the account may create disks. */
   readonly previewRegions: readonly string[];
 }
 
-/** The accounts of the cluster. Made by the operator; the HTTP API only reads them. */
+/** The accounts of the cluster. The operator makes them; the HTTP API only reads them. */
 export class Accounts {
   readonly #redis: Redis;
 
@@ -32,7 +32,7 @@ export class Accounts {
     return account;
   }
 
-  /** Writes an account with a known id; the name goes first, because it alone can clash. */
+  /** Writes an account with a known id. The name is written first, because only it can clash. */
   async restore(account: Account): Promise<void> {
     const { id, name, createdAt, previewRegions } = account;
     const claimed = await this.#redis.hsetnx(keys.accountNames(), name, id);

@@ -8,7 +8,7 @@ import { keys } from './keys.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
 import { Script } from './script.ts';
 
-/** Who calls: what a valid API key says about its account. */
+/** The caller of a request, as its API key identifies it. */
 export interface Caller {
   readonly accountId: string;
   readonly organization: string;
@@ -43,7 +43,10 @@ function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
   };
 }
 
-/** API keys, kept as SHA-256 only. The record decides; the account's list is an index to it. */
+/**
+ * API keys, stored as SHA-256 only. A key is valid while its record exists; the account's list is an
+ * index to the records.
+ */
 export class ApiKeys {
   readonly #redis: Redis;
 
@@ -51,7 +54,7 @@ export class ApiKeys {
     this.#redis = redis;
   }
 
-  /** @returns the record and the whole key, which cannot be had again */
+  /** @returns the record, and the whole key, which is not stored and cannot be read again */
   async create(
     account: Pick<Account, 'id' | 'name'>,
     input: { name: string; description?: string | undefined },
@@ -76,7 +79,7 @@ export class ApiKeys {
     return { record, token };
   }
 
-  /** The index goes first: a key that works is always listed, and so can be deleted. */
+  /** Writes the index first, so that every key that works is listed and can be deleted. */
   async restore(record: ApiKeyRecord): Promise<void> {
     const member = orderedMember(record.createdAt, record.id);
     await this.#redis.zadd(keys.apiKeys(record.accountId), 0, member);

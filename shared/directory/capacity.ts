@@ -2,17 +2,17 @@ import type { Redis } from 'ioredis';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-/** What a sandbox takes of its host, or what a host has for sandboxes. */
-export interface SandboxRoom {
+/** Memory and processors that a sandbox takes from its host, or that a host has for sandboxes. */
+export interface SandboxResources {
   readonly memoryMib: number;
   readonly vcpus: number;
 }
 
-/** The field of what the host has; beside it one field for each sandbox. */
+/** The field with the host's total. The other fields of the hash are one per sandbox. */
 const ANNOUNCED = 'announced';
 
-// KEYS capacity: "<memory> <vcpus>" under ANNOUNCED, "<until> <memory> <vcpus>" by sandbox id; a
-// sandbox that its owner holds has 0 for until. Times are Redis's own.
+// KEYS capacity: "<memory> <vcpus>" under ANNOUNCED, "<until> <memory> <vcpus>" by sandbox id, where
+// `until` is 0 once the owner holds it. Times are those of Redis.
 const SUM = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,12 +49,12 @@ const used = new Script(`
   return { memory, vcpus }
 `);
 // ARGV id
-const letGo = new Script(`
+const releaseReservation = new Script(`
   local present = redis.call('HGET', KEYS[1], ARGV[1])
   if present and not string.match(present, '^0 ') then redis.call('HDEL', KEYS[1], ARGV[1]) end
   return 1
 `);
-// ARGV fields and values of what is held. Reservations stay: their sandboxes may be on their way.
+// ARGV fields and values of the held capacity. Reservations stay: their sandboxes may be on the way.
 const replace = new Script(`
   local entries = redis.call('HGETALL', KEYS[1])
   for i = 1, #entries, 2 do
@@ -64,9 +64,9 @@ const replace = new Script(`
   return 1
 `);
 
-const heldValue = ({ memoryMib, vcpus }: SandboxRoom): string => `0 ${memoryMib} ${vcpus}`;
+const heldValue = ({ memoryMib, vcpus }: SandboxResources): string => `0 ${memoryMib} ${vcpus}`;
 
-/** How much of each host its sandboxes take, counted in one place for all control nodes. */
+/** Counts how much of each host's capacity is held or reserved, in one place for all control nodes. */
 export class SandboxCapacity {
   readonly #redis: Redis;
 
@@ -75,54 +75,55 @@ export class SandboxCapacity {
   }
 
   /**
-   * For the host: what it has for all its sandboxes together.
-   * @returns whether nothing was known of it: the directory is new, or has lost its data
+   * For the host: announces its capacity for all its sandboxes together.
+   * @returns true when the directory did not know the host: it is new or has lost its data
    */
-  async announce(hostId: string, { memoryMib, vcpus }: SandboxRoom): Promise<boolean> {
+  async announce(hostId: string, { memoryMib, vcpus }: SandboxResources): Promise<boolean> {
     const key = keys.sandboxCapacity(hostId);
     return (await this.#redis.hset(key, ANNOUNCED, `${memoryMib} ${vcpus}`)) === 1;
   }
 
   /**
-   * Reserves room for a sandbox to be created; lapses unless its owner holds it in time.
-   * @returns false when the host has not so much left
+   * Reserves capacity for a sandbox that is being created. The reservation lapses after `ttlMs`
+   * unless the owner holds it before.
+   * @returns false when the host does not have that much left
    */
   async reserve(
     hostId: string,
     sandboxId: string,
-    { memoryMib, vcpus }: SandboxRoom,
+    { memoryMib, vcpus }: SandboxResources,
     ttlMs: number,
   ): Promise<boolean> {
     const args = [sandboxId, memoryMib, vcpus, ttlMs];
     return (await reserve.run(this.#redis, [keys.sandboxCapacity(hostId)], args)) === 1;
   }
 
-  /** Gives a reservation up; what its owner holds since stays. */
-  async letGo(hostId: string, sandboxId: string): Promise<void> {
-    await letGo.run(this.#redis, [keys.sandboxCapacity(hostId)], [sandboxId]);
+  /** Releases a reservation. Capacity that the owner holds by now is not touched. */
+  async releaseReservation(hostId: string, sandboxId: string): Promise<void> {
+    await releaseReservation.run(this.#redis, [keys.sandboxCapacity(hostId)], [sandboxId]);
   }
 
-  /** For the owner: the sandbox takes this much until it is released. */
-  async hold(hostId: string, sandboxId: string, need: SandboxRoom): Promise<void> {
+  /** For the owner: holds this much for the sandbox until it is released. */
+  async hold(hostId: string, sandboxId: string, need: SandboxResources): Promise<void> {
     await this.#redis.hset(keys.sandboxCapacity(hostId), sandboxId, heldValue(need));
   }
 
-  /** For the owner: the sandbox takes nothing any more. */
+  /** For the owner: releases what the sandbox holds. */
   async release(hostId: string, sandboxId: string): Promise<void> {
     await this.#redis.hdel(keys.sandboxCapacity(hostId), sandboxId);
   }
 
-  /** For the host: what all its sandboxes take, at its start and when Redis lost its data. */
+  /** For the host: replaces all that its sandboxes hold, at start and after Redis lost its data. */
   async replace(
     hostId: string,
-    held: readonly (SandboxRoom & { readonly id: string })[],
+    held: readonly (SandboxResources & { readonly id: string })[],
   ): Promise<void> {
     const args = held.flatMap((sandbox) => [sandbox.id, heldValue(sandbox)]);
     await replace.run(this.#redis, [keys.sandboxCapacity(hostId)], args);
   }
 
-  /** What is held and reserved on the host now. */
-  async used(hostId: string): Promise<SandboxRoom> {
+  /** What is held or reserved on the host now. */
+  async used(hostId: string): Promise<SandboxResources> {
     const sums = await used.run(this.#redis, [keys.sandboxCapacity(hostId)], ['']);
     const [memoryMib = 0, vcpus = 0] = sums as number[];
     return { memoryMib, vcpus };

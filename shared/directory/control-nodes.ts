@@ -6,11 +6,11 @@ import { parseJson } from '../json.ts';
 /** A control node that agents connect to. */
 export interface ControlNode {
   readonly nodeId: string;
-  /** `ws://…` of the agent link. */
+  /** URL of the agent link, `ws://…`. */
   readonly linkUrl: string;
 }
 
-/** The live control nodes of a region: each renews its entry, agents read them all. */
+/** The live control nodes of a region. Each renews its own entry; agents read them all. */
 export class ControlNodes {
   readonly #redis: Redis;
   readonly #key: string;
@@ -29,7 +29,7 @@ export class ControlNodes {
     await this.#redis.hdel(this.#key, nodeId);
   }
 
-  /** Nodes seen lately; entries long silent are dropped on the way. */
+  /** The nodes that renewed their entry lately. Removes entries that were not renewed for long. */
   async live(): Promise<ControlNode[]> {
     const nodes: ControlNode[] = [];
     const entries = await this.#redis.hgetall(this.#key);

@@ -7,11 +7,11 @@ import { Disks } from './disks.ts';
 import { Hosts } from './hosts.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { QueuedJobs } from './queued-jobs.ts';
-import { Room } from './room.ts';
 import { SandboxCapacity } from './capacity.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { SpaceAlert } from './space-alert.ts';
 
-/** Everything that Redis knows, seen from one region. */
+/** The records in Redis, as one region sees them. */
 export interface Directory {
   readonly accounts: Accounts;
   readonly apiKeys: ApiKeys;
@@ -21,9 +21,9 @@ export interface Directory {
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
   readonly queuedJobs: QueuedJobs;
-  readonly room: Room;
   readonly sandboxCapacity: SandboxCapacity;
   readonly sandboxes: Sandboxes;
+  readonly spaceAlert: SpaceAlert;
 }
 
 export const openDirectory = (redis: Redis, region: string): Directory => ({
@@ -35,7 +35,7 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
   queuedJobs: new QueuedJobs(redis),
-  room: new Room(redis),
   sandboxCapacity: new SandboxCapacity(redis),
   sandboxes: new Sandboxes(redis, region),
+  spaceAlert: new SpaceAlert(redis),
 });

@@ -4,9 +4,9 @@ import { sha256 } from '../secrets.ts';
 import { Script } from './script.ts';
 
 /*
- * The clients of a disk's users, for `connectedClients`. Each is a field of the disk's own hash, so
- * that showing a disk costs no further read: `client:<user>@<address>` holds since when the client
- * is there, when it was last seen, and its address.
+ * The clients of a disk's users, shown as `connectedClients`. Each is a field of the disk's own hash,
+ * so that showing a disk costs no further read: `client:<user>@<address>` holds the times at which
+ * the client was first and last seen, and its address.
  */
 
 /** A disk user's client that was seen lately. Times are milliseconds since the epoch. */
@@ -19,7 +19,8 @@ export interface DiskClient {
 const FIELD = 'client:';
 const ID_LENGTH = 16;
 
-// KEYS disk; ARGV field, address, now, how long a client counts, limit. Those long silent go.
+// KEYS disk; ARGV field, address, now, how long a client counts, limit. Clients not seen for that
+// long are removed.
 const record = new Script(`
   if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
   local now, seenMs = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -41,7 +42,7 @@ const record = new Script(`
   return 1
 `);
 
-/** What the fields of a user's clients begin with. */
+/** The prefix of the fields of a user's clients. */
 export const clientsOf = (identifier: string): string => `${FIELD}${sha256(identifier)}@`;
 
 export async function recordClient(
@@ -62,7 +63,7 @@ export async function recordClient(
   );
 }
 
-/** Those of the disk's fields that are clients seen lately. */
+/** The clients seen lately among a disk's fields. */
 export function toClients(fields: Record<string, string>): DiskClient[] {
   const clients: DiskClient[] = [];
   for (const field in fields) {

@@ -2,7 +2,7 @@ import type { Redis } from 'ioredis';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-/** One host's claim to a disk. `epoch` grows with every change of hands. */
+/** A host's exclusive right to have a disk attached. `epoch` grows each time it is acquired. */
 export interface DiskLease {
   readonly accountId: string;
   readonly diskId: string;
@@ -10,8 +10,8 @@ export interface DiskLease {
   readonly epoch: number;
 }
 
-// The value is "<host> <epoch>". A host that asks again (its agent was restarted) gets a new epoch,
-// so that nothing of its former life can renew or release the lease.
+// The value is "<host> <epoch>". A host that acquires its own lease again (its agent was restarted)
+// gets a new epoch, so that nothing the former agent left can renew or release it.
 const acquire = new Script(`
   local current = redis.call('GET', KEYS[1])
   if current and string.match(current, '^%S+') ~= ARGV[1] then return current end
@@ -33,7 +33,7 @@ const release = new Script(`
 
 const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
 
-/** Who handles which disk (`fsHandlerStatus`): a fenced lease that expires unless renewed. */
+/** Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. */
 export class DiskLeases {
   readonly #redis: Redis;
   readonly #region: string;
@@ -43,7 +43,7 @@ export class DiskLeases {
     this.#region = region;
   }
 
-  /** The lease, or the host that has it. */
+  /** @returns the lease, or the host that has it */
   async acquire(
     disk: { accountId: string; diskId: string },
     hostId: string,

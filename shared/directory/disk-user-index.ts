@@ -8,9 +8,9 @@ interface DiskRef {
 }
 
 /**
- * Which disks may have a user with a given identifier: what a SigV4 client sends as its access key
- * names no disk. Only an index, written before a user and removed after it; it may name a disk
- * too many, and the disk's own record decides.
+ * An index from a disk user's identifier to the disks that may have that user, because the access key
+ * of a SigV4 client names no disk. An entry is written before its user and removed after it, so the
+ * index may name too many disks; the disk's own record decides.
  */
 export class DiskUserIndex {
   readonly #redis: Redis;

@@ -15,7 +15,7 @@ export interface DiskUserRecord extends Omit<AuthorizedUser, 'token'> {
   readonly sealedToken?: string;
 }
 
-/** What a disk is: everything that its manifest repeats, so that it can be rebuilt from there. */
+/** The record of a disk. Its manifest repeats all of it, so that it can be rebuilt from there. */
 export interface DiskRecord {
   readonly id: string;
   readonly accountId: string;
@@ -27,11 +27,11 @@ export interface DiskRecord {
   readonly rootAttrs?: RootAttrs;
   readonly allowedIps: readonly string[];
   readonly users: readonly DiskUserRecord[];
-  /** Grows with every change of the record; the newest manifest wins. */
+  /** Grows with every change of the record; the manifest with the highest revision wins. */
   readonly revision: number;
 }
 
-/** Measured figures; absent until there are any. */
+/** Measured usage; each figure is absent until it was measured once. */
 export interface DiskUsage {
   readonly lastAccessed?: string;
   readonly usedBytes?: number;
@@ -66,8 +66,9 @@ const create = new Script(`
   if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
   return ARGV[2]
 `);
-// KEYS disk, users; ARGV now, until, users as JSON. A creation that was cut off is given new users.
-const takeUpCreation = new Script(`
+// KEYS disk, users; ARGV now, until, users as JSON. The resumed creation gets new users, because the
+// tokens of the first ones were shown to nobody.
+const resumeCreation = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 'done' end
   local busyUntil = redis.call('HGET', KEYS[1], 'creatingUntil')
   if tonumber(busyUntil) > tonumber(ARGV[1]) then return 'busy' end
@@ -78,7 +79,7 @@ const takeUpCreation = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 'taken'
 `);
-const letGoOfCreation = new Script(`
+const releaseCreation = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
   redis.call('HSET', KEYS[1], 'creatingUntil', 0)
   return 1
@@ -137,7 +138,7 @@ const userField = (user: { type: string; identifier: string }): string =>
 const userPairs = (users: readonly DiskUserRecord[]): string =>
   JSON.stringify(users.flatMap((user) => [userField(user), JSON.stringify(user)]));
 
-// What the directory holds it wrote itself; the manifest, which anybody might edit, is validated.
+// Not validated: only this code writes the directory. The manifest, which others can edit, is.
 const parse = <T>(text: string): T => parseJson(text) as T;
 
 function toRecord(
@@ -187,7 +188,7 @@ export class Disks {
     this.region = region;
   }
 
-  /** Claims the name and writes the record, or says which disk has the name. */
+  /** Claims the name and writes the record. @returns the id of the disk that has the name, if any */
   async create(record: DiskRecord): Promise<'created' | 'limit' | { existingId: string }> {
     const { accountId, id, name } = record;
     await this.#userIndex.add(record, record.users);
@@ -226,14 +227,14 @@ export class Disks {
   }
 
   /**
-   * Goes on with a creation whose caller was cut off, with the record's users in place of those
-   * whose tokens nobody has seen.
-   * @returns `busy` while another caller is at it, `done` when there is nothing left to do
+   * Resumes a creation whose caller was cut off. The users in `record` replace the first ones, whose
+   * tokens nobody has seen.
+   * @returns `busy` while another caller is creating the disk, `done` when it is no longer `creating`
    */
-  async takeUpCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
+  async resumeCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
     const now = Date.now();
     await this.#userIndex.add(record, record.users);
-    const result = await takeUpCreation.run(this.#redis, this.#diskAndUsers(record), [
+    const result = await resumeCreation.run(this.#redis, this.#diskAndUsers(record), [
       now,
       now + LIMITS.diskCreationMsMax,
       userPairs(record.users),
@@ -241,9 +242,9 @@ export class Disks {
     return result === 'taken' || result === 'busy' ? result : 'done';
   }
 
-  /** A creation failed: the next caller may take it up at once. */
-  async letGoOfCreation(disk: { accountId: string; id: string }): Promise<void> {
-    await letGoOfCreation.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), []);
+  /** Releases a creation that failed, so that the next caller can resume it at once. */
+  async releaseCreation(disk: { accountId: string; id: string }): Promise<void> {
+    await releaseCreation.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), []);
   }
 
   async markAvailable(disk: { accountId: string; id: string }): Promise<void> {
@@ -269,7 +270,7 @@ export class Disks {
     return { ...page, items: entries.filter((entry) => entry !== undefined) };
   }
 
-  /** Adds the user, or returns the one that is there already under this identifier. */
+  /** Adds the user, or returns the one that already has this identifier. */
   async addUser(
     disk: { accountId: string; id: string },
     user: DiskUserRecord,
@@ -311,7 +312,7 @@ export class Disks {
     return result === 1;
   }
 
-  /** Hides the disk and frees its name; its data goes next, then {@link remove}. */
+  /** Hides the disk and frees its name. Delete its data after this, then call {@link remove}. */
   async beginDelete(record: DiskRecord): Promise<boolean> {
     const { accountId, id } = record;
     const result = await beginDelete.run(
@@ -342,12 +343,12 @@ export class Disks {
     ]);
   }
 
-  /** The disks that may have a user with this identifier; their records decide. */
+  /** The disks that may have a user with this identifier. Only their records say whether they do. */
   async ofUser(identifier: string): Promise<{ accountId: string; id: string }[]> {
     return this.#userIndex.find(identifier);
   }
 
-  /** Notes that a user's client was there, for `connectedClients`. */
+  /** Records that a user's client was seen, for `connectedClients`. */
   async recordClient(
     disk: { accountId: string; id: string },
     client: { identifier: string; ipAddress: string },

@@ -2,7 +2,7 @@ import type { Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 
-/** Where the hosts of a region reach each other. */
+/** The internal URLs at which the hosts of a region reach each other. */
 export class Hosts {
   readonly #redis: Redis;
   readonly #key: string;
@@ -12,7 +12,7 @@ export class Hosts {
     this.#key = keys.hosts(region);
   }
 
-  /** @param internalUrl of the host's internal port */
+  /** @param internalUrl URL of the host's internal port */
   async announce(hostId: string, internalUrl: string): Promise<void> {
     await this.#redis.hset(this.#key, hostId, `${Date.now()} ${internalUrl}`);
   }
@@ -21,7 +21,7 @@ export class Hosts {
     await this.#redis.hdel(this.#key, hostId);
   }
 
-  /** The URL of a host that was there lately. */
+  /** The internal URL of a host that announced itself lately, or undefined. */
   async find(hostId: string): Promise<string | undefined> {
     const [seenAt = '', internalUrl] = ((await this.#redis.hget(this.#key, hostId)) ?? '').split(
       ' ',

@@ -4,21 +4,21 @@ import { keys } from './keys.ts';
 import { Script } from './script.ts';
 import { parseJson } from '../json.ts';
 
-/** What is known of the first request that carried a key. */
+/** The first request that carried a key. */
 export interface KeyedRequest {
-  /** The request that has the key; it alone may finish or give it up. */
+  /** Identifies the request that holds the key: only it may finish or release the key. */
   readonly owner: string;
-  /** Tells another body or path under the same key apart. */
+  /** A digest of path and body, to detect another request under the same key. */
   readonly fingerprint: string;
-  /** Until when the owner may still be at work, in milliseconds since the epoch. */
+  /** Until when the owner may still be working, in milliseconds since the epoch. */
   readonly runningUntil: number;
   /** The status of the answer, once there is one. */
   readonly status?: number;
-  /** The sealed answer, if it is kept. */
+  /** The sealed answer, if it was small enough to keep. */
   readonly answer?: string;
 }
 
-/** How much may be kept, of keys and of bytes of answers. */
+/** Limits on the number of keys and on the bytes of answers. */
 export interface IdempotencyBounds {
   readonly keysPerAccount: number;
   readonly keys: number;
@@ -36,7 +36,7 @@ const BOUNDS: IdempotencyBounds = {
 // KEYS claim, answer, use, ends, answers
 // ARGV account id, hash of the key
 //   use      hash: '<kind> <account>' and '<kind>' for all accounts. Kind k: keys; a: bytes of answers
-//   ends     zset by the time at which it is forgotten: '<kind> <size> <account> <hash>'
+//   ends     zset by time of expiry: '<kind> <size> <account> <hash>'
 //   answers  zset of the account by the same time: '<size> <hash>'
 const PRELUDE = `
   local account, hash = ARGV[1], ARGV[2]
@@ -72,7 +72,8 @@ const PRELUDE = `
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
 `;
 
-// ARGV[3] request, time to live, keys per account, keys. Returns what is there, or 1: claimed, 0: full
+// ARGV[3] request, time to live, keys per account, keys. Returns the present request, 1 when the key
+// was claimed, or 0 when there are too many keys.
 const claim = new Script(`
   local present = redis.call('GET', KEYS[1])
   if present then return { present, redis.call('GET', KEYS[2]) } end
@@ -83,8 +84,8 @@ const claim = new Script(`
   return 1
 `);
 // ARGV[3] owner, request, time to live, answer or '', bytes per account, bytes, prefix of answers.
-// The claim always stays: without it the request would be done again. The account's oldest answers
-// make way for a new one, never another account's.
+// The key itself always stays, or the request would be done again. To make space for a new answer the
+// oldest answers of the same account are removed, never those of another.
 const finish = new Script(`
   local present = redis.call('GET', KEYS[1])
   if not present or cjson.decode(present).owner ~= ARGV[3] then return 0 end
@@ -108,7 +109,7 @@ const finish = new Script(`
   return 1
 `);
 // ARGV[3] owner
-const giveUp = new Script(`
+const release = new Script(`
   local present = redis.call('GET', KEYS[1])
   if not present or cjson.decode(present).owner ~= ARGV[3] then return 0 end
   ${PRELUDE}
@@ -123,9 +124,9 @@ function parse(text: string, answer: unknown): KeyedRequest {
 }
 
 /**
- * `Idempotency-Key`s of accounts, each with the first request that carried it, and its answer as
- * long as there is room. Both are bounded for each account and for all together: by the same rule as
- * the places of a host, one account never takes so much that nothing is left for the next.
+ * Keeps each account's `Idempotency-Key`s with the first request that carried each, and its answer
+ * while there is space. Keys and bytes are limited per account and in total, by the same fair shares
+ * as turns on a host, so that one account cannot leave nothing for the next.
  */
 export class IdempotencyKeys {
   readonly #redis: Redis;
@@ -136,7 +137,10 @@ export class IdempotencyKeys {
     this.#bounds = bounds;
   }
 
-  /** Claims the key, or returns the request that has it; `full`: no more keys for this account now. */
+  /**
+   * Claims the key for a request.
+   * @returns the request that holds the key already, or `full` when the account may have no more keys
+   */
   async claim(
     accountId: string,
     keyHash: string,
@@ -158,7 +162,7 @@ export class IdempotencyKeys {
     return text === null ? undefined : parse(text, answer);
   }
 
-  /** Keeps the status, and the answer if there is room, for whoever repeats the request. */
+  /** Keeps the status, and the answer if there is space, for repetitions of the request. */
   async finish(
     accountId: string,
     keyHash: string,
@@ -172,9 +176,9 @@ export class IdempotencyKeys {
     await this.#run(finish, accountId, keyHash, args);
   }
 
-  /** Frees the key: nothing was done under it. */
-  async giveUp(accountId: string, keyHash: string, owner: string): Promise<void> {
-    await this.#run(giveUp, accountId, keyHash, [owner]);
+  /** Releases the key, because nothing was done under it. */
+  async release(accountId: string, keyHash: string, owner: string): Promise<void> {
+    await this.#run(release, accountId, keyHash, [owner]);
   }
 
   #run(

@@ -1,6 +1,6 @@
 /**
- * The one place that spells Redis keys. What must change together carries one hash tag (`{…}`), so
- * that each Lua script touches one slot and Redis Cluster works.
+ * Builds every Redis key; nothing else spells one. Keys that change together carry one hash tag
+ * (`{…}`), so that each Lua script touches a single hash slot, as Redis Cluster requires.
  */
 export const keys = {
   accountNames: () => 'berth:{accounts}:names',
@@ -30,7 +30,7 @@ export const keys = {
     `berth:{${accountId}}:${region}:sandbox-claims`,
   sandboxCapacity: (hostId: string) => `berth:{${hostId}}:sandbox-capacity`,
 
-  // One tag for all accounts: what they keep together is bounded in the same script.
+  // One tag for all accounts, because the script that limits one account also limits them all.
   idempotencyKey: (accountId: string, keyHash: string) =>
     `berth:{idempotency}:key:${accountId}:${keyHash}`,
   idempotencyAnswer: (accountId: string, keyHash: string) =>
@@ -44,13 +44,13 @@ export const keys = {
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
 } as const;
 
-/** BullMQ names and prefix; it refuses `:` in names. */
+/** Names and prefix of BullMQ queues. BullMQ refuses `:` in names. */
 export const queues = {
   prefix: (hostId: string) => `berth:{${hostId}}:bull`,
-  /** Runs commands; at most once. */
+  /** Commands and searches in containers. */
   exec: (hostId: string) => `exec-${hostId}`,
-  /** Commands to the sandboxes of the host; some wait for what they began. */
+  /** Jobs for the host's sandboxes. Some are held until the transition that they began is over. */
   sandbox: (hostId: string) => `sandbox-${hostId}`,
-  /** Idempotent work of the host: disks are made, deleted, recorded. */
+  /** Idempotent jobs about disks, such as creating and deleting them. */
   host: (hostId: string) => `host-${hostId}`,
 } as const;

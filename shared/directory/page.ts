@@ -12,7 +12,7 @@ export interface Page<T> {
   readonly nextCursor?: string;
 }
 
-/** Orders by time of creation, then id; compared as bytes by ZRANGEBYLEX. */
+/** A sorted-set member that sorts by time of creation, then id, when ZRANGEBYLEX compares bytes. */
 export const orderedMember = (createdAt: string, id: string): string =>
   `${String(Date.parse(createdAt)).padStart(15, '0')}:${id}`;
 
@@ -29,8 +29,8 @@ function decodeCursor(cursor: string): string {
 }
 
 /**
- * One page of ids from a sorted set of {@link orderedMember}s, oldest first (WIRE §1.4). Without
- * limit and cursor the page holds up to 1000, for clients that follow no cursor.
+ * One page of ids from a sorted set of {@link orderedMember}s, oldest first (docs/api.md, Paging).
+ * Without limit and cursor the page holds up to 1000, for clients that do not follow cursors.
  */
 export async function readPage(
   redis: Redis,

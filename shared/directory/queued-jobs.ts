@@ -7,12 +7,12 @@ const takeBack = new Script(`
   return 1
 `);
 
-/** The part of a BullMQ queue that names its keys. */
+/** The part of a BullMQ queue that builds its keys. */
 interface QueueKeys {
   toKey(type: string): string;
 }
 
-/** Jobs that wait in the queues of hosts. */
+/** Jobs that wait in hosts' queues. */
 export class QueuedJobs {
   readonly #redis: Redis;
 
@@ -21,10 +21,10 @@ export class QueuedJobs {
   }
 
   /**
-   * Removes a job that no host has taken. `Queue.remove` cannot tell: it also reports success for a
-   * job that ran and is gone, and for one whose host let its lock expire.
-   * @returns whether it was there: only then it surely never begins
-   * @throws Error when Redis does not answer; it may have been removed then
+   * Removes a job that no host has taken. `Queue.remove` would not do: it also reports success for a
+   * job that ran and was removed, and for one whose host let its lock expire.
+   * @returns true when it was still waiting, and so will certainly never begin
+   * @throws Error when Redis does not answer; the job may have been removed
    */
   async takeBack(queue: QueueKeys, id: string): Promise<boolean> {
     return (await takeBack.run(this.#redis, [queue.toKey('wait'), queue.toKey(id)], [id])) === 1;

@@ -1,7 +1,7 @@
 import type { RedisOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 
-/** Redis refused, is unreachable, or did not answer in time. */
+/** Whether the error means that Redis refused, is unreachable, or did not answer in time. */
 export function isRedisFailure(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   return (
@@ -14,7 +14,7 @@ export function isRedisFailure(error: unknown): boolean {
   );
 }
 
-/** Redis refused the command, or never got it: nothing of it was done. */
+/** Whether Redis refused the command or never received it, so that nothing was done. */
 export function isRedisRefusal(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   return error.name === 'ReplyError' || error.message.includes("Stream isn't writeable");
@@ -23,8 +23,8 @@ export function isRedisRefusal(error: unknown): boolean {
 const reconnectDelayMs = (attempt: number): number => Math.min(50 * 2 ** attempt, 1000);
 
 /**
- * A connection for the directory. Commands fail at once while Redis is away instead of queueing up:
- * the caller of the API gets a clear 503 and may try again.
+ * Opens a connection for the directory. While Redis is unreachable, commands fail at once instead of
+ * queueing up, so that callers of the API get 503 and can try again.
  */
 export function connectRedis(url: string, onError: (error: Error) => void): Redis {
   const redis = new Redis(url, {
@@ -40,7 +40,7 @@ export function connectRedis(url: string, onError: (error: Error) => void): Redi
   return redis;
 }
 
-/** Options of the connections that BullMQ opens itself; its workers wait for Redis to come back. */
+/** Options for connections that BullMQ opens itself. Its workers wait until Redis is back. */
 export function queueConnection(url: string, options: { blocking: boolean }): RedisOptions {
   const { protocol, hostname, port, password, username, pathname } = new URL(url);
   return {

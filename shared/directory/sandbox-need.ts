@@ -1,4 +1,4 @@
-import type { SandboxRoom } from './capacity.ts';
+import type { SandboxResources } from './capacity.ts';
 
 const VMM_MIB = 224; // QEMU's code and state, and its cache of translated code.
 const VCPU_MIB = 8; // Each virtual processor's thread.
@@ -10,7 +10,7 @@ export const overheadMib = (vcpuCount: number): number => VMM_MIB + VCPU_MIB * v
 export const needOf = (config: {
   readonly memSizeMib: number;
   readonly vcpuCount: number;
-}): SandboxRoom => ({
+}): SandboxResources => ({
   memoryMib: config.memSizeMib + overheadMib(config.vcpuCount),
   vcpus: config.vcpuCount,
 });

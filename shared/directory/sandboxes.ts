@@ -6,15 +6,15 @@ import { keys } from './keys.ts';
 import { Script } from './script.ts';
 import { parseJson } from '../json.ts';
 
-/** What a claim or a removal is about. */
+/** A sandbox and the name it claims or has. */
 export interface NamedSandbox {
   readonly accountId: string;
   readonly id: string;
   readonly name: string;
 }
 
-// In all scripts KEYS are records (JSON by id), names (id by name) and claims ("<until> <id>" by
-// name, in milliseconds). A name stands in names from the first publication to the removal.
+// KEYS of all scripts: records (JSON by id), names (id by name), claims ("<until> <id>" by name, in
+// milliseconds). A name is in `names` from the first publication to the removal of its sandbox.
 
 // ARGV id, name, time to live, limit
 const claim = new Script(`
@@ -38,14 +38,14 @@ const claim = new Script(`
   return 'claimed'
 `);
 // ARGV id, name
-const letGo = new Script(`
+const releaseClaim = new Script(`
   local present = redis.call('HGET', KEYS[3], ARGV[2])
   if not present or string.match(present, ' (.+)$') ~= ARGV[1] then return 0 end
   redis.call('HDEL', KEYS[3], ARGV[2])
   return 1
 `);
-// ARGV id, name, revision, record. A sandbox that is there is worth more than a claim: claims are
-// of this name only when Redis lost its data, or when this sandbox's own one lapsed.
+// ARGV id, name, revision, record. A sandbox that exists wins over a claim: another's claim to its
+// name can exist only after Redis lost its data or after this sandbox's own claim had lapsed.
 const publish = new Script(`
   local present = redis.call('HGET', KEYS[1], ARGV[1])
   local isRead, record = pcall(cjson.decode, present or '')
@@ -68,12 +68,12 @@ const remove = new Script(`
 
 const check = compile(SandboxRecord);
 
-/** @throws Error for what no program of ours wrote */
+/** @throws Error when the record is not one that Berth wrote */
 function parse(text: string): SandboxRecord {
   try {
     return check(parseJson(text), 'sandbox record');
   } catch (cause) {
-    // Not the caller's fault, whatever the check calls it.
+    // The check throws `bad_request`, but this is not the caller's mistake.
     throw new Error('the directory holds a sandbox record that cannot be read', { cause });
   }
 }
@@ -82,8 +82,8 @@ const byAge = (a: SandboxRecord, b: SandboxRecord): number =>
   Date.parse(a.createdAt) - Date.parse(b.createdAt) || (a.id < b.id ? -1 : 1);
 
 /**
- * The read copy of every sandbox, republished by its owner with each change, and the names that are
- * taken. Emptied, it is whole again when the owners have published.
+ * Copies of all sandboxes' records for reading, published by their owners after each change, and the
+ * names that are taken. After Redis lost its data the owners publish everything again.
  */
 export class Sandboxes {
   readonly #redis: Redis;
@@ -95,8 +95,9 @@ export class Sandboxes {
   }
 
   /**
-   * Claims the name of a sandbox that is about to be created, and its place in the account. Lapses
-   * unless the owner publishes it in time; until then nobody sees it.
+   * Claims the name of a sandbox that is about to be created, and counts it against the account's
+   * limit. The claim lapses after `ttlMs` unless the owner publishes the sandbox before; until it is
+   * published, callers do not see it.
    */
   async claim(sandbox: NamedSandbox, ttlMs: number): Promise<'claimed' | 'name_taken' | 'limit'> {
     const { accountId, id, name } = sandbox;
@@ -109,14 +110,14 @@ export class Sandboxes {
     return result as 'claimed' | 'name_taken' | 'limit';
   }
 
-  /** Gives a claim up; what was published since stays. */
-  async letGo({ accountId, id, name }: NamedSandbox): Promise<void> {
-    await letGo.run(this.#redis, this.#keys(accountId), [id, name]);
+  /** Releases a claim. A sandbox that was published by now is not touched. */
+  async releaseClaim({ accountId, id, name }: NamedSandbox): Promise<void> {
+    await releaseClaim.run(this.#redis, this.#keys(accountId), [id, name]);
   }
 
   /**
-   * For the owner: shows the sandbox as it is now; an older revision changes nothing.
-   * @returns whether the name is its own; false when another sandbox has it
+   * For the owner: publishes the sandbox's record. A revision older than the present one is ignored.
+   * @returns false when another sandbox has the name
    */
   async publish(record: SandboxRecord): Promise<boolean> {
     const { accountId, id, config, revision } = record;
@@ -124,7 +125,7 @@ export class Sandboxes {
     return (await publish.run(this.#redis, this.#keys(accountId), args)) === 1;
   }
 
-  /** For the owner, which never publishes the sandbox again. Its name is free at once. */
+  /** For the owner: removes the record and frees the name. It must not publish the sandbox again. */
   async remove({ accountId, id, name }: NamedSandbox): Promise<void> {
     await remove.run(this.#redis, this.#keys(accountId), [id, name]);
   }
@@ -134,7 +135,7 @@ export class Sandboxes {
     return text === null ? undefined : parse(text);
   }
 
-  /** All of the account, oldest first. */
+  /** All sandboxes of the account, oldest first. */
   async list(accountId: string): Promise<SandboxRecord[]> {
     const texts = await this.#redis.hvals(keys.sandboxes(this.#region, accountId));
     return texts.map(parse).sort(byAge);

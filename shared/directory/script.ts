@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 
-/** A Lua script: one atomic step on keys of one hash slot. */
+/** A Lua script: one atomic step on keys that share a hash slot. */
 export class Script {
   readonly #source: string;
   readonly #sha: string;

@@ -2,8 +2,8 @@
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import {
-  type SandboxCommand,
-  sandboxCommands,
+  type SandboxAction,
+  sandboxActions,
   type SandboxState,
   sandboxStates,
   sandboxTransitions,
@@ -12,8 +12,8 @@ import {
 
 const document = await readFile(new URL('../../docs/sandboxes.md', import.meta.url), 'utf8');
 
-function cell(state: SandboxState, command: SandboxCommand): string {
-  const verdict = verdictOn(state, command);
+function cell(state: SandboxState, action: SandboxAction): string {
+  const verdict = verdictOn(state, action);
   switch (verdict.kind) {
     case 'begin':
       return `→ ${verdict.to}`;
@@ -28,10 +28,10 @@ function cell(state: SandboxState, command: SandboxCommand): string {
 
 const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
 const table = [
-  row(['', ...sandboxCommands]),
-  row(['', ...sandboxCommands].map(() => '---')),
+  row(['', ...sandboxActions]),
+  row(['', ...sandboxActions].map(() => '---')),
   ...sandboxStates.map((state) =>
-    row([`**${state}**`, ...sandboxCommands.map((command) => cell(state, command))]),
+    row([`**${state}**`, ...sandboxActions.map((action) => cell(state, action))]),
   ),
 ].join('\n');
 
@@ -43,7 +43,7 @@ const diagram = [
   '```',
 ].join('\n');
 
-test('the document shows what each command comes to in each state', (t) => {
+test('the document shows what each action comes to in each state', (t) => {
   t.true(document.includes(table), table);
 });
 

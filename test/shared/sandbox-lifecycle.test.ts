@@ -2,7 +2,7 @@ import test from 'ava';
 import {
   assertTransition,
   isTransitional,
-  sandboxCommands,
+  sandboxActions,
   sandboxStates,
   sandboxTransitions,
   type SandboxState,
@@ -10,13 +10,13 @@ import {
   verdictOn,
 } from '../../shared/sandbox-lifecycle.ts';
 
-test('every command that changes the state does it by a transition of the table', (t) => {
+test('every action that changes the state does it by a transition of the table', (t) => {
   for (const state of sandboxStates) {
-    for (const command of sandboxCommands) {
-      const verdict = verdictOn(state, command);
+    for (const action of sandboxActions) {
+      const verdict = verdictOn(state, action);
       if (verdict.kind !== 'begin' || verdict.to === 'deleted') continue;
       const { to } = verdict;
-      t.notThrows(() => assertTransition(state, to), `${command} of a ${state} sandbox`);
+      t.notThrows(() => assertTransition(state, to), `${action} of a ${state} sandbox`);
     }
   }
 });
@@ -47,13 +47,13 @@ test('every state can be reached from a new sandbox, and every transitional one 
 test('only a sandbox at rest is deleted, and only a running one runs anything', (t) => {
   const deletable = sandboxStates.filter((state) => verdictOn(state, 'delete').kind === 'begin');
   t.deepEqual(deletable, ['stopped', 'exited', 'failed']);
-  for (const command of ['exec', 'connect'] as const) {
-    const able = sandboxStates.filter((state) => verdictOn(state, command).kind === 'allow');
+  for (const action of ['exec', 'connect'] as const) {
+    const able = sandboxStates.filter((state) => verdictOn(state, action).kind === 'allow');
     t.deepEqual(able, ['running']);
   }
 });
 
-const cells: readonly [SandboxState, (typeof sandboxCommands)[number], string][] = [
+const cells: readonly [SandboxState, (typeof sandboxActions)[number], string][] = [
   ['paused', 'start', 'pending_start'],
   ['paused', 'resume', 'pending_resume'],
   ['paused', 'stop', 'stopped'],
@@ -74,9 +74,9 @@ const cells: readonly [SandboxState, (typeof sandboxCommands)[number], string][]
   ['failed', 'start', 'pending_start'],
 ];
 
-for (const [state, command, expected] of cells) {
-  test(`${command} of a ${state} sandbox: ${expected}`, (t) => {
-    const verdict = verdictOn(state, command);
+for (const [state, action, expected] of cells) {
+  test(`${action} of a ${state} sandbox: ${expected}`, (t) => {
+    const verdict = verdictOn(state, action);
     const begun = verdict.kind === 'begin' ? verdict.to : undefined;
     const found: string = begun ?? (verdict.kind === 'refuse' ? verdict.code : verdict.kind);
     t.is(found, expected);

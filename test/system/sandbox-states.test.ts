@@ -1,13 +1,13 @@
 /*
- * Every command in every state that a sandbox can be brought to, over HTTP: the answers are those of
+ * Every action in every state that a sandbox can be brought to, over HTTP: the answers are those of
  * the lifecycle table (shared/sandbox-lifecycle.ts). A machine that is stopped by SIGSTOP keeps its
  * sandbox in a state that would pass.
  */
 import assert from 'node:assert';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import {
-  type SandboxCommand,
-  sandboxCommands,
+  type SandboxAction,
+  sandboxActions,
   type SandboxState,
   statusOfState,
   verdictOn,
@@ -28,7 +28,7 @@ import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Those that answer 501 in every state; what is built leaves this list. */
-const notBuilt: ReadonlySet<SandboxCommand> = new Set(['connect']);
+const notBuilt: ReadonlySet<SandboxAction> = new Set(['connect']);
 
 const SETTLED_MS_MAX = 120_000;
 
@@ -46,36 +46,36 @@ test.before(async (t) => {
 
 test.after.always((t) => t.context.stack.stop());
 
-function call(api: ApiClient, id: string, command: SandboxCommand): Promise<ApiReply> {
+function call(api: ApiClient, id: string, action: SandboxAction): Promise<ApiReply> {
   const path = sandboxPath(id);
-  if (command === 'delete') return api.call('DELETE', path);
-  if (command === 'exec') return api.call('POST', `${path}/execs`, { command: 'true' });
-  if (command === 'connect') return api.call('POST', `${path}/connections`, {});
-  return api.call('POST', `${path}/${command}`);
+  if (action === 'delete') return api.call('DELETE', path);
+  if (action === 'exec') return api.call('POST', `${path}/execs`, { command: 'true' });
+  if (action === 'connect') return api.call('POST', `${path}/connections`, {});
+  return api.call('POST', `${path}/${action}`);
 }
 
-/** Tries every command that leaves it in this state. */
+/** Tries every action that leaves it in this state. */
 async function tryAll(
   t: ExecutionContext<Context>,
   id: string,
   state: SandboxState,
 ): Promise<void> {
   const { api } = t.context;
-  for (const command of sandboxCommands) {
-    const verdict = verdictOn(state, command);
-    if (verdict.kind === 'begin' && !notBuilt.has(command)) continue;
-    const { status, body } = (await call(api, id, command)) as ApiReply<{
+  for (const action of sandboxActions) {
+    const verdict = verdictOn(state, action);
+    if (verdict.kind === 'begin' && !notBuilt.has(action)) continue;
+    const { status, body } = (await call(api, id, action)) as ApiReply<{
       code: string;
       data: ApiSandbox;
     }>;
-    const what = `${command} while ${state}: ${status} ${JSON.stringify(body)}`;
-    if (notBuilt.has(command)) t.is(status, 501, what);
+    const what = `${action} while ${state}: ${status} ${JSON.stringify(body)}`;
+    if (notBuilt.has(action)) t.is(status, 501, what);
     else if (verdict.kind === 'refuse') t.deepEqual([status, body.code], [409, verdict.code], what);
     else if (verdict.kind === 'unchanged') t.is(status, 200, what);
     else t.true(status >= 200 && status < 300, what);
     t.is((await getSandbox(api, id)).status, statusOfState(state), what);
     // A copy, which keeps its source from being deleted.
-    if (command === 'fork' && status < 300) await removeCopy(api, body.data);
+    if (action === 'fork' && status < 300) await removeCopy(api, body.data);
   }
 }
 
@@ -84,15 +84,15 @@ async function removeCopy(api: ApiClient, copy: ApiSandbox): Promise<void> {
   await removeSandbox(api, copy.sandbox_id);
 }
 
-/** A command that takes it out of its state, and where it gets to. */
+/** A action that takes it out of its state, and where it gets to. */
 async function begin(
   t: ExecutionContext<Context>,
   id: string,
-  [from, command, settled]: [SandboxState, SandboxCommand, string],
+  [from, action, settled]: [SandboxState, SandboxAction, string],
 ): Promise<void> {
-  t.is(verdictOn(from, command).kind, 'begin');
-  const { status } = await call(t.context.api, id, command);
-  t.is(status, 200, `${command} while ${from}`);
+  t.is(verdictOn(from, action).kind, 'begin');
+  const { status } = await call(t.context.api, id, action);
+  t.is(status, 200, `${action} while ${from}`);
   t.is((await settledSandbox(t.context.api, id)).status, settled);
 }
 
@@ -104,9 +104,9 @@ async function removeFrom(
 ): Promise<void> {
   t.is(verdictOn(state, 'delete').kind, 'begin');
   t.is((await call(t.context.api, id, 'delete')).status, 204);
-  for (const command of sandboxCommands) {
-    if (notBuilt.has(command)) continue;
-    t.is((await call(t.context.api, id, command)).status, 404, `${command} after its deletion`);
+  for (const action of sandboxActions) {
+    if (notBuilt.has(action)) continue;
+    t.is((await call(t.context.api, id, action)).status, 404, `${action} after its deletion`);
   }
 }
 

@@ -106,7 +106,7 @@ test('giving a reservation up frees it, but not what its owner holds by now', as
   await capacity.reserve(hostId, reserved, one, LONG_MS);
   await capacity.reserve(hostId, held, one, LONG_MS);
   await capacity.hold(hostId, held, one);
-  for (const id of [reserved, held, newSandboxId()]) await capacity.letGo(hostId, id);
+  for (const id of [reserved, held, newSandboxId()]) await capacity.releaseReservation(hostId, id);
   t.deepEqual(await capacity.used(hostId), one);
   await capacity.release(hostId, held);
   await capacity.release(hostId, held);

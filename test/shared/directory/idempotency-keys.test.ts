@@ -90,7 +90,7 @@ test('a key that was given up is free, and counts no more', async (t) => {
   const { keys } = t.context;
   for (let i = 0; i < 3 * BOUNDS.keysPerAccount; i += 1) {
     t.is(await keys.claim('a', `key-${i}`, request, TTL_MS), 'claimed');
-    await keys.giveUp('a', `key-${i}`, 'request');
+    await keys.release('a', `key-${i}`, 'request');
   }
   t.is(await keys.get('a', 'key-0'), undefined);
 });
@@ -98,7 +98,7 @@ test('a key that was given up is free, and counts no more', async (t) => {
 test('only its owner finishes a key or gives it up', async (t) => {
   const { keys } = t.context;
   await keys.claim('a', 'key', request, TTL_MS);
-  await keys.giveUp('a', 'key', 'another');
+  await keys.release('a', 'key', 'another');
   await keys.finish('a', 'key', { ...request, owner: 'another', status: 200 }, TTL_MS);
   t.deepEqual(await keys.get('a', 'key'), request);
 });

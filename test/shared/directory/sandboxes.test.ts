@@ -90,9 +90,9 @@ test('the name of a claim that is given up is free', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
-  await sandboxes.letGo(draft(mine.accountId)); // Another's, so nothing happens.
+  await sandboxes.releaseClaim(draft(mine.accountId)); // Another's, so nothing happens.
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
-  await sandboxes.letGo(mine);
+  await sandboxes.releaseClaim(mine);
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
 });
 
@@ -101,7 +101,7 @@ test('giving up a claim leaves what was published since', async (t) => {
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
   await sandboxes.publish(recordOf(mine));
-  await sandboxes.letGo(mine);
+  await sandboxes.releaseClaim(mine);
   t.truthy(await sandboxes.get(mine.accountId, mine.id));
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
 });

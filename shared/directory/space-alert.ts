@@ -2,20 +2,23 @@ import type { Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 
-/** Whether the directory's own storage is nearly full: said by whoever sees it, read by all. */
-export class Room {
+/**
+ * The alert that the storage of Redis itself is nearly full. The control node that can see that
+ * storage raises it; all control nodes read it.
+ */
+export class SpaceAlert {
   readonly #redis: Redis;
 
   constructor(redis: Redis) {
     this.#redis = redis;
   }
 
-  /** Says that there is little room; it holds for `LIMITS.directoryLowTtlMs`. */
-  async sayLow(): Promise<void> {
+  /** Raises the alert, or renews it. It lapses after `LIMITS.directoryLowTtlMs`. */
+  async raise(): Promise<void> {
     await this.#redis.set(keys.directoryLow(), '1', 'PX', LIMITS.directoryLowTtlMs);
   }
 
-  async isLow(): Promise<boolean> {
+  async isRaised(): Promise<boolean> {
     return (await this.#redis.exists(keys.directoryLow())) === 1;
   }
 }
