@@ -16,20 +16,20 @@ const CONNECT_EVERY_MS = 2;
 
 export type Accelerator = 'kvm' | 'tcg';
 
-/** What a bare machine is started from, the same as what the sandboxes beside it are. */
+/** The parts that a bare machine is started from: the same as those of the sandboxes beside it. */
 export interface BareParts {
   /** Holds `vmlinuz` and `initramfs`. */
   readonly guestDir: string;
   readonly rootDisk: string;
   readonly accelerator: Accelerator;
   readonly memSizeMib: number;
-  /** Of the machine's own files; made here. */
+  /** For the machine's own files; created here. */
   readonly directory: string;
 }
 
 /**
- * The arguments of a sandbox's QEMU as they were when sandboxes were first measured, written out and
- * not taken from the product: what the product does better or worse from then on shows. (x86_64.)
+ * QEMU's arguments as sandboxes had them when they were first measured. They are written out instead
+ * of taken from the product, so that every later gain or loss of the product shows. x86_64 only.
  */
 function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): string[] {
   const { guestDir, rootDisk, accelerator, memSizeMib, directory } = parts;
@@ -69,11 +69,11 @@ function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): str
   ];
 }
 
-/** Milliseconds since the beginning. */
+/** Milliseconds from the start. */
 export interface BareTimes {
   /** Until the guest agent answered. */
   readonly runningMs: number;
-  /** Until the guest had its identity and disk, and `echo` had put something out. */
+  /** Until the guest had its identity and disk, and `echo` had printed something. */
   readonly outputMs: number;
 }
 
@@ -129,7 +129,7 @@ export class BareQemu implements AsyncDisposable {
     const within = [`--net=/run/netns/${this.#slot.namespace}`, 'qemu-system-x86_64'];
     return spawn('nsenter', [...within, ...args], {
       stdio: ['ignore', 'ignore', 'inherit'],
-      detached: true, // What is typed at the terminal is for the bench alone.
+      detached: true, // Ctrl-C in the terminal must reach the benchmark only.
     });
   }
 

@@ -18,8 +18,9 @@ export interface BareRunc {
 }
 
 /**
- * The baseline of an exec: `runc run` of the agent's own bundle but for the users, on a disk that is
- * mounted already, with the command as its first process. Its root is mounted beforehand.
+ * The baseline of an exec: `runc run` with the agent's own bundle, except for the user namespace, on
+ * a disk that is already mounted, with the command as its first process. Its root is mounted
+ * beforehand.
  */
 export async function prepareBareRunc(
   stack: Stack,

@@ -37,7 +37,7 @@ async function benchOneByOne(exec: Exec, bare: BareRunc): Promise<void> {
   );
 }
 
-/** One call per two medians of the baseline: the pool has time to make up for what was taken. */
+/** One call per two medians of the baseline, so that the pool can replace the container it gave. */
 async function benchPaced(exec: Exec, bare: BareRunc): Promise<void> {
   const warmUp = await alternate(15, exec, () => bare.run());
   const paceMs = 2 * median(warmUp.baseline);
@@ -56,7 +56,7 @@ async function benchPaced(exec: Exec, bare: BareRunc): Promise<void> {
   );
 }
 
-/** Calls per second of `callers` at work at once. */
+/** Calls per second while all `callers` call at the same time. */
 async function throughput(callers: readonly Exec[], calls: number): Promise<number> {
   const begunAt = performance.now();
   let left = calls;

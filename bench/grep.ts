@@ -20,8 +20,8 @@ const rare = 'needle in a haystack';
 const frequent = 'everywhere';
 
 /**
- * Fills the disk: lines of random words, the rare text in every hundredth file and the frequent one
- * in nearly every second; as many copies of the tree as are wanted.
+ * Fills the disk with `copies` trees of files of random words. The rare text is in every hundredth
+ * file, the frequent one in nearly every second.
  */
 const treeScript = (copies: number): string => `exec python3 - <<'END'
 import os, random
@@ -114,7 +114,7 @@ async function residentMiB(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
 }
 
-/** The greatest memory of the process while the work goes on, beyond what it had before. */
+/** By how much the process's memory grows at most while the work is under way. */
 async function growthMiB(pid: number, work: Promise<unknown>): Promise<number> {
   const before = await residentMiB(pid);
   let most = before;

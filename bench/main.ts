@@ -3,7 +3,7 @@ import { benchGrep } from './grep.ts';
 import { benchObjects } from './objects.ts';
 import { benchSandbox } from './sandbox.ts';
 
-/** Each benchmark prints its figures beside those of the baseline that ran in turn with it. */
+/** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   exec: benchExec,
   grep: benchGrep,

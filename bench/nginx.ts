@@ -8,7 +8,7 @@ export interface FileServer extends AsyncDisposable {
   readonly url: string;
 }
 
-/** Waits until a server answers at all, and stops it when disposed. */
+/** Waits until the server answers. Disposing the result stops it. */
 export async function serving(server: Daemon, url: string): Promise<FileServer> {
   server.start();
   await waitFor(server.name, async () => {

@@ -20,7 +20,7 @@ const ROUNDS = 10;
 const LOAD_ROUNDS = 8;
 const LOAD_SECONDS = 2;
 const CONNECTIONS = 32;
-/** Until the compiler has seen what is called often. */
+/** Rounds until the JIT compiler has optimised what is called often. */
 const LOAD_WARM_UP_ROUNDS = 4;
 
 const runProgram = promisify(execFile);
@@ -28,7 +28,7 @@ const runProgram = promisify(execFile);
 interface Bench {
   readonly stack: Stack;
   readonly key: string;
-  /** Of the disk at the object API, and of its files. */
+  /** URL of the disk in the object API, and the directory of its files. */
   readonly url: string;
   readonly contents: string;
 }
@@ -55,7 +55,7 @@ async function benchGet(bench: Bench): Promise<void> {
   await alternate(2, ours, baseline);
   printComparison(
     `GET of 256 MiB with curl, ${ROUNDS} alternating rounds`,
-    // Rates, so that more is better in every comparison of this benchmark.
+    // Rates instead of times, so that more is better in every comparison of this benchmark.
     toRates(await alternate(ROUNDS, ours, baseline)),
     { ours: 'object API', baseline: 'nginx, sendfile' },
     { unit: 'MiB/s', target: '≥ 0.5' },
@@ -134,7 +134,7 @@ async function benchSmall({ stack, key, url, contents }: Bench): Promise<void> {
   );
 }
 
-/** The most memory that the agent has while an object of this size is put and read. */
+/** The agent's peak memory while an object of this size is put and read. */
 async function peakMiB(bench: Bench, source: string, times: number): Promise<number> {
   const { pid } = bench.stack.agent;
   await writeFile(`/proc/${pid}/clear_refs`, '5'); // Forgets the former peak (proc(5)).
@@ -151,7 +151,7 @@ async function benchMemory(bench: Bench): Promise<void> {
   for (const bytes of sizes) {
     const source = join(bench.stack.directory, 'source');
     await writeRandom(source, bytes);
-    // The same bytes in all for both, so that only the size of the objects differs.
+    // Both move the same number of bytes in all, so that only the objects' size differs.
     peaks.push(await peakMiB(bench, source, GiB / bytes));
   }
   const [small = 0, large = 0] = peaks;

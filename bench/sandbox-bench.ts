@@ -8,19 +8,19 @@ import type { SandboxCalls } from './sandbox-calls.ts';
 const TEMPLATE_MS_MAX = 120_000;
 const REST_MS_MAX = 60_000;
 
-/** What the parts of the sandbox bench have in common. */
+/** What the parts of the sandbox benchmark share. */
 export interface SandboxBench {
   readonly stack: Stack;
   readonly calls: SandboxCalls;
   readonly bare: BareQemu;
-  /** Of the sandboxes that stand beside the bare machine. */
+  /** Memory of the sandboxes and of the bare machine beside them. */
   readonly memSizeMib: number;
   readonly rounds: number;
-  /** Machines boot: there are no templates. */
+  /** Whether machines boot from their kernel, because there are no templates. */
   readonly isCold: boolean;
-  /** How many machines the host makes ahead, at most. */
+  /** How many prewarmed VMs the host keeps at most. */
   readonly spares: number;
-  /** How many at once, or in a row. */
+  /** How many sandboxes to run at the same time, or to create one after the other. */
   readonly fleet: number;
   readonly burst: number;
   readonly signal: AbortSignal;
@@ -28,15 +28,15 @@ export interface SandboxBench {
 
 type LogEvent = Readonly<Record<string, unknown>>;
 
-/** The agent's log events of a name. */
+/** The agent's log events with this name. */
 export async function logEvents({ stack }: SandboxBench, name: string): Promise<LogEvent[]> {
   const lines = (await stack.agent.readLog()).split('\n');
-  // The last line may not be whole yet.
+  // The last line may be incomplete.
   const found = lines.filter((line) => line.includes(`"${name}"`) && line.endsWith('}'));
   return found.map((line) => JSON.parse(line) as LogEvent);
 }
 
-/** The name of a sandbox's machine on its host, which logs it just after it has answered. */
+/** The name of a sandbox's machine on its host. The agent logs it just after it has answered. */
 export function vmIdOf(bench: SandboxBench, id: string): Promise<string> {
   return waitFor('the log to tell of a start', async () => {
     const starts = await logEvents(bench, 'sandbox:started');
@@ -45,13 +45,13 @@ export function vmIdOf(bench: SandboxBench, id: string): Promise<string> {
   });
 }
 
-/** Where the agent keeps what belongs to a sandbox. */
+/** The directory in which the agent keeps a sandbox's files. */
 export async function sandboxDirectory(bench: SandboxBench, id: string): Promise<string> {
   const dataDir = bench.stack.environment['AGENT_DATA_DIR'] ?? '';
   return join(dataDir, 'sandboxes', await vmIdOf(bench, id));
 }
 
-/** Until the host has made ahead what it will. */
+/** Waits until the host has prewarmed all the machines that it will. */
 async function untilRested(bench: SandboxBench): Promise<void> {
   const { isCold, spares, memSizeMib, signal } = bench;
   if (isCold || spares === 0) return;
@@ -65,7 +65,7 @@ async function untilRested(bench: SandboxBench): Promise<void> {
   await waitFor('the host to rest', isRested, REST_MS_MAX);
 }
 
-/** One that is new and runs on a host that rests; begun from a template but in a cold bench. */
+/** Creates a sandbox on an idle host and waits until it runs. It starts from a template unless cold. */
 export async function newSandbox(bench: SandboxBench, settings: object = {}): Promise<string> {
   const id = await bench.calls.createRunning(bench.memSizeMib, settings);
   await vmIdOf(bench, id);
@@ -73,7 +73,7 @@ export async function newSandbox(bench: SandboxBench, settings: object = {}): Pr
   return id;
 }
 
-/** Has the template of a shape made, which the first machine of it only begins. */
+/** Makes the template of a shape: the first machine of the shape only begins to make it. */
 export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Promise<void> {
   const { calls, signal, isCold } = bench;
   const id = await calls.createRunning(memSizeMib);
@@ -89,7 +89,7 @@ export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Pro
   await waitFor('the template', isMade, TEMPLATE_MS_MAX);
 }
 
-/** Each round of ours in turn with one bare boot; one more round of each goes before, unmeasured. */
+/** Alternates rounds of `ours` with bare boots, after one unmeasured round of each. */
 export async function besideBoots<T>(
   bench: SandboxBench,
   ours: () => Promise<T>,
@@ -98,7 +98,7 @@ export async function besideBoots<T>(
   const results: { ours: T[]; boots: BareTimes[] } = { ours: [], boots: [] };
   for (let round = 0; round <= rounds; round += 1) {
     const result = await ours();
-    await untilRested(bench); // What is done ahead is not done at the expense of the baseline.
+    await untilRested(bench); // Prewarming must not slow the baseline down.
     const boot = await bare.run(signal);
     if (round === 0) continue;
     results.ours.push(result);

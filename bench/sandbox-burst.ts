@@ -19,7 +19,7 @@ async function startOne({ calls }: SandboxBench): Promise<Start> {
   return { id, runningMs, outputMs: performance.now() - beganAt };
 }
 
-/** Many creates at once beside as many one after the other. */
+/** Compares many creations at once with as many one after the other. */
 export async function benchBurst(bench: SandboxBench): Promise<void> {
   const { calls, burst } = bench;
   await makeTemplate(bench, MEM_SIZE_MIB);

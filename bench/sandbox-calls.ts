@@ -43,7 +43,7 @@ export class SandboxCalls {
     return this.#call<Sandbox>('GET', `/api/sandboxes/${id}`);
   }
 
-  /** Until the checkpoint is durable. */
+  /** Pauses a sandbox and waits until its checkpoint is durable. */
   pause(id: string): Promise<void> {
     return this.#command(id, 'pause', 'paused');
   }
@@ -59,7 +59,7 @@ export class SandboxCalls {
     return child.sandbox_id;
   }
 
-  /** What a command puts out. */
+  /** Runs a command. @returns its output */
   async output(id: string, command: string): Promise<string> {
     const path = `/api/sandboxes/${id}/execs`;
     let exec = await this.#call<Exec>('POST', `${path}?wait=true`, { command });

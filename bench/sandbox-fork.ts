@@ -9,15 +9,15 @@ const LOOK_MS = 1;
 const QUIET_MS = 1_000;
 
 /**
- * A process of the guest that puts a byte on its console again and again, which the host sees in a
- * file: the guest's own clocks stand still with it.
+ * A process in the guest that keeps writing bytes to the console, which the host sees in a file. The
+ * gap is measured on the host because the guest's own clocks stop during it.
  */
 const TICKER =
   `setsid perl -e 'open(my $c, ">", "/dev/console") or die; ` +
   `while (1) { syswrite($c, "."); select(undef, undef, undef, ${TICK_MS / 1000}) }' ` +
   `> /dev/null 2>&1 &`;
 
-/** The longest time without a tick while something is done. */
+/** The longest time without a tick while `run` is under way. */
 async function longestGap(console: string, run: () => Promise<void>): Promise<number> {
   const over = new AbortController();
   const watching = watchGaps(console, over.signal);
@@ -70,12 +70,12 @@ async function forkOnce(bench: SandboxBench): Promise<Fork> {
   return { quietMs, gapMs, childMs };
 }
 
-/** How long a fork keeps its parent from running, beside cold boots. */
+/** Measures for how long a fork stops its running source, beside cold boots. */
 export async function benchFork(bench: SandboxBench): Promise<void> {
   const { memSizeMib, rounds } = bench;
   const { ours, boots } = await besideBoots(bench, () => forkOnce(bench));
   printComparison(
-    `longest gap between two ticks of a parent while it is forked, ${memSizeMib} MiB, ` +
+    `longest gap between two ticks of a source while it is forked, ${memSizeMib} MiB, ` +
       `${rounds} alternating rounds; a tick each ${TICK_MS} ms`,
     { ours: ours.map(({ gapMs }) => gapMs), baseline: boots.map(({ runningMs }) => runningMs) },
     { ours: 'HTTP', baseline: 'bare QEMU, cold boot' },

@@ -5,16 +5,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { newSandbox, type SandboxBench, vmIdOf } from './sandbox-bench.ts';
 import { median } from './statistics.ts';
 
-/** For what a start leaves behind to be written or given back. */
+/** Time for a start's dirty pages to be written and its buffers to be released. */
 const SETTLE_MS = 1_000;
 
-/** Resident memory of a process, with its share of what it shares; zero when it has gone. */
+/** A process's proportional set size (PSS): shared pages count in part. Zero when it has ended. */
 async function shareMiB(pid: string): Promise<number> {
   const rollup = await readFile(join('/proc', pid, 'smaps_rollup'), 'utf8').catch(() => '');
   return Number(/^Pss:\s+(\d+) kB$/mu.exec(rollup)?.[1] ?? 0) / 1024;
 }
 
-/** What each running machine takes of the host, by the names in the arguments of its processes. */
+/** Memory of each running machine; its processes are found by the ids in their arguments. */
 async function machinesMiB(ids: readonly string[]): Promise<number[]> {
   const totals = new Map(ids.map((id) => [id, 0]));
   for (const pid of await readdir('/proc')) {
@@ -31,7 +31,7 @@ async function availableMiB(): Promise<number> {
   return Number(/^MemAvailable:\s+(\d+) kB$/mu.exec(text)?.[1]) / 1024;
 }
 
-/** Of the line that fits best, by least squares, through values at 0, 1, 2 … */
+/** The slope of the least-squares line through the values at 0, 1, 2 … */
 function slope(values: readonly number[]): number {
   const middle = (values.length - 1) / 2;
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -43,7 +43,7 @@ function slope(values: readonly number[]): number {
   return product / square;
 }
 
-/** What each further sandbox takes of the host's memory when it does nothing. */
+/** Measures how much of the host's memory each further idle sandbox takes. */
 export async function benchMemory(bench: SandboxBench): Promise<void> {
   const { calls, fleet, memSizeMib, signal, stack } = bench;
   const ids: string[] = [];
@@ -68,11 +68,11 @@ export async function benchMemory(bench: SandboxBench): Promise<void> {
   );
 }
 
-/** What the guest agent takes of its guest's memory. */
+/** Measures how much of its guest's memory the guest agent takes. */
 export async function benchGuestAgent(bench: SandboxBench): Promise<void> {
   const { calls, memSizeMib } = bench;
   const id = await newSandbox(bench);
-  // Not its status: the kernel counts few pages there only now and then.
+  // Not /proc/1/status: the kernel updates its counters only in batches of pages.
   const rollup = await calls.output(id, 'cat /proc/1/smaps_rollup');
   const figure = (name: string): string => {
     const kib = Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'mu').exec(rollup)?.[1]);

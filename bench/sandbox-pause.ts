@@ -7,9 +7,9 @@ import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './
 import { median, printComparison, timed } from './statistics.ts';
 
 const DIRTY_MIB = 512;
-/** Between a resume and the next pause: what is left of the former checkpoint is cleared away. */
+/** From a resume to the next pause, so that the host can remove the former checkpoint. */
 const WORK_MS = 1_000;
-/** Between a pause and a resume: what the machine had of the host is given back. */
+/** From a pause to the next resume, so that the host can release the machine's resources. */
 const REST_MS = 300;
 const MiB = 1024 ** 2;
 
@@ -22,7 +22,7 @@ interface Pause {
   readonly pagesBytes: number;
 }
 
-/** @param whilePaused with the file of the changed pages */
+/** @param whilePaused is called with the path of the file with the changed pages */
 async function pauseOnce(
   bench: SandboxBench,
   id: string,

@@ -4,8 +4,8 @@ import { logEvents, type SandboxBench } from './sandbox-bench.ts';
 import { printRows } from './statistics.ts';
 
 const TITLES = {
-  placed: 'room, slot, journal',
-  queued: 'its turn to come up',
+  placed: 'capacity, slot, journal',
+  queued: 'waiting for its turn',
   restored: 'restored or booted',
   ready: 'guest ready, journalled',
 } as const;
@@ -31,7 +31,7 @@ function phasesOf({ runningMs, outputMs }: SeenStart, jobMs: number, times: Star
   };
 }
 
-/** What the agent logged of these starts, beside what their callers saw. */
+/** The phases of these starts that the agent logged, completed with what their callers measured. */
 export async function readPhases(
   bench: SandboxBench,
   starts: readonly SeenStart[],

@@ -27,7 +27,7 @@ export async function benchStart(bench: SandboxBench): Promise<void> {
   const { memSizeMib, rounds, isCold, spares } = bench;
   const { ours, boots } = await besideBoots(bench, () => startOnce(bench));
   const targets = isCold ? COLD_TARGETS : TARGETS;
-  const ahead = spares > 0 ? 'HTTP' : 'HTTP, nothing made ahead';
+  const ahead = spares > 0 ? 'HTTP' : 'HTTP, nothing prewarmed';
   const names = { ours: isCold ? 'HTTP, no templates' : ahead, baseline: 'bare QEMU, cold boot' };
   const rows = [
     { title: 'create to running', key: 'runningMs', until: 'to the guest agent’s welcome' },

@@ -4,11 +4,11 @@ import { printRows } from './statistics.ts';
 
 const TTL_SECONDS = 60;
 const SANDBOXES = 5;
-/** Apart from each other, so that no pause waits for another one. */
+/** Time between the sandboxes' limits, so that no pause waits for another one. */
 const APART_MS = 1_000;
 const LOOK_MS = 10;
 
-/** How long after its time was over a sandbox is paused, its checkpoint durable. */
+/** Measures how long after its time limit a sandbox is paused with a durable checkpoint. */
 export async function benchTtl(bench: SandboxBench): Promise<void> {
   const { calls, memSizeMib, signal } = bench;
   const measure = async (index: number): Promise<number> => {

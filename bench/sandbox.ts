@@ -16,8 +16,8 @@ import { benchStart } from './sandbox-start.ts';
 import { benchTtl } from './sandbox-ttl.ts';
 
 const MEM_SIZE_MIB = { usual: 2048, cold: 256 } as const;
-/** Promised to sandboxes, most of which use little of theirs. */
-const ROOM: Environment = { SANDBOX_MEMORY_MIB: '262144', SANDBOX_VCPUS: '1024' };
+/** More than the host has: most of these sandboxes use little of their memory. */
+const CAPACITY: Environment = { SANDBOX_MEMORY_MIB: '262144', SANDBOX_VCPUS: '1024' };
 
 const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = {
   create: benchStart,
@@ -29,7 +29,7 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
   ttl: benchTtl,
   guest: benchGuestAgent,
 };
-/** Those that have figures to compare when machines boot. */
+/** The parts that make sense when machines boot instead of starting from a template. */
 const COLD_PARTS = ['create', 'guest'];
 
 interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'spares' | 'isCold'> {
@@ -65,7 +65,7 @@ function readFlags(args: readonly string[]): Flags {
   return { ...numbers, ...sizes, accelerator, isCold, only };
 }
 
-/** Ends the bench in order, once: a second signal ends it at once. */
+/** Aborts on the first signal, so that the benchmark ends in order. A second one ends it at once. */
 function interruption(): AbortSignal {
   const controller = new AbortController();
   const stop = (): void => controller.abort(new Error('interrupted'));
@@ -85,15 +85,14 @@ async function findGuest(): Promise<{ guestDir: string; rootDisk: string }> {
 
 /**
  * `npm run bench -- sandbox [--rounds N] [--only create,pause,…] [--fleet N] [--burst N]
- * [--spares N] [--cold]
- * [--accelerator tcg|kvm]`
+ * [--spares N] [--cold] [--accelerator tcg|kvm]`: see docs/benchmarks.md.
  */
 export async function benchSandbox(args: readonly string[]): Promise<void> {
   const { accelerator, only, ...sizes } = readFlags(args);
   const signal = interruption();
   const { guestDir, rootDisk } = await findGuest();
   const settings: Environment = {
-    ...ROOM,
+    ...CAPACITY,
     GUEST_DIR: guestDir,
     DEFAULT_ROOT_DISK: rootDisk,
     SANDBOX_ACCELERATOR: accelerator,

@@ -6,14 +6,14 @@ function quantile(samples: readonly number[], share: number): number {
 
 export const median = (samples: readonly number[]): number => quantile(samples, 0.5);
 
-/** Milliseconds that it took. */
+/** @returns how many milliseconds it took */
 export async function timed(run: () => Promise<void>): Promise<number> {
   const begunAt = performance.now();
   await run();
   return performance.now() - begunAt;
 }
 
-/** Runs the two in turn, so that both see the same mood of the machine. Times in milliseconds. */
+/** Alternates the two, so that both meet the same noise. Times are in milliseconds. */
 export async function alternate(
   rounds: number,
   ours: () => Promise<void>,

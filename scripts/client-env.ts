@@ -1,4 +1,4 @@
-/** Gives people and programs on this machine a way in: .local/env, with an API key that works. */
+/** Writes .local/env: the addresses and a valid API key for clients on this computer. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { Type, type Static, type TSchema } from 'typebox';
@@ -30,7 +30,7 @@ export async function provideClientEnv(config: Env): Promise<Env> {
   return env;
 }
 
-/** Not so when Redis was emptied since the key was made. */
+/** Whether the key is still valid: it is not when Redis was emptied since it was made. */
 async function isAccepted(baseUrl: string, key: string): Promise<boolean> {
   const headers = { authorization: `Bearer ${key}` };
   const response = await fetch(`${baseUrl}/api/disks?limit=1`, { headers });

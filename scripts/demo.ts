@@ -13,7 +13,7 @@ const COMMAND =
 const DiskCreated = Type.Object({ data: Type.Object({ diskId: Type.String() }) });
 const CommandRun = Type.Object({ data: ExecResult });
 
-/** @throws Error when the API refuses, or the command fails. */
+/** @throws Error when the API refuses or the command fails */
 export async function runDemo(env: Env): Promise<void> {
   const disk = await post(env, '/api/disks', { name: 'demo' }, DiskCreated);
   const { diskId } = disk.data;

@@ -1,4 +1,4 @@
-/** Stops the stack of this checkout, or what a killed supervisor left of it. */
+/** Stops this checkout's stack, or the processes that a killed supervisor left running. */
 import { endProcess } from '../shared/process-id.ts';
 import { readStackState } from './stack-state.ts';
 import { claimCheckout, endLeftovers, STOP_WITHIN_MS } from './supervisor.ts';

@@ -3,7 +3,7 @@ import { parseEnv } from 'node:util';
 
 export type Env = Readonly<Record<string, string>>;
 
-/** The KEY=value lines of a file that both a shell and Node can read; none if there is no file. */
+/** Reads a file of KEY=value lines, as a shell would. @returns no entries if there is no file */
 export async function readEnvFile(path: string): Promise<Env> {
   const text = await readFileIfExists(path);
   return Object.fromEntries(
@@ -18,7 +18,7 @@ export async function writeEnvFile(path: string, env: Env): Promise<void> {
   await writePrivateFile(path, lines.join(''));
 }
 
-/** Replaces the file whole, or not at all, and only when it differs. */
+/** Replaces the file atomically, and only when its text differs. */
 export async function writePrivateFile(path: string, text: string): Promise<void> {
   if ((await readFileIfExists(path)) === text) return;
   const temporary = `${path}.${process.pid}`;
@@ -42,7 +42,7 @@ export async function readFileIfExists(path: string): Promise<string | undefined
   }
 }
 
-// A shell and Node agree on single quotes only as long as none is inside.
+// A shell and Node read a single-quoted value alike as long as it contains no quote.
 function quote(value: string): string {
   if (/^[\w@%+=:,./-]*$/u.test(value)) return value;
   if (/['\n]/u.test(value)) throw new Error(`a setting may not contain quotes: ${value}`);

@@ -14,21 +14,21 @@ not finished. Changes nothing; the agent may run. The directory is AGENT_DATA_DI
 `;
 
 const TEXT_LENGTH_MAX = 100;
-/** More than a sandbox keeps, and enough of each for --json. */
+/** More execs than a sandbox keeps. */
 const EXECS_MAX = 10_000;
 const COMMAND_LENGTH_MAX = 4096;
 
 type SandboxReport = Omit<SandboxRow, 'environment'> & {
-  /** Their values may be secrets. */
+  /** Names only: the values may be secrets. */
   readonly environmentNames: readonly string[];
-  /** Network namespace of its slot. */
+  /** The network namespace of its slot. */
   readonly namespace: string | undefined;
   readonly execs: readonly SandboxExecRow[];
 };
 
 interface Report {
   readonly hostId: string;
-  /** Commands on disks that run, or whose traces are not cleared away. */
+  /** Commands on disks that run or are not reclaimed yet. */
   readonly diskExecs: readonly ExecIntent[];
   readonly sandboxes: readonly SandboxReport[];
   readonly unfinished: readonly string[];
@@ -40,7 +40,7 @@ function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[])
   return { ...rest, environmentNames: Object.keys(environment), namespace, execs };
 }
 
-/** What a crash at this moment would leave to the next agent. */
+/** What the next agent would have to recover if this one crashed now. */
 function unfinishedOf({ id, state, isDeleting, execs }: SandboxReport): string[] {
   const begun = execs.filter(({ status }) => status === 'running');
   return [
@@ -65,7 +65,7 @@ async function inspect(dataDir: string): Promise<Report> {
       sandboxes.push(reportSandbox(hostId, row, execs));
     }
     const unfinished = [
-      ...diskExecs.map(({ id }) => `command ${id} on disks runs, or is not cleared away`),
+      ...diskExecs.map(({ id }) => `command ${id} on disks runs or is not reclaimed yet`),
       ...sandboxes.flatMap(unfinishedOf),
     ];
     return { hostId, diskExecs, sandboxes, unfinished };
@@ -74,7 +74,7 @@ async function inspect(dataDir: string): Promise<Report> {
   }
 }
 
-/** Callers chose these texts: a terminal must not obey them. */
+/** Makes a caller's text harmless for a terminal: control characters are escaped, long texts cut. */
 function plain(text: string): string {
   const cut = text.length > TEXT_LENGTH_MAX ? `${text.slice(0, TEXT_LENGTH_MAX)}…` : text;
   return cut.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '?');

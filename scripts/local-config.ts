@@ -1,4 +1,4 @@
-/** Makes .local/config.env and redis.conf, and keeps them as they are but for what must change. */
+/** Writes .local/config.env and redis.conf. Existing values stay unless they must change. */
 import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ function secrets(): Env {
   };
 }
 
-/** What the caller's environment says, else what was kept, else the default. */
+/** Each port from the caller's environment, else as it was kept, else the default. */
 function choosePorts(kept: Env, caller: NodeJS.ProcessEnv): Env {
   const chosen = Object.keys(PORTS).map((name): [string, string] => {
     const port = caller[name] ?? kept[name] ?? required(PORTS, name);
@@ -63,7 +63,7 @@ const CONTAINS_PORT: Env = {
   AGENT_PUBLIC_URL: 'AGENT_PORT',
 };
 
-/** What set-up has built; never the caller's. */
+/** Paths that set-up has built. The caller's environment does not override them. */
 interface Built {
   readonly imageDir: string;
   readonly rootDisk: string;
@@ -89,7 +89,7 @@ function mergeConfig(kept: Env, caller: NodeJS.ProcessEnv, built: Built): Env {
   };
 }
 
-/** Never the caller's: the stack has a Redis of its own. */
+/** Not from the caller's environment: the stack has a Redis of its own. */
 function redisUrl(kept: string | undefined, port: string): string {
   const password = kept === undefined ? randomBytes(24).toString('hex') : new URL(kept).password;
   return `redis://:${password}@127.0.0.1:${port}`;

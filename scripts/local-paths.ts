@@ -2,7 +2,7 @@ import { join } from 'node:path';
 
 const root = join(import.meta.dirname, '..');
 
-/** Where a checkout keeps its run state. */
+/** The paths of this checkout's run state. */
 export const paths = {
   root,
   procfile: join(root, 'Procfile'),

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { required, type Env } from './env-file.ts';
 
-/** One line of the Procfile, with what the supervisor must know about it. */
+/** One line of the Procfile, with what the supervisor needs to know about it. */
 export interface ServiceSpec {
   readonly name: string;
   readonly command: string;
@@ -19,9 +19,9 @@ export function parseProcfile(text: string, config: Env): ServiceSpec[] {
   });
 }
 
-/** How a process is asked to finish its work, and how long that may take before it is killed. */
+/** The signal that asks a process to stop, and how long it may take before it is killed. */
 export function howToStop(name: string): ServiceSpec['stop'] {
-  // On SIGTERM the agent leaves its sandboxes running.
+  // SIGPWR, because on SIGTERM the agent leaves its sandboxes running.
   if (name === 'agent') return { withinMs: 150_000, signal: 'SIGPWR' };
   return { withinMs: name === 'control' ? 25_000 : 10_000, signal: 'SIGTERM' };
 }

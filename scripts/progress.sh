@@ -14,8 +14,8 @@ stop_ticker() {
 }
 trap stop_ticker EXIT
 
-# The ticker, not the command, runs in the background: background commands ignore Ctrl-C. What it
-# leaves behind for a second when it is killed must hold no lock and no pipe of the caller.
+# The ticker runs in the background instead of the command, because background commands ignore
+# Ctrl-C. Its last `sleep` outlives it by up to a second and must hold no lock or pipe of the caller.
 start_ticker() {
   local what=$1 start=$SECONDS seconds
   while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do

@@ -11,8 +11,8 @@ interface Outcome {
 }
 
 /**
- * Lists the disks on the region's storage in the directory again, from the manifest beside each
- * image. Disks that the directory knows stay as they are, so it may be run at any time.
+ * Restores the directory's records of disks from the manifests on the region's storage. Disks that
+ * the directory knows are not touched, so this may be run at any time.
  */
 export async function rebuildDisks(directory: Directory, storageDir: string): Promise<Outcome> {
   const outcome: Outcome = { restored: [], present: [], failed: [] };

@@ -11,23 +11,23 @@ import type { ServiceSpec } from './procfile.ts';
 const LOG_BYTES_MAX = 50 * 1024 * 1024;
 const BACK_OFF_FIRST_MS = 500;
 const BACK_OFF_LAST_MS = 15_000;
-/** A process that lived this long starts its back-off anew. */
+/** A process that ran for this long is restarted without delay again. */
 const STEADY_AFTER_MS = 30_000;
 const DEATHS_BEFORE_READY_MAX = 3;
 
-/** One process of the stack: started, started again when it dies, and stopped. */
+/** Supervises one process of the stack: starts it, restarts it when it dies, and stops it. */
 export class Service {
   readonly spec: ServiceSpec;
   readonly #env: Env;
   readonly #report: (line: string) => void;
   readonly #started: () => void;
   readonly #log: string;
-  /** The process that runs now; undefined while waiting to start it again. */
+  /** The present process; undefined while waiting to restart it. */
   #id: ProcessId | undefined;
   #startedAtMs = 0;
   #backOffMs = BACK_OFF_FIRST_MS;
   #deaths = 0;
-  /** Where this run's part of the log begins. */
+  /** The offset at which this run's part of the log begins. */
   #logFrom: number | undefined;
   #restart: NodeJS.Timeout | undefined;
   #stopping = false;

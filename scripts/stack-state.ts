@@ -4,11 +4,11 @@ import { readFileIfExists } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { isAlive, type ProcessId } from '../shared/process-id.ts';
 
-/** What the supervisor of this checkout has written down about itself and its processes. */
+/** What this checkout's supervisor has recorded about itself and its processes. */
 export interface StackState {
   readonly supervisor: ProcessId;
   readonly ready: boolean;
-  /** In the order of their start. */
+  /** In the order in which they were started. */
   readonly processes: readonly (readonly [name: string, id: ProcessId])[];
 }
 
@@ -30,7 +30,7 @@ export async function readStackState(): Promise<{
   return { state, isRunning: isAlive(state.supervisor) };
 }
 
-// Written without yielding: no process may be started that is not on record.
+// Synchronous, so that no process is started before it is recorded.
 export function writeStackState(state: StackState): void {
   const lines = [
     formatId(state.supervisor),

@@ -1,4 +1,4 @@
-/** Runs the Procfile: at most one supervisor per checkout, a killed one's leftovers ended first. */
+/** Runs the Procfile. There is one supervisor per checkout; it first ends what a killed one left. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -12,9 +12,9 @@ import { Service } from './service.ts';
 import { readStackState, removeStackState, writeStackState } from './stack-state.ts';
 
 export const READY_WITHIN_MS = 60_000;
-/** Longer than all processes together may take. */
+/** Longer than all processes together may take to stop. */
 export const STOP_WITHIN_MS = 200_000;
-/** A supervisor that looks ended may hold its claim until the last of its threads is gone. */
+/** A supervisor that seems to have ended holds its claim until its last thread is gone. */
 const CLAIM_WITHIN_MS = 2000;
 
 export class Supervisor {
@@ -28,7 +28,7 @@ export class Supervisor {
     this.#services = specs.map((spec) => new Service(spec, env, report, () => this.#record()));
   }
 
-  /** @throws Error that says why this checkout's stack cannot be started now. */
+  /** @throws Error that says why this checkout's stack cannot be started now */
   static async claim(report: (line: string) => void): Promise<Supervisor> {
     await claimCheckout();
     const config = await readEnvFile(paths.config);
@@ -40,7 +40,7 @@ export class Supervisor {
     return supervisor;
   }
 
-  /** Starts the processes one after the other; what was started is stopped when one fails. */
+  /** Starts the processes in order. When one fails, those that were started are stopped. */
   async start(): Promise<void> {
     const deadlineMs = performance.now() + READY_WITHIN_MS;
     try {
@@ -57,13 +57,13 @@ export class Supervisor {
     this.#record();
   }
 
-  /** In reverse order. */
+  /** Stops the processes in reverse order. */
   async stop(): Promise<void> {
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
   }
 
-  /** For the impatient, while `stop` is under way. */
+  /** Kills all processes at once, while `stop` is under way. */
   killAll(): void {
     for (const service of this.#services) service.kill();
   }
@@ -83,7 +83,7 @@ export class Supervisor {
   }
 }
 
-/** Ends, last started first, what a supervisor that was killed could not stop. */
+/** Ends the processes that a killed supervisor left running, the last started first. */
 export async function endLeftovers(report: (line: string) => void): Promise<void> {
   const { state } = await readStackState();
   for (const [name, id] of state?.processes.toReversed() ?? []) {
@@ -94,7 +94,7 @@ export async function endLeftovers(report: (line: string) => void): Promise<void
   removeStackState();
 }
 
-/** Held by an abstract socket, which the kernel releases however this process ends. */
+/** Claims the checkout by an abstract socket, which the kernel closes however this process ends. */
 export async function claimCheckout(): Promise<void> {
   const digest = createHash('sha256').update(paths.root).digest('hex').slice(0, 32);
   const deadline = performance.now() + CLAIM_WITHIN_MS;
@@ -142,7 +142,7 @@ function reportWithTime(line: string): void {
   console.error(`${new Date().toISOString()} ${line}`);
 }
 
-/** Without a terminal: tells the `up` that started it when all is ready, and stays. */
+/** Runs without a terminal: reports to the `up` that started it when all is ready, and stays. */
 async function superviseDetached(): Promise<void> {
   const supervisor = await Supervisor.claim(reportWithTime);
   const stop = (): void => {

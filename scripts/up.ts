@@ -21,7 +21,7 @@ async function welcome(): Promise<void> {
   say(`running at ${required(config, 'PUBLIC_BASE_URL')}; settings for clients: .local/env`);
 }
 
-/** Stays until a signal; the second signal kills what the first one has not stopped yet. */
+/** Runs until a signal stops the stack. A second signal kills what has not stopped yet. */
 async function upInForeground(): Promise<void> {
   const supervisor = await Supervisor.claim(say);
   let signals = 0;
@@ -59,7 +59,7 @@ async function upDetached(): Promise<void> {
   say('./scripts/down stops everything');
 }
 
-/** Resolves when the stack is ready, to the pid of its supervisor. */
+/** Starts a supervisor and waits until the stack is ready. @returns the supervisor's pid */
 async function startDetached(): Promise<number> {
   const logPath = join(paths.logs, 'supervisor.log');
   mkdirSync(paths.logs, { recursive: true });
@@ -81,7 +81,7 @@ async function startDetached(): Promise<number> {
   return pid;
 }
 
-/** Another `up` may have started the stack just now. */
+/** Waits until a stack that another `up` has just started is ready. */
 async function waitForRunning(): Promise<void> {
   const deadline = performance.now() + READY_WITHIN_MS;
   for (;;) {
