@@ -125,7 +125,9 @@ async function createOn(
     return await beginSandbox(deps, { accountId, sandboxId }, call);
   } catch (error) {
     // What the host holds by now stays until the host itself lets it go.
-    await deps.directory.sandboxCapacity.releaseReservation(hostId, sandboxId).catch(() => undefined);
+    await deps.directory.sandboxCapacity
+      .releaseReservation(hostId, sandboxId)
+      .catch(() => undefined);
     throw error;
   }
 }

@@ -9,7 +9,7 @@ import {
 } from '../../shared/background.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-test('a task that throws or rejects is reported by name, and a repeated one goes on', async (t) => {
+test('a task that throws or rejects is reported by name, and a repeated task runs again', async (t) => {
   const reported: string[] = [];
   reportBackgroundFailures((task, error) => reported.push(`${task}: ${error.message}`));
   runInBackground('thing.throw', () => {
@@ -47,7 +47,7 @@ const PROGRAM = `
   setTimeout(() => console.error('ran on'), 60_000);
 `;
 
-test('a rejection that nobody handles is counted and survived; an exception ends the process with its reason logged', async (t) => {
+test('an unhandled rejection is counted and survived; an uncaught exception is logged and ends the process', async (t) => {
   const child = spawn(process.execPath, ['--input-type=module', '-e', PROGRAM], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -3,7 +3,7 @@ import * as fc from 'fast-check';
 import { readControlConfig } from '../../control/config.ts';
 import { ConfigReader } from '../../shared/config.ts';
 
-/** What is wrong, or undefined. */
+/** The problem that the reader reports, or undefined. */
 function problemOf(
   environment: Record<string, string | undefined>,
   read: (reader: ConfigReader) => unknown,
@@ -18,7 +18,7 @@ function problemOf(
   }
 }
 
-test('an integer is taken between its bounds and refused beyond', (t) => {
+test('an integer is accepted between its bounds and refused outside of them', (t) => {
   fc.assert(
     fc.property(fc.integer(), fc.integer(), fc.integer(), (value, a, b) => {
       const bounds = { min: Math.min(a, b), max: Math.max(a, b) };
@@ -31,7 +31,7 @@ test('an integer is taken between its bounds and refused beyond', (t) => {
   );
 });
 
-test('whatever stands in the environment, reading throws nothing but the one Error', (t) => {
+test('whatever the environment holds, only `finish` throws, and only its one Error', (t) => {
   fc.assert(
     fc.property(fc.option(fc.string({ unit: 'binary' }), { nil: undefined }), (X) => {
       const problem = problemOf({ X }, (reader) => {
@@ -47,7 +47,7 @@ test('whatever stands in the environment, reading throws nothing but the one Err
   );
 });
 
-test('a list has no empty items and a key has its length', (t) => {
+test('a list drops empty items, and a key must have its exact length', (t) => {
   fc.assert(
     fc.property(fc.string(), fc.uint8Array({ minLength: 32, maxLength: 32 }), (list, key) => {
       const reader = new ConfigReader({ LIST: list, KEY: Buffer.from(key).toString('base64') });
@@ -115,7 +115,7 @@ test('a control node without settings names all that it needs in one sentence', 
   t.false(error.message.includes('\n'));
 });
 
-test('pairs are told apart by commas', (t) => {
+test('pairs are separated by commas', (t) => {
   const options = { fallback: 'a:b/c=one,d=two', values: ['one', 'two'] };
   const expected = [
     ['a:b/c', 'one'],
@@ -126,14 +126,14 @@ test('pairs are told apart by commas', (t) => {
   t.deepEqual(new ConfigReader({ X: '' }).pairs('X', options), []);
 });
 
-test('secrets are told apart by commas, as many as are allowed', (t) => {
+test('secrets are separated by commas and limited in number', (t) => {
   const [a, b] = ['a'.repeat(32), 'b'.repeat(40)];
   t.deepEqual(new ConfigReader({ X: `${a},${b}` }).secrets('X', 2), [a, b]);
   const three = { X: [a, b, a].join(',') };
   t.regex(problemOf(three, (reader) => reader.secrets('X', 2)) ?? '', /1 to 2 secrets/u);
 });
 
-test('a problem never repeats the secret that is wrong', (t) => {
+test('the message about a wrong secret does not contain it', (t) => {
   const CLUSTER_SECRET = 'too-short-a-secret';
   const ENCRYPTION_KEY = Buffer.from('a short key').toString('base64');
   const error = t.throws(() => readControlConfig({ CLUSTER_SECRET, ENCRYPTION_KEY }));

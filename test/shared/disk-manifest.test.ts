@@ -76,7 +76,7 @@ test('a manifest that was cut off is refused', (t) => {
   );
 });
 
-test('a manifest with nonsense in a field is refused or read, and nothing else', (t) => {
+test('a manifest with nonsense in a field is either read or refused with the documented error', (t) => {
   const required = fc.constantFrom('id', 'accountId', 'name', 'status', 'users', 'revision');
   fc.assert(
     fc.property(manifest, required, fc.jsonValue(), (value, field, nonsense) => {
@@ -91,7 +91,7 @@ test('a manifest with nonsense in a field is refused or read, and nothing else',
   t.pass();
 });
 
-test('what is no manifest is refused', (t) => {
+test('data that is not a manifest is refused', (t) => {
   fc.assert(
     fc.property(fc.oneof(fc.string(), fc.json()), (value) => {
       t.throws(() => parseManifest(value), { instanceOf: Error });
@@ -123,7 +123,7 @@ for (const [name, change] of Object.entries({
   'an unknown status': { disk: { ...disk, status: 'new' } },
   'revision 0': { disk: { ...disk, revision: 0 } },
   'a set-uid mode': { disk: { ...disk, rootAttrs: { mode: 0o4755 } } },
-  'a time that is none': { disk: { ...disk, createdAt: 'yesterday' } },
+  'an invalid time': { disk: { ...disk, createdAt: 'yesterday' } },
   'no users': { disk: { ...disk, users: undefined } },
 })) {
   test(`refused: a manifest with ${name}`, (t) => {

@@ -2,7 +2,7 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 
-test('a party alone gets half of the places, and each one that comes later finds one', (t) => {
+test('a party that is alone gets half of the places, and each later party finds one', (t) => {
   const shares = new FairShares(64);
   const counts: number[] = [];
   for (const party of ['a', 'b', 'c', 'd']) {
@@ -13,7 +13,7 @@ test('a party alone gets half of the places, and each one that comes later finds
   t.deepEqual(counts, [32, 16, 8, 4]);
 });
 
-test('a place counts for each of its parties', (t) => {
+test('a place counts against each of its parties', (t) => {
   const shares = new FairShares(8);
   for (let address = 0; address < 4; address += 1) {
     t.truthy(shares.take([`address ${address}`, 'link']));
@@ -22,7 +22,7 @@ test('a place counts for each of its parties', (t) => {
   t.truthy(shares.take(['address 9', 'other link']));
 });
 
-test('whatever is taken and given back, the counts stay right', (t) => {
+test('the counts stay right whatever is taken and released', (t) => {
   const steps = fc.array(
     fc.record({ give: fc.boolean(), parties: fc.uniqueArray(fc.constantFrom('a', 'b', 'c')) }),
   );
@@ -38,7 +38,7 @@ test('whatever is taken and given back, the counts stay right', (t) => {
           continue;
         }
         place[Symbol.dispose]();
-        place[Symbol.dispose](); // Once is enough, and twice no harm.
+        place[Symbol.dispose](); // Disposing twice does no harm.
       }
       t.is(shares.isFull, held.length >= count);
       for (const place of held) place[Symbol.dispose]();

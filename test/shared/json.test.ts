@@ -6,7 +6,7 @@ import { jsonValues } from '../helpers/json-values.ts';
 const refused = { instanceOf: JsonRefused };
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 
-test('whatever JSON there is, it is read as JSON.parse reads it', (t) => {
+test('parseJson returns the same value as JSON.parse for any JSON', (t) => {
   fc.assert(
     fc.property(jsonValues, (value) => {
       const text = JSON.stringify(value);
@@ -15,7 +15,7 @@ test('whatever JSON there is, it is read as JSON.parse reads it', (t) => {
   );
 });
 
-test('what is no JSON is refused as such', (t) => {
+test('text that is not JSON throws a SyntaxError', (t) => {
   fc.assert(
     fc.property(fc.string(), (text) => {
       let isJson = true;
@@ -33,7 +33,7 @@ test('what is no JSON is refused as such', (t) => {
   }
 });
 
-test('nesting is bounded before anything is built, in arrays and in objects', (t) => {
+test('nesting of arrays and objects is checked before anything is built', (t) => {
   t.notThrows(() => parseJson(nested(32)));
   t.throws(() => parseJson(nested(33)), refused);
   t.throws(() => parseJson('['.repeat(2_000_000)), refused);
@@ -59,7 +59,7 @@ test('the number of values is bounded', (t) => {
   t.throws(() => parseJson(`{${keys}}`), refused);
 });
 
-test('the key __proto__ is refused anywhere and however it is written; as a text it is one', (t) => {
+test('the key __proto__ is refused at any depth and in any spelling, but allowed as a value', (t) => {
   t.throws(() => parseJson('{"__proto__":{"isAdmin":true}}'), refused);
   t.throws(() => parseJson('[{"a":{"__prot\\u006f__":1,"\\u005f_proto__":1}}]'), refused);
   t.throws(() => parseJson('{"_\\u005Fproto__":1}'), refused);

@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** What a process of its own logs when it runs these statements with a logger `log`. */
+/** The events that a separate process logs when it runs these statements with a logger `log`. */
 async function logOf(statements: string, level = 'info'): Promise<Record<string, unknown>[]> {
   const file = new URL('../../shared/log.ts', import.meta.url).href;
   const script = `
@@ -28,14 +28,14 @@ test('an event is one line of JSON with a time, a level and the service', async 
   t.false(Number.isNaN(Date.parse(String(event['time']))));
 });
 
-test('fields that hold secrets are cut out', async (t) => {
+test('fields that hold secrets are removed', async (t) => {
   const events = await logOf(
     `log.info({ authorization: 'secret', token: 'secret', command: 'secret' }, 'request');`,
   );
   t.false(JSON.stringify(events).includes('secret'));
 });
 
-test('of an error only its own words are kept, and those of its causes', async (t) => {
+test('only the message, code and stack of an error and its causes are logged', async (t) => {
   const [event] = await logOf(`
     const cause = Object.assign(new TypeError('the cause'), { command: { args: ['secret'] } });
     const error = new Error('the failure', { cause });

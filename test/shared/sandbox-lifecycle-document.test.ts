@@ -1,4 +1,4 @@
-/* docs/sandboxes.md draws the lifecycle; it is drawn from the table that the code reads. */
+/* The table and the diagram in docs/sandboxes.md must match the lifecycle table in the code. */
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import {
@@ -43,10 +43,10 @@ const diagram = [
   '```',
 ].join('\n');
 
-test('the document shows what each action comes to in each state', (t) => {
+test('the document shows the verdict on each action in each state', (t) => {
   t.true(document.includes(table), table);
 });
 
-test('the document draws which states follow which', (t) => {
+test('the document draws every transition and no other', (t) => {
   t.true(document.includes(diagram), diagram);
 });

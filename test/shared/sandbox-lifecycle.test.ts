@@ -10,7 +10,7 @@ import {
   verdictOn,
 } from '../../shared/sandbox-lifecycle.ts';
 
-test('every action that changes the state does it by a transition of the table', (t) => {
+test('every action that changes the state follows a transition of the table', (t) => {
   for (const state of sandboxStates) {
     for (const action of sandboxActions) {
       const verdict = verdictOn(state, action);
@@ -21,7 +21,7 @@ test('every action that changes the state does it by a transition of the table',
   }
 });
 
-test('no state leads to itself, and no other transition passes', (t) => {
+test('no state follows itself, and a transition outside the table throws', (t) => {
   for (const from of sandboxStates) {
     for (const to of sandboxStates) {
       const isListed = sandboxTransitions[from].includes(to);
@@ -38,13 +38,13 @@ test('every state can be reached from a new sandbox, and every transitional one 
   }
   t.deepEqual([...reached].sort(), [...sandboxStates].sort());
   for (const state of sandboxStates.filter(isTransitional)) {
-    // What is to stop has stopped, however it ended.
+    // A sandbox that was asked to stop counts as stopped however its machine ended.
     const end = state === 'stopping' ? 'stopped' : 'failed';
     t.true(sandboxTransitions[state].includes(end), state);
   }
 });
 
-test('only a sandbox at rest is deleted, and only a running one runs anything', (t) => {
+test('only a sandbox at rest can be deleted, and only a running one runs commands', (t) => {
   const deletable = sandboxStates.filter((state) => verdictOn(state, 'delete').kind === 'begin');
   t.deepEqual(deletable, ['stopped', 'exited', 'failed']);
   for (const action of ['exec', 'connect'] as const) {
@@ -83,7 +83,7 @@ for (const [state, action, expected] of cells) {
   });
 }
 
-test('callers see one pending state', (t) => {
+test('callers see both pending states as one', (t) => {
   t.deepEqual(
     [...new Set(sandboxStates.map((state) => statusOfState(state)))],
     ['pending', 'running', 'pausing', 'paused', 'stopping', 'stopped', 'exited', 'failed'],

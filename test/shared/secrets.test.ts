@@ -16,7 +16,7 @@ const secret = 'a-secret-of-the-cluster-of-32-letters';
 const text = fc.string({ unit: 'grapheme' });
 const now = Date.parse('2026-01-01T00:00:00.000Z');
 
-test('what was sealed is opened again, and differs every time', (t) => {
+test('a sealed text opens again, and sealing it twice gives different texts', (t) => {
   fc.assert(
     fc.property(text, text, (plain, context) => {
       const sealed = seal(key, plain, context);
@@ -40,7 +40,7 @@ test('a sealed text does not open with another key, another context or a changed
   );
 });
 
-test('what was never sealed does not open', (t) => {
+test('a text that was never sealed does not open', (t) => {
   fc.assert(
     fc.property(fc.oneof(text, fc.base64String()), (sealed) => {
       t.throws(() => unseal(key, sealed, ''), { instanceOf: Error });
@@ -54,7 +54,7 @@ const claims = fc.dictionary(
   { noNullPrototype: true },
 );
 
-test('a signed token says what it was given until it expires', (t) => {
+test('a signed token returns its claims until it expires', (t) => {
   fc.assert(
     fc.property(text, claims, fc.nat(), (purpose, given, ms) => {
       const token = signToken(secret, purpose, given, now + ms);
@@ -86,7 +86,7 @@ test('a token of another secret or purpose, or changed in any place, is invalid'
   );
 });
 
-test('any key of a ring verifies, expired or not; a key that is gone does not', (t) => {
+test('any key in the ring verifies a token, expired or not; a removed key does not', (t) => {
   const other = `${secret}-other`;
   const token = signToken(secret, 'p', {}, now);
   t.like(verifyTokenOfRing([other, secret], 'p', token, now), { exp: now });
@@ -95,7 +95,7 @@ test('any key of a ring verifies, expired or not; a key that is gone does not', 
   t.is(verifyTokenOfRing([], 'p', token, now), 'invalid');
 });
 
-test('what is no token is invalid and throws nothing', (t) => {
+test('text that is not a token is invalid and does not throw', (t) => {
   const dotted = fc.array(fc.base64String(), { maxLength: 4 }).map((parts) => parts.join('.'));
   fc.assert(
     fc.property(fc.oneof(fc.string({ unit: 'binary' }), dotted), (token) => {
@@ -104,7 +104,7 @@ test('what is no token is invalid and throws nothing', (t) => {
   );
 });
 
-test('purpose and body cannot be told into each other', (t) => {
+test('text cannot be moved between purpose and body', (t) => {
   const token = signToken(secret, 'a', {}, now);
   const [body = '', signature = ''] = token.split('.');
   t.is(verifyToken(secret, 'a\n', `${body}.${signature}`, now), 'invalid');

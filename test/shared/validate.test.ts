@@ -9,7 +9,7 @@ import { compile } from '../../shared/validate.ts';
 
 const check = compile(CreateDisk);
 
-test('a name is accepted exactly when it has the letters and the length', (t) => {
+test('a name is accepted exactly when its characters and length are allowed', (t) => {
   const checkName = compile(Type.Object({ name: DiskName }));
   const name = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 110 }),
@@ -26,7 +26,7 @@ test('a name is accepted exactly when it has the letters and the length', (t) =>
   );
 });
 
-test('whatever is checked, it comes back or is refused with a code', (t) => {
+test('any input is either returned or refused with bad_request', (t) => {
   for (const schema of [CreateDisk, DiskUserInput]) {
     const checkIt = compile(schema);
     fc.assert(
@@ -41,7 +41,7 @@ test('whatever is checked, it comes back or is refused with a code', (t) => {
   }
 });
 
-test('numbers in a query are read from text and nothing else is changed', (t) => {
+test('numbers in a query are read from text; nothing else is converted', (t) => {
   const checkQuery = compile(PageQuery, { coerce: true });
   fc.assert(
     fc.property(fc.integer({ min: 1 }), fc.string({ minLength: 1 }), (limit, cursor) => {

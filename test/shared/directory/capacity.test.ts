@@ -28,14 +28,14 @@ test.after.always(async (t) => {
   await t.context.server[Symbol.asyncDispose]();
 });
 
-/** A host with room for `count` of {@link one}. */
+/** Announces a host with capacity for `count` of {@link one}. */
 async function hostFor({ capacity }: Context, count: number): Promise<string> {
   const hostId = newHostId();
   await capacity.announce(hostId, { memoryMib: count * one.memoryMib, vcpus: count * one.vcpus });
   return hostId;
 }
 
-test('of many who reserve at once as many get room as there is', async (t) => {
+test('concurrent reservations never exceed the capacity of the host', async (t) => {
   const { capacity } = t.context;
   const hostId = await hostFor(t.context, 3);
   const results = await Promise.all(
@@ -45,7 +45,7 @@ test('of many who reserve at once as many get room as there is', async (t) => {
   t.deepEqual(await capacity.used(hostId), { memoryMib: 3072, vcpus: 3 });
 });
 
-test('memory and vCPUs each are a bound', async (t) => {
+test('memory and vCPUs limit reservations independently', async (t) => {
   const { capacity } = t.context;
   const hostId = newHostId();
   await capacity.announce(hostId, { memoryMib: 4096, vcpus: 4 });
@@ -59,7 +59,7 @@ test('memory and vCPUs each are a bound', async (t) => {
   t.false(await reserve(0, 1));
 });
 
-test('a host that announced nothing has no room', async (t) => {
+test('a host that announced nothing has no capacity', async (t) => {
   const { capacity } = t.context;
   const hostId = newHostId();
   t.false(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
@@ -68,7 +68,7 @@ test('a host that announced nothing has no room', async (t) => {
   t.deepEqual(await capacity.used(hostId), one);
 });
 
-test('a reservation lapses, what is held does not', async (t) => {
+test('a reservation lapses, held capacity does not', async (t) => {
   const { capacity } = t.context;
   const hostId = await hostFor(t.context, 2);
   const held = newSandboxId();
@@ -91,7 +91,7 @@ test('a reservation that is repeated counts once', async (t) => {
   t.deepEqual(await capacity.used(hostId), one);
 });
 
-test('the owner holds more than was announced, if it says so', async (t) => {
+test('the owner may hold more than was announced', async (t) => {
   const { capacity } = t.context;
   const hostId = await hostFor(t.context, 1);
   await capacity.hold(hostId, newSandboxId(), one);
@@ -99,7 +99,7 @@ test('the owner holds more than was announced, if it says so', async (t) => {
   t.is((await capacity.used(hostId)).vcpus, 2);
 });
 
-test('giving a reservation up frees it, but not what its owner holds by now', async (t) => {
+test('releasing a reservation does not release what its owner holds by now', async (t) => {
   const { capacity } = t.context;
   const hostId = await hostFor(t.context, 2);
   const [reserved, held] = [newSandboxId(), newSandboxId()];
@@ -113,7 +113,7 @@ test('giving a reservation up frees it, but not what its owner holds by now', as
   t.deepEqual(await capacity.used(hostId), { memoryMib: 0, vcpus: 0 });
 });
 
-test('repeating the reservation of what is held does not make it lapse', async (t) => {
+test('repeating the reservation of held capacity does not make it lapse', async (t) => {
   const { capacity, redis } = t.context;
   const hostId = await hostFor(t.context, 2);
   const held = newSandboxId();
@@ -122,7 +122,7 @@ test('repeating the reservation of what is held does not make it lapse', async (
   t.is(await redis.hget(keys.sandboxCapacity(hostId), held), '0 1024 1');
 });
 
-test('a host that says what it holds keeps what is on its way', async (t) => {
+test('replacing what a host holds keeps its reservations', async (t) => {
   const { capacity } = t.context;
   const hostId = await hostFor(t.context, 8);
   const [gone, kept, onItsWay, arrived] = Array.from({ length: 4 }, newSandboxId) as [
@@ -145,7 +145,7 @@ test('a host that says what it holds keeps what is on its way', async (t) => {
   t.true(await capacity.reserve(hostId, newSandboxId(), { ...one, vcpus: 7 }, LONG_MS));
 });
 
-test('an emptied Redis has the host again when it has spoken', async (t) => {
+test('after Redis was emptied, announcing and replacing restore the entry of a host', async (t) => {
   const { capacity, redis } = t.context;
   const hostId = await hostFor(t.context, 2);
   const id = newSandboxId();
@@ -158,7 +158,7 @@ test('an emptied Redis has the host again when it has spoken', async (t) => {
   t.false(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
 });
 
-test('an entry that nobody of ours wrote counts for nothing', async (t) => {
+test('an entry that Berth did not write is ignored', async (t) => {
   const { capacity, redis } = t.context;
   const hostId = await hostFor(t.context, 1);
   await redis.hset(keys.sandboxCapacity(hostId), newSandboxId(), 'x -1');

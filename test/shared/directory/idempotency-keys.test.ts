@@ -25,7 +25,7 @@ test.after.always(async (t) => {
   await t.context.server[Symbol.asyncDispose]();
 });
 
-/** Claims and finishes keys with answers of that size; says of each whether its answer is kept. */
+/** Claims and finishes keys with answers of the given sizes. @returns which answers are kept */
 async function answerAll(
   keys: IdempotencyKeys,
   account: string,
@@ -68,17 +68,17 @@ test('one answer larger than all that an account may keep is not kept', async (t
   t.deepEqual(await answerAll(t.context.keys, 'a', 1, 10_001), [false]);
 });
 
-test('all accounts together stay within the total, and each finds some room', async (t) => {
+test('all accounts together stay within the total, and each can keep some answers', async (t) => {
   const { keys, server } = t.context;
   for (const account of ['a', 'b', 'c', 'd', 'e', 'f']) {
     const kept = await answerAll(keys, account, 9, 1000);
     t.true(kept.at(-1), account);
   }
   t.true((await bytesOf(server)) <= BOUNDS.bytes);
-  t.true((await keys.get('a', 'key-8'))?.answer !== undefined, 'others took its room');
+  t.true((await keys.get('a', 'key-8'))?.answer !== undefined, 'others evicted its answer');
 });
 
-test('keys are bounded for each account; those that are there stay', async (t) => {
+test('keys are limited per account; existing ones stay', async (t) => {
   const { keys } = t.context;
   await answerAll(keys, 'a', 20, 10);
   t.is(await keys.claim('a', 'more', request, TTL_MS), 'full');
@@ -86,7 +86,7 @@ test('keys are bounded for each account; those that are there stay', async (t) =
   t.is(await keys.claim('b', 'more', request, TTL_MS), 'claimed');
 });
 
-test('a key that was given up is free, and counts no more', async (t) => {
+test('a released key is free and no longer counts', async (t) => {
   const { keys } = t.context;
   for (let i = 0; i < 3 * BOUNDS.keysPerAccount; i += 1) {
     t.is(await keys.claim('a', `key-${i}`, request, TTL_MS), 'claimed');
@@ -95,7 +95,7 @@ test('a key that was given up is free, and counts no more', async (t) => {
   t.is(await keys.get('a', 'key-0'), undefined);
 });
 
-test('only its owner finishes a key or gives it up', async (t) => {
+test('only its owner can finish or release a key', async (t) => {
   const { keys } = t.context;
   await keys.claim('a', 'key', request, TTL_MS);
   await keys.release('a', 'key', 'another');
@@ -103,7 +103,7 @@ test('only its owner finishes a key or gives it up', async (t) => {
   t.deepEqual(await keys.get('a', 'key'), request);
 });
 
-test('what has expired takes no room, of keys and bytes, and nothing of it is left', async (t) => {
+test('expired keys and answers no longer count and leave nothing behind', async (t) => {
   const { keys, server } = t.context;
   await answerAll(keys, 'a', 20, 500, 300);
   await waitFor('the keys to expire', async () => (await keys.get('a', 'key-19')) === undefined);

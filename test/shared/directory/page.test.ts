@@ -7,7 +7,7 @@ const time = fc
   .map((date) => date.toISOString());
 const id = fc.stringMatching(/^dsk-[0-9a-f]{16}$/u);
 
-test('members are ordered as bytes by time, then by id', (t) => {
+test('members sort as bytes by time, then by id', (t) => {
   fc.assert(
     fc.property(time, id, time, id, (timeA, idA, timeB, idB) => {
       const bytes = Buffer.from(orderedMember(timeA, idA)).compare(

@@ -29,7 +29,7 @@ test.after.always(async (t) => {
 const add = ({ queue }: { queue: Queue }, id: string) =>
   queue.add('exec.run', {}, { jobId: id, removeOnComplete: true, removeOnFail: true });
 
-/** A worker of the queue as hosts have it. */
+/** A worker on the queue with the options that hosts use. */
 function startWorker(server: Server, run: (id: string) => Promise<void>): AsyncDisposable {
   const worker = new Worker('exec-host', ({ id = '' }) => run(id), {
     connection: connectionTo(server, true),
@@ -40,7 +40,7 @@ function startWorker(server: Server, run: (id: string) => Promise<void>): AsyncD
   return { [Symbol.asyncDispose]: () => worker.close(true) };
 }
 
-test('a job that waits is taken back once, and no host ever gets it', async (t) => {
+test('a waiting job is taken back once, and no host ever gets it', async (t) => {
   const { server, queue, jobs } = t.context;
   await add(t.context, 'taken-back');
   await add(t.context, 'stays');
@@ -59,7 +59,7 @@ test('a job that waits is taken back once, and no host ever gets it', async (t) 
   t.is(await server.redis.exists(queue.toKey('taken-back')), 0);
 });
 
-test('a job that ran and is gone is not taken back: it did begin', async (t) => {
+test('a job that ran and was removed is not taken back', async (t) => {
   const { server, queue, jobs } = t.context;
   const ran: string[] = [];
   await using _worker = startWorker(server, async (id) => {
@@ -72,7 +72,7 @@ test('a job that ran and is gone is not taken back: it did begin', async (t) => 
   t.false(await jobs.takeBack(queue, 'ended'));
 });
 
-test('a job at work is not taken back, even without its lock', async (t) => {
+test('a job under way is not taken back, even after its lock expired', async (t) => {
   const { server, queue, jobs } = t.context;
   const release = Promise.withResolvers<void>();
   const begun = Promise.withResolvers<void>();

@@ -37,13 +37,13 @@ const draft = (accountId = newAccountId(), name = 'box'): NamedSandbox => ({
   name,
 });
 
-/** What the owner publishes of a draft. */
+/** The record that the owner publishes for a draft. */
 const recordOf = (
   { accountId, id, name }: NamedSandbox,
   changes: Partial<SandboxRecord> = {},
 ): SandboxRecord => sandboxRecord({ ...changes, accountId, id, config: { name } });
 
-test('of many who claim a name at once one gets it', async (t) => {
+test('one of many concurrent claims to a name succeeds', async (t) => {
   const { sandboxes } = t.context;
   const accountId = newAccountId();
   const results = await Promise.all(
@@ -59,7 +59,7 @@ test('accounts do not share names', async (t) => {
   t.is(await sandboxes.claim(draft(), LONG_MS), 'claimed');
 });
 
-test('who has a claim may repeat it', async (t) => {
+test('the holder of a claim can repeat it', async (t) => {
   const mine = draft();
   t.is(await t.context.sandboxes.claim(mine, LONG_MS), 'claimed');
   t.is(await t.context.sandboxes.claim(mine, LONG_MS), 'claimed');
@@ -86,17 +86,17 @@ test('a claim is invisible until the owner publishes', async (t) => {
   t.deepEqual(await sandboxes.list(mine.accountId), [record]);
 });
 
-test('the name of a claim that is given up is free', async (t) => {
+test('releasing a claim frees its name', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
-  await sandboxes.releaseClaim(draft(mine.accountId)); // Another's, so nothing happens.
+  await sandboxes.releaseClaim(draft(mine.accountId)); // Not the holder of the claim: nothing happens.
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
   await sandboxes.releaseClaim(mine);
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
 });
 
-test('giving up a claim leaves what was published since', async (t) => {
+test('releasing a claim does not remove a sandbox that was published by now', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
@@ -106,7 +106,7 @@ test('giving up a claim leaves what was published since', async (t) => {
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
 });
 
-test('an account has a limit that claims count towards', async (t) => {
+test('claims count against the limit of the account', async (t) => {
   const { sandboxes, redis } = t.context;
   const accountId = newAccountId();
   const key = keys.sandboxes(REGION, accountId);
@@ -118,7 +118,7 @@ test('an account has a limit that claims count towards', async (t) => {
   t.deepEqual(results.toSorted(), ['claimed', 'limit', 'limit']);
 });
 
-test('the newest revision wins, in whatever order they come', async (t) => {
+test('the newest revision wins in whatever order they are published', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   const revisions = [1, 2, 10, 9].map((revision) =>
@@ -128,7 +128,7 @@ test('the newest revision wins, in whatever order they come', async (t) => {
   t.like(await sandboxes.get(mine.accountId, mine.id), { revision: 10, state: 'running' });
 });
 
-test('a removed sandbox is gone and its name free', async (t) => {
+test('removing a sandbox frees its name', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   await sandboxes.publish(recordOf(mine));
@@ -139,7 +139,7 @@ test('a removed sandbox is gone and its name free', async (t) => {
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
 });
 
-test('removing a sandbox leaves a name that another one has', async (t) => {
+test('removing a sandbox does not free a name that another one has', async (t) => {
   const { sandboxes } = t.context;
   const holder = draft();
   const other = draft(holder.accountId);
@@ -153,7 +153,7 @@ test('removing a sandbox leaves a name that another one has', async (t) => {
   t.is(await sandboxes.claim(draft(holder.accountId, 'claimed'), LONG_MS), 'name_taken');
 });
 
-test('an emptied directory is whole again when the owners have published', async (t) => {
+test('after Redis was emptied, publishing restores records and names', async (t) => {
   const { sandboxes, redis } = t.context;
   const accountId = newAccountId();
   const records = ['a', 'b', 'c'].map((name) => recordOf(draft(accountId, name), { revision: 7 }));
@@ -170,7 +170,7 @@ test('an emptied directory is whole again when the owners have published', async
   t.is(await sandboxes.claim(draft(accountId, 'b'), LONG_MS), 'name_taken');
 });
 
-test('a sandbox that comes back takes its name from a mere claim, not from another sandbox', async (t) => {
+test('a published sandbox takes its name from a claim, but not from another sandbox', async (t) => {
   const { sandboxes } = t.context;
   const old = draft();
   const claimed = draft(old.accountId);
@@ -195,7 +195,7 @@ test('the list is ordered by age, then by id', async (t) => {
 });
 
 for (const text of ['{broken', 'null', '[]', '{}', '{"revision":"x"}']) {
-  test(`a record that nobody of ours wrote is an error, until it is published: ${text}`, async (t) => {
+  test(`an unreadable record is an error until the sandbox is published again: ${text}`, async (t) => {
     const { sandboxes, redis } = t.context;
     const mine = draft();
     await redis.hset(keys.sandboxes(REGION, mine.accountId), mine.id, text);

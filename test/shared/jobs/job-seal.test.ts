@@ -12,13 +12,13 @@ const job: JobEnvelope = {
   deadlineAt: 1_800_000_000_000,
 };
 
-test('a sealed job opens in its queue under its id, and shows nothing before', (t) => {
+test('a sealed job opens only in its queue under its id, and shows nothing while sealed', (t) => {
   const sealed = seal.seal('host-a', job);
   t.deepEqual(seal.open('host-a', job.id, sealed), job);
   for (const text of [job.kind, job.requestId, 'dsk-']) t.false(sealed.sealed.includes(text));
 });
 
-test('a job moved, renamed, changed or made by others does not open', (t) => {
+test('a job that was moved, renamed, changed or forged does not open', (t) => {
   const sealed = seal.seal('host-a', job);
   const foreign = new JobSeal('another secret of thirty-two letters').seal('host-a', job);
   const refused = { code: 'bad_request' };

@@ -17,7 +17,7 @@ const secret = 'secret-of-a-cluster';
 const hostId = 'host-0123456789ab';
 const log = pino({ level: 'silent' });
 
-/** A host's internal port whose requests are answered by `handle`, and a sender of requests. */
+/** Starts a host's internal port whose requests `handle` answers, and a sender of requests. */
 async function openPort(handle: PartRequestHandler) {
   const gate = new PartRequestGate({ secret, hostId, log });
   const server = createServer(STRICT_PARSER);
@@ -63,7 +63,7 @@ async function answerTo(sent: ReturnType<PartRequests['begin']>): Promise<Incomi
 const bodyOf = async (sent: ReturnType<PartRequests['begin']>): Promise<string> =>
   (await buffer(await answerTo(sent))).toString();
 
-test('bodies of a length, in chunks and none arrive over one connection', async (t) => {
+test('bodies with a length, in chunks, and absent ones arrive over one connection', async (t) => {
   using port = await openPort(echo);
   t.is(await bodyOf(port.begin('PUT', 5).end(Buffer.from('hello'))), 'hello');
   t.is(await bodyOf(port.begin('POST', 'chunked').end(Buffer.from('world'))), 'world');
@@ -76,7 +76,7 @@ test('bodies of a length, in chunks and none arrive over one connection', async 
   t.is(await bodyOf(expecting), 'later');
 });
 
-test('a connection with an answer before the end of the body serves no other request', async (t) => {
+test('a connection whose answer came before the end of the body is not used again', async (t) => {
   using port = await openPort((request, response) => {
     if (request.method === 'PUT') response.writeHead(403).end('no');
     else response.end('yes');

@@ -5,7 +5,7 @@ import { signOnce, SingleUseTokens } from '../../../shared/links/single-use-toke
 
 const SECRET = 'secret-of-a-cluster';
 
-test('a token says what was signed, once', (t) => {
+test('a token returns its claims once', (t) => {
   const tokens = new SingleUseTokens(SECRET);
   const token = signOnce(SECRET, 'test', { a: 'b' });
   t.like(tokens.read('test', token), { a: 'b' });
@@ -13,7 +13,7 @@ test('a token says what was signed, once', (t) => {
   t.like(tokens.read('test', signOnce(SECRET, 'test', { a: 'b' })), { a: 'b' });
 });
 
-test('a token of another purpose, another cluster or without a name of its own is refused', (t) => {
+test('a token of another purpose or cluster, or without a nonce, is refused', (t) => {
   const tokens = new SingleUseTokens(SECRET);
   const soon = Date.now() + LIMITS.partTokenTtlMs;
   for (const token of [
@@ -28,7 +28,7 @@ test('a token of another purpose, another cluster or without a name of its own i
   }
 });
 
-test('a token from before the receiver began is refused: it may have been used', (t) => {
+test('a token from before the receiver started is refused, because it may have been used', (t) => {
   const issuedAt = Date.now() - 1000;
   const old = signToken(SECRET, 'test', { nonce: 'n' }, issuedAt + LIMITS.partTokenTtlMs);
   t.is(new SingleUseTokens(SECRET).read('test', old), 'expired');

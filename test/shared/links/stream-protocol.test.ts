@@ -73,7 +73,7 @@ const controlFrame: fc.Arbitrary<ControlFrame> = fc.oneof(
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 
-test('an agent frame comes back as it went', (t) => {
+test('an agent frame survives encoding and decoding', (t) => {
   fc.assert(
     fc.property(agentMessage, ({ frame, body }) => {
       const decoded = decodeAgentFrame(encodeFrame(frame, body));
@@ -84,7 +84,7 @@ test('an agent frame comes back as it went', (t) => {
   t.pass();
 });
 
-test('a control frame comes back as it went', (t) => {
+test('a control frame survives encoding and decoding', (t) => {
   fc.assert(
     fc.property(controlFrame, (frame) => {
       t.deepEqual(decodeControlFrame(encodeFrame(frame)), frame);
@@ -103,7 +103,7 @@ const refuses = (decode: (message: Buffer) => unknown, message: Buffer): boolean
   }
 };
 
-test('a frame that was cut off or drawn out is refused', (t) => {
+test('a frame that was cut off or extended is refused', (t) => {
   fc.assert(
     fc.property(agentMessage, fc.nat(), fc.uint8Array({ minLength: 1 }), (message, at, more) => {
       const bytes = encodeFrame(message.frame, message.body);
@@ -113,7 +113,7 @@ test('a frame that was cut off or drawn out is refused', (t) => {
   );
 });
 
-test('whatever comes, decoding gives a frame or throws an Error', (t) => {
+test('decoding any bytes returns a frame or throws an Error', (t) => {
   const header = fc.oneof(
     fc.json(),
     text,
@@ -159,7 +159,7 @@ test(refused, { type: 'result', jobId: 'a', result: {}, body: [0, 0, 0] });
 test(refused, { type: 'result', jobId: 'a', result: [], body: [] });
 test(refused, { type: '__proto__' });
 
-test('a frame whose header is nested too deep is refused, from either side', (t) => {
+test('a frame whose header is nested too deeply is refused on either side', (t) => {
   const header = Buffer.from('['.repeat(2_000_000));
   const length = Buffer.alloc(4);
   length.writeUInt32BE(header.length);
