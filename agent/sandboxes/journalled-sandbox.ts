@@ -131,6 +131,12 @@ export class JournalledSandbox {
     await this.#deps.publisher.publish(this.record);
   }
 
+  /** Resolves when the directory shows the sandbox that was just created. */
+  async publishNew(): Promise<void> {
+    if (this.#row.isDeleting) return; // Its creator gave up, and it was discarded.
+    await this.#deps.publisher.publishNew(this.record);
+  }
+
   /** Resolves when it is in no transition, or after that time. */
   async settled(waitMs: number): Promise<void> {
     const until = Date.now() + waitMs;

@@ -30,6 +30,16 @@ export class SandboxPublisher {
     await settledWithin(writing, PUBLISHED_MS_MAX);
   }
 
+  /**
+   * For a sandbox that the directory has never shown: whoever is told of it must find it.
+   * @throws AppError `unavailable` when the agent ends before the directory has it
+   */
+  async publishNew(record: SandboxRecord): Promise<void> {
+    this.#due.set(record.id, record);
+    await (this.#writing.get(record.id) ?? this.#write(record.id));
+    if (this.#due.has(record.id)) throw shuttingDown();
+  }
+
   /** Resolves when the directory does not show it any more. @throws AppError when the agent ends */
   async remove(record: SandboxRecord): Promise<void> {
     const { accountId, id, config } = record;
@@ -72,6 +82,9 @@ export class SandboxPublisher {
         await pause(RETRY_AFTER_MS, undefined, { signal }).catch(() => undefined);
       }
     }
-    throw new AppError('unavailable', 'the host is shutting down; try again');
+    throw shuttingDown();
   }
 }
+
+const shuttingDown = (): AppError =>
+  new AppError('unavailable', 'the host is shutting down; try again');

@@ -134,7 +134,7 @@ export class SandboxActor {
       }
       this.#bringUp(clock);
     });
-    await this.#sandbox.publish();
+    await this.#sandbox.publishNew();
   }
 
   /** What cannot be removed now is by the next agent; until then nobody else gets user and slot. */

@@ -1,0 +1,34 @@
+import test from 'ava';
+import { pino } from 'pino';
+import { SandboxPublisher } from '../../../agent/sandboxes/publisher.ts';
+import { Sandboxes } from '../../../shared/directory/sandboxes.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { sandboxRecord } from '../../helpers/sandbox-records.ts';
+
+const log = pino({ level: 'silent' });
+/** Longer than an answer about a known sandbox waits for the directory. */
+const AWAY_MS = 1_500;
+
+test('whoever is told of a new sandbox finds it, also when Redis was silent for a while', async (t) => {
+  await using server = await startRedis();
+  const directory = new Sandboxes(server.redis, 'local-test');
+  const publisher = new SandboxPublisher(directory, log);
+  const fresh = sandboxRecord();
+  const known = sandboxRecord();
+  await server.redis.call('CLIENT', 'PAUSE', String(AWAY_MS), 'WRITE');
+
+  await publisher.publish(known); // Its record of before is there; this one follows.
+  t.is(await directory.get(known.accountId, known.id), undefined);
+  await publisher.publishNew(fresh);
+  t.like(await directory.get(fresh.accountId, fresh.id), { id: fresh.id });
+  publisher.close();
+});
+
+test('a new sandbox that was not shown when the agent ends is not promised', async (t) => {
+  await using server = await startRedis();
+  const publisher = new SandboxPublisher(new Sandboxes(server.redis, 'local-test'), log);
+  server.redis.disconnect();
+  const promised = publisher.publishNew(sandboxRecord());
+  publisher.close();
+  await t.throwsAsync(promised, { code: 'unavailable' });
+});
