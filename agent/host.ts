@@ -8,6 +8,7 @@ import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
+import { DiskUses } from './disks/disk-use.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
@@ -189,8 +190,9 @@ export async function openHost(
   loops.sweepSoon();
   const calls = new StorageCalls();
   const onMounted = clearUploads;
+  const uses = new DiskUses(directory, log);
   const disks = new DiskRegistry({
-    ...{ hostId, dataDir, directory, files, calls, loops, onMounted, log },
+    ...{ hostId, dataDir, directory, files, calls, loops, uses, onMounted, log },
   });
   const execs = openExecs(config, disks, { journal, pool, log });
   pool.fill();
@@ -222,6 +224,7 @@ export async function openHost(
       const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
       execs.endAll(reason);
       await disks.closeAll(reason);
+      await uses.close();
       await execs.cleared();
       await pool.close();
       await loops.close();

@@ -87,10 +87,9 @@ function openGateway(
   return new ObjectGateway({ ...parts, ...limits, forwarder, durations, log });
 }
 
-function jobHandlers(directory: Directory, host: Host, log: Logger): JobHandlers<JobKind> {
-  const { disks, execs, storage, sandboxes } = host;
+function jobHandlers({ disks, execs, storage, sandboxes }: Host): JobHandlers<JobKind> {
   return {
-    ...commandJobs({ directory, disks, execs, storage, log }),
+    ...commandJobs(execs, storage),
     ...diskJobs(disks, storage),
     ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes.registry)),
   };
@@ -147,7 +146,7 @@ async function main(): Promise<void> {
   const links = linkToControl(parts);
   const seal = new JobSeal(clusterSecret);
   const { execSlots } = config;
-  const handlers = jobHandlers(directory, host, log);
+  const handlers = jobHandlers(host);
   const deps = { hostId, redisUrl, seal, execSlots, handlers, links, log };
   const worker = new JobWorker({ ...deps, jobDurations, jobWaits });
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });

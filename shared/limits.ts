@@ -212,6 +212,8 @@ export const LIMITS = {
   execTakenMsMax: 5_000,
   diskCreationMsMax: 35_000,
   mailboxLengthMax: 256,
+  diskUseWrittenEveryMs: 1_000,
+  diskMeasureMsMax: 500,
 
   // Disk lease: the holder gives up this margin before the lease expires and another host can have it.
   // Within the margin it ends what uses the disk (killGraceMs) and unmounts it.

@@ -11,6 +11,7 @@ import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './ch
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
+import type { DiskUses } from './disk-use.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import type { StorageCalls } from './storage-calls.ts';
@@ -24,6 +25,7 @@ export interface DiskActorDeps {
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
+  readonly uses: DiskUses;
   /** See {@link DiskStorageOptions.onMounted}. */
   readonly onMounted: DiskStorageOptions['onMounted'];
   readonly log: Logger;
@@ -94,19 +96,24 @@ export class DiskActor {
   }
 
   /**
-   * Mounts the disk if it is not mounted yet.
+   * Mounts the disk if it is not mounted yet. Every use of a disk's contents has a claim, from
+   * which the disk's figures are counted when it is released.
    * @param clientId who claims it, as the list of delegations shows it
    * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
    *   `unavailable` when its storage does not answer
    */
   claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
+    const askedAt = performance.now();
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       const targets: OpenCheckoutTarget[] = [];
       const forget = (): void => {
-        if (attachment.claims.delete(claim) && attachment.claims.size === 0) this.#whenIdle();
+        if (!attachment.claims.delete(claim)) return;
+        const durationMs = performance.now() - askedAt;
+        this.#deps.uses.record(this.#disk, durationMs, () => this.#usedBytes());
+        if (attachment.claims.size === 0) this.#whenIdle();
       };
       const claim: DiskClaim = {
         path: this.#layout.contents,
@@ -130,11 +137,6 @@ export class DiskActor {
     });
   }
 
-  /** Bytes in use, or undefined while the disk is not mounted. */
-  async usedBytes(): Promise<number | undefined> {
-    return this.#attachment === undefined ? undefined : usedBytes(this.#target);
-  }
-
   get delegations(): Delegation[] {
     return this.#delegations.list();
   }
@@ -154,6 +156,7 @@ export class DiskActor {
       if (this.#attachment.claims.size > 0) {
         throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
       }
+      await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       await this.#detach(new AppError('disk_moved', 'another host takes the disk'));
     });
   }
@@ -273,6 +276,14 @@ export class DiskActor {
         if (this.#attachment === attachment) await this.#detach(reason);
       })
       .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
+  }
+
+  /** Bytes in use, or undefined when the disk was not mounted all the while. */
+  async #usedBytes(): Promise<number | undefined> {
+    const attachment = this.#attachment;
+    if (attachment === undefined) return undefined;
+    const bytes = await usedBytes(this.#target);
+    return this.#attachment === attachment ? bytes : undefined;
   }
 
   #whenIdle(): void {

@@ -47,10 +47,15 @@ export interface DiskEntry {
   readonly handler?: string;
 }
 
-export interface DiskUse {
+/** Uses of a disk since they were last written, and what was measured after the last of them. */
+export interface DiskUses {
+  /** When the last of them ended, RFC 3339. */
   readonly at: string;
-  readonly usedBytes: number;
-  readonly durationMs: number;
+  /** Undefined when the disk could not be measured. */
+  readonly usedBytes: number | undefined;
+  readonly requests: number;
+  /** Milliseconds of all of them together. */
+  readonly requestMs: number;
 }
 
 // KEYS names, list, disk, users; ARGV name, id, member, limit, record fields as JSON, users as JSON
@@ -124,11 +129,17 @@ const beginDelete = new Script(`
   if redis.call('HGET', KEYS[1], name) == ARGV[1] then redis.call('HDEL', KEYS[1], name) end
   return 1
 `);
-const recordUse = new Script(`
+// KEYS disk; ARGV at, used bytes or empty, requests, milliseconds. Hosts may write in another order
+// than they had the disk: the figures of the latest use stay.
+const recordUses = new Script(`
   if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-  redis.call('HSET', KEYS[1], 'lastAccessed', ARGV[1], 'usedBytes', ARGV[2])
-  redis.call('HINCRBY', KEYS[1], 'requests', 1)
-  redis.call('HINCRBY', KEYS[1], 'requestMsTotal', ARGV[3])
+  local last = redis.call('HGET', KEYS[1], 'lastAccessed')
+  if not last or last <= ARGV[1] then
+    redis.call('HSET', KEYS[1], 'lastAccessed', ARGV[1])
+    if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'usedBytes', ARGV[2]) end
+  end
+  redis.call('HINCRBY', KEYS[1], 'requests', ARGV[3])
+  redis.call('HINCRBY', KEYS[1], 'requestMsTotal', ARGV[4])
   return 1
 `);
 
@@ -335,11 +346,13 @@ export class Disks {
     );
   }
 
-  async recordUse(disk: { accountId: string; id: string }, use: DiskUse): Promise<void> {
-    await recordUse.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), [
-      use.at,
-      use.usedBytes,
-      Math.round(use.durationMs),
+  /** Adds uses to the disk's figures; no error when the disk is gone. */
+  async recordUses(disk: { accountId: string; id: string }, uses: DiskUses): Promise<void> {
+    await recordUses.run(this.#redis, this.#diskAndUsers(disk).slice(0, 1), [
+      uses.at,
+      uses.usedBytes ?? '',
+      uses.requests,
+      Math.round(uses.requestMs),
     ]);
   }
 

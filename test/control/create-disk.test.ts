@@ -54,7 +54,6 @@ test('figures that were never measured are absent', async (t) => {
   for (const field of [
     'dataSize',
     'activeDataBytes',
-    'totalDataBytes',
     'lastAccessed',
     'metrics',
     'monthlyUsage',

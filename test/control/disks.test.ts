@@ -1,4 +1,5 @@
 import anyTest, { type TestFn } from 'ava';
+import { randomBytes } from 'node:crypto';
 import { access, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DiskRecord } from '../../shared/directory/disks.ts';
@@ -14,6 +15,7 @@ import {
   newName,
   readManifest,
 } from '../helpers/disks.ts';
+import { ObjectClient } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -211,6 +213,37 @@ test('after a command the disk shows what was measured', async (t) => {
   t.is(after.activeDataBytes, after.dataSize);
   t.false('totalDataBytes' in after, 'nothing measures it');
   t.true((after.lastAccessed ?? '') > (before.lastAccessed ?? ''));
+});
+
+test('object requests, downloads and searches are uses of the disk like commands', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api);
+  const objects = new ObjectClient(api.baseUrl, api.key);
+  const usedAfter = async (requests: number): Promise<Disk> =>
+    waitFor(`${requests} uses`, async () => {
+      const disk = await api.data<Disk>('GET', `/api/disks/${id}`);
+      return disk.metrics?.requests === String(requests) ? disk : undefined;
+    });
+  const body = randomBytes(3_000_000);
+  t.is((await objects.call('PUT', `/${id}/object`, { body })).status, 200);
+  const written = await usedAfter(1);
+  t.true((written.dataSize ?? 0) >= body.length);
+  t.is(written.activeDataBytes, written.dataSize);
+
+  t.is((await objects.call('GET', `/${id}/object`)).status, 200);
+  t.is((await objects.call('HEAD', `/${id}/nothing`)).status, 404);
+  const read = await usedAfter(3);
+  t.true((read.lastAccessed ?? '') > (written.lastAccessed ?? ''));
+
+  const { url } = await api.data<{ url: string }>('POST', `/api/disks/${id}/share`, {
+    key: 'object',
+  });
+  const shared = await usedAfter(4);
+  t.is((await (await fetch(url)).arrayBuffer()).byteLength, body.length);
+  const downloaded = await usedAfter(5);
+  t.true((downloaded.lastAccessed ?? '') > (shared.lastAccessed ?? ''));
+  await api.call('POST', `/api/disks/${id}/grep`, { directory: '/', pattern: 'x' });
+  await usedAfter(6);
 });
 
 const calls: [name: string, method: string, suffix: string, body?: object][] = [

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import anyTest, { type TestFn } from 'ava';
+import type { Disk } from '../../shared/schemas/disk.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { diskMount, processesMarked, usersOfDisk } from '../helpers/host.ts';
@@ -40,6 +41,20 @@ const timesOut = test.macro<[command: string]>({
     t.false(reply.body.success);
   },
   title: (given = '') => `504 and the whole tree dead: ${given}`,
+});
+
+test.serial('a command that timed out is a use of the disk', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api);
+  const reply = await run(api, id, 'head -c 3000000 /dev/urandom > file; sync; sleep 1000');
+  t.is(reply.status, 504);
+  const used = await waitFor('the figures', async () => {
+    const disk = await api.data<Disk>('GET', `/api/disks/${id}`);
+    return disk.metrics === undefined ? undefined : disk;
+  });
+  t.is(used.metrics?.requests, '1');
+  t.true((used.dataSize ?? 0) >= 3_000_000);
+  t.true((used.lastAccessed ?? '') > used.createdAt);
 });
 
 // One after the other: the clock of a command runs while it waits for a slot.
