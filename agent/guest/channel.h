@@ -18,8 +18,8 @@ struct channel_handlers {
 };
 
 /*
- * A port of virtio-serial stays open while no host is there. A socket, in tests, ends with its host,
- * and the guest agent with it. 0, or -1 and errno. The handlers are kept.
+ * A port of virtio-serial stays open while no host is there. A socket, in tests, ends with its
+ * host, and the guest agent with it. 0, or -1 and errno. The handlers are kept.
  */
 int channel_open(int fd, bool is_port, const struct channel_handlers *handlers);
 /* Reads, handles and writes without blocking; true when it should be called again at once. */

@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include "loop.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -6,8 +8,6 @@
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "loop.h"
 
 static int epoll_fd = -1;
 

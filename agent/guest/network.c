@@ -83,8 +83,7 @@ static struct network_settings applied;
 static bool is_applied(const struct network_settings *settings) {
   return strcmp(applied.interface, settings->interface) == 0 &&
          applied.address == settings->address && applied.gateway == settings->gateway &&
-         applied.prefix_bits == settings->prefix_bits &&
-         applied.mtu_bytes == settings->mtu_bytes;
+         applied.prefix_bits == settings->prefix_bits && applied.mtu_bytes == settings->mtu_bytes;
 }
 
 int configure_network(const struct network_settings *settings) {

@@ -39,27 +39,28 @@ static void remove_process(struct process *process) {
   free(process);
 }
 
-/* Learns whether the shell was executed. A process that could not be started is removed. */
-static void learn_start(struct process *process) {
+/* Learns whether the shell was executed. False: it was not, and the process has been removed. */
+static bool learn_start(struct process *process) {
   struct spawn_failure failure;
   ssize_t got = read(process->failure.fd, &failure, sizeof failure);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   watch_close(&process->failure);
   process->starting = false;
   uint32_t request = process->start_request;
   process->start_request = 0;
   if (got != sizeof failure) {
-    if (request == 0) return;
+    if (request == 0) return true;
     struct writer *writer = new_frame(KIND_STARTED, request);
     put_number(writer, (uint64_t)process->pid, 4);
     send_frame(writer);
-    return;
+    return true;
   }
   /* Its host is gone: it stays, as a process that ended at once, for the next host to find. */
-  if (request == 0) return;
+  if (request == 0) return true;
   failure.step[sizeof failure.step - 1] = '\0';
   answer_error(request, failure.step, failure.error);
   remove_process(process);
+  return false;
 }
 
 static void failure_ready(struct watch *watch) {
@@ -99,7 +100,8 @@ void start_process(const struct process_spec *spec, uint32_t request) {
   process->starting = true;
   process->start_request = request;
   process->failure = (struct watch){.fd = spawned.failure, .ready = failure_ready};
-  if (streams_open(&process->streams, &spawned) != 0 || watch_for(&process->failure, EPOLLIN) != 0) {
+  if (streams_open(&process->streams, &spawned) != 0 ||
+      watch_for(&process->failure, EPOLLIN) != 0) {
     kill(spawned.pid, SIGKILL);
     remove_process(process);
     answer_error(request, "streams", ENOMEM);
@@ -138,10 +140,7 @@ void process_reaped(pid_t pid, int status) {
   for (uint32_t index = 0; index < LIMIT_PROCESSES_MAX; index++) {
     struct process *process = table[index];
     if (process == NULL || process->pid != pid || process->ended) continue;
-    if (process->starting) {
-      learn_start(process);
-      if (table[index] == NULL) return;
-    }
+    if (process->starting && !learn_start(process)) return;
     process->ended = true;
     process->by_signal = WIFSIGNALED(status);
     process->status = (uint8_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));

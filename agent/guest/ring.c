@@ -12,7 +12,7 @@ enum {
   MAPPED = LIMIT_RING_MAX + STREAMS_BYTES,
 };
 
-static uint64_t budget = 64 * MIB;
+static uint64_t budget = UINT64_C(16) * LIMIT_RING_MAX;
 static uint64_t reserved_in_all;
 
 void set_ring_budget(uint64_t bytes) { budget = bytes; }

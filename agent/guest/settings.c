@@ -47,7 +47,9 @@ static bool has_text(const char *path, const char *text) {
   return got == (ssize_t)strlen(text) && memcmp(present, text, (size_t)got) == 0;
 }
 
-/* A plain file keeps its place, which is cheaper than another one beside it. Each start writes it. */
+/*
+ * A plain file keeps its place, which is cheaper than another one beside it. Each start writes it.
+ */
 static bool overwrite(const char *path, const char *text) {
   struct stat present;
   size_t length = strlen(text);
@@ -118,7 +120,7 @@ static void id_text(const uint8_t *id, bool hyphens, char *text) {
     if (hyphens && index >= 4 && index <= 10 && index % 2 == 0) *text++ = '-';
     text += sprintf(text, "%02x", id[index]);
   }
-  strcpy(text, "\n");
+  snprintf(text, 2, "\n");
 }
 
 /*

@@ -193,8 +193,7 @@ int spawn(const struct process_spec *spec, struct spawned *spawned) {
   int child[4] = {-1, -1, -1, -1};
   *spawned = (struct spawned){.input = -1, .outputs = {-1, -1}, .failure = -1};
   bool is_terminal = spec->flags & FLAG_TERMINAL;
-  int error =
-      is_terminal ? open_terminal(spec, spawned, child) : open_pipes(spec, spawned, child);
+  int error = is_terminal ? open_terminal(spec, spawned, child) : open_pipes(spec, spawned, child);
   if (error == 0) error = open_pipe(0, &spawned->failure, &child[3]);
   if (error == 0) {
     child[3] = above_all(child[3]);

@@ -27,7 +27,8 @@ static char state_of(pid_t pid) {
   unsigned long flags;
   if (name_end == NULL) return '\0';
   if (sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %lu", &state, &flags) != 2) return '\0';
-  return flags & KERNEL_THREAD ? '\0' : state;
+  if ((flags & KERNEL_THREAD) != 0) return '\0';
+  return state;
 }
 
 static bool remember(pid_t pid) {

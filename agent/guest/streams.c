@@ -17,7 +17,7 @@ enum {
 
 /* One output of a process. It outlives the process when a child still holds the other end. */
 struct source {
-  struct watch watch; /* First, so that a watch can be cast to its source. */
+  struct watch watch;      /* First, so that a watch can be cast to its source. */
   struct streams *streams; /* NULL: the process has been left or forgotten. */
   int stream;
   bool paused;   /* The ring is full of unacknowledged output. */
@@ -182,7 +182,8 @@ static size_t append_input(struct streams *streams, const uint8_t *bytes, size_t
   memmove(streams->stdin_bytes, streams->stdin_bytes + streams->stdin_from, streams->stdin_length);
   streams->stdin_from = 0;
   size_t space = LIMIT_INPUT_WINDOW - streams->stdin_length;
-  if (length > space) length = space; /* Beyond the window; `list` shows that it was not received. */
+  if (length > space)
+    length = space; /* Beyond the window; `list` shows that it was not received. */
   memcpy(streams->stdin_bytes + streams->stdin_length, bytes, length);
   streams->stdin_length += length;
   return length;

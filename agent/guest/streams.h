@@ -1,4 +1,6 @@
-/* The input and output of one process: its pipes or terminal, and the ring that keeps its output. */
+/*
+ * The input and output of one process: its pipes or terminal, and the ring that keeps its output.
+ */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +29,9 @@ struct streams {
   bool taken_due; /* The process took input that the host has not been told of. */
 };
 
-/* Takes over the descriptors of the process. 0, or -1: `streams_close` then closes what was opened. */
+/*
+ * Takes over the descriptors of the process. 0, or -1: `streams_close` then closes what was opened.
+ */
 int streams_open(struct streams *streams, const struct spawned *spawned);
 /* Frees everything. A child of the process that still writes gets SIGPIPE. */
 void streams_close(struct streams *streams);
@@ -38,7 +42,9 @@ void streams_leave(struct streams *streams);
 uint64_t streams_follow(struct streams *streams, uint64_t offset);
 void streams_unfollow(struct streams *streams);
 void streams_ack(struct streams *streams, uint64_t offset);
-/* The next bytes to send, of one stream and at most `LIMIT_PAYLOAD_MAX`; NULL when there are none. */
+/*
+ * The next bytes to send, of one stream and at most `LIMIT_PAYLOAD_MAX`; NULL when there are none.
+ */
 const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, size_t *length,
                                    int *stream);
 

@@ -1,5 +1,6 @@
 /*
- * The channel to the host, as agent/guest-link/guest-protocol.ts has it; a test compares the numbers.
+ * The channel to the host, as agent/guest-link/guest-protocol.ts has it; a test compares the
+ * numbers.
  *
  * A frame is u8 kind, u32 request, the fields of the kind, u32 CRC-32 of all before, everything
  * little-endian. It travels with its zeros stuffed (COBS) and a zero behind it, so that a zero ends

@@ -3,16 +3,17 @@
  *
  *   newUserNamespace(owner, mapping) -> Promise<number>
  *     A descriptor of a new user namespace, close-on-exec, with this mapping of users and of groups
- *     (the lines of uid_map in user_namespaces(7)). It belongs to this user of the host, to whom the
- *     kernel also charges what is counted in it: were it root's, all of them would share root's limits.
- *     It lasts as long as the descriptor or a process in it.
+ *     (the lines of uid_map in user_namespaces(7)). It belongs to this user of the host, to whom
+ *     the kernel also charges what is counted in it: were it root's, all of them would share root's
+ *     limits. It lasts as long as the descriptor or a process in it.
  *   makeDevices(directory, owner) -> Promise<void>
- *     Makes the device nodes, links, and mount points of a container's /dev, for this user and group.
+ *     Makes the device nodes, links, and mount points of a container's /dev, for this user and
+ *     group.
  *
  * Only a process that has no other thread can unshare(2) a user namespace, and a fork of the agent
- * would copy its page tables. So a process that shares the agent's memory is cloned into the new one
- * and killed as soon as the namespace has its mapping and its descriptor. Should the agent be killed
- * meanwhile, the process reads the end of its pipe.
+ * would copy its page tables. So a process that shares the agent's memory is cloned into the new
+ * one and killed as soon as the namespace has its mapping and its descriptor. Should the agent be
+ * killed meanwhile, the process reads the end of its pipe.
  */
 #define _GNU_SOURCE
 #include "container.h"
@@ -144,7 +145,8 @@ static const struct node {
   const char *name;
   unsigned major, minor;
 } nodes[] = {
-    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+    {"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+    {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 };
 
 static const char *const links[][2] = {

@@ -84,8 +84,8 @@ static const char *last_two_names(const char *path) {
 }
 
 /*
- * By inode where the names are alike, for a file has one name in each mount namespace. Only then, so
- * that no file of another disk is touched: its storage may hang.
+ * By inode where the names are alike, for a file has one name in each mount namespace. Only then,
+ * so that no file of another disk is touched: its storage may hang.
  */
 static bool is_same_file(const char *path, const char *file, const struct stat *image) {
   struct stat found;

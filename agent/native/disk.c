@@ -6,8 +6,8 @@
  *            Locks the image, waiting so long for a former attachment to end, and mounts it. Prints
  *            the name of the loop device.
  *        disk detach IMAGE DIRECTORY WAIT-MS
- *            Unmounts it, lazily when something uses it, and waits so long for the image to be free.
- *            Prints `lazily` in that case. An empty IMAGE is not waited for.
+ *            Unmounts it, lazily when something uses it, and waits so long for the image to be
+ *            free. Prints `lazily` in that case. An empty IMAGE is not waited for.
  *        disk sweep FIRST-LOOP
  *            Removes loop devices that nothing is attached to.
  *
@@ -71,8 +71,8 @@ static void lock_within(int image, const char *path, int wait_ms) {
 }
 
 /*
- * Storage that hangs is to hang here, where it harms nobody: a loop device that is being set up would
- * hang everybody who opens it, for example to look for a free one.
+ * Storage that hangs is to hang here, where it harms nobody: a loop device that is being set up
+ * would hang everybody who opens it, for example to look for a free one.
  */
 static void try_storage(int image, const char *path) {
   static char block[BLOCK_BYTES];
@@ -107,8 +107,8 @@ static int make_mount(const char *device) {
       fsconfig(context, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) != 0 ||
       fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
     fail_with_log(context, device);
-  int mount = fsmount(context, FSMOUNT_CLOEXEC,
-                      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOATIME);
+  int mount =
+      fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOATIME);
   if (mount < 0) fail_with_log(context, device);
   close(context);
   return mount;

@@ -2,14 +2,15 @@
  * Files beneath a directory that callers own, as part of the addon.
  *
  *   openBeneath(root, path, flags)      -> Promise<number>  a descriptor, close-on-exec
- *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_PATH anything, with O_DIRECTORY
- *     a directory,
- *     otherwise a regular file: EISDIR for a directory, ENXIO for everything else, which is not
- *     opened at all: a FIFO could block and a device do anything. EIO when there is no root.
- *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>    the same, with getAttribute
- *   write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from the offset on
- *   writeBack(fd, offset, length)       -> Promise<void>    begins it (sync_file_range(2))
- *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>  copy_file_range(2);
+ *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_PATH anything, with
+ *     O_DIRECTORY a directory, otherwise a regular file: EISDIR for a directory, ENXIO for
+ *     everything else, which is not opened at all: a FIFO could block and a device do anything. EIO
+ *     when there is no root.
+ *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>    the same, with
+ *   getAttribute write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from
+ *   the offset on writeBack(fd, offset, length)       -> Promise<void>    begins it
+ *   (sync_file_range(2)) copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>
+ *   copy_file_range(2);
  *     fewer bytes than the length only at the end of the file
  *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 4096 bytes
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
@@ -113,9 +114,12 @@ static int run_open(struct task *task) {
     return 0;
   }
   snprintf(link, sizeof link, "/proc/self/fd/%d", path);
-  if (fstat(path, &found) != 0) error = errno;
-  else if (S_ISDIR(found.st_mode) && (file->flags & O_DIRECTORY) == 0) error = EISDIR;
-  else if (!S_ISDIR(found.st_mode) && !S_ISREG(found.st_mode)) error = ENXIO;
+  if (fstat(path, &found) != 0)
+    error = errno;
+  else if (S_ISDIR(found.st_mode) && (file->flags & O_DIRECTORY) == 0)
+    error = EISDIR;
+  else if (!S_ISDIR(found.st_mode) && !S_ISREG(found.st_mode))
+    error = ENXIO;
   else {
     int flags = (file->flags & ~O_NOFOLLOW) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
     if ((file->fd = open(link, flags)) < 0) error = errno;
@@ -262,9 +266,8 @@ static napi_value js_open_object(napi_env env, napi_callback_info info) {
 static napi_value js_write(napi_env env, napi_callback_info info) {
   napi_value args[3];
   struct file_task *file = new_file_task(run_write, result_nothing);
-  if (file == NULL || !read_arguments(env, info, 3, args) ||
-      !read_int32(env, args[0], &file->fd) || !read_size(env, args[1], &file->offset) ||
-      !read_chunks(env, args[2], file))
+  if (file == NULL || !read_arguments(env, info, 3, args) || !read_int32(env, args[0], &file->fd) ||
+      !read_size(env, args[1], &file->offset) || !read_chunks(env, args[2], file))
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "pwritev", args[2]);
 }
@@ -272,9 +275,8 @@ static napi_value js_write(napi_env env, napi_callback_info info) {
 static napi_value js_write_back(napi_env env, napi_callback_info info) {
   napi_value args[3];
   struct file_task *file = new_file_task(run_write_back, result_nothing);
-  if (file == NULL || !read_arguments(env, info, 3, args) ||
-      !read_int32(env, args[0], &file->fd) || !read_size(env, args[1], &file->offset) ||
-      !read_size(env, args[2], &file->length))
+  if (file == NULL || !read_arguments(env, info, 3, args) || !read_int32(env, args[0], &file->fd) ||
+      !read_size(env, args[1], &file->offset) || !read_size(env, args[2], &file->length))
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "sync_file_range", NULL);
 }
@@ -282,10 +284,9 @@ static napi_value js_write_back(napi_env env, napi_callback_info info) {
 static napi_value js_copy_range(napi_env env, napi_callback_info info) {
   napi_value args[5];
   struct file_task *file = new_file_task(run_copy_range, result_length);
-  if (file == NULL || !read_arguments(env, info, 5, args) ||
-      !read_int32(env, args[0], &file->fd) || !read_int32(env, args[1], &file->to) ||
-      !read_size(env, args[2], &file->offset) || !read_size(env, args[3], &file->to_offset) ||
-      !read_size(env, args[4], &file->length))
+  if (file == NULL || !read_arguments(env, info, 5, args) || !read_int32(env, args[0], &file->fd) ||
+      !read_int32(env, args[1], &file->to) || !read_size(env, args[2], &file->offset) ||
+      !read_size(env, args[3], &file->to_offset) || !read_size(env, args[4], &file->length))
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "copy_file_range", NULL);
 }
@@ -293,8 +294,8 @@ static napi_value js_copy_range(napi_env env, napi_callback_info info) {
 static napi_value js_get_attribute(napi_env env, napi_callback_info info) {
   napi_value args[2];
   struct file_task *file = new_file_task(run_get_attribute, result_attribute);
-  if (file == NULL || !read_arguments(env, info, 2, args) ||
-      !read_int32(env, args[0], &file->fd) || (file->name = copy_text(env, args[1])) == NULL)
+  if (file == NULL || !read_arguments(env, info, 2, args) || !read_int32(env, args[0], &file->fd) ||
+      (file->name = copy_text(env, args[1])) == NULL)
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "fgetxattr", NULL);
 }
@@ -305,8 +306,8 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
   void *value;
   size_t length;
   struct file_task *file = new_file_task(run_set_attribute, result_nothing);
-  if (file == NULL || !read_arguments(env, info, 3, args) ||
-      !read_int32(env, args[0], &file->fd) || (file->name = copy_text(env, args[1])) == NULL ||
+  if (file == NULL || !read_arguments(env, info, 3, args) || !read_int32(env, args[0], &file->fd) ||
+      (file->name = copy_text(env, args[1])) == NULL ||
       napi_is_buffer(env, args[2], &is_buffer) != napi_ok || !is_buffer ||
       napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
       length > ATTRIBUTE_BYTES_MAX || (file->value = malloc(length + 1)) == NULL)

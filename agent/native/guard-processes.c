@@ -55,5 +55,5 @@ void begin_unmounting(const char *path) {
   if (pid == 0) _exit(umount2(path, UMOUNT_NOFOLLOW) == 0 ? 0 : 1);
   if (pid < 0) return;
   free_one->pid = pid;
-  strcpy(free_one->path, path);
+  snprintf(free_one->path, sizeof free_one->path, "%s", path);
 }

@@ -4,11 +4,11 @@
  * must be free, or another host would take a file system that is still in use.
  *
  * Usage: guard GROUP DIRECTORY
- *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next agent
- *   empties first of all: it never meets a guard at work. Writes one byte to stdout, then reads
- *   stdin, which the agent never writes to: its end is the agent's end. What is left of the helpers
- *   is killed, and every mount below the directory is unmounted, each by a process of its own, since
- *   one whose storage hangs must not keep the others.
+ *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next
+ *   agent empties first of all: it never meets a guard at work. Writes one byte to stdout, then
+ *   reads stdin, which the agent never writes to: its end is the agent's end. What is left of the
+ *   helpers is killed, and every mount below the directory is unmounted, each by a process of its
+ *   own, since one whose storage hangs must not keep the others.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,9 +30,7 @@ static void pause_shortly(void) {
   nanosleep(&pause, NULL);
 }
 
-static bool is_octal(char digit) {
-  return digit >= '0' && digit <= '7';
-}
+static bool is_octal(char digit) { return digit >= '0' && digit <= '7'; }
 
 /* Undoes the octal escapes of proc_pid_mountinfo(5): a backslash and three digits. */
 static void unescape(char *text) {
@@ -86,8 +84,7 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   if (!join_group(argv[1])) return 1;
   if (write(STDOUT_FILENO, &byte, 1) != 1) return 1;
-  while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR)
-    errno = 0;
+  while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR) errno = 0;
   for (int looks = 0; looks < LOOKS_AT_HELPERS && kill_helpers(argv[1]); looks++) pause_shortly();
   unmount_all(argv[2]);
   return 0;

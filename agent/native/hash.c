@@ -1,5 +1,6 @@
 /* XXH64 with seed 0. Words are little-endian, as all hosts are. */
 #include "hash.h"
+
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

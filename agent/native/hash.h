@@ -10,7 +10,7 @@ struct hash {
 };
 
 void hash_init(struct hash *hash);
-void hash_update(struct hash *hash, const void *bytes, size_t length);
+void hash_update(struct hash *hash, const void *data, size_t length);
 uint64_t hash_digest(const struct hash *hash);
 /* All in one. */
 uint64_t hash_of(const void *bytes, size_t length);

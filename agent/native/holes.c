@@ -1,11 +1,11 @@
 /*
- * Loaded into QEMU before its other libraries (LD_PRELOAD). When QEMU maps a template's RAM privately,
- * the large holes of it become anonymous memory.
+ * Loaded into QEMU before its other libraries (LD_PRELOAD). When QEMU maps a template's RAM
+ * privately, the large holes of it become anonymous memory.
  *
  * In a private mapping of a memory file, whoever writes to a hole gets two pages: the kernel first
- * fills the hole in the file, for all who map it, and then makes a copy. A guest that uses all of its
- * RAM would take twice as much, of which one half is in the file for good. To anonymous memory the
- * guest sees no difference: it is all zero as well.
+ * fills the hole in the file, for all who map it, and then makes a copy. A guest that uses all of
+ * its RAM would take twice as much, of which one half is in the file for good. To anonymous memory
+ * the guest sees no difference: it is all zero as well.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -116,7 +116,8 @@ static int reap(pid_t command) {
 }
 
 static int wait_for(pid_t command, int signal_fd) {
-  struct pollfd events[2] = {{.fd = AGENT_FD, .events = POLLIN}, {.fd = signal_fd, .events = POLLIN}};
+  struct pollfd events[2] = {{.fd = AGENT_FD, .events = POLLIN},
+                             {.fd = signal_fd, .events = POLLIN}};
   for (;;) {
     if (poll(events, 2, -1) < 0 && errno != EINTR) end(EXIT_KILLED);
     if (events[0].revents != 0) end(EXIT_KILLED);

@@ -1,11 +1,12 @@
 /*
- * Starts a program that must not outlive the agent: killed with it, whatever it does, and a member of
- * the control group that the next agent empties before it goes on. Nothing that the agent starts on
- * the host runs without it, but for what is to stay (shim.c, guard.c).
+ * Starts a program that must not outlive the agent: killed with it, whatever it does, and a member
+ * of the control group that the next agent empties before it goes on. Nothing that the agent starts
+ * on the host runs without it, but for what is to stay (shim.c, guard.c).
  *
  * Usage: leash PARENT [--group FILE] [--lock FILE] -- PROGRAM [ARGUMENT]…
  *   PARENT: the agent's process id; nothing is started when that is not the parent any more.
- *   --group: a cgroup.procs to join. The next agent removes the group once it is empty, so who comes
+ *   --group: a cgroup.procs to join. The next agent removes the group once it is empty, so who
+ *   comes
  *            late finds none and starts nothing.
  *   --lock:  a file to lock exclusively (flock(2)) as long as the program runs.
  * Ends like the program; with 126 when it may not be started, with 127 when it cannot.
@@ -46,9 +47,12 @@ int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int index = 2;
   for (; index + 1 < argc && strcmp(argv[index], "--") != 0; index += 2) {
-    if (strcmp(argv[index], "--group") == 0) join_group(argv[index + 1]);
-    else if (strcmp(argv[index], "--lock") == 0) lock_file(argv[index + 1]);
-    else fail(NOT_STARTED, argv[index], EINVAL);
+    if (strcmp(argv[index], "--group") == 0)
+      join_group(argv[index + 1]);
+    else if (strcmp(argv[index], "--lock") == 0)
+      lock_file(argv[index + 1]);
+    else
+      fail(NOT_STARTED, argv[index], EINVAL);
   }
   if (index + 1 >= argc) fail(NOT_STARTED, "leash", EINVAL);
   if (getppid() != (pid_t)atol(argv[1])) return NOT_ALLOWED;

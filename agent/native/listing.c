@@ -89,7 +89,7 @@ static void keep(struct listing *listing, const struct entry *entry) {
   struct entry **heap = listing->heap;
   if (listing->count == listing->limit) {
     listing->is_cut = true;
-    *heap[0] = *entry;
+    *heap[0] = *entry; /* NOLINT(clang-analyzer-core.NullDereference): the heap is full. */
     sift_down(heap, listing->count, 0);
     return;
   }
@@ -144,13 +144,15 @@ static void consider(struct listing *listing, int directory, const struct dirent
   if (entry.is_directory) memcpy(entry.key + length, "/", 2);
   if (!is_wanted(listing, &entry)) return;
   const struct entry *greatest = listing->count == listing->limit ? listing->heap[0] : NULL;
-  bool is_beyond = greatest != NULL && compare_bytes(entry.key, entry.length, greatest->key,
-                                                     greatest->length) > 0;
+  bool is_beyond = greatest != NULL &&
+                   compare_bytes(entry.key, entry.length, greatest->key, greatest->length) > 0;
   if (is_beyond && listing->is_cut) return;
   if (!is_utf8(found->d_name)) return;
   if (entry.is_link && !leads_to_file(listing, found->d_name)) return;
-  if (is_beyond) listing->is_cut = true;
-  else keep(listing, &entry);
+  if (is_beyond)
+    listing->is_cut = true;
+  else
+    keep(listing, &entry);
 }
 
 static void keep_record(struct entry *entry, ssize_t length, const uint8_t *record) {
@@ -173,10 +175,13 @@ static void inspect(const struct listing *listing, int directory, struct entry *
                              : fstatat(directory, entry->key, &entry->status, flags);
   if (error == 0 && S_ISREG(entry->status.st_mode)) {
     entry->is_found = true;
-    if (entry->is_link) snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    else snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, entry->key);
-    keep_record(entry, entry->is_link ? getxattr(path, listing->attribute, record, sizeof record)
-                                      : lgetxattr(path, listing->attribute, record, sizeof record),
+    if (entry->is_link)
+      snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    else
+      snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, entry->key);
+    keep_record(entry,
+                entry->is_link ? getxattr(path, listing->attribute, record, sizeof record)
+                               : lgetxattr(path, listing->attribute, record, sizeof record),
                 record);
   }
   if (fd >= 0) close(fd);
@@ -192,7 +197,7 @@ static int open_directory(struct listing *listing) {
   close(path);
   if (listing->directory == NULL) return error;
   listing->entries = malloc(listing->limit * sizeof *listing->entries);
-  listing->heap = malloc(listing->limit * sizeof(struct entry *));
+  listing->heap = calloc(listing->limit, sizeof(struct entry *));
   return listing->entries == NULL || listing->heap == NULL ? ENOMEM : 0;
 }
 
@@ -209,6 +214,7 @@ int advance_listing(struct listing *listing, uint32_t milliseconds) {
     int error = listing->entries == NULL ? open_directory(listing) : EBADF;
     if (error != 0) return error;
   }
+  if (listing->directory == NULL || listing->heap == NULL || listing->limit == 0) return EBADF;
   while (!listing->is_sorted) {
     if (now_ms() > until) return 0;
     errno = 0;

@@ -4,19 +4,18 @@
  */
 #define _DEFAULT_SOURCE
 #include "md5.h"
+
 #include <endian.h>
 #include <string.h>
 
-static uint32_t rotate(uint32_t value, int bits) {
-  return value << bits | value >> (32 - bits);
-}
+static uint32_t rotate(uint32_t value, int bits) { return value << bits | value >> (32 - bits); }
 
-#define F(x, y, z) (z ^ (x & (y ^ z)))
-// The sum, not the exclusive or: only one half of it has to wait for the step before.
-#define G(x, y, z) ((x & z) + (y & ~z))
-#define H(x, y, z) (x ^ y ^ z)
-#define I(x, y, z) (y ^ (x | ~z))
-#define STEP(f, a, b, c, d, k, s, t) a = b + rotate(a + f(b, c, d) + word[k] + t##u, s)
+#define F(x, y, z) ((z) ^ ((x) & ((y) ^ (z))))
+/* A sum instead of an exclusive or: only one half of it depends on the step before. */
+#define G(x, y, z) (((x) & (z)) + ((y) & ~(z)))
+#define H(x, y, z) ((x) ^ (y) ^ (z))
+#define I(x, y, z) ((y) ^ ((x) | ~(z)))
+#define STEP(f, a, b, c, d, k, s, t) a = (b) + rotate((a) + f(b, c, d) + word[k] + t##u, s)
 
 static void add_block(uint32_t state[4], const uint8_t *bytes) {
   uint32_t a = state[0], b = state[1], c = state[2], d = state[3], word[16];

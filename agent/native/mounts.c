@@ -5,9 +5,9 @@
  *   unmount(target, flags)                   -> Promise<void>      umount2(2)
  *   attach(disk, subdirectory, target, attributes, userNamespace) -> Promise<void>
  *     Mounts a directory of a mounted disk at another place, with these MOUNT_ATTR_* and always
- *     nosuid and nodev. For a container, `userNamespace` is the descriptor of its user namespace, so
- *     that owners are the same inside as on the disk; otherwise it is -1. `subdirectory` is resolved
- *     beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
+ *     nosuid and nodev. For a container, `userNamespace` is the descriptor of its user namespace,
+ *     so that owners are the same inside as on the disk; otherwise it is -1. `subdirectory` is
+ *     resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
  *     open_tree(2), mount_setattr(2), move_mount(2).
  *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
@@ -72,8 +72,10 @@ static int run_inode(struct task *task) {
   struct stat found;
   int error = 0, fd = open_beneath(work->source, work->data, 0);
   if (fd < 0) return errno;
-  if (fstat(fd, &found) != 0) error = errno;
-  else work->inode = found.st_ino;
+  if (fstat(fd, &found) != 0)
+    error = errno;
+  else
+    work->inode = found.st_ino;
   close(fd);
   return error;
 }
@@ -170,7 +172,8 @@ static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
   int32_t fd;
   int bytes = 0;
   napi_get_cb_info(env, info, &count, args, NULL, NULL);
-  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok) return refuse_task(env, NULL);
+  if (count != 1 || napi_get_value_int32(env, args[0], &fd) != napi_ok)
+    return refuse_task(env, NULL);
   if (ioctl(fd, FIONREAD, &bytes) != 0) {
     napi_throw(env, make_error(env, errno, "ioctl"));
     return NULL;

@@ -10,9 +10,7 @@
 
 #include "hash.h"
 
-uint32_t page_bytes(void) {
-  return (uint32_t)sysconf(_SC_PAGESIZE);
-}
+uint32_t page_bytes(void) { return (uint32_t)sysconf(_SC_PAGESIZE); }
 
 bool is_zero(const uint8_t *bytes, size_t length) {
   /* Every byte equals the one after it, and the first is zero. */

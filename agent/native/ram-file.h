@@ -45,8 +45,8 @@ int read_all(int fd, void *into, size_t length, uint64_t offset);
 int write_all(int fd, const void *from, size_t length, uint64_t offset);
 
 /*
- * 0 or an error number. EBADMSG: the file is torn or damaged. ESTALE: it belongs to another template
- * or to a RAM of another size.
+ * 0 or an error number. EBADMSG: the file is torn or damaged. ESTALE: it belongs to another
+ * template or to a RAM of another size.
  */
 int pages_open(struct pages_file *file, int fd, uint64_t ram_bytes, const uint8_t *key);
 void pages_close(struct pages_file *file);

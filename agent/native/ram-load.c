@@ -15,7 +15,8 @@ enum { THREADS_MAX = 4 };
 struct walk {
   const struct pages_file *file;
   const struct ram *ram; /* null: the blocks are only checked */
-  uint64_t *starts;      /* the first extent of each block, and how many of its pages came before */
+  const uint64_t
+      *starts; /* the first extent of each block, and how many of its pages came before */
   _Atomic uint64_t next;
   _Atomic int error;
 };
@@ -62,8 +63,8 @@ static int walk_blocks(struct walk *walk) {
     if (block >= walk->file->block_count) break;
     error = pages_read(walk->file, block, pages);
     if (error != 0) break;
-    error = walk->ram == NULL ? pages_check(walk->file, block, pages)
-                              : write_block(walk, block, pages);
+    error =
+        walk->ram == NULL ? pages_check(walk->file, block, pages) : write_block(walk, block, pages);
   }
   free(pages);
   return error;
@@ -82,7 +83,7 @@ static long helpers_wanted(const struct pages_file *file) {
   return processors < THREADS_MAX ? processors - 1 : THREADS_MAX - 1;
 }
 
-static int walk_file(const struct pages_file *file, const struct ram *ram, uint64_t *starts) {
+static int walk_file(const struct pages_file *file, const struct ram *ram, const uint64_t *starts) {
   struct walk walk = {.file = file, .ram = ram, .starts = starts};
   pthread_t helpers[THREADS_MAX];
   long wanted = helpers_wanted(file), started = 0;

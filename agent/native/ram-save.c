@@ -34,7 +34,7 @@ struct saver {
   uint64_t size; /* of a page */
   /* BLOCK_PAGES each: what is filled and what is written, by turns; the same of the template. */
   uint8_t *block, *other, *original;
-  uint64_t fill; /* pages in the block */
+  uint64_t fill;                 /* pages in the block */
   uint64_t data_start, data_end; /* of the template: behind it nothing is known */
   struct extent *extents;
   uint64_t extent_count, page_count, extent_room;
@@ -73,7 +73,7 @@ static int write_block(struct writer *writer) {
   if (error != 0) return error;
   writer->hashes[writer->block_count++] = hash_of(writer->block, writer->length);
   if (writer->block_count % WRITE_BACK_BLOCKS == 0) {
-    uint64_t behind = (WRITE_BACK_BLOCKS - 1) * BLOCK_PAGES * writer->size;
+    uint64_t behind = (uint64_t)(WRITE_BACK_BLOCKS - 1) * BLOCK_PAGES * writer->size;
     /* Only so that the caller's fsync finds less to do. */
     sync_file_range(writer->out, (off_t)(offset - behind), (off_t)(behind + writer->length),
                     SYNC_FILE_RANGE_WRITE);
@@ -177,7 +177,7 @@ static int read_original(struct saver *saver, const struct extent *extent, bool 
 
 static bool is_original(const struct saver *saver, const uint8_t *page, uint32_t index,
                         bool is_hole) {
-  if (saver->template < 0) return false;
+  if (saver->template <0) return false;
   if (is_hole) return is_zero(page, saver->size);
   return memcmp(page, saver->original + index * saver->size, saver->size) == 0;
 }
@@ -185,7 +185,7 @@ static bool is_original(const struct saver *saver, const uint8_t *page, uint32_t
 /* Moves the pages that were read behind the block's fill together, without the unchanged ones. */
 static int keep_changed(struct saver *saver, const struct extent *extent, const uint8_t *pages) {
   bool is_hole = false;
-  int error = saver->template < 0 ? 0 : read_original(saver, extent, &is_hole);
+  int error = saver->template <0 ? 0 : read_original(saver, extent, &is_hole);
   for (uint32_t i = 0; error == 0 && i < extent->count; i++) {
     const uint8_t *page = pages + i * saver->size;
     uint8_t *place = saver->block + saver->fill * saver->size;

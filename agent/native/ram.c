@@ -2,10 +2,10 @@
  * The RAM of virtual machines, as part of the addon. A template's RAM lies in a memory file that
  * many machines map privately; what a machine changes are pages of its own.
  *
- *   newMemory(name, sizeBytes)            -> number           memfd_create(2), close-on-exec, all zero
- *   sealMemory(fd)                        -> void             nobody changes it or its seals again
- *   isSealed(fd)                          -> boolean          sealMemory was called; else any file
- *   copyMemory(from, to, sizeBytes)       -> Promise<bigint>  a hash of the contents
+ *   newMemory(name, sizeBytes)            -> number           memfd_create(2), close-on-exec, all
+ *   zero sealMemory(fd)                        -> void             nobody changes it or its seals
+ *   again isSealed(fd)                          -> boolean          sealMemory was called; else any
+ *   file copyMemory(from, to, sizeBytes)       -> Promise<bigint>  a hash of the contents
  *     Copies so that pages of zeros are holes; `to` was empty before. Without a copy when it is -1.
  *     The hash is the same whether zeros are holes or not. EBADMSG: `from` has another size.
  *   saveChangedPages(pid, { device, inode, sizeBytes }, template, out, key) -> Promise<number>

@@ -64,9 +64,7 @@ void note_problem(const char *format, ...) {
   note_problem_bytes("\n", 1); /* What rg complains of later follows. */
 }
 
-bool has_problem(void) {
-  return incomplete;
-}
+bool has_problem(void) { return incomplete; }
 
 void write_problem(void) {
   if (problem_length > 0) write_frame(PROBLEM, problem, problem_length);

@@ -1,4 +1,6 @@
-/* Lists a tree breadth-first, one getdents64(2) at a time, so that matching need not wait for it. */
+/*
+ * Lists a tree breadth-first, one getdents64(2) at a time, so that matching need not wait for it.
+ */
 #define _GNU_SOURCE
 #include "search-listing.h"
 

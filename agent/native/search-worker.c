@@ -37,10 +37,23 @@ enum parsed { RECORD, MORE, WRONG };
 static char **arguments_of(const struct tools *tools, struct batch batch) {
   static char loader[PATH_BYTES_MAX], libraries[PATH_BYTES_MAX], program[PATH_BYTES_MAX];
   const char *const head[] = {
-      loader, "--library-path", libraries, program,
-      "--no-config", "--threads=1", "--no-heading", "--with-filename", "--null", "--line-number",
+      loader,
+      "--library-path",
+      libraries,
+      program,
+      "--no-config",
+      "--threads=1",
+      "--no-heading",
+      "--with-filename",
+      "--null",
+      "--line-number",
       /* Not mapped: a file that is cut while it is read would kill the process. */
-      "--color=never", "--no-mmap", "--line-buffered", "-e", tools->pattern, "--",
+      "--color=never",
+      "--no-mmap",
+      "--line-buffered",
+      "-e",
+      tools->pattern,
+      "--",
   };
   const size_t count = sizeof head / sizeof *head;
   snprintf(loader, sizeof loader, "%s/ld.so", tools->directory);

@@ -36,8 +36,8 @@ enum {
   WORKERS_MAX = 100,
   BATCH_FILES_FIRST = 64,
   BATCH_FILES_MAX = 8192,
-  BATCH_US = 150000,     /* how long a worker should be busy with its batch, */
-  BATCH_US_LAST = 20000, /* and at least: to start one takes some milliseconds */
+  BATCH_US = 150000,         /* how long a worker should be busy with its batch, */
+  BATCH_US_LAST = 20000,     /* and at least: to start one takes some milliseconds */
   BATCH_BYTES_MAX = 1 << 20, /* Linux takes 2 MiB of arguments with the usual stack (execve(2)). */
   FILES_AHEAD = 65536,
   STATISTICS_EVERY_US = 100000,
@@ -51,7 +51,7 @@ static struct {
   struct batch *retries; /* parts of batches whose worker died */
   size_t retry_count;
   double busy_us, busy_files; /* of the batches that ended last: what a file costs */
-  bool probed; /* rg takes the pattern */
+  bool probed;                /* rg takes the pattern */
   struct results results;
   int errors; /* our end of the pipe that rg complains into */
   uint64_t deadline_at, files_searched, matching_from, matching_to, statistics_at;
@@ -103,8 +103,7 @@ static struct batch copy_batch(char **paths, size_t count) {
 }
 
 static void retry(char **paths, size_t count) {
-  search.retries =
-      allocate(search.retries, (search.retry_count + 1) * sizeof *search.retries);
+  search.retries = allocate(search.retries, (search.retry_count + 1) * sizeof *search.retries);
   search.retries[search.retry_count++] = copy_batch(paths, count);
 }
 
@@ -240,8 +239,7 @@ static void take_output(bool is_listing) {
 static _Noreturn void run(void) {
   for (;;) {
     start_workers();
-    bool is_listing =
-        !listing_done(&search.listing) && search.listing.files.count < FILES_AHEAD;
+    bool is_listing = !listing_done(&search.listing) && search.listing.files.count < FILES_AHEAD;
     if (search.running == 0 && search.probed && !is_listing && search.listing.files.count == 0)
       finish(COMPLETED);
     if (is_listing) listing_step(&search.listing);

@@ -1,8 +1,8 @@
 /*
- * What the machine's process gives up before it becomes QEMU. QEMU emulates devices for a guest that
- * nobody trusts: what took it over should find nothing of the host. It has a user and a root of its
- * own, no process to see, no network but the tap, no privilege and no way to one; QEMU's own filter
- * of system calls comes on top.
+ * What the machine's process gives up before it becomes QEMU. QEMU emulates devices for a guest
+ * that nobody trusts: what took it over should find nothing of the host. It has a user and a root
+ * of its own, no process to see, no network but the tap, no privilege and no way to one; QEMU's own
+ * filter of system calls comes on top.
  */
 #define _GNU_SOURCE
 #include "shim-confine.h"

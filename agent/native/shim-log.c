@@ -1,6 +1,7 @@
 /*
- * What a machine prints, in two files of bounded size. A guest that floods its console fills no disk
- * and keeps no disk busy: what exceeds the rate is read and left out. Nobody ever waits for us.
+ * What a machine prints, in two files of bounded size. A guest that floods its console fills no
+ * disk and keeps no disk busy: what exceeds the rate is read and left out. Nobody ever waits for
+ * us.
  */
 #define _GNU_SOURCE
 #include "shim-log.h"

@@ -1,7 +1,7 @@
 /*
  * Starts one virtual machine and stays with it until its end, for the agent may be restarted
- * meanwhile: it keeps what the machine prints, and tells durably how it ended. It is small, opens no
- * connection, and obeys nobody but SIGKILL; the machine ends with it.
+ * meanwhile: it keeps what the machine prints, and tells durably how it ended. It is small, opens
+ * no connection, and obeys nobody but SIGKILL; the machine ends with it.
  *
  * Usage: shim --run DIR --guest DIR --uid N --file-bytes N [--disks DIR --base FILE]
  *             [--preload FILE]
@@ -43,7 +43,10 @@ static _Noreturn void fail(const char *step, int error) {
   exit(1);
 }
 
-/* A user's number is cut to 32 bits on its way to the kernel: without a bound it could become root's. */
+/*
+ * A user's number is cut to 32 bits on its way to the kernel: without a bound it could become
+ * root's.
+ */
 static long number(const char *text, long max) {
   char *end;
   errno = 0;
@@ -66,9 +69,8 @@ static void read_option(struct options *options, const char *name, const char *v
   } texts[] = {
       {"--run", &options->run},         {"--disks", &options->disks},
       {"--base", &options->base},       {"--guest", &options->guest},
-      {"--preload", &options->preload},
-      {"--network", &options->network}, {"--tap", &options->tap},
-      {"--oom-counter", &options->oom_counter},
+      {"--preload", &options->preload}, {"--network", &options->network},
+      {"--tap", &options->tap},         {"--oom-counter", &options->oom_counter},
   };
   for (size_t index = 0; index < sizeof texts / sizeof *texts; index++)
     if (strcmp(name, texts[index].name) == 0) {

@@ -59,8 +59,7 @@ FAKE int fake_scandir(const char *path, struct dirent ***names,
   if (call_fails() || (*names = fake_malloc(4 * sizeof **names)) == NULL) return -1;
   int count = 0;
   struct dirent entry;
-  while (count < 4 && take_entry(&entry) &&
-         ((*names)[count] = fake_malloc(sizeof entry)) != NULL)
+  while (count < 4 && take_entry(&entry) && ((*names)[count] = fake_malloc(sizeof entry)) != NULL)
     *(*names)[count++] = entry;
   return count;
 }

@@ -13,7 +13,10 @@ uint32_t reference_crc(const uint8_t *bytes, size_t length) {
   return ~crc;
 }
 
-/* Each run of bytes that are not zero begins with its length and one; 254 of them stand for no zero. */
+/*
+ * Each run of bytes that are not zero begins with its length and one; 254 of them stand for no
+ * zero.
+ */
 static size_t stuff(const uint8_t *bytes, size_t length, uint8_t *into) {
   size_t at = 0, code = at++;
   into[code] = 1;
@@ -35,7 +38,8 @@ size_t reference_frame(const uint8_t *content, size_t length, uint8_t *into) {
   uint8_t *whole = malloc(length + 4);
   uint32_t crc = reference_crc(content, length);
   memcpy(whole, content, length);
-  for (int index = 0; index < 4; index++) whole[length + (size_t)index] = (uint8_t)(crc >> 8 * index);
+  for (int index = 0; index < 4; index++)
+    whole[length + (size_t)index] = (uint8_t)(crc >> 8 * index);
   size_t stuffed = stuff(whole, length + 4, into);
   free(whole);
   return stuffed;

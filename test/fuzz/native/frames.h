@@ -1,4 +1,7 @@
-/* Frames of the guest's channel, made and read as agent/guest-link/guest-protocol.ts says: slow, and plain. */
+/*
+ * Frames of the guest's channel, made and read as agent/guest-link/guest-protocol.ts says: slow,
+ * and plain.
+ */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -86,7 +86,9 @@ void *fake_malloc(size_t size) {
   return call_fails() ? NULL : note(malloc(size));
 }
 
-void *fake_calloc(size_t count, size_t size) { return call_fails() ? NULL : note(calloc(count, size)); }
+void *fake_calloc(size_t count, size_t size) {
+  return call_fails() ? NULL : note(calloc(count, size));
+}
 
 void *fake_realloc(void *block, size_t size) {
   CHECK(size < (size_t)1 << 30);

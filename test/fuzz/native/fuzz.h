@@ -2,8 +2,9 @@
  * What every target shares. A target is the project's own sources (the subject), of which each
  * system call `x` is replaced by `fake_x` (see the Makefile), and a file that feeds them an input.
  *
- * An input is read from both ends: content from the front, and from the back what the kernel answers,
- * so that the two do not shift each other. When it is used up, content is zeros and calls succeed.
+ * An input is read from both ends: content from the front, and from the back what the kernel
+ * answers, so that the two do not shift each other. When it is used up, content is zeros and calls
+ * succeed.
  */
 #pragma once
 #include <sanitizer/asan_interface.h>
@@ -13,12 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(condition)                                                          \
-  do {                                                                            \
-    if (!(condition)) {                                                           \
+#define CHECK(condition)                                                             \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
       fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-      abort();                                                                    \
-    }                                                                             \
+      abort();                                                                       \
+    }                                                                                \
   } while (0)
 
 /* For bytes that the kernel would read. */

@@ -1,4 +1,6 @@
-/* See kernel.h. Every argument that the kernel would read is read, so that the sanitizers see it. */
+/*
+ * See kernel.h. Every argument that the kernel would read is read, so that the sanitizers see it.
+ */
 #define _GNU_SOURCE
 #include "kernel.h"
 
@@ -31,7 +33,9 @@ int new_fd(int kind, int least) {
   return fd;
 }
 
-/* A call with -1 only fails: who could not open goes on to what tells so. A closed one is a defect. */
+/*
+ * A call with -1 only fails: who could not open goes on to what tells so. A closed one is a defect.
+ */
 int kind_of(int fd) {
   if (fd == -1) return KIND_NOTHING;
   CHECK(fd >= 0 && fd < FDS_MAX && kinds[fd] != KIND_CLOSED);

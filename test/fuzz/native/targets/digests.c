@@ -7,19 +7,26 @@
 #include "../fuzz.h"
 
 static uint32_t left(uint32_t value, unsigned bits) { return value << bits | value >> (32 - bits); }
-static uint64_t left64(uint64_t value, unsigned bits) { return value << bits | value >> (64 - bits); }
+static uint64_t left64(uint64_t value, unsigned bits) {
+  return value << bits | value >> (64 - bits);
+}
 
 /* RFC 1321, section 3.4, step by step. */
 static void md5_block(uint32_t state[4], const uint8_t *block) {
-  static const uint8_t shifts[4][4] = {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
+  static const uint8_t shifts[4][4] = {
+      {7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
   uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
   for (unsigned step = 0; step < 64; step++) {
     uint32_t mixed, word, constant = (uint32_t)(int64_t)floor(fabs(sin(step + 1.0)) * 4294967296.0);
     unsigned index;
-    if (step < 16) mixed = (b & c) | (~b & d), index = step;
-    else if (step < 32) mixed = (b & d) | (c & ~d), index = (5 * step + 1) % 16;
-    else if (step < 48) mixed = b ^ c ^ d, index = (3 * step + 5) % 16;
-    else mixed = c ^ (b | ~d), index = 7 * step % 16;
+    if (step < 16)
+      mixed = (b & c) | (~b & d), index = step;
+    else if (step < 32)
+      mixed = (b & d) | (c & ~d), index = (5 * step + 1) % 16;
+    else if (step < 48)
+      mixed = b ^ c ^ d, index = (3 * step + 5) % 16;
+    else
+      mixed = c ^ (b | ~d), index = 7 * step % 16;
     memcpy(&word, block + 4 * index, 4);
     uint32_t next = b + left(a + mixed + constant + word, shifts[step / 16][step % 4]);
     a = d, d = c, c = b, b = next;
@@ -49,7 +56,9 @@ static uint64_t read64(const uint8_t *bytes) {
   return value;
 }
 
-static uint64_t xx_round(uint64_t lane, uint64_t input) { return left64(lane + input * P2, 31) * P1; }
+static uint64_t xx_round(uint64_t lane, uint64_t input) {
+  return left64(lane + input * P2, 31) * P1;
+}
 
 /* doc/xxhash_spec.md of xxHash. */
 static uint64_t reference_xxh64(const uint8_t *at, size_t length) {

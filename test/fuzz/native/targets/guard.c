@@ -1,7 +1,9 @@
-/* The guard with a table of mounts that says anything: it unmounts what lies below, nothing else. */
+/*
+ * The guard with a table of mounts that says anything: it unmounts what lies below, nothing else.
+ */
 #define _GNU_SOURCE
-#include <string.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "../fuzz.h"
 #include "../kernel.h"

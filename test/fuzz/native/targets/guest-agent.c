@@ -258,7 +258,7 @@ static void send_raw(void) {
   send_bytes(raw, take_into(raw, length));
 }
 
-static void (*const host[])(void) = {send_hello, send_any,       send_start, send_configure,
+static void (*const host[])(void) = {send_hello, send_any,   send_start, send_configure,
                                      send_raw,   send_hello, send_any,   send_start};
 
 static int report_watch(size_t index, struct epoll_event *event) {
@@ -328,7 +328,9 @@ void *fake_mmap(void *at, size_t length, int protection, int flags, int fd, off_
   return block == NULL ? MAP_FAILED : block;
 }
 int fake_munmap(void *at, size_t length) { return (void)length, fake_free(at), 0; }
-int fake_madvise(void *at, size_t length, int advice) { return (void)at, (void)length, (void)advice, 0; }
+int fake_madvise(void *at, size_t length, int advice) {
+  return (void)at, (void)length, (void)advice, 0;
+}
 
 int fake_posix_openpt(int flags) { return (void)flags, call_fails() ? -1 : new_fd(KIND_PIPE, 0); }
 int fake_unlockpt(int fd) { return kind_of(fd), call_fails() ? -1 : 0; }
@@ -349,7 +351,9 @@ int fake_sysinfo(struct sysinfo *info) {
   return 0;
 }
 static struct if_nameindex interfaces[] = {{1, (char *)"lo"}, {2, (char *)"eth0"}, {0, NULL}};
-struct if_nameindex *fake_if_nameindex(void) { return call_fails() ? NULL : interfaces; }
+struct if_nameindex *fake_if_nameindex(void) {
+  return call_fails() ? NULL : interfaces;
+}
 void fake_if_freenameindex(struct if_nameindex *all) { CHECK(all == interfaces); }
 void fake_sync(void) {}
 int fake_reboot(int how) { stop_subject(how); }

@@ -1,9 +1,8 @@
 /* The ring of a process's output against a model that keeps everything. */
-#include "../../../../agent/guest/ring.h"
-
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../../../../agent/guest/ring.h"
 #include "../../../../agent/guest/wire.h"
 #include "../fuzz.h"
 
@@ -30,7 +29,9 @@ int fake_munmap(void *at, size_t length) {
   return 0;
 }
 
-int fake_madvise(void *at, size_t length, int advice) { return (void)at, (void)length, (void)advice, 0; }
+int fake_madvise(void *at, size_t length, int advice) {
+  return (void)at, (void)length, (void)advice, 0;
+}
 
 static void fill(struct model *model) {
   struct ring *ring = &model->ring;

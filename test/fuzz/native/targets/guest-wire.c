@@ -1,8 +1,7 @@
 /* Frames of the guest agent: whatever comes is read as the reference reads it, and back. */
-#include "../../../../agent/guest/wire.h"
-
 #include <string.h>
 
+#include "../../../../agent/guest/wire.h"
 #include "../frames.h"
 #include "../fuzz.h"
 

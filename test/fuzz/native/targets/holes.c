@@ -52,7 +52,9 @@ off_t fake_lseek(int fd, off_t start, int whence) {
   return -1;
 }
 
-int fake_madvise(void *at, size_t length, int advice) { return (void)at, (void)length, (void)advice, 0; }
+int fake_madvise(void *at, size_t length, int advice) {
+  return (void)at, (void)length, (void)advice, 0;
+}
 
 static bool is_large_hole(size_t index, size_t end) {
   size_t from = index, to = index;

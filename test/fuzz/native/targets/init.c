@@ -1,6 +1,6 @@
 /*
- * Init between an agent that says anything and a command that does anything: what it reports keeps to
- * the protocol, and the command runs with exactly the text that was sent.
+ * Init between an agent that says anything and a command that does anything: what it reports keeps
+ * to the protocol, and the command runs with exactly the text that was sent.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -97,9 +97,10 @@ static int order(const char *a, size_t a_length, const char *b, size_t b_length)
 
 /* RFC 3629, by its table of well-formed sequences. */
 static bool is_text(const char *bytes, size_t length) {
-  static const uint8_t table[][4] = {{0x01, 0x7f, 0, 0}, {0xc2, 0xdf, 0x80, 0xbf}, {0xe0, 0xe0, 0xa0, 0xbf},
-                                     {0xe1, 0xec, 0x80, 0xbf}, {0xed, 0xed, 0x80, 0x9f}, {0xee, 0xef, 0x80, 0xbf},
-                                     {0xf0, 0xf0, 0x90, 0xbf}, {0xf1, 0xf3, 0x80, 0xbf}, {0xf4, 0xf4, 0x80, 0x8f}};
+  static const uint8_t table[][4] = {
+      {0x01, 0x7f, 0, 0},       {0xc2, 0xdf, 0x80, 0xbf}, {0xe0, 0xe0, 0xa0, 0xbf},
+      {0xe1, 0xec, 0x80, 0xbf}, {0xed, 0xed, 0x80, 0x9f}, {0xee, 0xef, 0x80, 0xbf},
+      {0xf0, 0xf0, 0x90, 0xbf}, {0xf1, 0xf3, 0x80, 0xbf}, {0xf4, 0xf4, 0x80, 0x8f}};
   for (size_t at = 0; at < length;) {
     uint8_t first = (uint8_t)bytes[at++];
     size_t row = 0, more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
@@ -117,7 +118,8 @@ static bool is_text(const char *bytes, size_t length) {
 static bool is_wanted(const struct key *key, const struct listing *of) {
   bool is_directory = key->bytes[key->length - 1] == '/';
   size_t name = key->length - is_directory;
-  if (name < of->prefix_bytes || memcmp(key->bytes, of->prefix, of->prefix_bytes) != 0) return false;
+  if (name < of->prefix_bytes || memcmp(key->bytes, of->prefix, of->prefix_bytes) != 0)
+    return false;
   if (name <= 2 && memcmp(key->bytes, "..", name) == 0) return false;
   if (!is_text(key->bytes, name)) return false;
   bool leads = is_directory && key->length < of->after_bytes &&
@@ -139,7 +141,8 @@ static void check_page(const struct listing *listing) {
   CHECK(listing->is_cut == (wanted > listing->limit));
   for (size_t index = 0; index < listing->count; index++) {
     const struct entry *found = listing->heap[index];
-    CHECK(found->is_found && found->is_directory == (keys[index].bytes[keys[index].length - 1] == '/'));
+    CHECK(found->is_found &&
+          found->is_directory == (keys[index].bytes[keys[index].length - 1] == '/'));
     CHECK(order(found->key, found->length, keys[index].bytes, keys[index].length) == 0);
   }
 }

@@ -7,16 +7,21 @@
 #include "../../../../agent/native/ram-load.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <stddef.h>
 
 #include "../../../../agent/native/hash.h"
 #include "../fuzz.h"
 
 /* Small, so that a small input has many blocks of them. */
-enum { PAGE = 128, INDEX_MAX = 4096, PAGES_MAX = 2000, FILE_MAX = PAGE * (PAGES_MAX + 1) + INDEX_MAX };
+enum {
+  PAGE = 128,
+  INDEX_MAX = 4096,
+  PAGES_MAX = 2000,
+  FILE_MAX = PAGE * (PAGES_MAX + 1) + INDEX_MAX
+};
 
 static uint8_t file[FILE_MAX];
 static size_t file_length;
@@ -82,7 +87,9 @@ static void put_hashes_right(struct pages_header *header, size_t index_at, uint8
 static void make_file(uint8_t key[KEY_BYTES]) {
   uint8_t how = take_u8(), changes = take_u8();
   struct pages_header header = {.magic = {'B', 'E', 'R', 'T', 'H', 'R', 'A', 'M'},
-                                .version = 1, .page_bytes = PAGE, .ram_bytes = machine.bytes};
+                                .version = 1,
+                                .page_bytes = PAGE,
+                                .ram_bytes = machine.bytes};
   memcpy(header.key, key, KEY_BYTES);
   header.page_count = take_u16() % (PAGES_MAX + 1);
   header.extent_count = take_u16() % (INDEX_MAX / sizeof(struct extent));

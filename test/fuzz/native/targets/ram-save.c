@@ -4,7 +4,6 @@
  * once and in order, is refused.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/ram-load.h"
 #include "../../../../agent/native/ram-save.h"
 
 #include <errno.h>
@@ -14,13 +13,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "../../../../agent/native/ram-load.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 
-enum { PAGE = 128, PAGES_MAX = 1200, KIND_MAPS = KIND_OWN, KIND_PAGEMAP, KIND_TEMPLATE, KIND_SAVED };
+enum {
+  PAGE = 128,
+  PAGES_MAX = 1200,
+  KIND_MAPS = KIND_OWN,
+  KIND_PAGEMAP,
+  KIND_TEMPLATE,
+  KIND_SAVED
+};
 enum { FD_TEMPLATE = 3, FD_SAVED = 4, PID = 77, INODE = 99, AREAS_MAX = 8 };
 
-static const uint64_t BASE = 0x7f0000000000, CHANGED = UINT64_C(1) << 63, SHARED = UINT64_C(1) << 61;
+static const uint64_t BASE = 0x7f0000000000, CHANGED = UINT64_C(1) << 63,
+                      SHARED = UINT64_C(1) << 61;
 
 static size_t pages, saved_length;
 static uint8_t memory[PAGES_MAX][PAGE], template[PAGES_MAX][PAGE], loaded_memory[PAGES_MAX][PAGE];
@@ -32,7 +40,9 @@ static bool is_whole;
 long fake_sysconf(int name) { return name == _SC_PAGESIZE ? PAGE : 1 + take_answer() % 4; }
 
 int kind_of_path(const char *path) {
-  return strcmp(path, "maps") == 0 ? KIND_MAPS : strcmp(path, "pagemap") == 0 ? KIND_PAGEMAP : KIND_PLAIN;
+  return strcmp(path, "maps") == 0      ? KIND_MAPS
+         : strcmp(path, "pagemap") == 0 ? KIND_PAGEMAP
+                                        : KIND_PLAIN;
 }
 int fake_faccessat(int directory, const char *path, int mode, int flags) {
   return kind_of(directory), (void)path, (void)mode, (void)flags, call_fails() ? -1 : 0;
@@ -47,7 +57,8 @@ FILE *fake_fdopen(int fd, const char *mode) {
 int fake_close(int fd);
 int fake_fclose(FILE *file) { return fake_close(maps_fd), fclose(file); }
 
-static ssize_t copy_from(const void *from, size_t size, void *into, size_t length, uint64_t offset) {
+static ssize_t copy_from(const void *from, size_t size, void *into, size_t length,
+                         uint64_t offset) {
   if (offset > size) offset = size;
   if (length > size - offset) length = size - (size_t)offset;
   memcpy(into, (const uint8_t *)from + offset, length);
@@ -57,12 +68,15 @@ static ssize_t copy_from(const void *from, size_t size, void *into, size_t lengt
 ssize_t fake_pread(int fd, void *into, size_t length, off_t offset) {
   int kind = kind_of(fd);
   if (kind == KIND_SAVED) return copy_from(saved, saved_length, into, length, (uint64_t)offset);
-  if (kind == KIND_TEMPLATE) return copy_from(template, pages * PAGE, into, length, (uint64_t)offset);
+  if (kind == KIND_TEMPLATE)
+    return copy_from(template, pages * PAGE, into, length, (uint64_t)offset);
   CHECK(kind == KIND_PAGEMAP && length % 8 == 0);
   uint64_t first = (uint64_t)offset / 8 - BASE / PAGE, *entries = into;
   for (size_t index = 0; index < length / 8; index++) {
     CHECK(first + index < pages);
-    entries[index] = is_changed[first + index] ? CHANGED >> (first & 1) : index % 2 ? CHANGED | SHARED : 0;
+    entries[index] = is_changed[first + index] ? CHANGED >> (first & 1)
+                     : index % 2               ? CHANGED | SHARED
+                                               : 0;
   }
   return (ssize_t)length;
 }
@@ -102,20 +116,24 @@ static ssize_t move(uint8_t (*machine)[PAGE], bool is_reading, const struct iove
     uint64_t start = (uint64_t)(uintptr_t)remote[index].iov_base - BASE;
     size_t length = remote[index].iov_len;
     CHECK(start <= pages * PAGE && length <= pages * PAGE - start);
-    if (is_reading) memcpy(ours, (uint8_t *)machine + start, length);
-    else memcpy((uint8_t *)machine + start, ours, length);
+    if (is_reading)
+      memcpy(ours, (uint8_t *)machine + start, length);
+    else
+      memcpy((uint8_t *)machine + start, ours, length);
     ours += length;
   }
   CHECK(ours == (uint8_t *)local->iov_base + local->iov_len);
   return (ssize_t)local->iov_len;
 }
 ssize_t fake_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
-                              const struct iovec *remote, unsigned long count, unsigned long flags) {
+                              const struct iovec *remote, unsigned long count,
+                              unsigned long flags) {
   CHECK(pid == PID && local_count == 1 && flags == 0);
   return move(memory, true, local, remote, count);
 }
 ssize_t fake_process_vm_writev(pid_t pid, const struct iovec *local, unsigned long local_count,
-                               const struct iovec *remote, unsigned long count, unsigned long flags) {
+                               const struct iovec *remote, unsigned long count,
+                               unsigned long flags) {
   CHECK(pid == PID && local_count == 1 && flags == 0);
   return move(loaded_memory, false, local, remote, count);
 }
@@ -135,12 +153,18 @@ static void take_maps(uint8_t how) {
     if (change == 3 && !is_last) change = 0; /* No two areas share a page. */
     bool is_bad = change == 1 || change == 4 || change == 5;
     if (is_bad || (!is_anonymous && change > 0 && change < 7)) is_whole = false;
-    length += (size_t)snprintf(
-        maps + length, sizeof maps - length, "%llx-%llx %s %08llx %02x:%02x %u %s\n",
-        (unsigned long long)(BASE + start * PAGE),
-        (unsigned long long)(BASE + (end + (change == 3)) * PAGE), change == 4 ? "rw-s" : change == 5 ? "r--p" : "rw-p",
-        is_anonymous ? 0ull : (unsigned long long)(offset * PAGE), 0, 1,
-        is_anonymous ? 0u : change == 6 ? 98u : (unsigned)INODE, how & 4 ? "/memfd:ram (deleted)" : "");
+    length += (size_t)snprintf(maps + length, sizeof maps - length,
+                               "%llx-%llx %s %08llx %02x:%02x %u %s\n",
+                               (unsigned long long)(BASE + start * PAGE),
+                               (unsigned long long)(BASE + (end + (change == 3)) * PAGE),
+                               change == 4   ? "rw-s"
+                               : change == 5 ? "r--p"
+                                             : "rw-p",
+                               is_anonymous ? 0ull : (unsigned long long)(offset * PAGE), 0, 1,
+                               is_anonymous  ? 0u
+                               : change == 6 ? 98u
+                                             : (unsigned)INODE,
+                               how & 4 ? "/memfd:ram (deleted)" : "");
     next = end;
   }
   if (how & 8) length += take_into(maps + length, take_u8());

@@ -3,9 +3,6 @@
  * are frames, no more matches than wanted, each of a file that it was to search, and one end.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/search-worker.h"
-#include "../../../../agent/native/search-frames.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../../../agent/native/search-frames.h"
+#include "../../../../agent/native/search-worker.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 #include "../processes.h"
@@ -77,7 +76,8 @@ static void put_line(struct rg *rg, uint8_t how) {
   static char filler[TEXT_BYTES_MAX * 2];
   char number[32];
   size_t length = how & 2 ? take_up_to(TEXT_BYTES_MAX * 2) : take_u8();
-  put(rg, number, (size_t)sprintf(number, "%llu", (unsigned long long)take_u32()) * ((how & 4) == 0));
+  put(rg, number,
+      (size_t)sprintf(number, "%llu", (unsigned long long)take_u32()) * ((how & 4) == 0));
   put(rg, ":", 1);
   memset(filler, how & 8 ? 0xa4 : 'x', sizeof filler);
   take_into(filler, length < 16 ? length : 16);
@@ -87,7 +87,9 @@ static void put_line(struct rg *rg, uint8_t how) {
   put(rg, "\n", (how & 16) == 0);
 }
 
-/* A match, a note that a file is binary, or anything at all; of the next files, or of a former one. */
+/*
+ * A match, a note that a file is binary, or anything at all; of the next files, or of a former one.
+ */
 static void print(struct rg *rg) {
   char raw[256];
   uint8_t how = take_u8();

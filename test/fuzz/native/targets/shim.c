@@ -3,14 +3,13 @@
  * a kernel whose calls fail: no machine becomes root, and nothing is confined less than asked for.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/shim-confine.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "../../../../agent/native/shim-confine.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 #include "../processes.h"
@@ -47,7 +46,9 @@ ssize_t fake_readlink(const char *path, char *into, size_t size) {
   if (length > size) length = size;
   return call_fails() ? -1 : (memset(into, 'l', length), (ssize_t)length);
 }
-int fake_mkdir(const char *path, mode_t mode) { return (void)mode, path[0] && !call_fails() ? 0 : -1; }
+int fake_mkdir(const char *path, mode_t mode) {
+  return (void)mode, path[0] && !call_fails() ? 0 : -1;
+}
 int fake_setgroups(size_t count, const gid_t *groups) {
   return has_groups = count == 0, (void)groups, call_fails() ? -1 : 0;
 }
@@ -82,13 +83,28 @@ static char texts[TEXTS_MAX][TEXT_MAX];
 
 /* Options that there are, with values of the input: texts, numbers, and numbers too large. */
 static int take_arguments(char **arguments) {
-  static const char *const names[] = {"--run", "--guest", "--uid", "--file-bytes", "--disks", "--base",
-                                      "--preload", "--network", "--tap", "--keeper-group",
-                                      "--machine-group", "--oom-counter", "--passed", "--kvm", "--", "x"};
-  static const char *const numbers[] = {"0", "1", "8", "9", "100000", "4294967295", "4294967296",
-                                        "4294967297", "9223372036854775807", "-1", "1x", ""};
-  static const char *const needed[] = {"shim", "--run", "/run/m", "--guest", "/guest", "--uid", "100000",
-                                       "--file-bytes", "1000000"};
+  static const char *const names[] = {"--run",
+                                      "--guest",
+                                      "--uid",
+                                      "--file-bytes",
+                                      "--disks",
+                                      "--base",
+                                      "--preload",
+                                      "--network",
+                                      "--tap",
+                                      "--keeper-group",
+                                      "--machine-group",
+                                      "--oom-counter",
+                                      "--passed",
+                                      "--kvm",
+                                      "--",
+                                      "x"};
+  static const char *const numbers[] = {"0",          "1",          "8",
+                                        "9",          "100000",     "4294967295",
+                                        "4294967296", "4294967297", "9223372036854775807",
+                                        "-1",         "1x",         ""};
+  static const char *const needed[] = {"shim",  "--run",  "/run/m",       "--guest", "/guest",
+                                       "--uid", "100000", "--file-bytes", "1000000"};
   int count = 0;
   bool is_usual = take_u8() & 1;
   for (; count < (is_usual ? 9 : 1); count++) strcpy(texts[count], needed[count]);
