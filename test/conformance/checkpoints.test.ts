@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import anyTest, { type TestFn } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import { paths } from '../../agent/system/paths.ts';
@@ -12,6 +12,10 @@ import { newSandboxId } from '../../shared/ids.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
+import type { DriverContext } from './lifecycle.ts';
+import { check, dirty, testMemory } from './memory.ts';
+
+const test = anyTest as TestFn<DriverContext>;
 
 const never = new AbortController().signal;
 
@@ -21,6 +25,10 @@ let driver: MicrovmDriver;
 test.before(async () => {
   host = await MachineHost.open();
   driver = await host.driver({ hasTemplates: true });
+});
+
+test.beforeEach((t) => {
+  t.context = { host, driver };
 });
 
 test.after.always(async () => {
@@ -36,9 +44,6 @@ async function withTemplate(): Promise<void> {
   await waitFor('the template', async () => driver.hasTemplate(spec), 60_000);
 }
 
-const dirty = 'head -c 8000000 /dev/urandom > /run/random; sha256sum /run/random';
-const check = 'sha256sum /run/random';
-
 const disksOf = ({ id }: MachineSpec): string => join(host.runDir(id), '../disks');
 
 async function resumed(spec: MachineSpec): Promise<Machine> {
@@ -46,19 +51,6 @@ async function resumed(spec: MachineSpec): Promise<Machine> {
   machine.guest.setMaxListeners(0);
   return machine;
 }
-
-test.serial('a machine that booted for want of a template is paused and goes on', async (t) => {
-  const spec = await host.newSpec({ memSizeMib: 300 });
-  const machine = await boot(driver, spec);
-  const sum = await outputOf(machine, dirty);
-  await machine.pause();
-  t.true(await driver.hasCheckpoint(spec.id));
-  t.deepEqual(await host.leftOf(spec.id), []);
-  const again = await resumed(spec);
-  t.is(await outputOf(again, check), sum);
-  t.false(await driver.hasCheckpoint(spec.id));
-  await again.kill();
-});
 
 test.serial('machines begin with the memory of a template, each as itself', async (t) => {
   await withTemplate();
@@ -72,32 +64,6 @@ test.serial('machines begin with the memory of a template, each as itself', asyn
   t.is(await outputOf(machines[0] as Machine, 'findmnt -no SOURCE /'), '/dev/vda');
   for (const machine of machines) await machine.kill();
 });
-
-test.serial(
-  'a machine made ahead becomes whoever starts; one that ended is made anew',
-  async (t) => {
-    await withTemplate();
-    const facts = 'cat /etc/machine-id; echo $GREETING; head -c 8 /dev/urandom | od -An -tx1';
-    const random = new Set<string>();
-    for (const isKilled of [false, true]) {
-      const spec = await host.newSpec();
-      const settings = { ...spec.settings, hostname: 'spare', environment: {} };
-      const { ended } = await driver.startAhead({ ...spec, settings }, never);
-      if (isKilled) await driver.reclaim(spec.id);
-      const named = { ...spec.settings, environment: { GREETING: 'hello' } };
-      const machine = await driver.start({ ...spec, settings: named }, never);
-      t.is(machine.origin?.kind, isKilled ? 'template' : 'ahead');
-      machine.guest.setMaxListeners(0);
-      const [machineId, greeting, bytes = ''] = (await outputOf(machine, facts)).split('\n');
-      t.is(machineId, spec.settings.machineId.replaceAll('-', ''));
-      t.is(greeting, 'hello');
-      random.add(bytes);
-      await machine.kill();
-      if (!isKilled) await ended;
-    }
-    t.is(random.size, 2);
-  },
-);
 
 test.serial(
   'layers that no fork shares become one; shared ones and their contents stay',
@@ -181,75 +147,6 @@ test.serial('20 generations of pause and resume: memory and counting go on', asy
   await machine.kill();
 });
 
-const isDifferent = async (t: ExecutionContext, one: Machine, two: Machine): Promise<void> => {
-  for (const fact of [
-    'cat /proc/sys/kernel/random/boot_id',
-    'cat /etc/machine-id',
-    'cat /proc/sys/kernel/random/uuid',
-  ]) {
-    t.not(await outputOf(one, fact), await outputOf(two, fact));
-  }
-};
-
-test.serial(
-  'forks of a machine that runs: three generations, all alive, each its own',
-  async (t) => {
-    const spec = await host.newSpec();
-    const first = await boot(driver, spec);
-    const sum = await outputOf(first, dirty);
-    await outputOf(first, 'echo first > /root/name');
-    const line: { spec: MachineSpec; machine: Machine }[] = [{ spec, machine: first }];
-    for (const name of ['second', 'third']) {
-      const childSpec = await host.newSpec();
-      const parent = line.at(-1)?.machine ?? first;
-      await parent.fork(childSpec);
-      const child = await resumed(childSpec);
-      t.is(await outputOf(child, check), sum);
-      t.is(await outputOf(child, 'cat /root/name'), await outputOf(parent, 'cat /root/name'));
-      await outputOf(child, `echo ${name} > /root/name; sync; echo 3 > /proc/sys/vm/drop_caches`);
-      await isDifferent(t, parent, child);
-      line.push({ spec: childSpec, machine: child });
-    }
-    await outputOf(first, 'echo changed > /root/name');
-    t.is((await outputOf(first, dirty)) === sum, false);
-    const names = await Promise.all(line.map(({ machine }) => outputOf(machine, 'cat /root/name')));
-    t.deepEqual(names, ['changed', 'second', 'third']);
-    // Also after each began again from its disk.
-    for (const each of line) {
-      await each.machine.stop(20_000);
-      await driver.reclaim(each.spec.id);
-      each.machine = await boot(driver, each.spec);
-    }
-    const again = await Promise.all(line.map(({ machine }) => outputOf(machine, 'cat /root/name')));
-    t.deepEqual(again, ['changed', 'second', 'third']);
-    for (const { machine } of line) await machine.kill();
-  },
-);
-
-test.serial('forks of one that is paused, and of one that is stopped', async (t) => {
-  const spec = await host.newSpec();
-  const machine = await boot(driver, spec);
-  const sum = await outputOf(machine, dirty);
-  await outputOf(machine, 'echo kept > /root/name; sync');
-  await machine.pause();
-  const [child, grandchild] = [await host.newSpec(), await host.newSpec()];
-  await driver.fork(spec.id, child);
-  t.true(await driver.hasCheckpoint(child.id));
-  const copy = await resumed(child);
-  t.is(await outputOf(copy, check), sum);
-  await outputOf(copy, 'echo copy > /root/name');
-  const original = await resumed(spec);
-  t.is(await outputOf(original, `${check}; cat /root/name`), `${sum}\nkept`);
-  await copy.stop(20_000);
-  await driver.reclaim(child.id);
-  await driver.fork(child.id, grandchild);
-  t.false(await driver.hasCheckpoint(grandchild.id));
-  await driver.remove(child.id);
-  const last = await boot(driver, grandchild);
-  t.is(await outputOf(last, 'cat /root/name; test ! -e /run/random && echo cold'), 'copy\ncold');
-  for (const each of [original, last]) await each.kill();
-});
-
 test.serial(
   'an agent with another guest goes on with what the former guest had in memory',
   async (t) => {
@@ -327,6 +224,8 @@ test.serial('a new agent pauses the machine of a former one, whose caches are go
   t.is(await outputOf(again, check), sum);
   await again.kill();
 });
+
+testMemory(test);
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const fullTest = isFull ? test.serial : test.serial.skip;

@@ -1,6 +1,6 @@
 /*
- * What every driver of sandboxes does, whatever it runs them in. Each test has a machine of its own
- * but those that only look.
+ * The driver of virtual machines does what every driver does, and confines, bounds and describes its
+ * machines. Each test has a machine of its own but those that only look.
  */
 import assert from 'node:assert';
 import { spawn } from 'node:child_process';
@@ -8,14 +8,14 @@ import { once } from 'node:events';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import anyTest, { type TestFn } from 'ava';
 import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
-import { FairSlots } from '../../agent/queues/fair-slots.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
 import { begin, boot, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { type DriverContext, ownSpec, testLifecycle, turns } from './lifecycle.ts';
 
 interface Context {
   host: MachineHost;
@@ -31,21 +31,6 @@ const never = new AbortController().signal;
 
 let shared: Context | undefined;
 
-/** Machines are heavy: only so many are there at once. */
-const turns = new FairSlots({ count: 4, perAccountMax: 4, refusal: '' });
-
-/** A sandbox of the test's own, which is removed after it. */
-async function ownSpec(t: ExecutionContext<Context>): Promise<MachineSpec> {
-  const { host, driver } = t.context;
-  const turn = await turns.acquire('', never);
-  const spec = await host.newSpec();
-  t.teardown(async () => {
-    await driver.remove(spec.id);
-    turn.release();
-  });
-  return spec;
-}
-
 test.before(async () => {
   const host = await MachineHost.open();
   const driver = await host.driver();
@@ -60,17 +45,6 @@ test.beforeEach((t) => {
 
 test.after.always(async () => {
   await shared?.host[Symbol.asyncDispose]();
-});
-
-test('a guest has the identity that it was given', async (t) => {
-  const { machine, spec } = t.context;
-  const { machineId, bootId } = spec.settings;
-  const shown = await outputOf(
-    machine,
-    'uname -n; cat /etc/machine-id /proc/sys/kernel/random/boot_id; echo $GREETING; pwd',
-  );
-  const expected = ['machine-under-test', machineId.replaceAll('-', ''), bootId, 'hello', '/'];
-  t.deepEqual(shown.split('\n'), expected);
 });
 
 test('a guest has the memory, processors and disk that it was given', async (t) => {
@@ -100,80 +74,6 @@ test('a guest has the network of its slot', async (t) => {
 test('the clock of a guest is that of the host', async (t) => {
   const seconds = Number(await outputOf(t.context.machine, 'date +%s'));
   t.true(Math.abs(seconds - Date.now() / 1000) < 60);
-});
-
-test('a sandbox with anything on the host is listed', async (t) => {
-  const { driver } = t.context;
-  const spec = await ownSpec(t);
-  t.false((await driver.list()).includes(spec.id));
-  await driver.prepare(spec.id, spec.uid);
-  t.true((await driver.list()).includes(spec.id));
-  await driver.remove(spec.id);
-  t.false((await driver.list()).includes(spec.id));
-});
-
-test('what is no id of a sandbox reaches no path', async (t) => {
-  const { driver } = t.context;
-  await t.throwsAsync(driver.remove('../elsewhere'), { instanceOf: RangeError });
-  await t.throwsAsync(driver.prepare('x/../..', 1), { instanceOf: RangeError });
-});
-
-test('a stopped machine has shut down, and its disk is there at the next start', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  await outputOf(machine, 'echo kept > /root/file');
-  const running = await begin(machine, 'exec sleep 1000');
-  t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
-  t.is(running.exit?.exitCode ?? running.exit?.signal, running.exit?.exitCode ?? 15);
-  await driver.prepare(spec.id, spec.uid); // Changes nothing.
-  const again = await driver.start(spec, never);
-  t.is(await outputOf(again, 'cat /root/file'), 'kept');
-  await again.kill();
-  await driver.remove(spec.id);
-  t.deepEqual(await host.leftOf(spec.id), []);
-});
-
-test('a guest that does not shut down in its grace time is killed', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  process.kill((await host.processes(spec.id)).machine, 'SIGSTOP');
-  t.like(await machine.stop(500), { reason: 'stop_forced' });
-  await driver.remove(spec.id);
-});
-
-test('a guest that shuts down by itself has done so', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  await begin(machine, 'kill -TERM 1');
-  t.like(await machine.ended, { reason: 'guest_shutdown' });
-  t.like(await driver.recover(spec), { reason: 'guest_shutdown' });
-  await driver.reclaim(spec.id);
-  t.deepEqual(await host.leftOf(spec.id), []);
-});
-
-test('a guest whose kernel fails has panicked', async (t) => {
-  const { driver } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  await begin(machine, 'sleep 0.1; echo c > /proc/sysrq-trigger');
-  const end = await machine.ended;
-  t.is(end.reason, 'guest_panic');
-  t.regex(end.message, /sysrq/iu);
-});
-
-test('a machine whose process is killed has crashed, and says by what', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  process.kill((await host.processes(spec.id)).machine, 'SIGKILL');
-  const end = await machine.ended;
-  t.is(end.reason, 'vmm_crashed');
-  t.regex(end.message, /SIGKILL/u);
-  await driver.reclaim(spec.id);
-  t.deepEqual(await host.leftOf(spec.id), []);
 });
 
 test('a machine ends with what watches over it', async (t) => {
@@ -216,68 +116,6 @@ test('a machine outlives its agent, and the next one takes it over', async (t) =
   await driver.remove(spec.id);
 });
 
-test('what happened while no agent was there is told to the next one', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const ends: Record<string, (machine: Machine) => Promise<void>> = {
-    guest_shutdown: async (machine) => void (await begin(machine, 'sleep 0.3; kill -TERM 1')),
-    vmm_crashed: async () => {
-      process.kill((await host.processes(spec.id)).machine, 'SIGKILL');
-    },
-  };
-  for (const [reason, end] of Object.entries(ends)) {
-    const machine = await boot(driver, spec);
-    await end(machine);
-    machine.detach();
-    await sleep(1000);
-    const found = await (await host.driver()).recover(spec);
-    t.like('ended' in found ? await found.ended : found, { reason });
-  }
-});
-
-test('a machine of before the host was restarted ended by that', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  const machine = await boot(driver, spec);
-  const file = join(host.runDir(spec.id), 'machine.json');
-  const identity = await readFile(file, 'utf8');
-  const { hostBootId } = JSON.parse(identity) as { hostBootId: string };
-  machine.detach();
-  await driver.reclaim(spec.id);
-  t.like(await driver.recover(spec), { reason: 'vmm_crashed' });
-  // As the restart of a host leaves it: nothing runs, and nobody saw the end.
-  await boot(driver, spec).then((other) => other.kill());
-  await run('rm', [join(host.runDir(spec.id), 'exit.json')]);
-  await writeFile(file, identity.replaceAll(hostBootId, '00000000-0000-0000-0000-000000000000'));
-  t.like(await driver.recover(spec), { reason: 'host_restarted' });
-});
-
-test('a start that is aborted at any moment leaves only the disk', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  await driver.prepare(spec.id, spec.uid);
-  for (const afterMs of [0, 5, 15, 30, 60, 150, 400, 1000]) {
-    const aborted = new Error(`aborted after ${afterMs} ms`);
-    const abort = new AbortController();
-    const started = driver.start(spec, abort.signal);
-    const rejected = t.throwsAsync(started, { is: aborted });
-    await sleep(afterMs);
-    abort.abort(aborted);
-    await rejected;
-    t.deepEqual(await host.leftOf(spec.id), []);
-  }
-  t.true((await driver.list()).includes(spec.id));
-});
-
-test('a guest that is not ready in time is given up, and nothing of it is left', async (t) => {
-  const { host } = t.context;
-  const spec = await ownSpec(t);
-  const driver = await host.driver({ bootTimeoutMs: 300 });
-  const error = await t.throwsAsync(boot(driver, spec), { instanceOf: BootError });
-  t.is(error.reason, 'boot_timeout');
-  t.deepEqual(await host.leftOf(spec.id), []);
-});
-
 test('what keeps a machine from booting is told', async (t) => {
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
@@ -304,18 +142,6 @@ test('a root disk without a file system is told', async (t) => {
   const error = await t.throwsAsync(boot(driver, spec), { instanceOf: BootError });
   t.is(error.reason, 'boot_failed');
   t.regex(error.message, /root/u);
-});
-
-test('a leftover is reclaimed, as often as one likes', async (t) => {
-  const { driver, host } = t.context;
-  const spec = await ownSpec(t);
-  (await boot(driver, spec)).detach();
-  const { machine, keeper } = await host.processes(spec.id);
-  await driver.reclaim(spec.id);
-  await driver.reclaim(spec.id);
-  for (const pid of [machine, keeper]) t.is(identify(pid), undefined);
-  t.deepEqual(await host.leftOf(spec.id), []);
-  t.deepEqual(await readdir(join(host.runDir(spec.id), '..')), ['disks']);
 });
 
 test('a guest that floods its console fills no disk, and still answers', async (t) => {
@@ -420,3 +246,5 @@ test('a machine is bounded in memory, processes and processors', async (t) => {
   t.true(limits.processes >= 64 && limits.processes <= 256);
   t.is(limits.cpus, 1.5);
 });
+
+testLifecycle(anyTest as TestFn<DriverContext>);

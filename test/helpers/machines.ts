@@ -1,16 +1,18 @@
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
-import { access, readdir, readFile, statfs, writeFile } from 'node:fs/promises';
+import { access, readdir, readFile, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/system/paths.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
-import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import type { Machine, MachineSpec, RuntimeDriver } from '../../agent/sandboxes/machine-driver.ts';
 import { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import type { TemplateStoreOptions } from '../../agent/microvm/memory/template-store.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
+import { isAlive, type ProcessId } from '../../shared/process-id.ts';
+import type { DriverHost } from '../conformance/driver-host.ts';
 import { Collected, processSpec } from './guest.ts';
 import { SlotHost } from './slots.ts';
 import { temporaryDirectory } from './temporary.ts';
@@ -58,7 +60,7 @@ export async function openDriver(
 }
 
 /** A host of the test's own for machines; what is left of them goes with it. */
-export class MachineHost implements AsyncDisposable {
+export class MachineHost implements DriverHost {
   readonly dataDir: string;
   readonly slotHost = new SlotHost();
   #removeDirectory: () => Promise<void>;
@@ -141,6 +143,27 @@ export class MachineHost implements AsyncDisposable {
     return { machine: identity.machine.pid, keeper: identity.keeper.pid };
   }
 
+  async killMachine(id: string): Promise<void> {
+    process.kill((await this.processes(id)).machine, 'SIGKILL');
+  }
+
+  async freezeMachine(id: string): Promise<void> {
+    process.kill((await this.processes(id)).machine, 'SIGSTOP');
+  }
+
+  async pretendRestart(id: string): Promise<void> {
+    const file = join(this.runDir(id), 'machine.json');
+    const identity = await readFile(file, 'utf8');
+    const { hostBootId, keeper } = JSON.parse(identity) as {
+      hostBootId: string;
+      keeper: ProcessId;
+    };
+    await this.killMachine(id);
+    await waitFor('the machine to end', async () => !isAlive(keeper));
+    await rm(join(this.runDir(id), 'exit.json'));
+    await writeFile(file, identity.replaceAll(hostBootId, '00000000-0000-0000-0000-000000000000'));
+  }
+
   /** The control group of a machine, where its limits are. */
   async #group(id: string, controller: string): Promise<string> {
     const { version } = await detectCgroups();
@@ -197,7 +220,7 @@ export class MachineHost implements AsyncDisposable {
 }
 
 /** Boots a machine; nothing keeps the start from going on. */
-export async function boot(driver: MicrovmDriver, spec: MachineSpec): Promise<Machine> {
+export async function boot(driver: RuntimeDriver, spec: MachineSpec): Promise<Machine> {
   await driver.prepare(spec.id, spec.uid);
   const machine = await driver.start(spec, new AbortController().signal);
   machine.guest.setMaxListeners(0);

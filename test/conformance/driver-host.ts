@@ -1,0 +1,17 @@
+import type { MachineSpec, RuntimeDriver } from '../../agent/sandboxes/machine-driver.ts';
+
+/** A host for the machines of one driver; what tests do to it from outside of the agent. */
+export interface DriverHost extends AsyncDisposable {
+  /** As an agent opens it; another one takes over what the first has started. */
+  driver(settings?: { bootTimeoutMs?: number; hasTemplates?: boolean }): Promise<RuntimeDriver>;
+  /** A sandbox that is not there yet, with a slot of its own. */
+  newSpec(changes?: Partial<MachineSpec>): Promise<MachineSpec>;
+  /** What there is of a sandbox on the host beside its disk and a whole checkpoint. */
+  leftOf(id: string): Promise<string[]>;
+  /** The machine is gone from one moment to the next. */
+  killMachine(id: string): Promise<void>;
+  /** The machine runs no instruction until it is killed. */
+  freezeMachine(id: string): Promise<void>;
+  /** As if the host had been started anew since the machine was: nothing runs, nobody saw an end. */
+  pretendRestart(id: string): Promise<void>;
+}

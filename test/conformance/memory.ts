@@ -1,0 +1,141 @@
+/* What every driver of sandboxes does with memory: pause, resume, fork, machines made ahead. */
+import assert from 'node:assert';
+import type { ExecutionContext, TestFn } from 'ava';
+import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import { boot, outputOf } from '../helpers/machines.ts';
+import { type DriverContext, ownSpec, ownSpecs } from './lifecycle.ts';
+
+const never = new AbortController().signal;
+
+export const dirty = 'head -c 8000000 /dev/urandom > /run/random; sha256sum /run/random';
+export const check = 'sha256sum /run/random';
+
+async function resumed(
+  t: ExecutionContext<DriverContext>,
+  spec: MachineSpec,
+  signal = never,
+): Promise<Machine> {
+  const machine = await t.context.driver.resume(spec, signal);
+  machine.guest.setMaxListeners(0);
+  return machine;
+}
+
+export function testMemory(test: TestFn<DriverContext>): void {
+  testPauses(test);
+  testForks(test);
+}
+
+function testPauses(test: TestFn<DriverContext>): void {
+  test('a paused machine goes on with its memory, once', async (t) => {
+    const { driver, host } = t.context;
+    const spec = await ownSpec(t);
+    const machine = await boot(driver, spec);
+    const sum = await outputOf(machine, dirty);
+    await machine.pause();
+    t.true(await driver.hasCheckpoint(spec.id));
+    t.deepEqual(await host.leftOf(spec.id), []);
+    const again = await resumed(t, spec);
+    t.is(await outputOf(again, check), sum);
+    t.false(await driver.hasCheckpoint(spec.id));
+    await again.kill();
+    await t.throwsAsync(driver.resume(spec, never));
+  });
+
+  test('a checkpoint that is discarded is not gone on from; the disk is as it was', async (t) => {
+    const { driver } = t.context;
+    const spec = await ownSpec(t);
+    const machine = await boot(driver, spec);
+    await outputOf(machine, 'echo kept > /root/name; sync');
+    await machine.pause();
+    await driver.reclaim(spec.id);
+    t.true(await driver.hasCheckpoint(spec.id));
+    await driver.discardCheckpoint(spec.id);
+    t.false(await driver.hasCheckpoint(spec.id));
+    await t.throwsAsync(driver.resume(spec, never));
+    const again = await boot(driver, spec);
+    t.is(await outputOf(again, 'cat /root/name'), 'kept');
+    await again.kill();
+  });
+
+  test('a machine made ahead becomes whoever starts; one that ended is made anew', async (t) => {
+    const { driver } = t.context;
+    const facts = 'cat /etc/machine-id; echo $GREETING';
+    for (const isKilled of [false, true]) {
+      const spec = await ownSpec(t);
+      const settings = { ...spec.settings, hostname: 'spare', environment: {} };
+      const { ended } = await driver.startAhead({ ...spec, settings }, never);
+      if (isKilled) await driver.reclaim(spec.id);
+      const named = { ...spec.settings, environment: { GREETING: 'hello' } };
+      const machine = await driver.start({ ...spec, settings: named }, never);
+      t.is(machine.origin?.kind === 'ahead', !isKilled);
+      machine.guest.setMaxListeners(0);
+      const shown = await outputOf(machine, facts);
+      t.is(shown, `${spec.settings.machineId.replaceAll('-', '')}\nhello`);
+      await machine.kill();
+      if (!isKilled) await ended;
+    }
+  });
+}
+
+function testForks(test: TestFn<DriverContext>): void {
+  test('forks of a machine that runs: three generations, each its own', async (t) => {
+    const { driver } = t.context;
+    const [one, ...others] = await ownSpecs(t, 3);
+    assert(one !== undefined);
+    const first = await boot(driver, one);
+    const sum = await outputOf(first, dirty);
+    await outputOf(first, 'echo first > /root/name');
+    const machines = [first];
+    const expected = ['changed', 'second', 'third'];
+    for (const [index, spec] of others.entries()) {
+      const name = expected[index + 1];
+      const parent = machines.at(-1) ?? first;
+      await parent.fork(spec);
+      const child = await resumed(t, spec);
+      t.is(await outputOf(child, check), sum);
+      t.is(await outputOf(child, 'cat /root/name'), await outputOf(parent, 'cat /root/name'));
+      await outputOf(child, `echo ${name} > /root/name; sync`);
+      const id = 'cat /proc/sys/kernel/random/boot_id /etc/machine-id';
+      t.not(await outputOf(parent, id), await outputOf(child, id));
+      machines.push(child);
+    }
+    await outputOf(first, 'echo changed > /root/name');
+    t.not(await outputOf(first, dirty), sum);
+    const names = await Promise.all(machines.map((each) => outputOf(each, 'cat /root/name')));
+    t.deepEqual(names, expected);
+    // Also after each began again from its disk.
+    for (const [index, machine] of machines.entries()) {
+      await machine.stop(20_000);
+      const spec = others[index - 1] ?? one;
+      await driver.reclaim(spec.id);
+      const again = await boot(driver, spec);
+      t.is(await outputOf(again, 'cat /root/name'), expected[index] ?? '');
+      await again.kill();
+    }
+  });
+
+  test('forks of one that is paused, and of one that is stopped', async (t) => {
+    const { driver } = t.context;
+    const [spec, child, grandchild] = await ownSpecs(t, 3);
+    assert(spec !== undefined && child !== undefined && grandchild !== undefined);
+    const machine = await boot(driver, spec);
+    const sum = await outputOf(machine, dirty);
+    await outputOf(machine, 'echo kept > /root/name; sync');
+    await machine.pause();
+    await driver.fork(spec.id, child);
+    t.true(await driver.hasCheckpoint(child.id));
+    const copy = await resumed(t, child);
+    t.is(await outputOf(copy, check), sum);
+    await outputOf(copy, 'echo copy > /root/name');
+    const original = await resumed(t, spec);
+    t.is(await outputOf(original, `${check}; cat /root/name`), `${sum}\nkept`);
+    await copy.stop(20_000);
+    await driver.reclaim(child.id);
+    await driver.fork(child.id, grandchild);
+    t.false(await driver.hasCheckpoint(grandchild.id));
+    await driver.remove(child.id);
+    const last = await boot(driver, grandchild);
+    t.is(await outputOf(last, 'cat /root/name'), 'copy');
+    for (const each of [original, last]) await each.kill();
+  });
+}

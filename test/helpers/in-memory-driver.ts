@@ -1,0 +1,421 @@
+/*
+ * A driver of sandboxes whose machines are objects in memory (`InMemoryHost`). It does in the same
+ * order what the driver of virtual machines does, and passes the same tests (test/conformance). At
+ * each step a test may have it wait, fail, or never go on, as if its agent had been killed there.
+ */
+import { AppError } from '../../shared/errors.ts';
+import { sandboxIdPattern } from '../../shared/ids.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import type { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../agent/guest-link/guest-errors.ts';
+import {
+  BootError,
+  type Machine,
+  type MachineEnd,
+  type MachineOrigin,
+  type MachineSpec,
+  type RuntimeDriver,
+} from '../../agent/sandboxes/machine-driver.ts';
+import { InMemoryGuestLink } from './in-memory-guest-link.ts';
+import type { InMemoryHost, InMemoryVm } from './in-memory-host.ts';
+
+const GUEST_MS_MAX = 10_000;
+const idPattern = new RegExp(sandboxIdPattern, 'u');
+
+/** Settles when the driver may go on; what it rejects with has gone wrong there. */
+export type Gate = (point: string, id: string) => Promise<void>;
+
+const open: Gate = () =>
+  new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+
+type Child = Parameters<RuntimeDriver['fork']>[1];
+
+interface Intent {
+  readonly kind: 'stop' | 'kill';
+  readonly isForced: boolean;
+}
+
+interface Parts {
+  readonly host: InMemoryHost;
+  readonly gate: Gate;
+}
+
+const aborted = (signal: AbortSignal): Promise<never> =>
+  new Promise((_, reject) => {
+    const fail = (): void => reject(signal.reason as Error);
+    if (signal.aborted) fail();
+    else signal.addEventListener('abort', fail, { once: true });
+  });
+
+/** As `AbortSignal.timeout`, by the clock that tests set. */
+function abortAfter(
+  ms: number,
+  reason: () => Error,
+): Disposable & { readonly signal: AbortSignal } {
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(reason()), ms);
+  return { signal: controller.signal, [Symbol.dispose]: () => clearTimeout(timer) };
+}
+
+/** Something done to the host: before and after it an agent may be killed. */
+async function effect<T>(gate: Gate, name: string, id: string, action: () => T): Promise<T> {
+  await gate(`before ${name}`, id);
+  const result = action();
+  await gate(`after ${name}`, id);
+  return result;
+}
+
+const describeEnd = (vm: InMemoryVm, intent: Intent | undefined): MachineEnd => {
+  const { end } = vm;
+  if (end === 'guest_panic') return { reason: end, message: 'the kernel failed: sysrq' };
+  if (end === 'out_of_memory') return { reason: end, message: 'no memory was left' };
+  if (end === 'guest_shutdown') {
+    return intent === undefined
+      ? { reason: end, message: 'the guest shut down by itself' }
+      : { reason: 'stopped', message: 'the guest shut down as asked' };
+  }
+  return intent?.kind === 'kill' || intent?.isForced === true
+    ? { reason: 'stop_forced', message: 'the machine was killed' }
+    : { reason: 'vmm_crashed', message: 'the machine ended with SIGKILL' };
+};
+
+class InMemoryMachine implements Machine {
+  readonly vm: InMemoryVm;
+  readonly guest: InMemoryGuestLink;
+  readonly ended: Promise<MachineEnd>;
+  origin: MachineOrigin | undefined;
+  readonly #parts: Parts;
+  #intent: Intent | undefined;
+  #isDetached = false;
+
+  constructor(parts: Parts, vm: InMemoryVm) {
+    this.#parts = parts;
+    this.vm = vm;
+    this.guest = new InMemoryGuestLink(() => vm.guest.connect());
+    this.ended = this.#watch();
+  }
+
+  async stop(graceMs: number): Promise<MachineEnd> {
+    this.#intent ??= { kind: 'stop', isForced: false };
+    this.#ask((channel) => channel.shutdown(graceMs / 2), graceMs).catch(() => undefined);
+    if (!(await settledWithin(this.ended, graceMs))) {
+      this.#intent = { ...this.#intent, isForced: true };
+      await this.#effect('kill machine', () => this.vm.stop('killed'));
+    }
+    return this.ended;
+  }
+
+  async kill(): Promise<MachineEnd> {
+    this.#intent ??= { kind: 'kill', isForced: false };
+    await this.#effect('kill machine', () => this.vm.stop('killed'));
+    return this.ended;
+  }
+
+  async pause(): Promise<void> {
+    const { host } = this.#parts;
+    const { id } = this.vm;
+    this.#requireLive();
+    try {
+      await this.#ask((channel) => channel.freeze(GUEST_MS_MAX), GUEST_MS_MAX);
+      await this.#effect('save memory', () => {
+        this.#requireLive();
+        host.saveCheckpoint(id, this.vm.guest.remember());
+      });
+      await this.#effect('finish checkpoint', () => {
+        this.#requireLive();
+        host.finishCheckpoint(id);
+      });
+    } catch (error) {
+      if (host.wholeCheckpoint(id) === undefined) {
+        host.checkpoints.delete(id);
+        this.vm.guest.isFrozen = false;
+        throw error;
+      }
+      // It counts from the moment it is whole: the machine must not run on.
+    }
+    this.detach();
+    await this.#effect('end paused machine', () => host.clear(id));
+  }
+
+  async goOn(): Promise<void> {
+    await this.#effect('continue machine', () => undefined);
+    if (!this.vm.isRunning) return; // Its end is told by itself.
+    await this.#ask((channel) => channel.thaw(), GUEST_MS_MAX);
+  }
+
+  async fork(child: Child): Promise<void> {
+    const { host } = this.#parts;
+    try {
+      this.#requireLive();
+      await this.#ask((channel) => channel.freeze(GUEST_MS_MAX), GUEST_MS_MAX);
+      await this.#effect('copy disk', () => {
+        this.#requireLive();
+        host.copyDisk(this.vm.id, child.id, child.uid);
+      });
+      await this.#effect('copy memory', () => {
+        this.#requireLive();
+        host.saveCheckpoint(child.id, this.vm.guest.remember());
+      });
+      await this.#effect('finish fork', () => host.finishCheckpoint(child.id));
+    } catch (cause) {
+      host.remove(child.id);
+      const message = 'the sandbox ended or does not answer now; try again';
+      throw new AppError('unavailable', message, { cause });
+    } finally {
+      this.vm.guest.isFrozen = false;
+    }
+  }
+
+  detach(): void {
+    this.#isDetached = true;
+    this.guest.close();
+  }
+
+  /** Tells the guest who it is. */
+  async configure({ settings }: MachineSpec, signal: AbortSignal): Promise<void> {
+    const { slot: _, ...told } = { ...settings, slot: undefined };
+    const rest = { network: undefined, rootDisk: undefined, directory: '/' };
+    await this.guest.call(signal, (channel) => channel.configure({ ...told, ...rest }));
+  }
+
+  async #watch(): Promise<MachineEnd> {
+    await this.vm.ended;
+    await this.#parts.gate('notice end', this.vm.id);
+    if (this.#isDetached) return new Promise(() => undefined);
+    this.guest.close();
+    return describeEnd(this.vm, this.#intent);
+  }
+
+  #requireLive(): void {
+    if (!this.vm.isRunning) throw new GuestUnavailableError('the machine has ended');
+    if (this.guest.channel === undefined) throw new GuestUnavailableError('the guest is silent');
+  }
+
+  async #ask(request: (channel: GuestChannel) => Promise<void>, ms: number): Promise<void> {
+    using late = abortAfter(ms, () => new GuestUnavailableError('the guest is silent'));
+    await Promise.race([this.guest.call(late.signal, request), aborted(late.signal)]);
+  }
+
+  #effect(name: string, action: () => void): Promise<void> {
+    return effect(this.#parts.gate, name, this.vm.id, action);
+  }
+}
+
+export interface InMemoryDriverSettings {
+  readonly gate?: Gate;
+  readonly bootTimeoutMs?: number;
+  readonly hasTemplates?: boolean;
+}
+
+export class InMemoryDriver implements RuntimeDriver {
+  readonly #host: InMemoryHost;
+  readonly #gate: Gate;
+  readonly #bootTimeoutMs: number;
+  readonly #hasTemplates: boolean;
+  readonly #ahead = new Map<string, InMemoryMachine>();
+
+  constructor(host: InMemoryHost, settings: InMemoryDriverSettings = {}) {
+    this.#host = host;
+    this.#gate = settings.gate ?? open;
+    this.#bootTimeoutMs = settings.bootTimeoutMs ?? 60_000;
+    this.#hasTemplates = settings.hasTemplates ?? false;
+  }
+
+  async prepare(id: string, uid: number): Promise<void> {
+    checkId(id);
+    await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid));
+  }
+
+  hasTemplate(): Promise<boolean> {
+    return Promise.resolve(this.#hasTemplates);
+  }
+
+  async startAhead(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec.id, spec.uid);
+    const machine = await this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
+    this.#ahead.set(spec.id, machine);
+    return machine;
+  }
+
+  async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const ahead = this.#ahead.get(spec.id);
+    if (ahead !== undefined) {
+      this.#ahead.delete(spec.id);
+      if (await this.#adopt(ahead, spec, signal)) return ahead;
+    }
+    return this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
+  }
+
+  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    return this.#bringUp(spec, signal, async (limit) => {
+      const checkpoint = this.#host.wholeCheckpoint(spec.id);
+      if (checkpoint === undefined) throw new Error('there is no checkpoint');
+      const machine = await this.#launch(spec, limit, checkpoint.memory);
+      await this.#untilRunning(machine, spec, limit, async (until) => {
+        await this.#within(until, 'use up checkpoint', spec.id, () => {
+          this.#host.checkpoints.delete(spec.id);
+        });
+        this.#host.noteResumed(spec.id, checkpoint);
+      });
+      return this.#risen(machine, 'checkpoint');
+    });
+  }
+
+  hasCheckpoint(id: string): Promise<boolean> {
+    return Promise.resolve(this.#host.wholeCheckpoint(id) !== undefined);
+  }
+
+  async discardCheckpoint(id: string): Promise<void> {
+    await this.#effect('discard checkpoint', id, () => this.#host.checkpoints.delete(id));
+  }
+
+  async fork(id: string, child: Child): Promise<void> {
+    try {
+      await this.#effect('copy disk at rest', id, () => {
+        this.#host.copyDisk(id, child.id, child.uid);
+      });
+      const checkpoint = this.#host.wholeCheckpoint(id);
+      if (checkpoint === undefined) return;
+      await this.#effect('copy checkpoint', id, () => {
+        this.#host.saveCheckpoint(child.id, checkpoint.memory);
+        this.#host.finishCheckpoint(child.id);
+      });
+    } catch (error) {
+      await this.remove(child.id);
+      throw error;
+    }
+  }
+
+  async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
+    const vm = this.#host.vms.get(spec.id);
+    await this.#gate('recover', spec.id);
+    if (vm === undefined)
+      return { reason: 'vmm_crashed', message: 'nothing is left of the machine' };
+    if (vm.isRunning) return new InMemoryMachine({ host: this.#host, gate: this.#gate }, vm);
+    return vm.hostBoot === this.#host.boot
+      ? describeEnd(vm, undefined)
+      : { reason: 'host_restarted', message: 'the host was restarted' };
+  }
+
+  async reclaim(id: string): Promise<void> {
+    checkId(id);
+    this.#ahead.get(id)?.detach();
+    this.#ahead.delete(id);
+    await this.#effect('reclaim machine', id, () => this.#host.clear(id));
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.reclaim(id);
+    await this.#effect('remove sandbox', id, () => this.#host.remove(id));
+  }
+
+  list(): Promise<string[]> {
+    return Promise.resolve(this.#host.list());
+  }
+
+  async #bringUp(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    begin: (limit: AbortSignal) => Promise<InMemoryMachine>,
+  ): Promise<InMemoryMachine> {
+    signal.throwIfAborted();
+    if (this.#host.vms.has(spec.id)) await this.reclaim(spec.id);
+    const message = `the guest was not ready within ${this.#bootTimeoutMs} ms`;
+    using late = abortAfter(this.#bootTimeoutMs, () => new BootError('boot_timeout', message));
+    try {
+      return await begin(AbortSignal.any([signal, late.signal]));
+    } catch (error) {
+      await this.reclaim(spec.id);
+      signal.throwIfAborted();
+      if (error instanceof BootError) throw error;
+      throw new BootError('boot_failed', String(error), { cause: error });
+    }
+  }
+
+  async #boot(spec: MachineSpec, limit: AbortSignal): Promise<InMemoryMachine> {
+    const machine = await this.#launch(spec, limit);
+    this.#host.noteBooted(spec.id);
+    await this.#untilRunning(machine, spec, limit, (until) =>
+      this.#within(until, 'boot guest', spec.id, () => undefined),
+    );
+    return this.#risen(machine, this.#hasTemplates ? 'template' : 'boot');
+  }
+
+  #risen(machine: InMemoryMachine, kind: MachineOrigin['kind']): InMemoryMachine {
+    machine.origin = { kind, beganAt: performance.now() };
+    return machine;
+  }
+
+  async #launch(
+    spec: MachineSpec,
+    limit: AbortSignal,
+    ...memory: ConstructorParameters<typeof InMemoryVm>[3][]
+  ): Promise<InMemoryMachine> {
+    const { id, uid, slot } = spec;
+    const vm = await this.#within(limit, 'launch machine', id, () =>
+      this.#host.launch(id, { uid, slot: slot.index }, ...memory),
+    );
+    return new InMemoryMachine({ host: this.#host, gate: this.#gate }, vm);
+  }
+
+  /** Lets go of the machine when that fails; it is to be reclaimed then. */
+  async #untilRunning(
+    machine: InMemoryMachine,
+    spec: MachineSpec,
+    limit: AbortSignal,
+    bringUp: (limit: AbortSignal) => Promise<void>,
+  ): Promise<void> {
+    const over = new AbortController();
+    const untilOver = AbortSignal.any([limit, over.signal]);
+    const endedEarly = machine.ended.then((end) => {
+      throw new BootError('boot_failed', `${end.reason}: ${end.message}`);
+    });
+    endedEarly.catch(() => undefined);
+    const run = async (): Promise<void> => {
+      await bringUp(untilOver);
+      await machine.configure(spec, untilOver);
+    };
+    try {
+      await Promise.race([run(), endedEarly, aborted(limit)]);
+    } catch (error) {
+      machine.detach();
+      throw error;
+    } finally {
+      over.abort(new Error('it is over'));
+    }
+  }
+
+  async #adopt(machine: InMemoryMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
+    using late = abortAfter(GUEST_MS_MAX, () => new Error('it does not answer'));
+    const soonest = AbortSignal.any([signal, late.signal]);
+    try {
+      await this.#untilRunning(machine, spec, soonest, (until) =>
+        this.#within(until, 'adopt machine', spec.id, () => undefined),
+      );
+      this.#risen(machine, 'ahead');
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  #effect<T>(name: string, id: string, action: () => T): Promise<T> {
+    checkId(id);
+    return effect(this.#gate, name, id, action);
+  }
+
+  /** As `#effect`, unless it is given up before. */
+  #within<T>(limit: AbortSignal, name: string, id: string, action: () => T): Promise<T> {
+    const gate: Gate = (...point) => Promise.race([this.#gate(...point), aborted(limit)]);
+    return effect(gate, name, id, () => {
+      limit.throwIfAborted();
+      return action();
+    });
+  }
+}
+
+function checkId(id: string): void {
+  if (!idPattern.test(id)) throw new RangeError(`not the id of a sandbox: ${id}`);
+}

@@ -1,0 +1,62 @@
+import type { Duplex } from 'node:stream';
+import { runInBackground } from '../../shared/background.ts';
+import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import { GuestLink } from '../../agent/guest-link/guest-link.ts';
+import type { GuestProcessRecord } from '../../agent/guest-link/guest-protocol.ts';
+
+const REOPEN_AFTER_MS = 100;
+
+const sleep = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms).unref();
+  });
+
+/** The way to a guest in memory; opened again whenever it breaks, as that over a socket is. */
+export class InMemoryGuestLink extends GuestLink {
+  channel: GuestChannel | undefined;
+  processes: readonly GuestProcessRecord[] = [];
+  readonly #connect: () => Duplex;
+  #stream: Duplex | undefined;
+  #isClosed = false;
+
+  constructor(connect: () => Duplex) {
+    super();
+    this.#connect = connect;
+    runInBackground('guest.keepLink', () => this.#keepOpen());
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.channel?.close();
+    this.#stream?.destroy();
+  }
+
+  async #keepOpen(): Promise<void> {
+    for (;;) {
+      await this.#useConnection();
+      if (this.#isClosed) return;
+      await sleep(REOPEN_AFTER_MS);
+    }
+  }
+
+  async #useConnection(): Promise<void> {
+    if (this.#isClosed) return;
+    try {
+      this.#stream = this.#connect();
+      const { channel, processes } = await GuestChannel.open(this.#stream);
+      if (this.#isClosed) return channel.close();
+      const closed = new Promise((resolve) => {
+        channel.once('closed', resolve);
+      });
+      this.channel = channel;
+      this.processes = processes;
+      this.emit('opened', channel, processes);
+      await closed;
+    } catch {
+      this.#stream?.destroy(); // It did not answer in time: asked again.
+    }
+    this.channel = undefined;
+    this.processes = [];
+    this.emit('closed', undefined);
+  }
+}
