@@ -4,13 +4,13 @@ import { AppError } from '../shared/errors.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
-import type { Deps } from './deps.ts';
+import type { Deps } from './services/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
-import { endpoint } from './middleware/endpoint.ts';
-import { renderErrors } from './middleware/errors.ts';
-import { requestLog } from './middleware/request-log.ts';
-import type { RequestState } from './middleware/request-state.ts';
-import { openApiDocument } from './openapi.ts';
+import { endpoint } from './http/middleware/endpoint.ts';
+import { renderErrors } from './http/middleware/errors.ts';
+import { requestLog } from './http/middleware/request-log.ts';
+import type { RequestState } from './http/middleware/request-state.ts';
+import { openApiDocument } from './http/openapi.ts';
 import { routes } from './routes.ts';
 
 export interface AppOptions {

@@ -1,7 +1,7 @@
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
-import { type ImageAliases, readImageAliases } from './image-aliases.ts';
+import { type ImageAliases, readImageAliases } from './services/image-aliases.ts';
 import { LIMITS } from '../shared/limits.ts';
 
 export interface ControlConfig {

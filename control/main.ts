@@ -14,14 +14,14 @@ import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
-import { AgentHub, LINK_PATH } from './agent-hub.ts';
+import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
-import { DirectoryRoom } from './directory-room.ts';
-import { DataProxy } from './data-proxy.ts';
-import { JobDispatch } from './job-dispatch.ts';
-import { ObjectProxy } from './object-proxy.ts';
-import { startPublicServer } from './public-server.ts';
+import { DirectoryRoom } from './dispatch/directory-room.ts';
+import { DataProxy } from './dispatch/data-proxy.ts';
+import { JobDispatch } from './dispatch/job-dispatch.ts';
+import { ObjectProxy } from './dispatch/object-proxy.ts';
+import { startPublicServer } from './http/public-server.ts';
 
 async function whyNotReady(redis: Redis): Promise<string | undefined> {
   try {

@@ -8,7 +8,7 @@ import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { shareRoutes } from './handlers/shares.ts';
-import type { Route } from './route.ts';
+import type { Route } from './http/route.ts';
 
 /** Every endpoint of the API. Router, validation and the OpenAPI document are made from this. */
 export const routes: readonly Route[] = [

@@ -6,8 +6,8 @@ import {
   CreatedApiKey,
 } from '../../shared/schemas/api-key.ts';
 import { Message, PageQuery, success, successPage } from '../../shared/schemas/common.ts';
-import { presentApiKey } from '../presenters.ts';
-import { route } from '../route.ts';
+import { presentApiKey } from '../http/presenters.ts';
+import { route } from '../http/route.ts';
 
 const tag = 'API keys';
 

@@ -6,8 +6,8 @@ import {
   DiskUserPath,
   RemoveUserQuery,
 } from '../../shared/schemas/disk-user.ts';
-import { presentUser } from '../presenters.ts';
-import { route } from '../route.ts';
+import { presentUser } from '../http/presenters.ts';
+import { route } from '../http/route.ts';
 import { addDiskUser, removeDiskUser } from '../services/disk-users.ts';
 
 const tag = 'Disk users';

@@ -17,8 +17,8 @@ import {
   RevokeDelegation,
 } from '../../shared/schemas/disk.ts';
 import Type from 'typebox';
-import { presentCreatedDisk, presentDisk } from '../presenters.ts';
-import { route } from '../route.ts';
+import { presentCreatedDisk, presentDisk } from '../http/presenters.ts';
+import { route } from '../http/route.ts';
 import { setAllowedIps } from '../services/allowed-ips.ts';
 import { createDisk } from '../services/create-disk.ts';
 import { deleteDisk } from '../services/delete-disk.ts';

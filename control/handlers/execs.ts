@@ -1,6 +1,6 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { ExecResult, RunExec, RunMultiExec } from '../../shared/schemas/exec.ts';
-import { route } from '../route.ts';
+import { route } from '../http/route.ts';
 import { execMounts, wholeDisk } from '../services/exec-mounts.ts';
 import { runExec } from '../services/run-exec.ts';
 

@@ -1,6 +1,6 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { GrepResult, RunGrep } from '../../shared/schemas/grep.ts';
-import { route } from '../route.ts';
+import { route } from '../http/route.ts';
 import { searchDisk } from '../services/search-disk.ts';
 
 const grepDisk = route({

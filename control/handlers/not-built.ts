@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import { type Method, type Route, route } from '../route.ts';
+import { type Method, type Route, route } from '../http/route.ts';
 
 const AnyPath = Type.Object({});
 

@@ -7,8 +7,8 @@ import {
   SandboxPath,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
-import { presentSandboxExec } from '../present-sandbox.ts';
-import { route } from '../route.ts';
+import { presentSandboxExec } from '../http/present-sandbox.ts';
+import { route } from '../http/route.ts';
 import {
   cancelSandboxExec,
   execInSandbox,

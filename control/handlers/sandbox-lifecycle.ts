@@ -7,8 +7,8 @@ import {
   StartSandbox,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
-import { presentSandbox } from '../present-sandbox.ts';
-import { type Route, route } from '../route.ts';
+import { presentSandbox } from '../http/present-sandbox.ts';
+import { type Route, route } from '../http/route.ts';
 import { actOnSandbox } from '../services/sandbox-actions.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
 import { refuseUnbuilt } from '../services/sandbox-input.ts';

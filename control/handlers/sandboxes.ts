@@ -8,8 +8,8 @@ import {
   SandboxPath,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
-import { presentSandbox } from '../present-sandbox.ts';
-import { route } from '../route.ts';
+import { presentSandbox } from '../http/present-sandbox.ts';
+import { route } from '../http/route.ts';
 import { deleteSandbox } from '../services/sandbox-actions.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
 import { findSandbox } from '../services/find-sandbox.ts';

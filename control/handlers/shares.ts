@@ -1,6 +1,6 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { CreateShareUrl, SharePath, ShareUrl } from '../../shared/schemas/share.ts';
-import { route } from '../route.ts';
+import { route } from '../http/route.ts';
 import { createShareUrl, openShared, readShareToken } from '../services/share-links.ts';
 
 const tag = 'Disks';

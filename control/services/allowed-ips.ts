@@ -1,6 +1,6 @@
 import ipaddr from 'ipaddr.js';
 import { AppError } from '../../shared/errors.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { recordDisk } from './record-disk.ts';
 

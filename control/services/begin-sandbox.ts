@@ -1,7 +1,7 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { Deps } from '../deps.ts';
-import type { JobCall } from '../job-dispatch.ts';
+import type { Deps } from './deps.ts';
+import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { SandboxOfAccount } from './sandbox-actions.ts';
 import { discardSandbox } from './discard-sandbox.ts';
 

@@ -2,9 +2,9 @@ import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { JobKind, JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { Deps } from '../deps.ts';
-import type { JobReply } from '../job-dispatch.ts';
-import { rankHosts } from '../placement.ts';
+import type { Deps } from './deps.ts';
+import type { JobReply } from '../dispatch/job-dispatch.ts';
+import { rankHosts } from '../dispatch/placement.ts';
 import { findDisk } from './find-disk.ts';
 
 const MOVES_MAX = 3;

@@ -1,7 +1,7 @@
 import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import { randomName } from './random-name.ts';
 
 /** How often another name is made up when the account has the one before. */

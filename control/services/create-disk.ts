@@ -6,7 +6,7 @@ import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreateDisk, RootAttrs } from '../../shared/schemas/disk.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';

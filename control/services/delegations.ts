@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/jobs.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 

@@ -1,6 +1,6 @@
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 
 /** An agent that started meanwhile has finished the deletion (`sweep-deleted-disks.ts`). */

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import type { SandboxOfAccount } from './sandbox-actions.ts';
 
 const TRY_EVERY_MS = 1_000;

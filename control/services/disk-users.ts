@@ -2,7 +2,7 @@ import type { DiskUserRecord } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { randomSecret, seal, sha256 } from '../../shared/secrets.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 import { recordDisk } from './record-disk.ts';

@@ -1,6 +1,6 @@
 import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { AppError } from '../../shared/errors.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 
 /**
  * A disk of the account that can be used.

@@ -1,7 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import { sandboxIdPattern } from '../../shared/ids.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 
 /** Names a sandbox or a command in one; such ids are UUIDs in lower case. */
 export const isUuid = (text: string): boolean => new RegExp(sandboxIdPattern, 'u').test(text);

@@ -2,7 +2,7 @@ import { AppError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ExecResult } from '../../shared/schemas/exec.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 

@@ -2,7 +2,7 @@ import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { ExecInSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { callOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox, isUuid } from './find-sandbox.ts';

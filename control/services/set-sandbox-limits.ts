@@ -1,7 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import type { SandboxTimeout } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { Deps } from '../deps.ts';
+import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';
 import { findSandbox } from './find-sandbox.ts';

@@ -8,9 +8,9 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { CreateShareUrl, ShareUrl } from '../../shared/schemas/share.ts';
 import { signToken, verifyTokenOfRing } from '../../shared/secrets.ts';
 import { compile } from '../../shared/validate.ts';
-import type { Deps } from '../deps.ts';
-import { RefusedRequest } from '../error-status.ts';
-import type { StreamReply } from '../route.ts';
+import type { Deps } from './deps.ts';
+import { RefusedRequest } from '../http/error-status.ts';
+import type { StreamReply } from '../http/route.ts';
 import { callHandler, type RequestContext, withHandler } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 

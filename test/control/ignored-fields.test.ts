@@ -1,7 +1,7 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import type { TSchema } from 'typebox';
-import { listIgnoredFields } from '../../control/middleware/ignored-fields.ts';
+import { listIgnoredFields } from '../../control/http/middleware/ignored-fields.ts';
 import { routes } from '../../control/routes.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { CreateDisk } from '../../shared/schemas/disk.ts';

@@ -1,18 +1,18 @@
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocket, WebSocketServer } from 'ws';
-import { AppError, toError } from '../shared/errors.ts';
-import { findFramingFault } from '../shared/http/http-framing.ts';
-import { LIMITS } from '../shared/limits.ts';
-import type { Logger } from '../shared/log.ts';
-import { SingleUseTokens } from '../shared/links/single-use-token.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { findFramingFault } from '../../shared/http/http-framing.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { SingleUseTokens } from '../../shared/links/single-use-token.ts';
 import {
   type AgentFrame,
   type ControlFrame,
   decodeAgentFrame,
   encodeFrame,
   type HostLoad,
-} from '../shared/links/stream-protocol.ts';
+} from '../../shared/links/stream-protocol.ts';
 
 /** A host whose agent is linked to this node. */
 export interface Host {

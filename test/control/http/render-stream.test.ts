@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import { renderStream } from '../../control/middleware/render-stream.ts';
-import type { RequestState } from '../../control/middleware/request-state.ts';
-import { download, open } from '../helpers/shares.ts';
+import { renderStream } from '../../../control/http/middleware/render-stream.ts';
+import type { RequestState } from '../../../control/http/middleware/request-state.ts';
+import { download, open } from '../../helpers/shares.ts';
 
 const IDLE_MS = 100;
 

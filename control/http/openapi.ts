@@ -1,6 +1,6 @@
 import type { TSchema } from 'typebox';
-import { LIMITS } from '../shared/limits.ts';
-import { Failure } from '../shared/schemas/common.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { Failure } from '../../shared/schemas/common.ts';
 import type { Route } from './route.ts';
 
 const API_VERSION = '1.0.0'; // SPEC "Versioning"

@@ -3,9 +3,9 @@ import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
 import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { seal, sha256, unseal } from '../../shared/secrets.ts';
-import type { Deps } from '../deps.ts';
-import { statusOf, toCallerError } from '../error-status.ts';
-import type { Reply } from '../route.ts';
+import type { Deps } from '../services/deps.ts';
+import { statusOf, toCallerError } from './error-status.ts';
+import type { Reply } from './route.ts';
 import { parseJson } from '../../shared/json.ts';
 
 export interface KeyedCall {

@@ -1,20 +1,20 @@
 import { Queue } from 'bullmq';
-import { runInBackground } from '../shared/background.ts';
-import { queues } from '../shared/directory/keys.ts';
-import type { QueuedJobs } from '../shared/directory/queued-jobs.ts';
-import { isRedisRefusal, queueConnection } from '../shared/directory/redis.ts';
-import { AppError, toError } from '../shared/errors.ts';
-import { newJobId } from '../shared/ids.ts';
-import type { JobSeal } from '../shared/jobs/job-seal.ts';
+import { runInBackground } from '../../shared/background.ts';
+import { queues } from '../../shared/directory/keys.ts';
+import type { QueuedJobs } from '../../shared/directory/queued-jobs.ts';
+import { isRedisRefusal, queueConnection } from '../../shared/directory/redis.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { newJobId } from '../../shared/ids.ts';
+import type { JobSeal } from '../../shared/jobs/job-seal.ts';
 import {
   type JobEnvelope,
   type JobKind,
   type JobPayload,
   type JobResults,
   jobKind,
-} from '../shared/jobs/jobs.ts';
-import { LIMITS } from '../shared/limits.ts';
-import type { Logger } from '../shared/log.ts';
+} from '../../shared/jobs/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
 import type { AgentHub } from './agent-hub.ts';
 
 export interface JobCall<K extends JobKind> {

@@ -1,7 +1,7 @@
 import type { Middleware } from 'koa';
-import { newRequestId, requestIdPattern } from '../../shared/ids.ts';
-import type { Logger } from '../../shared/log.ts';
-import type { Histogram } from '../../shared/metrics.ts';
+import { newRequestId, requestIdPattern } from '../../../shared/ids.ts';
+import type { Logger } from '../../../shared/log.ts';
+import type { Histogram } from '../../../shared/metrics.ts';
 import type { RequestState } from './request-state.ts';
 
 const acceptable = new RegExp(requestIdPattern, 'u');

@@ -1,8 +1,8 @@
-import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskUsage, DiskUserRecord } from '../shared/directory/disks.ts';
-import type { ApiKey } from '../shared/schemas/api-key.ts';
-import type { CreatedDisk, Disk } from '../shared/schemas/disk.ts';
-import type { AuthorizedUser } from '../shared/schemas/disk-user.ts';
+import type { ApiKeyRecord } from '../../shared/directory/api-keys.ts';
+import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disks.ts';
+import type { ApiKey } from '../../shared/schemas/api-key.ts';
+import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
+import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 
 /** The cloud part of a region id `<cloud>-<region>`. */
 const providerOf = (region: string): string => region.split('-')[0] ?? region;

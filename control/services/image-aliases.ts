@@ -1,4 +1,4 @@
-import type { ConfigReader } from '../shared/config.ts';
+import type { ConfigReader } from '../../shared/config.ts';
 
 /** Images by normalised reference. */
 export type ImageAliases = ReadonlyMap<string, string>;

@@ -1,5 +1,5 @@
 import type { TSchema } from 'typebox';
-import { LIMITS } from '../../shared/limits.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
 /** The parts of a schema that say which fields an object has. */
 interface Shape {

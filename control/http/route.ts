@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Static, TSchema } from 'typebox';
-import type { Caller } from '../shared/directory/api-keys.ts';
-import type { Deps } from './deps.ts';
+import type { Caller } from '../../shared/directory/api-keys.ts';
+import type { Deps } from '../services/deps.ts';
 
 export type Method = 'get' | 'post' | 'put' | 'delete';
 

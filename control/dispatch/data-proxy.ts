@@ -1,15 +1,15 @@
 import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { addressParties } from '../shared/http/address-key.ts';
+import { addressParties } from '../../shared/http/address-key.ts';
 import {
   DATA_PATH,
   type DataRequest,
   FILE_REQUEST_HEADERS,
-} from '../shared/links/data-protocol.ts';
-import { FairShares, type Place } from '../shared/fair-shares.ts';
-import { AppError, errnoOf, toError } from '../shared/errors.ts';
-import { LIMITS } from '../shared/limits.ts';
-import { checkTaken, PartRequests } from '../shared/links/part-requests.ts';
+} from '../../shared/links/data-protocol.ts';
+import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { checkTaken, PartRequests } from '../../shared/links/part-requests.ts';
 import type { AgentHub } from './agent-hub.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;

@@ -1,5 +1,5 @@
 import type { Middleware } from 'koa';
-import type { Logger } from '../../shared/log.ts';
+import type { Logger } from '../../../shared/log.ts';
 import {
   RefusedRequest,
   retryAfter,

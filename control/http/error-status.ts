@@ -1,5 +1,5 @@
-import { AppError, type ErrorCode } from '../shared/errors.ts';
-import { isRedisFailure } from '../shared/directory/redis.ts';
+import { AppError, type ErrorCode } from '../../shared/errors.ts';
+import { isRedisFailure } from '../../shared/directory/redis.ts';
 
 /** The HTTP status of each code; the only place that knows (SPEC "Errors", WIRE §2.11). */
 export const statusOf: Readonly<Record<ErrorCode, number>> = {

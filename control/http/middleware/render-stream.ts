@@ -1,5 +1,5 @@
 import { pipeline } from 'node:stream/promises';
-import { LIMITS } from '../../shared/limits.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import type { StreamReply } from '../route.ts';
 import type { RequestContext } from './request-state.ts';
 

@@ -1,9 +1,9 @@
-import { repeatInBackground } from '../shared/background.ts';
-import type { SpaceAlert } from '../shared/directory/space-alert.ts';
-import { AppError, toError } from '../shared/errors.ts';
-import { LIMITS } from '../shared/limits.ts';
-import type { Logger } from '../shared/log.ts';
-import { StorageWatch } from '../shared/storage-watch.ts';
+import { repeatInBackground } from '../../shared/background.ts';
+import type { SpaceAlert } from '../../shared/directory/space-alert.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { StorageWatch } from '../../shared/storage-watch.ts';
 
 export interface DirectoryRoomOptions {
   readonly alert: SpaceAlert;

@@ -1,5 +1,5 @@
-import type { SandboxResources } from '../shared/directory/capacity.ts';
-import { AppError } from '../shared/errors.ts';
+import type { SandboxResources } from '../../shared/directory/capacity.ts';
+import { AppError } from '../../shared/errors.ts';
 import type { Host } from './agent-hub.ts';
 
 const freeSlots = ({ load, jobsPending }: Host): number =>

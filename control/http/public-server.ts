@@ -1,12 +1,12 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { awaitsContinue } from '../shared/http/continue-requests.ts';
+import { awaitsContinue } from '../../shared/http/continue-requests.ts';
 import {
   type HttpServerOptions,
   type RenderRefusal,
   startHttpServer,
-} from '../shared/http/http-server.ts';
-import { LIMITS } from '../shared/limits.ts';
-import { isObjectPath, type ObjectProxy, renderObjectError } from './object-proxy.ts';
+} from '../../shared/http/http-server.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { isObjectPath, type ObjectProxy, renderObjectError } from '../dispatch/object-proxy.ts';
 
 type Options = Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'>;
 

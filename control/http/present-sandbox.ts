@@ -1,6 +1,6 @@
-import { type SandboxState, statusOfState } from '../shared/sandbox-lifecycle.ts';
-import type { Sandbox, SandboxExec } from '../shared/schemas/sandbox.ts';
-import type { SandboxExecRecord, SandboxRecord } from '../shared/schemas/sandbox-record.ts';
+import { type SandboxState, statusOfState } from '../../shared/sandbox-lifecycle.ts';
+import type { Sandbox, SandboxExec } from '../../shared/schemas/sandbox.ts';
+import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 
 /** With exactly three fraction digits (WIRE §1.5). */
 const timestamp = (text: string): string => new Date(text).toISOString();

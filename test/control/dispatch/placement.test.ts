@@ -1,6 +1,6 @@
 import test from 'ava';
-import type { Host } from '../../control/agent-hub.ts';
-import { rankSandboxHosts } from '../../control/placement.ts';
+import type { Host } from '../../../control/dispatch/agent-hub.ts';
+import { rankSandboxHosts } from '../../../control/dispatch/placement.ts';
 
 type Changes = Partial<Host['load']['sandboxes']> & { readonly draining?: boolean };
 

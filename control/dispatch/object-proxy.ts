@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { addressParties } from '../shared/http/address-key.ts';
-import { lingerAfterAnswer } from '../shared/http/early-answer.ts';
-import { FairShares } from '../shared/fair-shares.ts';
-import { AppError, toError } from '../shared/errors.ts';
-import type { RequestForwarder } from '../shared/links/forward-request.ts';
-import { plainAddress } from '../shared/http/ip-allowlist.ts';
-import type { Logger } from '../shared/log.ts';
-import type { Histogram } from '../shared/metrics.ts';
+import { addressParties } from '../../shared/http/address-key.ts';
+import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
+import { FairShares } from '../../shared/fair-shares.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { RequestForwarder } from '../../shared/links/forward-request.ts';
+import { plainAddress } from '../../shared/http/ip-allowlist.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { Histogram } from '../../shared/metrics.ts';
 import type { AgentHub } from './agent-hub.ts';
 import { rankHosts } from './placement.ts';
 
