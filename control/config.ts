@@ -1,11 +1,11 @@
-import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
+import { ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
-import { type ImageAliases, readImageAliases } from './services/image-aliases.ts';
+import type { ServiceSettings } from './services/deps.ts';
+import { readImageAliases } from './services/image-aliases.ts';
 import { LIMITS } from '../shared/limits.ts';
 
-export interface ControlConfig {
-  readonly cluster: ClusterConfig;
+export interface ControlConfig extends ServiceSettings {
   readonly http: HttpSettings;
   readonly host: string;
   /** Where the API is served. */
@@ -14,19 +14,10 @@ export interface ControlConfig {
   readonly internalPort: number;
   /** How agents reach this node. */
   readonly internalUrl: string;
-  /** What callers see in URLs. */
-  readonly publicBaseUrl: string;
-  /** Only accounts that were let in may create disks here. */
-  readonly regionIsPreview: boolean;
-  readonly execTimeoutMs: number;
   /** Where Redis keeps its files; set on a node that can see them. */
   readonly redisDataDir: string | undefined;
   /** Free bytes there below which new work is refused. */
   readonly redisReserveBytes: number;
-  /** Sign what callers get to keep, such as share links: the first signs, all verify. */
-  readonly signingKeys: readonly string[];
-  /** Images at hand by the references that callers know them by. */
-  readonly imageAliases: ImageAliases;
 }
 
 /** @throws Error naming every setting that is missing or wrong */

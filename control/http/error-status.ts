@@ -43,24 +43,6 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   timeout: 504,
 };
 
-interface Details {
-  readonly headers?: Readonly<Record<string, string>>;
-  /** Stand in the body, beside `error` and `code`; the route documents them under `failures`. */
-  readonly fields?: Readonly<Record<string, unknown>>;
-}
-
-/** A failure whose answer says more to programs, such as the size that a range missed. */
-export class RefusedRequest extends AppError {
-  readonly headers: Readonly<Record<string, string>>;
-  readonly fields: Readonly<Record<string, unknown>>;
-
-  constructor(code: ErrorCode, message: string, { headers = {}, fields = {} }: Details) {
-    super(code, message);
-    this.headers = headers;
-    this.fields = fields;
-  }
-}
-
 const RETRY_AFTER_SECONDS = 2;
 
 export const retryAfter = (code: ErrorCode): number | undefined =>

@@ -1,13 +1,28 @@
+import type { ClusterConfig } from '../../shared/config.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { AgentHub } from '../dispatch/agent-hub.ts';
-import type { ControlConfig } from '../config.ts';
 import type { DirectoryRoom } from '../dispatch/directory-room.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
+import type { ImageAliases } from './image-aliases.ts';
+
+/** The settings that services work with; `control/config.ts` reads them. */
+export interface ServiceSettings {
+  readonly cluster: ClusterConfig;
+  /** What callers see in URLs. */
+  readonly publicBaseUrl: string;
+  /** Only accounts that were let in may create disks here. */
+  readonly regionIsPreview: boolean;
+  readonly execTimeoutMs: number;
+  /** Sign what callers get to keep, such as share links: the first signs, all verify. */
+  readonly signingKeys: readonly string[];
+  /** Images at hand by the references that callers know them by. */
+  readonly imageAliases: ImageAliases;
+}
 
 /** What handlers and services work with; made once in main.ts. */
 export interface Deps {
-  readonly config: ControlConfig;
+  readonly config: ServiceSettings;
   readonly directory: Directory;
   readonly room: DirectoryRoom;
   readonly hub: AgentHub;

@@ -3,7 +3,7 @@ import type { JobKind, JobPayload, JobResults } from '../../shared/jobs/jobs.ts'
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
-import { RefusedRequest } from '../http/error-status.ts';
+import { RefusedRequest } from './refused-request.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findSandbox } from './find-sandbox.ts';

@@ -9,8 +9,8 @@ import type { CreateShareUrl, ShareUrl } from '../../shared/schemas/share.ts';
 import { signToken, verifyTokenOfRing } from '../../shared/secrets.ts';
 import { compile } from '../../shared/validate.ts';
 import type { Deps } from './deps.ts';
-import { RefusedRequest } from '../http/error-status.ts';
-import type { StreamReply } from '../http/route.ts';
+import { RefusedRequest } from './refused-request.ts';
+import type { Readable } from 'node:stream';
 import { callHandler, type RequestContext, withHandler } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 
@@ -88,6 +88,14 @@ interface Download {
   readonly signal: AbortSignal;
 }
 
+/** What is sent to whoever opens the link. */
+interface SharedStream {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Ended or broken off by whoever sends it on. */
+  readonly stream: Readable;
+}
+
 /**
  * The shared file, or the parts of it that are asked for, from the disk's handler.
  * @throws AppError `not_found`, `precondition_failed`, `range_not_satisfiable`, `unavailable`,
@@ -97,7 +105,7 @@ export async function openShared(
   deps: Deps,
   file: SharedFile,
   download: Download,
-): Promise<StreamReply> {
+): Promise<SharedStream> {
   try {
     const disk = await findDisk(deps, file.accountId, file.diskId);
     const answer = await withHandler(deps, [disk], download, (hostId) =>
@@ -112,7 +120,7 @@ export async function openShared(
   }
 }
 
-function toReply(answer: IncomingMessage, key: string): StreamReply {
+function toReply(answer: IncomingMessage, key: string): SharedStream {
   const said = Object.fromEntries(
     FILE_RESPONSE_HEADERS.flatMap((name): [string, string][] => {
       const value = answer.headers[name];

@@ -6,6 +6,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { findCycle } from '../helpers/cycles.ts';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -29,26 +30,6 @@ function dependencies(sources: ReadonlyMap<string, string>): Map<string, Set<str
     graph.set(moduleOf(file), targets);
   }
   return graph;
-}
-
-/** One cycle as the modules on it, the first repeated at the end; undefined when there is none. */
-function findCycle(graph: ReadonlyMap<string, ReadonlySet<string>>): string[] | undefined {
-  const done = new Set<string>();
-  const visit = (name: string, path: readonly string[]): string[] | undefined => {
-    if (path.includes(name)) return [...path.slice(path.indexOf(name)), name];
-    if (done.has(name)) return undefined;
-    for (const next of graph.get(name) ?? []) {
-      const cycle = visit(next, [...path, name]);
-      if (cycle !== undefined) return cycle;
-    }
-    done.add(name);
-    return undefined;
-  };
-  for (const name of graph.keys()) {
-    const cycle = visit(name, []);
-    if (cycle !== undefined) return cycle;
-  }
-  return undefined;
 }
 
 const withoutComments = (text: string): string => text.replaceAll(/\/\*[\s\S]*?\*\//gu, '');

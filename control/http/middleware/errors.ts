@@ -1,12 +1,7 @@
 import type { Middleware } from 'koa';
 import type { Logger } from '../../../shared/log.ts';
-import {
-  RefusedRequest,
-  retryAfter,
-  statusOf,
-  toCallerError,
-  toWaitableError,
-} from '../error-status.ts';
+import { retryAfter, statusOf, toCallerError, toWaitableError } from '../error-status.ts';
+import { RefusedRequest } from '../../services/refused-request.ts';
 import type { RequestState } from './request-state.ts';
 
 /** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
