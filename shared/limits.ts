@@ -164,6 +164,9 @@ export const LIMITS = {
   sandboxCopyMsPerMib: 50,
   // A pause that a time limit asked for and that failed is tried again after this long.
   sandboxPauseRetryMs: 30_000,
+  // How long a failed removal of a deleted sandbox waits to be tried again; each time twice as long.
+  sandboxDeleteRetryMsMin: 1_000,
+  sandboxDeleteRetryMsMax: 60_000,
   // How long an agent that shuts down waits for a pause or fork; the next agent recovers it.
   sandboxDetachMs: 5_000,
   sandboxResumesAtOnceMax: 8,

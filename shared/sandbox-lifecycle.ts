@@ -37,8 +37,6 @@ export const sandboxActions = [
   'connect',
 ] as const;
 export type SandboxAction = (typeof sandboxActions)[number];
-/** The former name of {@link SandboxAction}. */
-export type SandboxCommand = SandboxAction;
 
 /** What happens to an action. */
 export type Verdict =

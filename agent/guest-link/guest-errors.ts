@@ -3,8 +3,16 @@ import { GUEST_FAILURES } from './guest-protocol.ts';
 
 type GuestFailureCode = keyof typeof GUEST_FAILURES;
 
+/** A machine or its guest ended, is silent, or broke its protocol: no fault of the host. */
+export class MachineFault extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'MachineFault';
+  }
+}
+
 /** The guest said something that no guest agent of ours says; the channel is closed then. */
-export class GuestProtocolError extends Error {
+export class GuestProtocolError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'GuestProtocolError';
@@ -12,7 +20,7 @@ export class GuestProtocolError extends Error {
 }
 
 /** The channel is closed, or the guest did not answer in time. */
-export class GuestUnavailableError extends Error {
+export class GuestUnavailableError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'GuestUnavailableError';

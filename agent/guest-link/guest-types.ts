@@ -6,7 +6,7 @@ export interface GuestOutput {
   bytes: Buffer;
 }
 
-interface GuestExit {
+export interface GuestExit {
   processId: string;
   /** One of both: the shell's exit code, or the number of the signal that ended it. */
   exitCode: number | undefined;

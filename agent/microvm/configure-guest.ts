@@ -5,7 +5,7 @@ import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
 
-/** Run once in a machine made ahead: the first command of a sandbox then finds shell and programs read. */
+/** Run once in a prewarmed machine, so that a sandbox's first command finds shell and programs in memory. */
 const WARM_UP = '/bin/true; true';
 
 /** What the guest is told: the sandbox's own and the machine's. */
@@ -24,10 +24,11 @@ const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
 });
 
 /**
- * Tells a guest who it is, as often as it takes; one that was paused goes on only then.
+ * Gives a guest its identity, clock, entropy and network, as often as it takes; a guest that was
+ * paused is thawed only then.
  * @throws what the guest answers, or an AbortError
  */
-export async function introduce(
+export async function configureGuest(
   guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
@@ -39,7 +40,7 @@ export async function introduce(
   });
 }
 
-/** Has a guest run a first command, of which nothing stays. @throws Error, or the signal's reason */
+/** Has a guest run a first command that leaves nothing behind. @throws Error, or the signal's reason */
 export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promise<void> {
   if (channel === undefined) throw new Error('the guest does not answer');
   const id = randomUUID();

@@ -12,23 +12,36 @@ import { parseJson } from '../../shared/json.ts';
 const CONSOLE_LENGTH_MAX = 600;
 const SIGKILL = constants.signals.SIGKILL;
 
-/** What a guest did by itself, and its monitor told. */
-const Observed = Type.Object({ reason: Type.Enum(['guest_shutdown', 'guest_panic']) });
-export type Observed = Type.Static<typeof Observed>['reason'];
+/** What is known of an end before it comes: what the guest did by itself, or that the host kills it. */
+const FirstCause = Type.Union([
+  Type.Object({ reason: Type.Enum(['guest_shutdown', 'guest_panic']) }),
+  Type.Object({ reason: Type.Literal('killed_by_host'), message: Type.String() }),
+]);
+type FirstCause = Type.Static<typeof FirstCause>;
+/** What QEMU told of a guest that ended by itself. */
+export type Observed = Exclude<FirstCause['reason'], 'killed_by_host'>;
 
-/** What the agent did to end a machine. */
-export type Intent = { readonly kind: 'stop' | 'kill'; readonly forcedAfterMs?: number };
+/** A stop that was asked for, and after how long it was enforced. */
+export interface StopRequest {
+  readonly forcedAfterMs?: number;
+}
 
 const NAME = 'end.json';
-const parse = compile(Observed);
+const parse = compile(FirstCause);
 
-/** Before QEMU is told to quit, which leaves no trace of why. */
-export const rememberObserved = (runDir: string, reason: Observed): Promise<void> =>
+/** Recorded before QEMU is told to quit, which leaves no trace of why. */
+export const recordObserved = (runDir: string, reason: Observed): Promise<void> =>
   writeDurably(runDir, NAME, JSON.stringify({ reason }));
 
-async function recallObserved(runDir: string): Promise<Observed | undefined> {
+/** Recorded before the host kills a machine, unless its guest had ended by itself. */
+export async function recordKill(runDir: string, message: string): Promise<void> {
+  if ((await readFirstCause(runDir)) !== undefined) return;
+  await writeDurably(runDir, NAME, JSON.stringify({ reason: 'killed_by_host', message }));
+}
+
+async function readFirstCause(runDir: string): Promise<FirstCause | undefined> {
   try {
-    return parse(parseJson(await readFile(join(runDir, NAME), 'utf8')), NAME).reason;
+    return parse(parseJson(await readFile(join(runDir, NAME), 'utf8')), NAME);
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;
@@ -53,27 +66,25 @@ function withoutExit(): MachineEnd {
   return { reason: 'vmm_crashed', message };
 }
 
-const forced = ({ forcedAfterMs }: Intent): MachineEnd => ({
-  reason: 'stop_forced',
-  message:
-    forcedAfterMs === undefined
-      ? 'the virtual machine was killed'
-      : `the guest did not shut down within ${forcedAfterMs} ms and was killed`,
-});
-
-/** The first cause counts: what the guest did, then what the agent did, then how QEMU ended. */
-function firstCause(
-  observed: Observed | undefined,
-  intent: Intent | undefined,
+/** The first cause counts: what was recorded, then what the agent asked for, then how QEMU ended. */
+function causeOf(
+  recorded: FirstCause | undefined,
+  stop: StopRequest | undefined,
   exit: MachineExit | undefined,
 ): MachineEnd {
-  if (observed === 'guest_panic') return { reason: observed, message: "the guest's kernel failed" };
-  if (observed === 'guest_shutdown') {
-    return intent === undefined
-      ? { reason: observed, message: 'the guest shut down by itself' }
+  if (recorded?.reason === 'killed_by_host') return recorded;
+  if (recorded?.reason === 'guest_panic') {
+    return { reason: recorded.reason, message: "the guest's kernel failed" };
+  }
+  if (recorded?.reason === 'guest_shutdown') {
+    return stop === undefined
+      ? { reason: recorded.reason, message: 'the guest shut down by itself' }
       : { reason: 'stopped', message: 'the guest shut down as asked' };
   }
-  if (intent?.kind === 'kill' || intent?.forcedAfterMs !== undefined) return forced(intent);
+  if (stop?.forcedAfterMs !== undefined) {
+    const message = `the guest did not shut down within ${stop.forcedAfterMs} ms and was killed`;
+    return { reason: 'stop_forced', message };
+  }
   return exit === undefined ? withoutExit() : describeExit(exit);
 }
 
@@ -85,10 +96,16 @@ async function whatWasPrinted(runDir: string, reason: MachineEnd['reason']): Pro
   return lines.join(' | ').slice(-CONSOLE_LENGTH_MAX);
 }
 
-/** How a machine ended of which nothing runs any more. */
-export async function howItEnded(runDir: string, intent: Intent | undefined): Promise<MachineEnd> {
-  const [observed, exit] = await Promise.all([recallObserved(runDir), readExit(runDir)]);
-  const { reason, message } = firstCause(observed, intent, exit);
+/**
+ * How a machine ended of which nothing runs any more.
+ * @param stop what this agent asked of it
+ */
+export async function howItEnded(
+  runDir: string,
+  stop: StopRequest | undefined,
+): Promise<MachineEnd> {
+  const [recorded, exit] = await Promise.all([readFirstCause(runDir), readExit(runDir)]);
+  const { reason, message } = causeOf(recorded, stop, exit);
   if (reason !== 'vmm_crashed' && reason !== 'guest_panic') return { reason, message };
   const printed = await whatWasPrinted(runDir, reason);
   return { reason, message: printed === '' ? message : `${message}: ${printed}` };
@@ -96,4 +113,4 @@ export async function howItEnded(runDir: string, intent: Intent | undefined): Pr
 
 /** Whether anybody saw the end. */
 export const isEndKnown = async (runDir: string): Promise<boolean> =>
-  (await recallObserved(runDir)) !== undefined || (await readExit(runDir)) !== undefined;
+  (await readFirstCause(runDir)) !== undefined || (await readExit(runDir)) !== undefined;

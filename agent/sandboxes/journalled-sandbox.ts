@@ -118,10 +118,14 @@ export class JournalledSandbox {
     for (const resolve of this.#changeWaiters) resolve();
   }
 
-  /** Intent first: from here on it is on its way out, and not seen by others. */
+  /** Journals that it is to be deleted, which cannot be taken back. */
   async beginDelete(): Promise<void> {
     clearTimeout(this.#useTimer);
     await this.#write('journal delete', { isDeleting: true });
+  }
+
+  /** Removes it from the directory; repeatable. @throws AppError when the agent ends */
+  async withdraw(): Promise<void> {
     await this.#deps.publisher.remove(this.record);
   }
 

@@ -2,12 +2,12 @@ import { toError } from '../../shared/errors.ts';
 import type { FairSlots } from '../queues/fair-slots.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import type { Machine, RuntimeDriver } from './machine-driver.ts';
+import type { Machine, MachineDriver } from './machine-driver.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 
 export interface MachineSessionDeps {
-  readonly driver: RuntimeDriver;
+  readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly boots: FairSlots;
   /** Cheaper than a boot, so more of them at once. */
@@ -64,7 +64,7 @@ export class MachineSession {
       if (!isPaused) {
         // The disk is about to change: what is left of a checkpoint would not fit it any more.
         await driver.discardCheckpoint(row.vmId);
-        await driver.prepare(row.vmId, row.uid);
+        await driver.prepare(row);
       }
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));
       return this.machine;

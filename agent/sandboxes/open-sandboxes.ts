@@ -11,16 +11,11 @@ import type { SandboxSettings } from './settings.ts';
 import { FairSlots } from '../queues/fair-slots.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
-import type { RuntimeDriver } from './machine-driver.ts';
+import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { SpareMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
-
-/** How machines run here, until it is closed. */
-interface OpenMachineDriver extends RuntimeDriver {
-  close(): Promise<void>;
-}
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -28,7 +23,7 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
-  readonly openDriver: (slots: SlotPool) => Promise<OpenMachineDriver>;
+  readonly openDriver: (slots: SlotPool) => Promise<MachineDriver>;
   readonly observeStart: ObserveStart;
   readonly log: Logger;
 }

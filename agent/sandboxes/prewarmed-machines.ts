@@ -4,7 +4,7 @@ import { toError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import { type RuntimeDriver, type Shape, shapeName } from './machine-driver.ts';
+import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
 import type { UidPool } from './uid-pool.ts';
 
 /** So long nothing must have come up before one is made: who waits for a sandbox comes first. */
@@ -34,7 +34,7 @@ interface Wanted {
 }
 
 export interface SpareMachinesDeps {
-  readonly driver: RuntimeDriver;
+  readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly uids: UidPool;
   /** At most so many are kept. */
@@ -143,12 +143,13 @@ export class SpareMachines {
       ...{ vmId: newSandboxId(), uid: uids.take(), slot: plan.index },
       shape: shapeName(shape),
     };
-    const { vmId: id, uid } = spare;
+    const { vmId, uid } = spare;
     // Other names are given to it when it becomes a sandbox.
-    const settings = { hostname: 'spare', machineId: id, bootId: randomUUID(), environment: {} };
+    const identity = { machineId: vmId, bootId: randomUUID() };
+    const settings = { hostname: 'prewarmed', ...identity, environment: {} };
     try {
-      const spec = { id, uid, ...shape, slot: plan, settings };
-      const { ended } = await driver.startAhead(spec, this.#closed.signal);
+      const spec = { vmId, uid, ...shape, slot: plan, settings };
+      const { ended } = await driver.prewarm(spec, this.#closed.signal);
       this.#spares.add(spare);
       runInBackground('spare.noticeEnd', async () => {
         await ended;
@@ -159,7 +160,7 @@ export class SpareMachines {
       throw error;
     }
     const durationMs = Math.round(performance.now() - begunAt);
-    log.info({ ...shape, vmId: id, durationMs }, 'spare:made');
+    log.info({ ...shape, vmId, durationMs }, 'spare:made');
   }
 
   #handleEnded(spare: Spare): void {
@@ -177,6 +178,7 @@ export class SpareMachines {
   async #remove({ vmId, uid, slot }: Spare): Promise<void> {
     const { driver, slots, uids, log } = this.#deps;
     try {
+      await driver.reclaim(vmId);
       await driver.remove(vmId);
       await slots.release(slot);
       uids.release(uid);

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -11,7 +12,8 @@ import { SandboxExecs } from './execs/sandbox-execs.ts';
 import type { SpareMachine, SpareMachines } from './prewarmed-machines.ts';
 import type { UidPool } from './uid-pool.ts';
 import { step } from '../system/failpoint.ts';
-import { SandboxActor, type SandboxActorDeps } from './sandbox-actor.ts';
+import { SandboxActor } from './sandbox-actor.ts';
+import type { SandboxActorDeps } from './sandbox-context.ts';
 
 /** A sandbox to be made of nothing. */
 export interface NewSandbox {
@@ -77,7 +79,7 @@ export class SandboxRegistry {
       await step('reclaim unowned disk', () => driver.remove(id));
     };
     await Promise.all(unowned.map(remove));
-    await Promise.all([...this.#actors.values()].map((actor) => this.#recover(actor)));
+    await Promise.all([...this.#actors.values()].map((actor) => actor.recover()));
   }
 
   /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
@@ -107,7 +109,7 @@ export class SandboxRegistry {
       config: { ...config, name },
     });
     const { vmId, uid } = child.row;
-    return this.#make(child, { copy: () => source.fork({ id: vmId, uid }, checkpoint) });
+    return this.#make(child, { copy: () => source.fork({ vmId, uid }, checkpoint) });
   }
 
   /** @throws AppError `not_found` */
@@ -125,9 +127,7 @@ export class SandboxRegistry {
    */
   async delete(ref: SandboxRef): Promise<DependentForks | undefined> {
     const { sandboxId: id } = ref;
-    const forks = await this.find(ref).delete(() => dependentForksOf(id, this.#rows()));
-    if (forks === undefined) this.#forget(id);
-    return forks;
+    return this.find(ref).delete(() => this.#dependentForks(id));
   }
 
   /** Nothing of it remains, whether it is here or still to come. */
@@ -137,9 +137,8 @@ export class SandboxRegistry {
     const actor = this.#actors.get(sandboxId);
     if (actor === undefined || actor.accountId !== accountId) return;
     // Somebody has found it all the same, and made use of it.
-    if (dependentForksOf(sandboxId, this.#rows()) !== undefined) return;
+    if (this.#dependentForks(sandboxId) !== undefined) return;
     await actor.discard();
-    this.#forget(sandboxId);
   }
 
   /** The directory was emptied. */
@@ -175,17 +174,6 @@ export class SandboxRegistry {
     if (actor.row.state !== 'pending_start') await settled();
     if (actor.row.state === 'running') await attempt(() => actor.pause());
     if (actor.row.slot !== undefined) await attempt(() => actor.stop());
-  }
-
-  async #recover(actor: SandboxActor): Promise<void> {
-    const { log } = this.#deps;
-    try {
-      await actor.recover();
-    } catch (error) {
-      log.error({ sandboxId: actor.id, err: toError(error) }, 'sandbox:notRecovered');
-      await actor.giveUp(toError(error));
-    }
-    if (actor.isDeleted) this.#forget(actor.id);
   }
 
   /** @throws AppError when nothing with this id may be made */
@@ -232,6 +220,12 @@ export class SandboxRegistry {
     return actor;
   }
 
+  /** Forks that are deleted do not count, even if something of them could not be removed yet. */
+  #dependentForks(sandboxId: string): DependentForks | undefined {
+    const alive = [...this.#rows()].filter(([, { isDeleting }]) => !isDeleting);
+    return dependentForksOf(sandboxId, new Map(alive));
+  }
+
   #rows(): ReadonlyMap<string, SandboxRow> {
     return new Map([...this.#actors].map(([id, { row }]) => [id, row]));
   }
@@ -243,6 +237,10 @@ export class SandboxRegistry {
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
     const actor = new SandboxActor(this.#deps, row, execs);
     this.#actors.set(id, actor);
+    runInBackground('sandbox.forget', async () => {
+      await actor.removed;
+      this.#forget(id);
+    });
     return actor;
   }
 
@@ -250,6 +248,6 @@ export class SandboxRegistry {
     const actor = this.#actors.get(id);
     if (actor === undefined) return;
     this.#actors.delete(id);
-    if (!actor.isLeft) this.#deps.uids.release(actor.row.uid);
+    if (!actor.hasLeftovers) this.#deps.uids.release(actor.row.uid);
   }
 }

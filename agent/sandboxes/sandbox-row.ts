@@ -27,7 +27,7 @@ export async function machineSpec(row: SandboxRow, slots: SlotPool): Promise<Mac
   const { id, vmId, uid, slot, config, bootId, environment } = row;
   if (slot === undefined) throw new Error('a machine without a network slot');
   return {
-    id: vmId,
+    vmId,
     uid,
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,

@@ -11,6 +11,7 @@ const sandboxExitReasons = [
   'guest_panic', // Its kernel did.
   'out_of_memory', // The host's kernel killed the virtual machine for want of memory.
   'vmm_crashed', // The virtual machine's process ended otherwise.
+  'killed_by_host', // By the agent itself, which says why: it could not pause, copy or take it over.
   'host_restarted',
   'boot_failed',
   'boot_timeout',

@@ -10,7 +10,7 @@ import { readChain } from '../../agent/microvm/disk/disk-chain.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
-import { boot, MachineHost, outputOf } from '../helpers/machines.ts';
+import { boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
@@ -44,7 +44,7 @@ async function withTemplate(): Promise<void> {
   await waitFor('the template', async () => driver.hasTemplate(spec), 60_000);
 }
 
-const disksOf = ({ id }: MachineSpec): string => join(host.runDir(id), '../disks');
+const disksOf = ({ vmId }: MachineSpec): string => join(host.runDir(vmId), '../disks');
 
 async function resumed(spec: MachineSpec): Promise<Machine> {
   const machine = await driver.resume({ ...spec, slot: spec.slot }, never);
@@ -77,19 +77,19 @@ test.serial(
         machine,
         `head -c 300000 /dev/urandom > /root/f${round}; rm -f /root/f${round - 5}`,
       );
-      const child = round === 3 ? kept : { id: newSandboxId(), uid: kept.uid };
-      await machine.fork(child);
-      if (child !== kept) await driver.remove(child.id);
+      const child = round === 3 ? kept : { vmId: newSandboxId(), uid: kept.uid };
+      await driver.fork(spec.vmId, child);
+      if (child !== kept) await erase(driver, child.vmId);
     }
     const sums = await outputOf(machine, 'sha256sum /root/f*');
     const before = await readChain(disks);
     t.true(before.length > 20, String(before.length));
-    await machine.pause();
+    await driver.pause(spec.vmId);
     // Given up in the middle of it, at whatever it is just then.
     for (const ms of [20, 100, 200]) {
       await t.throwsAsync(driver.resume(spec, AbortSignal.timeout(ms)));
     }
-    t.true(await driver.hasCheckpoint(spec.id));
+    t.true(await driver.hasCheckpoint(spec.vmId));
     machine = await resumed(spec);
     // What the fork has is as it was; of the others above it there are fewer.
     const after = await readChain(disks);
@@ -114,7 +114,7 @@ test.serial('a machine that wrote nothing since it was forked needs no other lay
   const machine = await boot(driver, spec);
   await outputOf(machine, 'echo here > /root/kept; sync; cat /root/kept');
   const children = await Promise.all([host.newSpec(), host.newSpec(), host.newSpec()]);
-  for (const child of children) await machine.fork(child);
+  for (const child of children) await driver.fork(spec.vmId, child);
   const layers = await readChain(disksOf(spec));
   t.true(layers.length < 4, String(layers));
   for (const child of children) {
@@ -135,7 +135,7 @@ test.serial('20 generations of pause and resume: memory and counting go on', asy
   let counted = 0;
   let sum = await outputOf(machine, dirty);
   for (let generation = 1; generation <= 20; generation += 1) {
-    await machine.pause();
+    await driver.pause(spec.vmId);
     machine = await resumed(spec);
     t.is(await outputOf(machine, check), sum, `generation ${generation}`);
     await sleep(100);
@@ -156,7 +156,7 @@ test.serial(
     for (const spec of specs) {
       const machine = await boot(driver, spec); // From a template; without one.
       sums.push(await outputOf(machine, dirty));
-      await machine.pause();
+      await driver.pause(spec.vmId);
     }
     await using other = await temporaryDirectory();
     const guestDir = join(other.path, 'guest');
@@ -167,7 +167,7 @@ test.serial(
       let machine = await upgraded.resume(spec, never);
       machine.guest.setMaxListeners(0);
       t.is(await outputOf(machine, check), String(sums[index]));
-      await machine.pause();
+      await upgraded.pause(spec.vmId);
       machine = await upgraded.resume(spec, never);
       machine.guest.setMaxListeners(0);
       t.is(await outputOf(machine, check), String(sums[index]));
@@ -183,7 +183,7 @@ test.serial('another host that has the storage goes on where a machine was pause
   const machine = await boot(driver, spec);
   const sum = await outputOf(machine, dirty);
   await outputOf(machine, 'echo disk > /root/kept');
-  await machine.pause();
+  await driver.pause(spec.vmId);
   await using other = await MachineHost.open();
   for (const directory of [paths.templates, paths.sandboxes]) {
     await run('cp', ['-a', directory(host.dataDir), directory(other.dataDir)]);
@@ -195,9 +195,9 @@ test.serial('another host that has the storage goes on where a machine was pause
   t.is(await outputOf(again, check), sum);
   t.is(await outputOf(again, 'cat /root/kept'), 'disk');
   await again.kill();
-  await theirs.reclaim(spec.id);
+  await theirs.reclaim(spec.vmId);
   await theirs.close();
-  await driver.remove(spec.id);
+  await erase(driver, spec.vmId);
 });
 
 test.serial('a new agent pauses the machine of a former one, whose caches are gone', async (t) => {
@@ -213,7 +213,7 @@ test.serial('a new agent pauses the machine of a former one, whose caches are go
   await waitFor('the guest', async () => found.guest.channel !== undefined);
   t.is(await outputOf(found, check), sum);
   await waitFor('the monitor', async () =>
-    found.pause().then(
+    driver.pause(spec.vmId).then(
       () => true,
       () => false,
     ),
@@ -244,17 +244,17 @@ fullTest(
     const seen = new Set<string>();
     for (let fork = 1; fork <= 50; fork += 1) {
       const child = await host.newSpec();
-      await source.fork(child);
+      await driver.fork(spec.vmId, child);
       const machine = await resumed(child);
       for (const fact of (await outputOf(machine, facts)).split('\n')) seen.add(fact);
       await machine.kill();
-      await driver.remove(child.id);
+      await erase(driver, child.vmId);
       await host.endSpec(child);
     }
     t.is(seen.size, 50 * 4);
     await outputOf(source, 'echo kept > /root/name; sync');
     await source.stop(20_000);
-    await driver.reclaim(spec.id);
+    await driver.reclaim(spec.vmId);
     source = await boot(driver, spec);
     t.is(await outputOf(source, 'cat /root/name'), 'kept');
     await source.kill();

@@ -1,9 +1,9 @@
-import type { MachineSpec, RuntimeDriver } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineDriver, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 
 /** A host for the machines of one driver; what tests do to it from outside of the agent. */
 export interface DriverHost extends AsyncDisposable {
   /** As an agent opens it; another one takes over what the first has started. */
-  driver(settings?: { bootTimeoutMs?: number; hasTemplates?: boolean }): Promise<RuntimeDriver>;
+  driver(settings?: { bootTimeoutMs?: number; hasTemplates?: boolean }): Promise<MachineDriver>;
   /** A sandbox that is not there yet, with a slot of its own. */
   newSpec(changes?: Partial<MachineSpec>): Promise<MachineSpec>;
   /** What there is of a sandbox on the host beside its disk and a whole checkpoint. */

@@ -3,9 +3,9 @@ import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
-import type { RuntimeDriver } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineDriver } from '../../agent/sandboxes/machine-driver.ts';
 import { FairSlots } from '../../agent/queues/fair-slots.ts';
-import { begin, boot, outputOf } from '../helpers/machines.ts';
+import { begin, boot, erase, outputOf } from '../helpers/machines.ts';
 import type { DriverHost } from './driver-host.ts';
 
 const GRACE_MS = 10_000;
@@ -17,7 +17,7 @@ export const turns = new FairSlots({ count: 4, perAccountMax: 4, refusal: '' });
 /** What every test of a driver finds. */
 export interface DriverContext {
   readonly host: DriverHost;
-  readonly driver: RuntimeDriver;
+  readonly driver: MachineDriver;
 }
 
 /** Sandboxes of the test's own, in one turn; they are removed after it. */
@@ -31,7 +31,7 @@ export async function ownSpecs(
   const specs: MachineSpec[] = [];
   while (specs.length < count) {
     const spec = await host.newSpec();
-    t.teardown(() => driver.remove(spec.id));
+    t.teardown(() => erase(driver, spec.vmId));
     specs.push(spec);
   }
   return specs;
@@ -65,23 +65,23 @@ function testStarts(test: TestFn<DriverContext>): void {
   test('a sandbox with anything on the host is listed', async (t) => {
     const { driver } = t.context;
     const spec = await ownSpec(t);
-    t.false((await driver.list()).includes(spec.id));
-    await driver.prepare(spec.id, spec.uid);
-    t.true((await driver.list()).includes(spec.id));
-    await driver.remove(spec.id);
-    t.false((await driver.list()).includes(spec.id));
+    t.false((await driver.list()).includes(spec.vmId));
+    await driver.prepare(spec);
+    t.true((await driver.list()).includes(spec.vmId));
+    await erase(driver, spec.vmId);
+    t.false((await driver.list()).includes(spec.vmId));
   });
 
   test('what is no id of a sandbox reaches no path', async (t) => {
     const { driver } = t.context;
     await t.throwsAsync(driver.remove('../elsewhere'), { instanceOf: RangeError });
-    await t.throwsAsync(driver.prepare('x/../..', 1), { instanceOf: RangeError });
+    await t.throwsAsync(driver.prepare({ vmId: 'x/../..', uid: 1 }), { instanceOf: RangeError });
   });
 
   test('a start that is aborted at any moment leaves only the disk', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
-    await driver.prepare(spec.id, spec.uid);
+    await driver.prepare(spec);
     for (const afterMs of [0, 5, 15, 30, 60, 150, 400, 1000]) {
       const reason = new Error(`aborted after ${afterMs} ms`);
       const abort = new AbortController();
@@ -92,10 +92,10 @@ function testStarts(test: TestFn<DriverContext>): void {
       await sleep(afterMs);
       abort.abort(reason);
       await started;
-      await driver.reclaim(spec.id);
-      t.deepEqual(await host.leftOf(spec.id), []);
+      await driver.reclaim(spec.vmId);
+      t.deepEqual(await host.leftOf(spec.vmId), []);
     }
-    t.true((await driver.list()).includes(spec.id));
+    t.true((await driver.list()).includes(spec.vmId));
   });
 
   test('a guest that is not ready in time is given up, and nothing of it is left', async (t) => {
@@ -104,7 +104,8 @@ function testStarts(test: TestFn<DriverContext>): void {
     const driver = await host.driver({ bootTimeoutMs: 300 });
     const error = await t.throwsAsync(boot(driver, spec), { instanceOf: BootError });
     t.is(error.reason, 'boot_timeout');
-    t.deepEqual(await host.leftOf(spec.id), []);
+    await driver.reclaim(spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
   });
 }
 
@@ -117,21 +118,21 @@ function testEnds(test: TestFn<DriverContext>): void {
     const running = await begin(machine, 'exec sleep 1000');
     t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
     t.is(running.exit?.exitCode ?? running.exit?.signal, running.exit?.exitCode ?? 15);
-    await driver.prepare(spec.id, spec.uid); // Changes nothing.
+    await driver.prepare(spec); // Changes nothing.
     const again = await driver.start(spec, never);
     t.is(await outputOf(again, 'cat /root/file'), 'kept');
     await again.kill();
-    await driver.remove(spec.id);
-    t.deepEqual(await host.leftOf(spec.id), []);
+    await erase(driver, spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
   });
 
   test('a guest that does not shut down in its grace time is killed', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
-    await host.freezeMachine(spec.id);
+    await host.freezeMachine(spec.vmId);
     t.like(await machine.stop(500), { reason: 'stop_forced' });
-    await driver.remove(spec.id);
+    await erase(driver, spec.vmId);
   });
 
   test('a guest that shuts down by itself has done so', async (t) => {
@@ -141,8 +142,8 @@ function testEnds(test: TestFn<DriverContext>): void {
     await begin(machine, 'kill -TERM 1');
     t.like(await machine.ended, { reason: 'guest_shutdown' });
     t.like(await driver.recover(spec), { reason: 'guest_shutdown' });
-    await driver.reclaim(spec.id);
-    t.deepEqual(await host.leftOf(spec.id), []);
+    await driver.reclaim(spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
   });
 
   test('a guest whose kernel fails has panicked', async (t) => {
@@ -158,12 +159,12 @@ function testEnds(test: TestFn<DriverContext>): void {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
-    await host.killMachine(spec.id);
+    await host.killMachine(spec.vmId);
     const end = await machine.ended;
     t.is(end.reason, 'vmm_crashed');
     t.regex(end.message, /SIGKILL/u);
-    await driver.reclaim(spec.id);
-    t.deepEqual(await host.leftOf(spec.id), []);
+    await driver.reclaim(spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
   });
 }
 
@@ -186,7 +187,7 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const ends: Record<string, (machine: Machine) => Promise<unknown>> = {
       guest_shutdown: (machine) => begin(machine, 'sleep 0.3; kill -TERM 1'),
-      vmm_crashed: () => host.killMachine(spec.id),
+      vmm_crashed: () => host.killMachine(spec.vmId),
     };
     for (const [reason, end] of Object.entries(ends)) {
       const machine = await boot(driver, spec);
@@ -203,10 +204,10 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
     machine.detach();
-    await driver.reclaim(spec.id);
+    await driver.reclaim(spec.vmId);
     t.like(await driver.recover(spec), { reason: 'vmm_crashed' });
     (await boot(driver, spec)).detach();
-    await host.pretendRestart(spec.id);
+    await host.pretendRestart(spec.vmId);
     t.like(await driver.recover(spec), { reason: 'host_restarted' });
   });
 
@@ -214,9 +215,9 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     (await boot(driver, spec)).detach();
-    await driver.reclaim(spec.id);
-    await driver.reclaim(spec.id);
-    t.deepEqual(await host.leftOf(spec.id), []);
-    t.true((await driver.list()).includes(spec.id));
+    await driver.reclaim(spec.vmId);
+    await driver.reclaim(spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
+    t.true((await driver.list()).includes(spec.vmId));
   });
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert';
 import type { ExecutionContext, TestFn } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
-import { boot, outputOf } from '../helpers/machines.ts';
+import { boot, erase, outputOf } from '../helpers/machines.ts';
 import { type DriverContext, ownSpec, ownSpecs } from './lifecycle.ts';
 
 const never = new AbortController().signal;
@@ -31,12 +31,13 @@ function testPauses(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
     const sum = await outputOf(machine, dirty);
-    await machine.pause();
-    t.true(await driver.hasCheckpoint(spec.id));
-    t.deepEqual(await host.leftOf(spec.id), []);
+    await driver.pause(spec.vmId);
+    t.true(await driver.hasCheckpoint(spec.vmId));
+    await driver.reclaim(spec.vmId);
+    t.deepEqual(await host.leftOf(spec.vmId), []);
     const again = await resumed(t, spec);
     t.is(await outputOf(again, check), sum);
-    t.false(await driver.hasCheckpoint(spec.id));
+    t.false(await driver.hasCheckpoint(spec.vmId));
     await again.kill();
     await t.throwsAsync(driver.resume(spec, never));
   });
@@ -46,11 +47,11 @@ function testPauses(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
     await outputOf(machine, 'echo kept > /root/name; sync');
-    await machine.pause();
-    await driver.reclaim(spec.id);
-    t.true(await driver.hasCheckpoint(spec.id));
-    await driver.discardCheckpoint(spec.id);
-    t.false(await driver.hasCheckpoint(spec.id));
+    await driver.pause(spec.vmId);
+    await driver.reclaim(spec.vmId);
+    t.true(await driver.hasCheckpoint(spec.vmId));
+    await driver.discardCheckpoint(spec.vmId);
+    t.false(await driver.hasCheckpoint(spec.vmId));
     await t.throwsAsync(driver.resume(spec, never));
     const again = await boot(driver, spec);
     t.is(await outputOf(again, 'cat /root/name'), 'kept');
@@ -62,12 +63,12 @@ function testPauses(test: TestFn<DriverContext>): void {
     const facts = 'cat /etc/machine-id; echo $GREETING';
     for (const isKilled of [false, true]) {
       const spec = await ownSpec(t);
-      const settings = { ...spec.settings, hostname: 'spare', environment: {} };
-      const { ended } = await driver.startAhead({ ...spec, settings }, never);
-      if (isKilled) await driver.reclaim(spec.id);
+      const settings = { ...spec.settings, hostname: 'prewarmed', environment: {} };
+      const { ended } = await driver.prewarm({ ...spec, settings }, never);
+      if (isKilled) await driver.reclaim(spec.vmId);
       const named = { ...spec.settings, environment: { GREETING: 'hello' } };
       const machine = await driver.start({ ...spec, settings: named }, never);
-      t.is(machine.origin?.kind === 'ahead', !isKilled);
+      t.is(machine.origin?.kind === 'prewarmed', !isKilled);
       machine.guest.setMaxListeners(0);
       const shown = await outputOf(machine, facts);
       t.is(shown, `${spec.settings.machineId.replaceAll('-', '')}\nhello`);
@@ -90,7 +91,7 @@ function testForks(test: TestFn<DriverContext>): void {
     for (const [index, spec] of others.entries()) {
       const name = expected[index + 1];
       const parent = machines.at(-1) ?? first;
-      await parent.fork(spec);
+      await driver.fork((others[index - 1] ?? one).vmId, spec);
       const child = await resumed(t, spec);
       t.is(await outputOf(child, check), sum);
       t.is(await outputOf(child, 'cat /root/name'), await outputOf(parent, 'cat /root/name'));
@@ -107,7 +108,7 @@ function testForks(test: TestFn<DriverContext>): void {
     for (const [index, machine] of machines.entries()) {
       await machine.stop(20_000);
       const spec = others[index - 1] ?? one;
-      await driver.reclaim(spec.id);
+      await driver.reclaim(spec.vmId);
       const again = await boot(driver, spec);
       t.is(await outputOf(again, 'cat /root/name'), expected[index] ?? '');
       await again.kill();
@@ -121,19 +122,19 @@ function testForks(test: TestFn<DriverContext>): void {
     const machine = await boot(driver, spec);
     const sum = await outputOf(machine, dirty);
     await outputOf(machine, 'echo kept > /root/name; sync');
-    await machine.pause();
-    await driver.fork(spec.id, child);
-    t.true(await driver.hasCheckpoint(child.id));
+    await driver.pause(spec.vmId);
+    await driver.fork(spec.vmId, child);
+    t.true(await driver.hasCheckpoint(child.vmId));
     const copy = await resumed(t, child);
     t.is(await outputOf(copy, check), sum);
     await outputOf(copy, 'echo copy > /root/name');
     const original = await resumed(t, spec);
     t.is(await outputOf(original, `${check}; cat /root/name`), `${sum}\nkept`);
     await copy.stop(20_000);
-    await driver.reclaim(child.id);
-    await driver.fork(child.id, grandchild);
-    t.false(await driver.hasCheckpoint(grandchild.id));
-    await driver.remove(child.id);
+    await driver.reclaim(child.vmId);
+    await driver.fork(child.vmId, grandchild);
+    t.false(await driver.hasCheckpoint(grandchild.vmId));
+    await erase(driver, child.vmId);
     const last = await boot(driver, grandchild);
     t.is(await outputOf(last, 'cat /root/name'), 'copy');
     for (const each of [original, last]) await each.kill();

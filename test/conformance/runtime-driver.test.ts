@@ -13,7 +13,7 @@ import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
-import { begin, boot, MachineHost, outputOf } from '../helpers/machines.ts';
+import { begin, boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { type DriverContext, ownSpec, testLifecycle, turns } from './lifecycle.ts';
 
@@ -80,7 +80,7 @@ test('a machine ends with what watches over it', async (t) => {
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const machine = await boot(driver, spec);
-  const { machine: pid, keeper } = await host.processes(spec.id);
+  const { machine: pid, keeper } = await host.processes(spec.vmId);
   process.kill(keeper, 'SIGKILL');
   t.like(await machine.ended, { reason: 'vmm_crashed' });
   t.is(identify(pid), undefined);
@@ -90,7 +90,7 @@ test('a machine that the host has no memory for is told from a crash', async (t)
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const machine = await boot(driver, spec);
-  await host.leaveMemory(spec.id, 1024 ** 2);
+  await host.leaveMemory(spec.vmId, 1024 ** 2);
   await begin(machine, 'head -c 150M /dev/zero | tail').catch(() => undefined); // It may be quick.
   t.like(await machine.ended, { reason: 'out_of_memory' });
 });
@@ -113,7 +113,7 @@ test('a machine outlives its agent, and the next one takes it over', async (t) =
   await waitFor('the guest to go on', async () => (await ticks()) > before);
   t.is(machine.guest.processes.length > 0, true);
   t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
-  await driver.remove(spec.id);
+  await erase(driver, spec.vmId);
 });
 
 test('what keeps a machine from booting is told', async (t) => {
@@ -124,12 +124,13 @@ test('what keeps a machine from booting is told', async (t) => {
   t.is(noTap.reason, 'boot_failed');
   t.regex(noTap.message, /tap/u);
 
-  const disk = join(host.runDir(spec.id), '../disks/root.qcow2');
+  const disk = join(host.runDir(spec.vmId), '../disks/root.qcow2');
   await writeFile(disk, 'no disk');
   const noDisk = await t.throwsAsync(driver.start(spec, never), { instanceOf: BootError });
   t.is(noDisk.reason, 'boot_failed');
   t.regex(noDisk.message, /qcow2/u);
-  t.deepEqual(await host.leftOf(spec.id), []);
+  await driver.reclaim(spec.vmId);
+  t.deepEqual(await host.leftOf(spec.vmId), []);
 });
 
 test('a root disk without a file system is told', async (t) => {
@@ -150,11 +151,11 @@ test('a guest that floods its console fills no disk, and still answers', async (
   const machine = await boot(driver, spec);
   await begin(machine, 'exec yes flood-flood-flood-flood-flood > /dev/ttyS0');
   await waitFor('the log to turn over', () =>
-    stat(join(host.runDir(spec.id), 'console.log.1')).catch(() => undefined),
+    stat(join(host.runDir(spec.vmId), 'console.log.1')).catch(() => undefined),
   );
   t.is(await outputOf(machine, 'echo here'), 'here');
   for (const name of ['console.log', 'console.log.1']) {
-    t.true((await stat(join(host.runDir(spec.id), name))).size <= 512 * 1024);
+    t.true((await stat(join(host.runDir(spec.vmId), name))).size <= 512 * 1024);
   }
   await machine.kill();
 });
@@ -178,7 +179,7 @@ test('a machine waits while its host has no room, and goes on when there is some
 
 test('a machine runs as nobody, sees nothing, and can become nothing else', async (t) => {
   const { host, spec } = t.context;
-  const { machine } = await host.processes(spec.id);
+  const { machine } = await host.processes(spec.vmId);
   const proc = `/proc/${machine}`;
   const status = await readFile(join(proc, 'status'), 'utf8');
   const field = (name: string): string =>
@@ -207,7 +208,7 @@ test('a machine runs as nobody, sees nothing, and can become nothing else', asyn
 
 test('the root of a machine holds programs, its devices and its disks', async (t) => {
   const { host, spec } = t.context;
-  const root = `/proc/${(await host.processes(spec.id)).machine}/root`;
+  const root = `/proc/${(await host.processes(spec.vmId)).machine}/root`;
   const names = (await readdir(root)).filter((name) => !name.startsWith('lib'));
   t.deepEqual(names.toSorted(), [
     ...['base', 'dev', 'disks', 'etc', 'guest', 'preload.so', 'proc', 'usr'],
@@ -226,7 +227,7 @@ test('the root of a machine holds programs, its devices and its disks', async (t
 
 test('a machine has only the descriptors that it needs', async (t) => {
   const { host, spec } = t.context;
-  const { machine, keeper } = await host.processes(spec.id);
+  const { machine, keeper } = await host.processes(spec.vmId);
   const list = await run('ls', ['-l', `/proc/${machine}/fd`]);
   const targets = [...list.matchAll(/-> (\S+)/gu)].map(([, target = '']) => target);
   const known =
@@ -240,7 +241,7 @@ test('a machine has only the descriptors that it needs', async (t) => {
 
 test('a machine is bounded in memory, processes and processors', async (t) => {
   const { host, spec } = t.context;
-  const limits = await host.limits(spec.id);
+  const limits = await host.limits(spec.vmId);
   const ram = spec.memSizeMib * 1024 ** 2;
   t.true(limits.memoryBytes > ram && limits.memoryBytes < ram + 512 * 1024 ** 2);
   t.true(limits.processes >= 64 && limits.processes <= 256);

@@ -11,10 +11,11 @@ import { GuestUnavailableError } from '../../agent/guest-link/guest-errors.ts';
 import {
   BootError,
   type Machine,
+  type MachineDriver,
   type MachineEnd,
   type MachineOrigin,
+  type MachineOwner,
   type MachineSpec,
-  type RuntimeDriver,
 } from '../../agent/sandboxes/machine-driver.ts';
 import { InMemoryGuestLink } from './in-memory-guest-link.ts';
 import type { InMemoryHost, InMemoryVm } from './in-memory-host.ts';
@@ -30,10 +31,7 @@ const open: Gate = () =>
     setImmediate(resolve);
   });
 
-type Child = Parameters<RuntimeDriver['fork']>[1];
-
-interface Intent {
-  readonly kind: 'stop' | 'kill';
+interface StopRequest {
   readonly isForced: boolean;
 }
 
@@ -67,16 +65,17 @@ async function effect<T>(gate: Gate, name: string, id: string, action: () => T):
   return result;
 }
 
-const describeEnd = (vm: InMemoryVm, intent: Intent | undefined): MachineEnd => {
-  const { end } = vm;
+const describeEnd = (vm: InMemoryVm, stop: StopRequest | undefined): MachineEnd => {
+  const { end, hostKill } = vm;
   if (end === 'guest_panic') return { reason: end, message: 'the kernel failed: sysrq' };
   if (end === 'out_of_memory') return { reason: end, message: 'no memory was left' };
   if (end === 'guest_shutdown') {
-    return intent === undefined
+    return stop === undefined
       ? { reason: end, message: 'the guest shut down by itself' }
       : { reason: 'stopped', message: 'the guest shut down as asked' };
   }
-  return intent?.kind === 'kill' || intent?.isForced === true
+  if (hostKill !== undefined) return { reason: 'killed_by_host', message: hostKill };
+  return stop?.isForced === true
     ? { reason: 'stop_forced', message: 'the machine was killed' }
     : { reason: 'vmm_crashed', message: 'the machine ended with SIGKILL' };
 };
@@ -87,7 +86,7 @@ class InMemoryMachine implements Machine {
   readonly ended: Promise<MachineEnd>;
   origin: MachineOrigin | undefined;
   readonly #parts: Parts;
-  #intent: Intent | undefined;
+  #stopRequest: StopRequest | undefined;
   #isDetached = false;
 
   constructor(parts: Parts, vm: InMemoryVm) {
@@ -98,17 +97,17 @@ class InMemoryMachine implements Machine {
   }
 
   async stop(graceMs: number): Promise<MachineEnd> {
-    this.#intent ??= { kind: 'stop', isForced: false };
+    this.#stopRequest ??= { isForced: false };
     this.#ask((channel) => channel.shutdown(graceMs / 2), graceMs).catch(() => undefined);
     if (!(await settledWithin(this.ended, graceMs))) {
-      this.#intent = { ...this.#intent, isForced: true };
+      this.#stopRequest = { isForced: true };
       await this.#effect('kill machine', () => this.vm.stop('killed'));
     }
     return this.ended;
   }
 
-  async kill(): Promise<MachineEnd> {
-    this.#intent ??= { kind: 'kill', isForced: false };
+  async kill(why = 'the host ended the machine'): Promise<MachineEnd> {
+    this.vm.hostKill ??= why;
     await this.#effect('kill machine', () => this.vm.stop('killed'));
     return this.ended;
   }
@@ -136,31 +135,31 @@ class InMemoryMachine implements Machine {
       // It counts from the moment it is whole: the machine must not run on.
     }
     this.detach();
-    await this.#effect('end paused machine', () => host.clear(id));
+    await this.#effect('end paused machine', () => this.vm.stop('killed'));
   }
 
-  async goOn(): Promise<void> {
+  async continueAfterCrash(): Promise<void> {
     await this.#effect('continue machine', () => undefined);
     if (!this.vm.isRunning) return; // Its end is told by itself.
     await this.#ask((channel) => channel.thaw(), GUEST_MS_MAX);
   }
 
-  async fork(child: Child): Promise<void> {
+  async fork(child: MachineOwner): Promise<void> {
     const { host } = this.#parts;
     try {
       this.#requireLive();
       await this.#ask((channel) => channel.freeze(GUEST_MS_MAX), GUEST_MS_MAX);
       await this.#effect('copy disk', () => {
         this.#requireLive();
-        host.copyDisk(this.vm.id, child.id, child.uid);
+        host.copyDisk(this.vm.id, child.vmId, child.uid);
       });
       await this.#effect('copy memory', () => {
         this.#requireLive();
-        host.saveCheckpoint(child.id, this.vm.guest.remember());
+        host.saveCheckpoint(child.vmId, this.vm.guest.remember());
       });
-      await this.#effect('finish fork', () => host.finishCheckpoint(child.id));
+      await this.#effect('finish fork', () => host.finishCheckpoint(child.vmId));
     } catch (cause) {
-      host.remove(child.id);
+      host.remove(child.vmId);
       const message = 'the sandbox ended or does not answer now; try again';
       throw new AppError('unavailable', message, { cause });
     } finally {
@@ -185,7 +184,7 @@ class InMemoryMachine implements Machine {
     await this.#parts.gate('notice end', this.vm.id);
     if (this.#isDetached) return new Promise(() => undefined);
     this.guest.close();
-    return describeEnd(this.vm, this.#intent);
+    return describeEnd(this.vm, this.#stopRequest);
   }
 
   #requireLive(): void {
@@ -209,12 +208,15 @@ export interface InMemoryDriverSettings {
   readonly hasTemplates?: boolean;
 }
 
-export class InMemoryDriver implements RuntimeDriver {
+export class InMemoryDriver implements MachineDriver {
   readonly #host: InMemoryHost;
   readonly #gate: Gate;
   readonly #bootTimeoutMs: number;
   readonly #hasTemplates: boolean;
-  readonly #ahead = new Map<string, InMemoryMachine>();
+  /** Those that are up, until they are reclaimed. */
+  readonly #machines = new Map<string, InMemoryMachine>();
+  /** Those of them that wait for `start`. */
+  readonly #prewarmed = new Set<string>();
 
   constructor(host: InMemoryHost, settings: InMemoryDriverSettings = {}) {
     this.#host = host;
@@ -223,7 +225,7 @@ export class InMemoryDriver implements RuntimeDriver {
     this.#hasTemplates = settings.hasTemplates ?? false;
   }
 
-  async prepare(id: string, uid: number): Promise<void> {
+  async prepare({ vmId: id, uid }: MachineOwner): Promise<void> {
     checkId(id);
     await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid));
   }
@@ -232,32 +234,30 @@ export class InMemoryDriver implements RuntimeDriver {
     return Promise.resolve(this.#hasTemplates);
   }
 
-  async startAhead(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
-    await this.prepare(spec.id, spec.uid);
+  async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec);
     const machine = await this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
-    this.#ahead.set(spec.id, machine);
+    this.#prewarmed.add(spec.vmId);
     return machine;
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const ahead = this.#ahead.get(spec.id);
-    if (ahead !== undefined) {
-      this.#ahead.delete(spec.id);
-      if (await this.#adopt(ahead, spec, signal)) return ahead;
-    }
+    const { vmId } = spec;
+    const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
+    if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
     return this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
   }
 
   resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
     return this.#bringUp(spec, signal, async (limit) => {
-      const checkpoint = this.#host.wholeCheckpoint(spec.id);
+      const checkpoint = this.#host.wholeCheckpoint(spec.vmId);
       if (checkpoint === undefined) throw new Error('there is no checkpoint');
       const machine = await this.#launch(spec, limit, checkpoint.memory);
       await this.#untilRunning(machine, spec, limit, async (until) => {
-        await this.#within(until, 'use up checkpoint', spec.id, () => {
-          this.#host.checkpoints.delete(spec.id);
+        await this.#within(until, 'use up checkpoint', spec.vmId, () => {
+          this.#host.checkpoints.delete(spec.vmId);
         });
-        this.#host.noteResumed(spec.id, checkpoint);
+        this.#host.noteResumed(spec.vmId, checkpoint);
       });
       return this.#risen(machine, 'checkpoint');
     });
@@ -271,29 +271,44 @@ export class InMemoryDriver implements RuntimeDriver {
     await this.#effect('discard checkpoint', id, () => this.#host.checkpoints.delete(id));
   }
 
-  async fork(id: string, child: Child): Promise<void> {
+  async pause(id: string): Promise<void> {
+    await this.#running(id).pause();
+    this.#machines.delete(id);
+  }
+
+  async continueAfterCrash(id: string): Promise<void> {
+    await this.#running(id).continueAfterCrash();
+  }
+
+  async fork(id: string, child: MachineOwner): Promise<void> {
+    const running = this.#machines.get(id);
+    if (running !== undefined) return running.fork(child);
     try {
       await this.#effect('copy disk at rest', id, () => {
-        this.#host.copyDisk(id, child.id, child.uid);
+        this.#host.copyDisk(id, child.vmId, child.uid);
       });
       const checkpoint = this.#host.wholeCheckpoint(id);
       if (checkpoint === undefined) return;
       await this.#effect('copy checkpoint', id, () => {
-        this.#host.saveCheckpoint(child.id, checkpoint.memory);
-        this.#host.finishCheckpoint(child.id);
+        this.#host.saveCheckpoint(child.vmId, checkpoint.memory);
+        this.#host.finishCheckpoint(child.vmId);
       });
     } catch (error) {
-      await this.remove(child.id);
+      await this.remove(child.vmId);
       throw error;
     }
   }
 
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
-    const vm = this.#host.vms.get(spec.id);
-    await this.#gate('recover', spec.id);
+    const vm = this.#host.vms.get(spec.vmId);
+    await this.#gate('recover', spec.vmId);
     if (vm === undefined)
       return { reason: 'vmm_crashed', message: 'nothing is left of the machine' };
-    if (vm.isRunning) return new InMemoryMachine({ host: this.#host, gate: this.#gate }, vm);
+    if (vm.isRunning) {
+      const machine = new InMemoryMachine({ host: this.#host, gate: this.#gate }, vm);
+      this.#machines.set(spec.vmId, machine);
+      return machine;
+    }
     return vm.hostBoot === this.#host.boot
       ? describeEnd(vm, undefined)
       : { reason: 'host_restarted', message: 'the host was restarted' };
@@ -301,18 +316,31 @@ export class InMemoryDriver implements RuntimeDriver {
 
   async reclaim(id: string): Promise<void> {
     checkId(id);
-    this.#ahead.get(id)?.detach();
-    this.#ahead.delete(id);
+    this.#machines.get(id)?.detach();
+    this.#machines.delete(id);
+    this.#prewarmed.delete(id);
     await this.#effect('reclaim machine', id, () => this.#host.clear(id));
   }
 
   async remove(id: string): Promise<void> {
-    await this.reclaim(id);
-    await this.#effect('remove sandbox', id, () => this.#host.remove(id));
+    await this.#effect('remove sandbox', id, () => {
+      if (this.#host.vms.has(id)) this.#host.fault(`${id}: removed before it was reclaimed`);
+      this.#host.remove(id);
+    });
   }
 
   list(): Promise<string[]> {
     return Promise.resolve(this.#host.list());
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  #running(id: string): InMemoryMachine {
+    const machine = this.#machines.get(id);
+    if (machine === undefined) throw new GuestUnavailableError('the machine does not run');
+    return machine;
   }
 
   async #bringUp(
@@ -321,13 +349,17 @@ export class InMemoryDriver implements RuntimeDriver {
     begin: (limit: AbortSignal) => Promise<InMemoryMachine>,
   ): Promise<InMemoryMachine> {
     signal.throwIfAborted();
-    if (this.#host.vms.has(spec.id)) await this.reclaim(spec.id);
+    if (this.#host.vms.has(spec.vmId)) await this.reclaim(spec.vmId);
     const message = `the guest was not ready within ${this.#bootTimeoutMs} ms`;
     using late = abortAfter(this.#bootTimeoutMs, () => new BootError('boot_timeout', message));
     try {
-      return await begin(AbortSignal.any([signal, late.signal]));
+      const machine = await begin(AbortSignal.any([signal, late.signal]));
+      this.#machines.set(spec.vmId, machine);
+      return machine;
     } catch (error) {
-      await this.reclaim(spec.id);
+      await this.#effect('kill failed machine', spec.vmId, () => {
+        this.#host.vms.get(spec.vmId)?.stop('killed');
+      });
       signal.throwIfAborted();
       if (error instanceof BootError) throw error;
       throw new BootError('boot_failed', String(error), { cause: error });
@@ -336,9 +368,9 @@ export class InMemoryDriver implements RuntimeDriver {
 
   async #boot(spec: MachineSpec, limit: AbortSignal): Promise<InMemoryMachine> {
     const machine = await this.#launch(spec, limit);
-    this.#host.noteBooted(spec.id);
+    this.#host.noteBooted(spec.vmId);
     await this.#untilRunning(machine, spec, limit, (until) =>
-      this.#within(until, 'boot guest', spec.id, () => undefined),
+      this.#within(until, 'boot guest', spec.vmId, () => undefined),
     );
     return this.#risen(machine, this.#hasTemplates ? 'template' : 'boot');
   }
@@ -353,7 +385,7 @@ export class InMemoryDriver implements RuntimeDriver {
     limit: AbortSignal,
     ...memory: ConstructorParameters<typeof InMemoryVm>[3][]
   ): Promise<InMemoryMachine> {
-    const { id, uid, slot } = spec;
+    const { vmId: id, uid, slot } = spec;
     const vm = await this.#within(limit, 'launch machine', id, () =>
       this.#host.launch(id, { uid, slot: slot.index }, ...memory),
     );
@@ -392,11 +424,12 @@ export class InMemoryDriver implements RuntimeDriver {
     const soonest = AbortSignal.any([signal, late.signal]);
     try {
       await this.#untilRunning(machine, spec, soonest, (until) =>
-        this.#within(until, 'adopt machine', spec.id, () => undefined),
+        this.#within(until, 'adopt machine', spec.vmId, () => undefined),
       );
-      this.#risen(machine, 'ahead');
+      this.#risen(machine, 'prewarmed');
       return true;
     } catch {
+      await this.#effect('kill failed machine', spec.vmId, () => machine.vm.stop('killed'));
       return false;
     }
   }

@@ -41,6 +41,8 @@ export class InMemoryVm {
   hostBoot: number;
   readonly guest: InMemoryGuest;
   end: ObservedEnd | undefined;
+  /** Why an agent killed it; also the next agent finds this. */
+  hostKill: string | undefined;
   readonly #ended = Promise.withResolvers<void>();
   readonly #host: InMemoryHost;
 

@@ -31,7 +31,7 @@ export class InMemoryMachines implements DriverHost {
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
     this.#last += 1;
     return {
-      id: newSandboxId(),
+      vmId: newSandboxId(),
       vcpuCount: 1,
       memSizeMib: 256,
       uid: UID_BASE + this.#last,

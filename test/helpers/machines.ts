@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { paths } from '../../agent/system/paths.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
-import type { Machine, MachineSpec, RuntimeDriver } from '../../agent/sandboxes/machine-driver.ts';
+import type { Machine, MachineDriver, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import type { TemplateStoreOptions } from '../../agent/microvm/memory/template-store.ts';
 import { run } from '../../agent/system/spawn.ts';
@@ -112,7 +112,7 @@ export class MachineHost implements DriverHost {
     const slots = await this.#slotPool();
     this.#uid += 1;
     return {
-      id: newSandboxId(),
+      vmId: newSandboxId(),
       vcpuCount: 1,
       memSizeMib: SMALL_MIB,
       uid: this.#uid,
@@ -212,16 +212,22 @@ export class MachineHost implements DriverHost {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const driver = await this.driver();
-    for (const id of await driver.list()) await driver.remove(id);
+    for (const id of await driver.list()) await erase(driver, id);
     await removeCgroups(await detectCgroups(), cgroupOf(this.hostId));
     await this.slotHost[Symbol.asyncDispose]();
     await this.#removeDirectory();
   }
 }
 
+/** Ends whatever there is of a machine, and removes its disk. */
+export async function erase(driver: MachineDriver, vmId: string): Promise<void> {
+  await driver.reclaim(vmId);
+  await driver.remove(vmId);
+}
+
 /** Boots a machine; nothing keeps the start from going on. */
-export async function boot(driver: RuntimeDriver, spec: MachineSpec): Promise<Machine> {
-  await driver.prepare(spec.id, spec.uid);
+export async function boot(driver: MachineDriver, spec: MachineSpec): Promise<Machine> {
+  await driver.prepare(spec);
   const machine = await driver.start(spec, new AbortController().signal);
   machine.guest.setMaxListeners(0);
   return machine;

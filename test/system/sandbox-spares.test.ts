@@ -83,7 +83,7 @@ async function createAhead(context: Context): Promise<{ id: string; name: string
     const all = await events(context, 'sandbox:started');
     return all.find(({ sandboxId }) => sandboxId === id);
   });
-  assert.deepEqual([started['origin'], started['vmId']], ['ahead', vmId]);
+  assert.deepEqual([started['origin'], started['vmId']], ['prewarmed', vmId]);
   return { id, name, vmId };
 }
 

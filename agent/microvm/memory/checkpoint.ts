@@ -207,6 +207,16 @@ export async function templateOf(directory: string): Promise<string | undefined>
   return (await readMarker(directory))?.template;
 }
 
+/** Whether there is a whole checkpoint; a torn or damaged one is none. */
+export async function hasCheckpoint(directory: string): Promise<boolean> {
+  try {
+    return (await readMarker(directory)) !== undefined;
+  } catch (error) {
+    if (error instanceof CheckpointError) return false;
+    throw error;
+  }
+}
+
 async function readMarker(directory: string): Promise<Marker | undefined> {
   try {
     const text = await readFile(join(directory, FILES.marker), 'utf8');

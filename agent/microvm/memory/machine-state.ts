@@ -3,6 +3,7 @@ import { open } from 'node:fs/promises';
 import type { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { setTimeout as delay } from 'node:timers/promises';
+import { MachineFault } from '../../guest-link/guest-errors.ts';
 import type { RamMapping } from '../../native/native.ts';
 import { QEMU_FD } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
@@ -20,7 +21,7 @@ export interface MachineProcess {
 }
 
 /** The machine is in no state in which this could be done. */
-export class MachineStateError extends Error {
+export class MachineStateError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'MachineStateError';

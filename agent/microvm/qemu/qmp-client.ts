@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import { toError } from '../../../shared/errors.ts';
+import { MachineFault } from '../../guest-link/guest-errors.ts';
 import { connectSocket } from './connect-socket.ts';
 import { parseJson } from '../../../shared/json.ts';
 
@@ -23,7 +24,7 @@ export class QmpCommandError extends Error {
 }
 
 /** The monitor is not there, does not answer in time, or says what no monitor says. */
-export class QmpUnavailableError extends Error {
+export class QmpUnavailableError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'QmpUnavailableError';

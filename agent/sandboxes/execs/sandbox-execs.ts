@@ -160,7 +160,7 @@ export class SandboxExecs {
     for (const exec of this.#running.values()) exec.expectEnd('the sandbox was stopped');
   }
 
-  /** Ends all of them, and those that are about to begin, until `goOn` or `attach`. */
+  /** Ends all of them, and those that are about to begin, until `acceptAgain` or `attach`. */
   async cancelAll(why: string): Promise<void> {
     this.#refused = why;
     const running = [...this.#running.values()];
@@ -170,8 +170,8 @@ export class SandboxExecs {
     await settledWithin(Promise.all(running.map((exec) => exec.ended)), LIMITS.killGraceMs);
   }
 
-  /** After `cancelAll`: the sandbox runs on. */
-  goOn(): void {
+  /** After `cancelAll`, when the sandbox runs on. */
+  acceptAgain(): void {
     this.#refused = undefined;
   }
 

@@ -1,0 +1,177 @@
+import { once } from 'node:events';
+import type { Duplex } from 'node:stream';
+import { toError } from '../../shared/errors.ts';
+import { FrameSplitter } from './frame-splitter.ts';
+import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
+import {
+  decodeGuestFrame,
+  encodeHostFrame,
+  GUEST_LIMITS,
+  type GuestFrame,
+  type HostFrame,
+} from './guest-protocol.ts';
+import { type Answer, GuestRequests } from './guest-requests.ts';
+
+export const GUEST_TIMEOUTS_MS = {
+  request: 10_000,
+  start: 30_000, // The working directory may lie on a disk that answers slowly.
+  configure: 30_000, // The root disk may have its journal to replay.
+  beyondFreeze: 5_000,
+} as const;
+
+const PING_EVERY_MS = 5_000;
+/** A guest that reads nothing is given up before more than this waits for it. */
+const WAITING_BYTES_MAX = 16 * 1024 ** 2;
+
+type Unnumbered<T> = T extends unknown ? Omit<T, 'request'> : never;
+/** A frame without its request number. */
+export type Question = Unnumbered<HostFrame>;
+
+interface Handlers {
+  /** A frame that answers no request. @throws GuestProtocolError when it may not come now */
+  readonly news: (frame: GuestFrame) => void;
+  /** Called once; with an error unless `close` was called. */
+  readonly closed: (error: Error | undefined) => void;
+}
+
+/** What may be said of a request beside its frame. */
+interface Expectation<T extends GuestFrame['type']> {
+  readonly timeoutMs?: number;
+  /** Called before anything that follows the answer is looked at. */
+  readonly apply?: (answer: Answer<T>) => void;
+  /** The same for a refusal. */
+  readonly refused?: () => void;
+}
+
+/**
+ * Frames on the stream to one guest: what is sent, in which order, and which answer belongs to which
+ * request. The first thing that no guest of ours sends ends it.
+ */
+export class GuestConnection {
+  readonly #stream: Duplex;
+  readonly #handlers: Handlers;
+  readonly #splitter = new FrameSplitter();
+  readonly #requests = new GuestRequests();
+  readonly #closed = new AbortController();
+  #turn: Promise<unknown> = Promise.resolve();
+  #pinger: NodeJS.Timeout | undefined;
+
+  /** The stream belongs to the connection from here on. */
+  constructor(stream: Duplex, handlers: Handlers) {
+    this.#stream = stream;
+    this.#handlers = handlers;
+    stream.on('data', (chunk: Buffer) => this.receive(chunk));
+    stream.on('error', (cause) => {
+      this.end(new GuestUnavailableError(`the guest hung up: ${cause.message}`, { cause }));
+    });
+    stream.on('close', () => this.end(new GuestUnavailableError('the guest hung up')));
+    stream.resume();
+  }
+
+  get isClosed(): boolean {
+    return this.#closed.signal.aborted;
+  }
+
+  /** A guest that does not answer is given up. */
+  pingRegularly(): void {
+    this.#pinger = setInterval(() => {
+      this.request({ type: 'ping' }).catch((error: unknown) => this.end(toError(error)));
+    }, PING_EVERY_MS);
+    this.#pinger.unref();
+  }
+
+  receive(chunk: Buffer): void {
+    if (this.isClosed) return;
+    try {
+      for (const stuffed of this.#splitter.push(chunk)) {
+        if (!this.isClosed) this.#handle(decodeGuestFrame(stuffed));
+      }
+    } catch (error) {
+      this.end(new GuestProtocolError('the guest broke the protocol', { cause: error }));
+    }
+  }
+
+  /** Asks for something that is answered by `done`. */
+  async request(frame: Question): Promise<void> {
+    await this.ask('done', frame);
+  }
+
+  /**
+   * @param type of the answer
+   * @throws GuestUnavailableError, GuestFailure when the guest refuses
+   */
+  ask<T extends GuestFrame['type']>(
+    type: T,
+    frame: Question,
+    expected: Expectation<T> = {},
+  ): Promise<Answer<T>> {
+    this.#refuseIfClosed();
+    const { timeoutMs = GUEST_TIMEOUTS_MS.request } = expected;
+    const { apply = () => undefined, refused = () => undefined } = expected;
+    const { request, answered } = this.#requests.expect(type, timeoutMs, apply, refused);
+    this.send({ ...frame, request });
+    return answered;
+  }
+
+  /** Sends bytes that belong to the request that follows. */
+  stage(bytes: Buffer): void {
+    for (let at = 0; at < bytes.length; at += GUEST_LIMITS.payloadMax) {
+      const piece = bytes.subarray(at, at + GUEST_LIMITS.payloadMax);
+      this.send({ type: 'stage', request: 0, bytes: piece });
+    }
+  }
+
+  send(frame: HostFrame): void {
+    this.#refuseIfClosed();
+    this.#stream.write(encodeHostFrame(frame));
+    if (this.#stream.writableLength > WAITING_BYTES_MAX) {
+      this.end(new GuestUnavailableError('the guest does not read'));
+    }
+  }
+
+  /** What is long is sent one after the other, each when what was sent before has left. */
+  inTurn<T>(send: () => T): Promise<T> {
+    const sent = this.#turn.then(async () => {
+      await this.#drained();
+      return send();
+    });
+    this.#turn = sent.catch(() => undefined);
+    return sent;
+  }
+
+  /** @param error why, unless it was closed on purpose */
+  end(error: Error | undefined): void {
+    if (this.isClosed) return;
+    this.#closed.abort();
+    clearInterval(this.#pinger);
+    this.#stream.destroy();
+    this.#requests.failAll(error ?? new GuestUnavailableError('the channel was closed'));
+    this.#handlers.closed(error);
+  }
+
+  #handle(frame: GuestFrame): void {
+    switch (frame.type) {
+      case 'output':
+      case 'exited':
+      case 'taken':
+      case 'poweringOff':
+        return this.#handlers.news(frame);
+      case 'welcome':
+        throw new GuestProtocolError('welcome out of turn');
+      default:
+        this.#requests.settle(frame);
+    }
+  }
+
+  async #drained(): Promise<void> {
+    const { signal } = this.#closed;
+    while (!signal.aborted && this.#stream.writableNeedDrain) {
+      await once(this.#stream, 'drain', { signal }).catch(() => undefined);
+    }
+    this.#refuseIfClosed();
+  }
+
+  #refuseIfClosed(): void {
+    if (this.isClosed) throw new GuestUnavailableError('the channel is closed');
+  }
+}

@@ -1,0 +1,192 @@
+import type { GuestConnection } from './guest-connection.ts';
+import { GuestProtocolError } from './guest-errors.ts';
+import {
+  decodeProcessRecords,
+  GUEST_LIMITS,
+  PROCESS_FLAGS,
+  type GuestProcessRecord,
+} from './guest-protocol.ts';
+import type { Answer } from './guest-requests.ts';
+import type { GuestExit, GuestOutput } from './guest-types.ts';
+import { ProcessFlow } from './process-flow.ts';
+
+/** Told of what processes do. */
+interface Handlers {
+  readonly output: (output: GuestOutput) => void;
+  readonly exited: (exit: GuestExit) => void;
+}
+
+/** @throws GuestProtocolError when there is no such stream */
+export function checkStream(stream: number): 1 | 2 {
+  if (stream !== 1 && stream !== 2) throw new GuestProtocolError('no such stream');
+  return stream;
+}
+
+/** The processes of one guest, as far as this connection knows them, and the bytes to and from them. */
+export class GuestProcesses {
+  readonly #connection: GuestConnection;
+  readonly #handlers: Handlers;
+  readonly #flows = new Map<string, ProcessFlow>();
+  readonly #acksDue = new Set<string>();
+  /** What the guest told of its processes when the connection began, with their ends since. */
+  readonly #listed: GuestProcessRecord[] = [];
+  #isListed = false;
+
+  constructor(connection: GuestConnection, handlers: Handlers) {
+    this.#connection = connection;
+    this.#handlers = handlers;
+  }
+
+  /** Asks which processes there are. @returns them; ends that come later are noted in it */
+  async learn(): Promise<GuestProcessRecord[]> {
+    const all = this.#listed;
+    let after = 0;
+    do {
+      after = await this.#page(after, (records, next) => {
+        for (const record of records) this.#flows.set(record.id, ProcessFlow.ofRecord(record));
+        all.push(...records);
+        if (this.#flows.size !== all.length) throw new GuestProtocolError('process listed twice');
+        this.#isListed = next === 0;
+      });
+    } while (after !== 0);
+    return all;
+  }
+
+  /** Every process that the guest knows now. */
+  async list(): Promise<GuestProcessRecord[]> {
+    const all: GuestProcessRecord[] = [];
+    let after = 0;
+    do {
+      after = await this.#page(after, (records) => {
+        all.push(...records);
+      });
+    } while (after !== 0);
+    return all;
+  }
+
+  /** A process that is about to start. @throws RangeError when there are too many, or it is there */
+  add(id: string, { isFollowed }: { isFollowed: boolean }): void {
+    if (this.#flows.has(id)) throw new RangeError('process id is taken');
+    if (this.#flows.size >= GUEST_LIMITS.processesMax) throw new RangeError('too many processes');
+    this.#flows.set(id, ProcessFlow.ofNew(isFollowed));
+  }
+
+  /** @throws RangeError when it is not known */
+  flow(id: string): ProcessFlow {
+    const flow = this.#flows.get(id);
+    if (flow === undefined) throw new RangeError('no such process');
+    return flow;
+  }
+
+  drop(id: string): void {
+    this.#flows.get(id)?.wake();
+    this.#flows.delete(id);
+    this.#acksDue.delete(id);
+  }
+
+  /** The connection is closed: nothing waits for the guest any more. */
+  wakeAll(): void {
+    for (const flow of this.#flows.values()) flow.wake();
+  }
+
+  /** Resolves when the guest has room for all of it; calls for one process keep their order. */
+  writeStdin(id: string, bytes: Buffer): Promise<void> {
+    const flow = this.flow(id);
+    const written = flow.stdinTail.then(() => this.#writeStdin(id, flow, bytes));
+    flow.stdinTail = written.catch(() => undefined);
+    return written;
+  }
+
+  acknowledge(id: string, offset: number): void {
+    if (this.#flows.get(id)?.acknowledge(offset) !== true) return;
+    if (this.#acksDue.size === 0) setImmediate(() => this.#sendAcks());
+    this.#acksDue.add(id);
+  }
+
+  /** @throws GuestProtocolError when these bytes could not come now */
+  receiveOutput({ id, stream, offset, bytes }: Answer<'output'>): void {
+    const flow = this.#flowOfGuest(id);
+    if (flow === undefined) throw new GuestProtocolError('output that nobody follows');
+    const checked = checkStream(stream);
+    flow.receiveOutput(offset, bytes.length);
+    this.#handlers.output({ processId: id, stream: checked, offset, bytes });
+  }
+
+  receiveExit({ id, isSignal, status, end }: Answer<'exited'>): void {
+    const flow = this.#flowOfGuest(id);
+    if (flow === undefined) return;
+    flow.receiveExit(end);
+    this.#noteEnd(id, isSignal, status, end);
+    this.#handlers.exited({
+      processId: id,
+      exitCode: isSignal === 0 ? status : undefined,
+      signal: isSignal === 0 ? undefined : status,
+      end,
+    });
+  }
+
+  receiveTaken({ id, offset }: Answer<'taken'>): void {
+    this.#flowOfGuest(id)?.receiveTaken(offset);
+  }
+
+  /** @returns what to ask for next; 0 at the end */
+  async #page(
+    after: number,
+    apply: (records: GuestProcessRecord[], next: number) => void,
+  ): Promise<number> {
+    const frame = { type: 'list', after } as const;
+    const { next } = await this.#connection.ask('records', frame, {
+      apply: (page) => {
+        const isLast = page.next === 0;
+        if (!isLast && (page.next <= after || page.next > GUEST_LIMITS.processesMax)) {
+          throw new GuestProtocolError('pages of processes do not end');
+        }
+        apply(decodeProcessRecords(page.records), page.next);
+      },
+    });
+    return next;
+  }
+
+  /** Until the list is whole, news may come of a process that it will tell of. */
+  #flowOfGuest(id: string): ProcessFlow | undefined {
+    const flow = this.#flows.get(id);
+    if (flow === undefined && this.#isListed) throw new GuestProtocolError('unknown process');
+    return flow;
+  }
+
+  #noteEnd(id: string, isSignal: number, status: number, end: number): void {
+    const index = this.#listed.findIndex((record) => record.id === id);
+    const record = this.#listed[index];
+    if (record === undefined) return;
+    const flags =
+      record.flags | PROCESS_FLAGS.exited | (isSignal === 0 ? 0 : PROCESS_FLAGS.signalled);
+    this.#listed[index] = { ...record, flags, status, end };
+  }
+
+  async #writeStdin(id: string, flow: ProcessFlow, bytes: Buffer): Promise<void> {
+    let left = bytes;
+    while (left.length > 0) {
+      while (flow.credit === 0 && !this.#connection.isClosed && this.#flows.get(id) === flow) {
+        await flow.creditChange();
+      }
+      left = await this.#connection.inTurn(() => {
+        if (this.#flows.get(id) !== flow) throw new RangeError('no such process');
+        const piece = left.subarray(0, Math.min(flow.credit, GUEST_LIMITS.payloadMax));
+        const offset = flow.stdinSent;
+        this.#connection.send({ type: 'stdin', request: 0, id, offset, bytes: piece });
+        flow.sendStdin(piece.length);
+        return left.subarray(piece.length);
+      });
+    }
+  }
+
+  #sendAcks(): void {
+    for (const id of this.#acksDue) {
+      const offset = this.#flows.get(id)?.takeAck();
+      if (offset !== undefined && !this.#connection.isClosed) {
+        this.#connection.send({ type: 'ack', request: 0, id, offset });
+      }
+    }
+    this.#acksDue.clear();
+  }
+}

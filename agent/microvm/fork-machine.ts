@@ -1,0 +1,66 @@
+import { mkdir } from 'node:fs/promises';
+import type { MachineOwner } from '../sandboxes/machine-driver.ts';
+import { addLayer, copyDisk, hasEmptyTop, ownerOfDisk, splitDisk } from './disk/disk-chain.ts';
+import { switchLayer } from './disk/live-disk.ts';
+import { copyCheckpoint, forkMachine, hasCheckpoint } from './memory/checkpoint.ts';
+import { MachineStateError } from './memory/machine-state.ts';
+import { directoryOf, type MicrovmHost, pathsOf } from './microvm-host.ts';
+import type { MicrovmMachine } from './microvm-machine.ts';
+
+/**
+ * Copies disk and memory of a running machine, which stands still for a moment. When it does not run
+ * on afterwards, it is killed.
+ */
+export async function forkRunning(
+  host: MicrovmHost,
+  vmId: string,
+  running: MicrovmMachine,
+  child: MachineOwner,
+): Promise<void> {
+  const { disks } = pathsOf(host, vmId);
+  const { rootDisk } = host;
+  const { machine, template } = running.live();
+  const uid = await ownerOfDisk(disks);
+  // In the chain before anything writes to it: a machine that runs on must not be ahead of its
+  // disk's record. Made before the machine stops, since that takes time.
+  const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, rootDisk, uid);
+  await mkdir(directoryOf(host, child.vmId), { mode: 0o700 });
+  const place = { directory: pathsOf(host, child.vmId).checkpoint, template };
+  try {
+    const shared = await forkMachine(machine, place, async () => {
+      const split = made ?? (await splitDisk(disks, rootDisk, uid));
+      if (split.isNew) await switchLayer(machine.monitor, split.fresh);
+      return split.shared;
+    });
+    await copyLayers(host, disks, shared, child);
+  } catch (error) {
+    if (error instanceof MachineStateError) {
+      await running.killProcess(`it did not run on after a fork: ${error.message}`);
+    }
+    throw error;
+  }
+}
+
+/** Copies the disk of a machine that does not run, and its checkpoint if it has one. */
+export async function forkAtRest(
+  host: MicrovmHost,
+  vmId: string,
+  child: MachineOwner,
+): Promise<void> {
+  const { disks, checkpoint } = pathsOf(host, vmId);
+  const { shared } = await splitDisk(disks, host.rootDisk, await ownerOfDisk(disks));
+  await copyLayers(host, disks, shared, child);
+  if (await hasCheckpoint(checkpoint)) {
+    await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint);
+  }
+}
+
+async function copyLayers(
+  host: MicrovmHost,
+  from: string,
+  shared: readonly string[],
+  { vmId, uid }: MachineOwner,
+): Promise<void> {
+  await mkdir(directoryOf(host, vmId), { recursive: true, mode: 0o700 });
+  await copyDisk(from, shared, { directory: pathsOf(host, vmId).disks, base: host.rootDisk, uid });
+}

@@ -1,0 +1,52 @@
+import { join } from 'node:path';
+import { sandboxIdPattern } from '../../shared/ids.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { MachineSpec } from '../sandboxes/machine-driver.ts';
+import type { Template } from './memory/template.ts';
+import type { TemplateStore } from './memory/template-store.ts';
+import { MicrovmMachine } from './microvm-machine.ts';
+import { type VmHost, vmCgroup } from './qemu/launch.ts';
+import { machinePaths } from './qemu/machine-directory.ts';
+import type { Accelerator } from './qemu/qemu-arguments.ts';
+import type { MachineIdentity } from './qemu/shim.ts';
+
+/** What all machines of sandboxes on this host have in common. */
+export interface MicrovmHost extends VmHost {
+  readonly sandboxesDir: string;
+  readonly accelerator: Accelerator;
+  readonly bootTimeoutMs: number;
+  readonly templates: TemplateStore;
+  readonly log: Logger;
+}
+
+const idPattern = new RegExp(sandboxIdPattern, 'u');
+
+export const isVmId = (name: string): boolean => idPattern.test(name);
+
+/** A machine's own directory. @throws RangeError for what is no id */
+export function directoryOf({ sandboxesDir }: MicrovmHost, vmId: string): string {
+  // It becomes part of paths that are removed.
+  if (!isVmId(vmId)) throw new RangeError(`not the id of a machine: ${vmId}`);
+  return join(sandboxesDir, vmId);
+}
+
+/** Where a machine keeps what. @throws RangeError for what is no id */
+export const pathsOf = (host: MicrovmHost, vmId: string): ReturnType<typeof machinePaths> =>
+  machinePaths(directoryOf(host, vmId));
+
+/**
+ * Watches a machine whose processes run.
+ * @param template what its memory began as; undefined when that is not known any more
+ */
+export const watchMachine = (
+  host: MicrovmHost,
+  { vmId }: Pick<MachineSpec, 'vmId'>,
+  identity: MachineIdentity,
+  template: Template | undefined,
+): MicrovmMachine =>
+  new MicrovmMachine({
+    ...{ vmId, identity, template },
+    runDir: pathsOf(host, vmId).run,
+    cgroup: vmCgroup(host, vmId),
+    log: host.log,
+  });

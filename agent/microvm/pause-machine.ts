@@ -1,0 +1,32 @@
+import { step } from '../system/failpoint.ts';
+import { writtenLayers } from './disk/disk-chain.ts';
+import { pauseMachine } from './memory/checkpoint.ts';
+import { MachineStateError } from './memory/machine-state.ts';
+import { type MicrovmHost, pathsOf } from './microvm-host.ts';
+import type { MicrovmMachine } from './microvm-machine.ts';
+import { vmCgroup } from './qemu/launch.ts';
+
+/**
+ * Freezes the guest, makes checkpoint and disk durable, and ends the machine. When it cannot be
+ * paused, the machine runs on; when it does not do that either, it is killed.
+ */
+export async function pauseRunning(
+  host: MicrovmHost,
+  vmId: string,
+  running: MicrovmMachine,
+): Promise<void> {
+  const { checkpoint, disks } = pathsOf(host, vmId);
+  const { machine, template } = running.live();
+  const written = await writtenLayers(disks);
+  await running.checkpointCleared;
+  try {
+    await pauseMachine(machine, { directory: checkpoint, template, disks: written });
+  } catch (error) {
+    if (error instanceof MachineStateError) {
+      await running.killProcess(`it could not be paused, nor run on: ${error.message}`);
+    }
+    throw error;
+  }
+  running.detach();
+  await step('end paused machine', () => vmCgroup(host, vmId).kill());
+}

@@ -1,0 +1,178 @@
+import { closeSync } from 'node:fs';
+import { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
+import { toError } from '../../shared/errors.ts';
+import { native } from '../native/native.ts';
+import { BootError, type MachineOrigin, type MachineSpec } from '../sandboxes/machine-driver.ts';
+import { configureGuest } from './configure-guest.ts';
+import { readChain } from './disk/disk-chain.ts';
+import {
+  CheckpointError,
+  discardCheckpoint,
+  invalidateCheckpoint,
+  restoreCheckpoint,
+  restoreTemplate,
+  templateOf,
+} from './memory/checkpoint.ts';
+import { continueMachine, type MachineProcess } from './memory/machine-state.ts';
+import type { Template } from './memory/template.ts';
+import { recordTemplate } from './memory/templates-in-use.ts';
+import { directoryOf, type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
+import type { MicrovmMachine } from './microvm-machine.ts';
+import { launch, type LaunchMemory } from './qemu/launch.ts';
+import { readIdentity } from './qemu/shim.ts';
+
+/** Gives a machine memory and devices, before its first instruction. */
+type Load = (machine: MachineProcess, incoming: Writable) => Promise<void>;
+
+interface Restored {
+  readonly template: Template;
+  readonly kind: MachineOrigin['kind'];
+  readonly load: Load;
+}
+
+/** Rejects with the signal's reason. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const fail = (): void => reject(toError(signal.reason));
+    if (signal.aborted) fail();
+    else signal.addEventListener('abort', fail, { once: true });
+  });
+}
+
+/** Starts a machine from the template of its shape, or boots it while there is none. */
+export async function startNew(
+  host: MicrovmHost,
+  spec: MachineSpec,
+  signal: AbortSignal,
+): Promise<MicrovmMachine> {
+  const template = await host.templates.forNew(spec);
+  if (template.isBlank) return bootKernel(host, spec, template, signal);
+  const load: Load = (...machine) => restoreTemplate(...machine, template);
+  return restore(host, spec, { template, kind: 'template', load }, signal);
+}
+
+/** Brings a machine up from its checkpoint, of which nothing is left then. */
+export async function startFromCheckpoint(
+  host: MicrovmHost,
+  spec: MachineSpec,
+  signal: AbortSignal,
+): Promise<MicrovmMachine> {
+  const { checkpoint: directory } = pathsOf(host, spec.vmId);
+  try {
+    const key = await templateOf(directory);
+    if (key === undefined) throw new CheckpointError('there is no checkpoint');
+    const template = await host.templates.byKey(key, spec);
+    const load: Load = async (...machine) => {
+      await restoreCheckpoint(...machine, { directory, template });
+      await invalidateCheckpoint(directory);
+    };
+    const machine = await restore(host, spec, { template, kind: 'checkpoint', load }, signal);
+    // In the background, since to remove much takes long; the next pause waits for it.
+    machine.checkpointCleared = discardCheckpoint(directory).catch((err: unknown) => {
+      host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:notCleared');
+    });
+    return machine;
+  } catch (error) {
+    // Another attempt would find the same.
+    if (error instanceof CheckpointError) await discardCheckpoint(directory);
+    throw error;
+  }
+}
+
+async function bootKernel(
+  host: MicrovmHost,
+  spec: MachineSpec,
+  template: Template,
+  signal: AbortSignal,
+): Promise<MicrovmMachine> {
+  const machine = await launchMachine(host, spec, template, {
+    kind: 'private',
+    ram: template.ram,
+  });
+  machine.origin = { kind: 'boot', beganAt: performance.now() };
+  machine.letGuestTalk();
+  await untilRunning(host, machine, signal, (limit) =>
+    configureGuest(machine.guest, spec, limit, { isFrozen: false }),
+  );
+  return machine;
+}
+
+async function restore(
+  host: MicrovmHost,
+  spec: MachineSpec,
+  { template, kind, load }: Restored,
+  signal: AbortSignal,
+): Promise<MicrovmMachine> {
+  const [readFd, writeFd] = native.pipe();
+  const incoming = new Socket({ fd: writeFd, readable: false, writable: true });
+  incoming.on('error', () => undefined); // The machine's status tells.
+  try {
+    const memory = { kind: 'restored', ram: template.ram, incoming: readFd } as const;
+    const machine = await launchMachine(host, spec, template, memory);
+    await untilRunning(host, machine, signal, async (limit) => {
+      const live = { pid: machine.pid, monitor: await machine.monitor(limit) };
+      await load(live, incoming);
+      limit.throwIfAborted();
+      machine.letGuestTalk(); // What is sent now waits for the guest to wake.
+      await continueMachine(live);
+      machine.origin = { kind, beganAt: performance.now() };
+      await configureGuest(machine.guest, spec, limit, { isFrozen: kind === 'checkpoint' });
+    });
+    return machine;
+  } finally {
+    closeSync(readFd);
+    incoming.destroy();
+  }
+}
+
+async function launchMachine(
+  host: MicrovmHost,
+  spec: MachineSpec,
+  template: Template,
+  memory: LaunchMemory,
+): Promise<MicrovmMachine> {
+  const { vmId, vcpuCount, memSizeMib, uid, slot } = spec;
+  const { run, disks } = pathsOf(host, vmId);
+  const { namespace, tap, guestMac: mac } = slot;
+  await launch(host, {
+    ...{ name: vmId, directory: directoryOf(host, vmId), vcpuCount, memSizeMib, uid, memory },
+    accelerator: host.accelerator,
+    diskLayers: await readChain(disks),
+    network: { namespace, tap, mac },
+  });
+  await recordTemplate(run, template.key);
+  const identity = await readIdentity(run);
+  if (identity === undefined) throw new Error('the machine told nothing of itself');
+  return watchMachine(host, spec, identity, template);
+}
+
+/**
+ * Waits for a machine to come up. When that fails, the machine is no longer watched; it is to be
+ * killed then.
+ * @throws BootError `boot_timeout` after the host's limit; what `bringUp` throws; the signal's reason
+ */
+export async function untilRunning(
+  { bootTimeoutMs }: MicrovmHost,
+  machine: MicrovmMachine,
+  signal: AbortSignal,
+  bringUp: (limit: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const over = new AbortController();
+  const late = AbortSignal.timeout(bootTimeoutMs);
+  const limit = AbortSignal.any([signal, late, over.signal]);
+  const endedEarly = machine.ended.then((end) => {
+    throw new BootError('boot_failed', `${end.reason}: ${end.message}`);
+  });
+  try {
+    await Promise.race([bringUp(limit), endedEarly, aborted(limit)]);
+    signal.throwIfAborted();
+  } catch (error) {
+    machine.detach();
+    if (!late.aborted || signal.aborted) throw error;
+    const message = `the guest was not ready within ${bootTimeoutMs} ms`;
+    throw new BootError('boot_timeout', message, { cause: error });
+  } finally {
+    over.abort();
+  }
+}

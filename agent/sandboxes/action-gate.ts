@@ -1,0 +1,62 @@
+import { AppError } from '../../shared/errors.ts';
+import {
+  type SandboxAction,
+  type SandboxState,
+  type Verdict,
+  verdictOn,
+} from '../../shared/sandbox-lifecycle.ts';
+import type { Mailbox } from '../queues/mailbox.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+
+/** Judges the actions on a sandbox, and lets them wait while its machine or disk is copied. */
+export class ActionGate {
+  readonly #mailbox: Mailbox;
+  readonly #context: Pick<SandboxContext, 'sandbox' | 'copies'>;
+
+  constructor(mailbox: Mailbox, context: Pick<SandboxContext, 'sandbox' | 'copies'>) {
+    this.#mailbox = mailbox;
+    this.#context = context;
+  }
+
+  /** What happens to the action in the present state. @throws AppError when it is refused */
+  judge(action: SandboxAction): Verdict {
+    this.refuseIfDeleted();
+    const { state } = this.#context.sandbox.row;
+    const verdict = verdictOn(state, action);
+    if (verdict.kind !== 'refuse') return verdict;
+    const shown = state.replace('_', ' ');
+    throw new AppError(verdict.code, `the sandbox is ${shown}: ${action} is not possible now`);
+  }
+
+  /** @throws AppError `not_found` */
+  refuseIfDeleted(): void {
+    if (!this.#context.sandbox.row.isDeleting) return;
+    throw new AppError('not_found', 'there is no such sandbox');
+  }
+
+  /** Sends a message that is handled when nothing copies the machine or the disk. */
+  async send<T>(handle: () => Promise<T>): Promise<T> {
+    const { copies } = this.#context;
+    for (;;) {
+      await copies.copying;
+      const handled = await this.#mailbox.send(async () =>
+        copies.copying === undefined ? { result: await handle() } : undefined,
+      );
+      if (handled !== undefined) return handled.result;
+    }
+  }
+
+  /** Judges an action and begins it, if it changes anything. @throws AppError the verdict’s code */
+  async act(
+    action: SandboxAction,
+    begin: (to: SandboxState | 'deleted') => Promise<void>,
+  ): Promise<void> {
+    const { sandbox } = this.#context;
+    await this.send(async () => {
+      const verdict = this.judge(action);
+      sandbox.touch();
+      if (verdict.kind === 'begin') await begin(verdict.to);
+    });
+    await sandbox.publish();
+  }
+}

@@ -1,0 +1,85 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { runInBackground } from '../../shared/background.ts';
+import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { step } from '../system/failpoint.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { pauseIsOver } from './sandbox-pause.ts';
+
+/**
+ * The deletion of one sandbox. Once its intent is journalled it cannot be taken back: what fails
+ * then is tried again, by this agent as long as it lives and by the next one, until nothing is left.
+ */
+export class SandboxDeletion {
+  readonly #context: SandboxContext;
+  readonly #closed = new AbortController();
+  readonly #done = Promise.withResolvers<void>();
+
+  constructor(context: SandboxContext) {
+    this.#context = context;
+  }
+
+  /** Settles when nothing of the sandbox is left, its row included. */
+  get done(): Promise<void> {
+    return this.#done.promise;
+  }
+
+  /**
+   * Journals the intent and removes the sandbox; resolves when it is removed, or will be.
+   * @throws Error when the intent could not be journalled; nothing has happened then
+   */
+  async begin(): Promise<void> {
+    await this.#context.sandbox.beginDelete();
+    await this.resume();
+  }
+
+  /** As `begin`, when the intent is journalled. */
+  async resume(): Promise<void> {
+    this.#context.watchdog.clear();
+    if (!(await this.#attempt())) runInBackground('sandbox.delete', () => this.#repeat());
+  }
+
+  /** The next agent goes on with it. */
+  close(): void {
+    this.#closed.abort();
+  }
+
+  async #repeat(): Promise<void> {
+    const { signal } = this.#closed;
+    const { sandboxDeleteRetryMsMin: min, sandboxDeleteRetryMsMax: max } = LIMITS;
+    for (let pauseMs: number = min; ; pauseMs = Math.min(2 * pauseMs, max)) {
+      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
+      if (signal.aborted || (await this.#attempt())) return;
+    }
+  }
+
+  /** @returns whether it is done */
+  async #attempt(): Promise<boolean> {
+    const { id: sandboxId } = this.#context.sandbox.row;
+    const { log } = this.#context.deps;
+    try {
+      await this.#remove();
+    } catch (error) {
+      log.error({ sandboxId, err: toError(error) }, 'sandbox:notDeleted');
+      return false;
+    }
+    log.info({ sandboxId }, 'sandbox:deleted');
+    this.#done.resolve();
+    return true;
+  }
+
+  /** First what others see of it; then what it is made of; its row at the very end. Repeatable. */
+  async #remove(): Promise<void> {
+    const { sandbox, current, execs, deps } = this.#context;
+    const { journal, driver, slots, capacity } = deps;
+    const { id, vmId, slot } = sandbox.row;
+    await sandbox.withdraw();
+    await step('reclaim machine', () => driver.reclaim(vmId));
+    capacity.release(id);
+    await pauseIsOver(current);
+    await execs.removeAll();
+    await step('remove disk', () => driver.remove(vmId));
+    await step('journal deleted', () => journal.remove(id));
+    if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
+  }
+}

@@ -1,0 +1,71 @@
+import { randomUUID } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
+import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import type { MachineEnd } from './machine-driver.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { finish, rest, toExitMessage } from './sandbox-rest.ts';
+
+/* How a running sandbox is paused, or runs on when it cannot be. */
+
+/** Why the commands of a paused sandbox ended. */
+export const PAUSED = 'the sandbox was paused';
+
+export async function beginPause(context: SandboxContext, cause: string): Promise<void> {
+  const { sandbox, current, execs, deps } = context;
+  const { session } = current;
+  if (session?.machine === undefined) throw new Error('a sandbox without a machine cannot pause');
+  await sandbox.enter('pausing', { checkpoint: randomUUID() }, cause);
+  const { vmId } = sandbox.row;
+  const pausing = execs.cancelAll(PAUSED).then(() => deps.driver.pause(vmId));
+  current.pausing = pausing.catch(toError);
+  runInBackground('sandbox.pause', async () => {
+    try {
+      await pausing;
+      current.report(session, { kind: 'paused' });
+    } catch (error) {
+      current.report(session, { kind: 'notPaused', error: toError(error) });
+    }
+  });
+}
+
+export async function handlePaused(context: SandboxContext): Promise<void> {
+  context.current.machine?.detach();
+  await context.execs.loseAll('cancelled', PAUSED);
+  await rest(context, 'paused', {}, 'the checkpoint is durable');
+}
+
+/** It runs on; the caller sees why, and a time limit asks again. */
+export async function handleNotPaused(context: SandboxContext, error: Error): Promise<void> {
+  const { sandbox, deps } = context;
+  // What failed may have come after the checkpoint, which counts as soon as it is there.
+  if (await deps.driver.hasCheckpoint(sandbox.row.vmId)) return handlePaused(context);
+  deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:notPaused');
+  await continueRunning(context, `it could not be paused: ${error.message}`);
+}
+
+export async function continueRunning(
+  { sandbox, execs }: SandboxContext,
+  message: string,
+): Promise<void> {
+  const exitMessage = toExitMessage(message);
+  await sandbox.enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
+  execs.acceptAgain();
+  sandbox.postponeLimits();
+}
+
+/** The machine has ended, perhaps just when its checkpoint had become durable. */
+export async function handleEnded(context: SandboxContext, end: MachineEnd): Promise<void> {
+  const { sandbox, current, deps } = context;
+  if (sandbox.row.state === 'pausing') {
+    await pauseIsOver(current);
+    if (await deps.driver.hasCheckpoint(sandbox.row.vmId)) return handlePaused(context);
+  }
+  await finish(context, end);
+}
+
+/** Waits for a pause whose machine is gone, so that it cannot touch what comes after it. */
+export async function pauseIsOver({ pausing }: SandboxContext['current']): Promise<void> {
+  await settledWithin(pausing, LIMITS.sandboxKillMsMax);
+}

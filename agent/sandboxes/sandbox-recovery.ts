@@ -1,0 +1,89 @@
+import { toError } from '../../shared/errors.ts';
+import type { MachineSpec } from './machine-driver.ts';
+import { copyMsMax } from './copy-gate.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
+import { beginStop, finish } from './sandbox-rest.ts';
+import { machineSpec } from './sandbox-row.ts';
+import { bringUp } from './sandbox-start.ts';
+
+/* How a sandbox goes on where a former agent ended. */
+
+const NOT_CONTINUED = 'it did not run on in time after the agent of the host ended';
+
+/** Continues what the journal tells, whatever the former agent was at. */
+export async function recoverSandbox(context: SandboxContext): Promise<void> {
+  const { sandbox, execs, deps } = context;
+  const { id, state, slot, config, vmId } = sandbox.row;
+  await execs.load();
+  if (slot === undefined) return recoverAtRest(context);
+  deps.capacity.keep(id, config);
+  if (state === 'pending_start' || state === 'pending_resume') return recoverPending(context);
+  if (state === 'pausing' && (await deps.driver.hasCheckpoint(vmId))) {
+    return handlePaused(context);
+  }
+  await takeOver(context);
+}
+
+/** It could not be recovered: it is ended, and can be started or deleted. */
+export async function giveUp(context: SandboxContext, error: Error): Promise<void> {
+  const { isDeleting, slot } = context.sandbox.row;
+  if (isDeleting || slot === undefined) return;
+  const message = `the host ended it, because it could not take it over: ${error.message}`;
+  await finish(context, { reason: 'killed_by_host', message });
+}
+
+/** Whether a checkpoint is still good is found out when it is to be resumed, and told then. */
+async function recoverAtRest({ sandbox, execs, deps }: SandboxContext): Promise<void> {
+  const { vmId, state } = sandbox.row;
+  const isPaused = state === 'paused';
+  await deps.driver.reclaim(vmId);
+  if (!isPaused) await deps.driver.discardCheckpoint(vmId);
+  await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
+}
+
+/** It had not run yet, so it is brought up again, unless its checkpoint was about to be used. */
+async function recoverPending(context: SandboxContext): Promise<void> {
+  const { sandbox, deps } = context;
+  const { state, vmId } = sandbox.row;
+  if (state === 'pending_start' || (await deps.driver.hasCheckpoint(vmId))) {
+    await deps.driver.reclaim(vmId);
+    return bringUp(context);
+  }
+  const message = 'the agent of the host ended while the checkpoint was used up';
+  await finish(context, { reason: 'resume_failed', message });
+}
+
+/** A machine that was up when the former agent ended: it runs on, or has ended since. */
+async function takeOver(context: SandboxContext): Promise<void> {
+  const { sandbox, current, execs, deps } = context;
+  const session = current.begin();
+  const spec: MachineSpec = await machineSpec(sandbox.row, deps.slots);
+  const found = await deps.driver.recover(spec);
+  if ('reason' in found) return finish(context, found);
+  current.watchEnd(session, found);
+  if (sandbox.row.state === 'stopping') {
+    sandbox.noticeEntered('taken over while it was to stop');
+    return beginStop(context);
+  }
+  execs.attach(found.guest);
+  if (sandbox.row.state === 'pausing') {
+    await deps.driver.continueAfterCrash(spec.vmId);
+    const message = 'it could not be paused: the agent of the host ended meanwhile';
+    return continueRunning(context, message);
+  }
+  continueFork(context, spec.vmId);
+  sandbox.noticeEntered('taken over');
+  sandbox.countIdleOn();
+}
+
+/** It may have been forked just then; a guest that does not answer holds only itself up. */
+function continueFork({ sandbox, current, copies, deps }: SandboxContext, vmId: string): void {
+  const { id: sandboxId, config } = sandbox.row;
+  const continuing = deps.driver.continueAfterCrash(vmId).catch((error: unknown) => {
+    deps.log.warn({ sandboxId, err: toError(error) }, 'sandbox:notContinued');
+  });
+  copies.hold(continuing, copyMsMax(config.memSizeMib), () => {
+    current.killOverdue(NOT_CONTINUED);
+  });
+}

@@ -1,0 +1,72 @@
+import { randomUUID } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { SandboxChange } from './journalled-sandbox.ts';
+import type { MachineEnd } from './machine-driver.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+
+/* How a sandbox comes to rest: stopping, and what follows the end of a machine. */
+
+/** Fits a message into the sandbox's record. */
+export const toExitMessage = (text: string): string =>
+  text.slice(0, LIMITS.sandboxExitMessageLengthMax);
+
+/** Shuts the machine down, or keeps it from coming up; `finish` follows. */
+export function beginStop({ current, execs }: SandboxContext): void {
+  const { session } = current;
+  if (session === undefined) return;
+  execs.expectStop();
+  session.abort(new Error('the sandbox is to stop'));
+  runInBackground('sandbox.stop', () => session.machine?.stop(LIMITS.sandboxStopGraceMs));
+}
+
+/** A paused sandbox has no machine to stop: only its checkpoint is given up. */
+export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<void> {
+  const change = {
+    checkpoint: randomUUID(), // The memory of the former one cannot be had any more.
+    finishedAt: new Date().toISOString(),
+    exitReason: 'stopped',
+    exitMessage: 'stopped while it was paused',
+  } as const;
+  await sandbox.enter('stopped', change, 'stop was asked for');
+  await deps.driver.discardCheckpoint(sandbox.row.vmId);
+}
+
+/** Nothing of the machine runs any more, and its memory is lost. */
+export async function finish(context: SandboxContext, end: MachineEnd): Promise<void> {
+  const { sandbox, execs, deps } = context;
+  const { state, checkpoint, vmId } = sandbox.row;
+  const wasStopping = state === 'stopping';
+  const isShutdown = end.reason === 'guest_shutdown';
+  const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
+  const status = to === 'stopped' ? 'cancelled' : 'failed';
+  await execs.loseAll(status, `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`);
+  const change = {
+    checkpoint: to === 'stopped' ? checkpoint : undefined,
+    finishedAt: new Date().toISOString(),
+    // A former agent may have asked for it, and the guest have ended before this one came.
+    exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
+    exitMessage: toExitMessage(end.message),
+  };
+  await rest(context, to, change, end.message);
+  await deps.driver.discardCheckpoint(vmId);
+}
+
+/** Journals that the sandbox rests, then gives back everything that its machine had of the host. */
+export async function rest(
+  { sandbox, current, deps }: SandboxContext,
+  to: SandboxState,
+  change: SandboxChange,
+  cause: string,
+): Promise<void> {
+  const { driver, slots, capacity } = deps;
+  const { id, vmId, slot } = sandbox.row;
+  capacity.release(id); // Whoever sees that it rests may count on its capacity.
+  await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
+  current.end(); // Not before: what cannot be journalled now is reported again.
+  // Only now, and only here: what tells how the machine ended had to stay until it was journalled.
+  await driver.reclaim(vmId);
+  // The next session has another one.
+  if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
+}

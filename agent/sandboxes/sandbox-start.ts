@@ -1,0 +1,131 @@
+import { runInBackground } from '../../shared/background.ts';
+import { toError } from '../../shared/errors.ts';
+import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
+import type { SandboxChange } from './journalled-sandbox.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
+import { StartClock } from './start-clock.ts';
+
+/* How a sandbox comes up: by a boot, a template, a prewarmed machine, or its checkpoint. */
+
+/** The state in which a sandbox begins to come up. */
+export type StartState = 'pending_start' | 'pending_resume';
+
+const NEVER_RAN: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
+
+/**
+ * Holds capacity and a network slot for what is then made; gives back what it took when that fails.
+ * @param given the slot of a prewarmed machine
+ * @throws AppError `no_capacity`, `host_full`; whatever `make` throws
+ */
+export async function withResources(
+  { sandbox, deps }: SandboxContext,
+  make: (slot: number) => Promise<void>,
+  given?: number,
+): Promise<void> {
+  const { capacity, slots } = deps;
+  const { id, config } = sandbox.row;
+  capacity.hold(id, config);
+  try {
+    if (given !== undefined) return await make(given);
+    const { index } = await slots.lease();
+    try {
+      await make(index);
+    } catch (error) {
+      await slots.release(index);
+      throw error;
+    }
+  } catch (error) {
+    capacity.release(id);
+    throw error;
+  }
+}
+
+/** Brings a sandbox up that rests. @throws AppError `no_capacity`, `host_full` */
+export async function beginStart(
+  context: SandboxContext,
+  to: StartState,
+  change: SandboxChange,
+  cause: string,
+): Promise<void> {
+  const clock = new StartClock();
+  await withResources(context, (slot) => {
+    const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+    return context.sandbox.enter(to, { ...change, ...begun, slot }, cause);
+  });
+  bringUp(context, clock);
+}
+
+/** Outside the mailbox: waits for its turn, and boots or resumes the machine. */
+export function bringUp(
+  { sandbox, current, watchdog, deps }: SandboxContext,
+  clock = new StartClock(),
+): void {
+  clock.end('placed');
+  const session = current.begin(clock);
+  const turnCame = (): void => watchdog.watchStart(deps.bootTimeoutMs);
+  runInBackground('sandbox.bringUp', async () => {
+    try {
+      const machine = await session.bringUp(sandbox.row, deps, turnCame);
+      current.report(session, { kind: 'up', machine });
+    } catch (error) {
+      current.report(session, { kind: 'notUp', error: toError(error) });
+    }
+  });
+}
+
+export async function handleUp(context: SandboxContext, machine: Machine): Promise<void> {
+  const { sandbox, execs, current } = context;
+  const { session } = current;
+  if (session === undefined) return;
+  if (sandbox.row.state === 'stopping') {
+    current.watchEnd(session, machine);
+    return beginStop(context); // It came up all the same.
+  }
+  const now = Date.now();
+  await sandbox.enter(
+    'running',
+    {
+      checkpoint: undefined,
+      runningAt: new Date(now).toISOString(),
+      expiresAt: now + sandbox.row.config.maxTtlSeconds * 1000,
+      idleSince: now,
+    },
+    'the guest is ready',
+  );
+  current.watchEnd(session, machine);
+  execs.attach(machine.guest);
+  noticeStarted(context, session.clock, machine);
+}
+
+function noticeStarted(
+  { sandbox, deps }: SandboxContext,
+  clock: StartClock,
+  { origin }: Machine,
+): void {
+  if (origin === undefined) return;
+  clock.end('restored', origin.beganAt);
+  clock.end('ready');
+  const { id: sandboxId, vmId } = sandbox.row;
+  const started = { sandboxId, vmId, origin: origin.kind, timesMs: clock.times };
+  deps.log.info(started, 'sandbox:started');
+  deps.observeStart(origin.kind, clock.times);
+}
+
+export async function handleNotUp(context: SandboxContext, error: Error): Promise<void> {
+  const { state } = context.sandbox.row;
+  if (state === 'stopping') return finish(context, NEVER_RAN);
+  if (state === 'pending_resume') return handleNotResumed(context, error.message);
+  const reason = error instanceof BootError ? error.reason : 'boot_failed';
+  await finish(context, { reason, message: error.message });
+}
+
+/** With its checkpoint untouched it is as it was. */
+async function handleNotResumed(context: SandboxContext, message: string): Promise<void> {
+  const { sandbox, deps } = context;
+  if (!(await deps.driver.hasCheckpoint(sandbox.row.vmId))) {
+    return finish(context, { reason: 'resume_failed', message });
+  }
+  const exitMessage = toExitMessage(`it could not be resumed: ${message}`);
+  await rest(context, 'paused', { exitMessage }, exitMessage);
+}
