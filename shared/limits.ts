@@ -111,8 +111,8 @@ export const LIMITS = {
   listingSliceMs: 20,
   // The longest file whose MD5 an append computes by reading it; see docs/object-api.md.
   appendHashedBytesMax: 64 * MiB,
-  // From a request's arrival to the first byte of its answer, the transfer of its body included.
-  objectWorkMsMax: 2 * 3_600_000,
+  // A request ends when nothing of its body has arrived for this long and no answer has begun.
+  objectIdleMsMax: 2 * 3_600_000,
 
   // Grep
   grepPatternBytesMax: 64 * KiB,

@@ -43,22 +43,25 @@ export class Exchange {
   readonly #response: ServerResponse;
   readonly #requestId: string;
   readonly #ended = new AbortController();
-  readonly #deadline: NodeJS.Timeout;
+  readonly #progress: NodeJS.Timeout;
   /** Of the failure that ended it, which a broken connection never shows. */
   #failedStatus: number | undefined;
 
-  constructor(request: IncomingMessage, response: ServerResponse) {
+  /** @param idleMsMax how long the request may be at work while nothing of its body arrives */
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    idleMsMax: number = LIMITS.objectIdleMsMax,
+  ) {
     const given = request.headers['x-request-id']?.toString() ?? '';
     this.request = request;
     this.#response = response;
     this.#requestId = acceptableId.test(given) ? given : newRequestId();
     this.notes = { requestId: this.#requestId };
     response.setHeader('x-amz-request-id', this.#requestId);
-    this.#deadline = setTimeout(() => {
-      this.abort(new AppError('timeout', 'the request takes too long'));
-    }, LIMITS.objectWorkMsMax);
+    this.#progress = this.#endWithoutProgress(idleMsMax);
     response.once('close', () => {
-      clearTimeout(this.#deadline);
+      clearInterval(this.#progress);
       this.#ended.abort(new S3Error('IncompleteBody', 'The connection ended.'));
     });
   }
@@ -80,7 +83,7 @@ export class Exchange {
 
   async send({ status, headers = {}, xml, object }: S3Reply): Promise<void> {
     const response = this.#response;
-    clearTimeout(this.#deadline);
+    clearInterval(this.#progress);
     try {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
@@ -131,6 +134,21 @@ export class Exchange {
     if (error.status === 503) response.setHeader('retry-after', RETRY_AFTER_SECONDS);
     const isHead = this.request.method === 'HEAD';
     response.end(isHead ? undefined : renderError(error, path, this.#requestId));
+  }
+
+  /** A body that arrives, and an answer that was begun, must only keep their rate (StallClock). */
+  #endWithoutProgress(idleMsMax: number): NodeJS.Timeout {
+    const { request } = this;
+    let wasComplete = false;
+    let bytesBefore = request.socket.bytesRead;
+    return setInterval(() => {
+      const { bytesRead } = request.socket;
+      const hasArrived = !wasComplete && bytesRead > bytesBefore;
+      wasComplete = request.complete;
+      bytesBefore = bytesRead;
+      if (hasArrived || this.#response.headersSent) return;
+      this.abort(new AppError('timeout', 'the request takes too long'));
+    }, idleMsMax);
   }
 
   #begin(status: number, headers: Readonly<Record<string, string>>): void {
