@@ -1,5 +1,4 @@
 import type { Redis } from 'ioredis';
-import { repeatInBackground } from '../shared/background.ts';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
@@ -15,6 +14,7 @@ import { ownProcessFaults } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
+import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
 import { DirectoryRoom } from './dispatch/directory-room.ts';
@@ -81,7 +81,7 @@ async function main(): Promise<void> {
     ready,
   });
   hub.serve(internal);
-  const deps = { config, directory, room, hub, jobs, data };
+  const deps = { nodeId, config, directory, room, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
   const requestsMax = places.objectRequests;
@@ -91,15 +91,12 @@ async function main(): Promise<void> {
   const server = await startPublicServer(publicHttp, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
-  const stopAnnouncing = repeatInBackground('node.announce', LIMITS.controlNodeTtlMs / 4, () =>
-    directory.controlNodes.announce({ nodeId, linkUrl }),
-  );
+  const announced = announceNode(directory.controlNodes, { nodeId, linkUrl });
   log.info({ port, internalPort, publicBaseUrl: config.publicBaseUrl }, 'control:ready');
 
   onShutdown(log, LIMITS.shutdownMs, [
-    stopAnnouncing,
+    () => announced.leave(),
     () => room.close(),
-    () => directory.controlNodes.withdraw(nodeId),
     // Requests under way are answered first: their answers come over the agents' links.
     async () => {
       const closed = new Promise((resolve) => {
@@ -107,6 +104,7 @@ async function main(): Promise<void> {
       });
       if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
     },
+    () => announced.withdraw(),
     () => hub.close(),
     () => jobs.close(),
     () => data.close(),

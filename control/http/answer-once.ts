@@ -26,6 +26,8 @@ type Kept =
 const POLL_EVERY_MS = 100;
 /** How long a request may be at work beyond its command's own time. */
 const RUNNING_GRACE_MS = 60_000;
+/** After an outage of Redis control nodes need a moment to announce themselves again. */
+const NODE_GONE_AFTER_MS = LIMITS.controlNodeTtlMs / 2;
 
 /** Errors after which something may have been done; after all others the request may be repeated. */
 const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
@@ -40,7 +42,8 @@ const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
  * the first answer, waiting for it if need be.
  * @throws AppError what `run` throws, or `idempotency_conflict` (the key came with another
  *   request), `idempotency_answer_lost` (too large to keep, or others took its room),
- *   `outcome_unknown` (the first request was cut off), `directory_full` (too many keys)
+ *   `outcome_unknown` (the first request was cut off: its control node is gone, or should have been
+ *   done long ago), `directory_full` (too many keys)
  */
 export async function answerOnce(
   deps: Deps,
@@ -51,6 +54,8 @@ export async function answerOnce(
   const { idempotencyKeys } = deps.directory;
   const request: KeyedRequest = {
     owner: call.requestId,
+    nodeId: deps.nodeId,
+    region: deps.config.cluster.region,
     fingerprint: call.fingerprint,
     runningUntil: Date.now() + deps.config.execTimeoutMs + RUNNING_GRACE_MS,
   };
@@ -111,14 +116,19 @@ async function replay(
   keyHash: string,
   first: KeyedRequest,
 ): Promise<Reply> {
+  const { controlNodes, idempotencyKeys } = deps.directory;
   let present: KeyedRequest | undefined = first;
+  let nodeSeenAt = performance.now();
   while (present !== undefined && present.status === undefined) {
-    if (Date.now() > present.runningUntil) {
-      throw new AppError('outcome_unknown', 'the first request with this key was cut off');
+    if (await controlNodes.isAlive(present)) nodeSeenAt = performance.now();
+    const isNodeGone = performance.now() - nodeSeenAt > NODE_GONE_AFTER_MS;
+    if (isNodeGone || Date.now() > present.runningUntil) {
+      const message = 'the first request with this key was cut off; it may have been done';
+      throw new AppError('outcome_unknown', message);
     }
     await sleep(POLL_EVERY_MS);
     if (call.signal.aborted) throw new AppError('cancelled', 'the caller hung up');
-    present = await deps.directory.idempotencyKeys.get(call.accountId, keyHash);
+    present = await idempotencyKeys.get(call.accountId, keyHash);
   }
   if (present === undefined) {
     throw new AppError('unavailable', 'the first request with this key did nothing; try again');

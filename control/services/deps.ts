@@ -22,6 +22,8 @@ export interface ServiceSettings {
 
 /** What handlers and services work with; made once in main.ts. */
 export interface Deps {
+  /** Of this control node. */
+  readonly nodeId: string;
   readonly config: ServiceSettings;
   readonly directory: Directory;
   readonly room: DirectoryRoom;

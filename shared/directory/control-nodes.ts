@@ -10,6 +10,16 @@ export interface ControlNode {
   readonly linkUrl: string;
 }
 
+interface Entry {
+  readonly linkUrl: string;
+  /** Milliseconds since the epoch. */
+  readonly seenAt: number;
+  /** The node answers the requests that it holds, and accepts no new links. */
+  readonly isLeaving: boolean;
+}
+
+const isRecent = ({ seenAt }: Entry): boolean => seenAt + LIMITS.controlNodeTtlMs > Date.now();
+
 /** The live control nodes of a region. Each renews its own entry; agents read them all. */
 export class ControlNodes {
   readonly #redis: Redis;
@@ -20,33 +30,46 @@ export class ControlNodes {
     this.#key = keys.controlNodes(region);
   }
 
-  async announce(node: ControlNode): Promise<void> {
-    const entry = JSON.stringify({ linkUrl: node.linkUrl, seenAt: Date.now() });
-    await this.#redis.hset(this.#key, node.nodeId, entry);
+  /** @param isLeaving the node still answers the requests it holds, but agents must not link to it */
+  async announce({ nodeId, linkUrl }: ControlNode, isLeaving: boolean): Promise<void> {
+    const entry: Entry = { linkUrl, seenAt: Date.now(), isLeaving };
+    await this.#redis.hset(this.#key, nodeId, JSON.stringify(entry));
   }
 
   async withdraw(nodeId: string): Promise<void> {
     await this.#redis.hdel(this.#key, nodeId);
   }
 
-  /** The nodes that renewed their entry lately. Removes entries that were not renewed for long. */
+  /** Whether a node, of this region or another, is still there to answer the requests it holds. */
+  async isAlive({ nodeId, region }: { nodeId: string; region: string }): Promise<boolean> {
+    const text = await this.#redis.hget(keys.controlNodes(region), nodeId);
+    return text !== null && isRecent(readEntry(text));
+  }
+
+  /**
+   * The nodes that accept links and renewed their entry lately. Removes entries that were not
+   * renewed for long.
+   */
   async live(): Promise<ControlNode[]> {
     const nodes: ControlNode[] = [];
     const entries = await this.#redis.hgetall(this.#key);
     for (const [nodeId, text] of Object.entries(entries)) {
-      const { linkUrl, seenAt } = readEntry(text);
-      if (seenAt + LIMITS.controlNodeTtlMs > Date.now()) nodes.push({ nodeId, linkUrl });
-      else await this.#redis.hdel(this.#key, nodeId);
+      const entry = readEntry(text);
+      if (!isRecent(entry)) await this.#redis.hdel(this.#key, nodeId);
+      else if (!entry.isLeaving) nodes.push({ nodeId, linkUrl: entry.linkUrl });
     }
     return nodes;
   }
 }
 
-function readEntry(text: string): { linkUrl: string; seenAt: number } {
+function readEntry(text: string): Entry {
   const entry: unknown = parseJson(text);
-  if (typeof entry !== 'object' || entry === null) return { linkUrl: '', seenAt: 0 };
+  if (typeof entry !== 'object' || entry === null) {
+    return { linkUrl: '', seenAt: 0, isLeaving: false };
+  }
   return {
     linkUrl: String(Reflect.get(entry, 'linkUrl')),
     seenAt: Number(Reflect.get(entry, 'seenAt')),
+    isLeaving: Reflect.get(entry, 'isLeaving') === true,
   };
 }

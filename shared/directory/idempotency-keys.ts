@@ -8,6 +8,9 @@ import { parseJson } from '../json.ts';
 export interface KeyedRequest {
   /** Identifies the request that holds the key: only it may finish or release the key. */
   readonly owner: string;
+  /** The control node that holds the request, and its region: nobody else will finish the key. */
+  readonly nodeId: string;
+  readonly region: string;
   /** A digest of path and body, to detect another request under the same key. */
   readonly fingerprint: string;
   /** Until when the owner may still be working, in milliseconds since the epoch. */

@@ -70,6 +70,16 @@ async function holdersOf({ agents }: Stack, diskId: string): Promise<string[]> {
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });
 
+/** An exec with an `Idempotency-Key`, to be sent through any node; its answers come within a minute. */
+function keyedExec(
+  diskId: string,
+  command: string,
+): (api: ApiClient) => Promise<ApiReply<ApiBody>> {
+  const headers = { 'idempotency-key': randomBytes(8).toString('hex') };
+  const path = `/api/disks/${diskId}/exec`;
+  return (api) => api.call('POST', path, { command }, headers, AbortSignal.timeout(60_000));
+}
+
 /** A disk that is attached on this agent and not in use. */
 async function diskOn({ stack, api }: Context, agent: StackNode): Promise<string> {
   return waitFor(`a disk on ${agent.daemon.name}`, async () => {
@@ -236,17 +246,22 @@ test.serial('a control node is killed: requests through the other go on', async 
   const pids = [agent.daemon.pid, otherAgent.daemon.pid];
   const held = await startHeld(otherApi, agent, a);
   const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
-  const lost = post(api, b, `export ${mark}; sleep 0.5; echo done >> done`).catch(() => 'cut');
+  const call = keyedExec(b, `export ${mark}; sleep 0.5; echo done >> done`);
+  const lost = call(api).catch(() => 'cut');
   await waitFor('the command', async () => (await processesMarked(mark)).length > 0);
 
   await stack.control.stop('SIGKILL');
   t.is(await lost, 'cut');
+  const repeated = call(otherApi);
   t.is((await exec(otherApi, b, 'echo well')).stdout, 'well\n');
   t.is((await exec(otherApi, (await createDisk(otherApi)).id, 'echo new')).stdout, 'new\n');
   await held.end();
   t.like((await held.reply).body.data, { stdout: 'held\n' });
   const done = await exec(otherApi, b, 'until [ -e done ]; do sleep 0.05; done; cat done');
   t.is(done.stdout, 'done\n', 'what it had begun went on, once');
+  const { status, body } = await repeated;
+  t.deepEqual([status, body.code], [500, 'outcome_unknown']);
+  t.is((await exec(otherApi, b, 'cat done')).stdout, 'done\n', 'the repetition ran nothing');
   t.deepEqual([agent.daemon.pid, otherAgent.daemon.pid], pids);
 
   await stack.startControl();
@@ -254,6 +269,27 @@ test.serial('a control node is killed: requests through the other go on', async 
     await waitFor('the agents', async () => (await post(api, disk, 'true')).status === 200);
   }
 });
+
+test.serial(
+  'SIGTERM of a control node: who repeats its request elsewhere gets the answer',
+  async (t) => {
+    const { stack, api, otherApi, agent } = t.context;
+    const disk = await diskOn(t.context, agent);
+    const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
+    const call = keyedExec(disk, `export ${mark}; sleep 6; echo once | tee -a done`);
+    const first = call(api);
+    await waitFor('the command', async () => (await processesMarked(mark)).length > 0);
+    const stopped = stack.control.stop('SIGTERM');
+    const repeated = await call(otherApi);
+    t.like(repeated.body.data, { stdout: 'once\n' });
+    t.is(repeated.headers.get('idempotency-replayed'), 'true');
+    t.deepEqual((await first).body, repeated.body);
+    t.is(await stopped, 0);
+    t.is((await exec(otherApi, disk, 'cat done')).stdout, 'once\n');
+    await stack.startControl();
+    await waitFor('the agent', async () => (await post(api, disk, 'true')).status === 200);
+  },
+);
 
 test.serial(
   'SIGTERM of an agent: what runs is finished, the rest goes to the other agent',

@@ -9,7 +9,13 @@ const test = anyTest.serial as TestFn<{ server: Server; keys: IdempotencyKeys }>
 
 const TTL_MS = 600_000;
 const BOUNDS = { keysPerAccount: 20, keys: 200, bytesPerAccount: 10_000, bytes: 40_000 };
-const request: KeyedRequest = { owner: 'request', fingerprint: 'f', runningUntil: 0 };
+const request: KeyedRequest = {
+  owner: 'request',
+  nodeId: 'node',
+  region: 'local-test',
+  fingerprint: 'f',
+  runningUntil: 0,
+};
 const answerOf = (bytes: number): string => 'a'.repeat(bytes);
 
 test.before(async (t) => {
