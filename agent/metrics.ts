@@ -15,7 +15,9 @@ import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
  * The agent's own figures beside those of every process.
  * @param host asked when figures are, which is once it is open
  */
-export function createAgentMetrics(host: () => Pick<Host, 'disks' | 'execs' | 'sandboxes'>): {
+export function createAgentMetrics(
+  host: () => Pick<Host, 'disks' | 'execs' | 'sandboxes' | 'storage'>,
+): {
   registry: Registry;
   jobDurations: JobDurations;
   jobWaits: JobWaits;
@@ -50,18 +52,33 @@ export function createAgentMetrics(host: () => Pick<Host, 'disks' | 'execs' | 's
     registers: [registry],
     collect: () => running.set(host().execs.running),
   });
-  createStorageGauges(registry, () => host().disks.setAside);
+  createStorageGauges(registry, host);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
   return { registry, jobDurations, jobWaits, objectDurations, observeStart };
 }
 
-function createStorageGauges(registry: Registry, disksSetAside: () => number): void {
+function createStorageGauges(
+  registry: Registry,
+  host: () => Pick<Host, 'disks' | 'storage'>,
+): void {
+  const free: Gauge = new Gauge({
+    name: 'berth_storage_free_bytes',
+    help: 'Room on the file system of the storage or of the agent, whichever has less',
+    registers: [registry],
+    collect: () => free.set(host().storage.freeBytes),
+  });
+  const reserve: Gauge = new Gauge({
+    name: 'berth_storage_reserve_bytes',
+    help: 'With less room than this, new work is refused',
+    registers: [registry],
+    collect: () => reserve.set(host().storage.reserveBytes),
+  });
   const disks: Gauge = new Gauge({
     name: 'berth_disks_set_aside',
     help: 'Disks that are refused since their storage does not answer',
     registers: [registry],
-    collect: () => disks.set(disksSetAside()),
+    collect: () => disks.set(host().disks.setAside),
   });
   const programs: Gauge = new Gauge({
     name: 'berth_programs_overdue',

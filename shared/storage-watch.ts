@@ -33,8 +33,17 @@ export class StorageWatch {
     this.#stop = repeatInBackground('storage.check', CHECK_EVERY_MS, () => this.#check());
   }
 
+  /** Of the file system that has the least, at the last look; infinite before the first one. */
+  get freeBytes(): number {
+    return this.#freeBytes;
+  }
+
+  get reserveBytes(): number {
+    return this.#options.reserveBytes;
+  }
+
   get isLow(): boolean {
-    return this.#freeBytes < this.#options.reserveBytes;
+    return this.#freeBytes < this.reserveBytes;
   }
 
   /** Whether the storage does not report its free space: any other call to it would hang, too. */
