@@ -9,7 +9,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { ExecLimits } from './exec-limits.ts';
 import { MountAttribute, native, UnmountFlag } from '../native/native.ts';
-import { run, spawnLeashed } from '../system/spawn.ts';
+import { ProgramError, run, spawnLeashed } from '../system/spawn.ts';
 import { started } from '../system/started.ts';
 import { attachDirectory } from '../disks/disk-calls.ts';
 import { refusedPath } from '../disks/refused-path.ts';
@@ -241,7 +241,10 @@ export class Container {
     ready.catch(() => undefined);
     this.#ended.catch(() => undefined);
     const isReady = await Promise.race([ready, this.#ended.then(() => false)]);
-    if (!isReady) throw new Error(`the container did not start: ${await this.#runcLog()}`);
+    if (!isReady) {
+      const ending = runc.exitCode ?? String(runc.signalCode);
+      throw new ProgramError('runc', ending, await this.#runcLog());
+    }
     runInBackground('container.clearAway', async () => {
       await this.#ended;
       await this.#clearAway();

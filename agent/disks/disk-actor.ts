@@ -225,9 +225,9 @@ export class DiskActor {
     try {
       await this.#storage.mount();
     } catch (error) {
-      // A helper that hangs may still write to the image when the storage recovers, so the lease is
-      // left to expire: until then no other host may attach the disk.
-      if (!this.#storage.isSetAside) await directory.diskLeases.release(lease);
+      // A helper that hangs may still write to the image when the storage recovers, and so may what
+      // could not be unmounted. The lease is left to expire: until then no other host may attach it.
+      if (this.#storage.isFree) await directory.diskLeases.release(lease);
       throw error;
     }
     const attachment: Attachment = {

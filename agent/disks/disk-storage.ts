@@ -2,12 +2,15 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { ProgramTimeoutError } from '../system/spawn.ts';
+import { ProgramError, ProgramTimeoutError } from '../system/spawn.ts';
 import { type DiskLayout, prepareLayout } from './disk-layout.ts';
 import { AttachedElsewhereError, mountImage, unmountImage } from './disk-mount.ts';
 import { onBehalfOf } from './disk-threads.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { answerWithin, type StorageCalls } from './storage-calls.ts';
+
+/** Of a program that the kernel ends: memory that it freed so is there for the next one. */
+const UNMOUNT_TRIES = 3;
 
 export interface DiskStorageOptions {
   readonly accountId: string;
@@ -30,6 +33,8 @@ export interface DiskStorageOptions {
 export class DiskStorage {
   readonly #options: DiskStorageOptions;
   #overdue = 0;
+  /** False when a mount failed and what it left could not be taken away. */
+  #isFree = true;
 
   constructor(options: DiskStorageOptions) {
     this.#options = options;
@@ -39,6 +44,11 @@ export class DiskStorage {
     return this.#overdue > 0;
   }
 
+  /** After a mount that failed: nothing here uses the image, so another host may have it. */
+  get isFree(): boolean {
+    return this.#isFree && !this.isSetAside;
+  }
+
   /**
    * Mounts the disk and makes it ready for use.
    * @throws AppError `not_found` when it has no image, `unavailable`
@@ -46,6 +56,7 @@ export class DiskStorage {
   async mount(): Promise<void> {
     this.refuseIfSetAside();
     const { accountId, image, target, loops, onMounted, log, diskId } = this.#options;
+    this.#isFree = true;
     try {
       await mountImage(image, target, loops.firstNumber);
     } catch (error) {
@@ -53,6 +64,8 @@ export class DiskStorage {
       if (error instanceof AttachedElsewhereError) {
         log.error({ diskId, err: error.cause }, 'disk:attachedElsewhere');
       }
+      // It may have mounted the disk before the kernel ended it.
+      if (error instanceof ProgramError && error.wasKilled) this.#isFree = await this.unmount();
       throw error;
     }
     let isLate = false;
@@ -65,7 +78,7 @@ export class DiskStorage {
         this.#setAside(this.#unmountAfter(ended));
       });
     } catch (error) {
-      if (!isLate) await this.unmount();
+      if (!isLate) this.#isFree = await this.unmount();
       throw error;
     }
   }
@@ -74,14 +87,20 @@ export class DiskStorage {
   async unmount(): Promise<boolean> {
     const { image, target, loops, log, diskId } = this.#options;
     loops.sweepSoon();
-    try {
-      const { isFree, wasInUse } = await unmountImage(image, target);
-      if (wasInUse) log.error({ diskId, isFree }, 'disk:unmountedInUse');
-      return isFree;
-    } catch (error) {
-      if (error instanceof ProgramTimeoutError) this.#giveUp(error);
-      else log.error({ diskId, err: toError(error) }, 'disk:unmountFailed');
-      return false;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const { isFree, wasInUse } = await unmountImage(image, target);
+        if (wasInUse) log.error({ diskId, isFree }, 'disk:unmountedInUse');
+        return isFree;
+      } catch (error) {
+        if (error instanceof ProgramTimeoutError) {
+          this.#giveUp(error);
+          return false;
+        }
+        log.error({ diskId, err: toError(error) }, 'disk:unmountFailed');
+        const wasKilled = error instanceof ProgramError && error.wasKilled;
+        if (!wasKilled || tries >= UNMOUNT_TRIES) return false;
+      }
     }
   }
 

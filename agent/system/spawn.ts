@@ -11,11 +11,14 @@ const TIMEOUT_MS = 30_000;
 export class ProgramError extends Error {
   /** Undefined when a signal ended it. */
   readonly exitCode: number | undefined;
+  /** The kernel ends programs so when memory is short; nobody else ends them before their time. */
+  readonly wasKilled: boolean;
 
   constructor(program: string, ending: number | string, output: string) {
     super(`${program} ended with ${ending}: ${output.trim().slice(-2000)}`);
     this.name = 'ProgramError';
     this.exitCode = typeof ending === 'number' ? ending : undefined;
+    this.wasKilled = ending === 'SIGKILL';
   }
 }
 

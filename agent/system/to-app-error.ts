@@ -1,11 +1,12 @@
 import { isRedisFailure } from '../../shared/directory/redis.ts';
 import { AppError, errnoOf } from '../../shared/errors.ts';
+import { ProgramError } from './spawn.ts';
 
 const OUT_OF_RESOURCES = /^(?:EMFILE|ENFILE|EAGAIN|ENOMEM)$/u;
 
 /** The host had no descriptor, process or memory left for it; nothing was begun. */
 export const isOutOfResources = (error: unknown): boolean =>
-  OUT_OF_RESOURCES.test(errnoOf(error) ?? '');
+  OUT_OF_RESOURCES.test(errnoOf(error) ?? '') || (error instanceof ProgramError && error.wasKilled);
 
 /** What the caller is told of whatever a host failed at; the text of the unexpected stays here. */
 export function toAppError(error: unknown): AppError {

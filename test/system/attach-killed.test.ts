@@ -5,6 +5,8 @@
  */
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
+import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
 import { processesMarked } from '../helpers/host.ts';
@@ -67,6 +69,44 @@ for (const call of CALLS) {
     t.deepEqual((await exec(api, id, 'cat log')).stdout.trimEnd().split('\n'), acknowledged);
   });
 }
+
+// As the kernel does when memory is short; the agent lives on.
+for (const call of ['LOOP_CONFIGURE', 'mounted'] as const) {
+  test.serial(
+    `only the helper is killed, at ${call}: 503, and the next command runs`,
+    async (t) => {
+      const { stack, api, slow } = t.context;
+      const { id } = await createDisk(api);
+      const path = `/api/disks/${id}/exec`;
+      await slow.arm(call, DELAY_MS);
+      const refused = api.call('POST', path, { command: 'touch ran' });
+      const helper = await slow.reached();
+      await slow.disarm();
+      process.kill(helper, 'SIGKILL');
+      const { status, body } = await refused;
+      t.deepEqual([status, body.code], [503, 'no_capacity']);
+      t.is((await exec(api, id, 'ls; echo kept > log')).stdout, '');
+      t.is((await loopsOn(join(diskFolder(stack, id), 'image.ext4'))).length, 1);
+    },
+  );
+}
+
+test.serial('a detachment that the kernel ends is made again', async (t) => {
+  const { stack, api, slow } = t.context;
+  const { id } = await createDisk(api);
+  await exec(api, id, 'echo gone > log');
+  const mount = paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', id);
+  const isMounted = async (): Promise<boolean> =>
+    (await mountsBelow(stack.directory)).includes(mount);
+  t.true(await isMounted());
+  await slow.arm('umount2', DELAY_MS);
+  const deleted = api.call('DELETE', `/api/disks/${id}`);
+  const helper = await slow.reached();
+  await slow.disarm();
+  process.kill(helper, 'SIGKILL');
+  t.is((await deleted).status, 200);
+  t.false(await isMounted());
+});
 
 test.serial('a detachment that is killed is finished by the next agent', async (t) => {
   const { stack, api, slow } = t.context;
