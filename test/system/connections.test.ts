@@ -2,22 +2,14 @@
 import anyTest, { type TestFn } from 'ava';
 import { execFileSync } from 'node:child_process';
 import type { ClientRequest, IncomingMessage } from 'node:http';
-import type { ApiClient } from '../helpers/api.ts';
 import { descriptorsOf, HeldConnections } from '../helpers/connections.ts';
-import { createDisk, exec } from '../helpers/disks.ts';
-import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
+import { exec } from '../helpers/disks.ts';
+import { s3UrlOf } from '../helpers/objects.ts';
 import { answerTo, beginRequest } from '../helpers/raw-objects.ts';
-import { Stack } from '../helpers/stack.ts';
+import { serveDisk, type ServedDisk } from '../helpers/served-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  stack: Stack;
-  api: ApiClient;
-  objects: ObjectClient;
-  diskId: string;
-}
-
-const test = (anyTest as TestFn<Context>).serial;
+const test = (anyTest as TestFn<ServedDisk>).serial;
 
 const CONNECTIONS_MAX = 200;
 const PER_ADDRESS_MAX = 50;
@@ -26,21 +18,14 @@ const DESCRIPTORS = 600;
 const FLOOD = 900;
 
 test.before(async (t) => {
-  const stack = await Stack.start({
+  const served = await serveDisk({
     CONNECTIONS_MAX: String(CONNECTIONS_MAX),
     CONNECTIONS_PER_ADDRESS_MAX: String(PER_ADDRESS_MAX),
   });
-  for (const { pid } of [stack.agent, stack.control]) {
+  Object.assign(t.context, served);
+  for (const { pid } of [served.stack.agent, served.stack.control]) {
     execFileSync('prlimit', ['--pid', String(pid), `--nofile=${DESCRIPTORS}:${DESCRIPTORS}`]);
   }
-  const api = await stack.newClient();
-  const { id: diskId } = await createDisk(api);
-  Object.assign(t.context, {
-    stack,
-    api,
-    diskId,
-    objects: new ObjectClient(s3UrlOf(stack), api.key),
-  });
 });
 
 test.after.always(async (t) => {
@@ -48,7 +33,7 @@ test.after.always(async (t) => {
 });
 
 /** Neither process was started again, and all that they do works. */
-async function isServing({ stack, api, objects, diskId }: Context): Promise<boolean> {
+async function isServing({ stack, api, objects, diskId }: ServedDisk): Promise<boolean> {
   const put = await objects.put(diskId, 'file', 'content');
   const ran = await exec(api, diskId, 'cat file');
   return put.status === 200 && ran.stdout === 'content' && stack.agent.isRunning;

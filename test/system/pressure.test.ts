@@ -17,6 +17,7 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
+import { mountSmall } from '../helpers/small-storage.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -47,18 +48,6 @@ const urlOf = ({ environment }: StackNode): string => environment['PUBLIC_BASE_U
 interface ExecData {
   exitCode: number;
   stdout: string;
-}
-
-/** A file system of the test's own with a hard size. */
-function mountSmall(path: string, sizeMiB: number): { unmount: () => void } {
-  mkdirSync(path, { recursive: true });
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${sizeMiB}m`, 'tmpfs', path]);
-  return {
-    unmount() {
-      execFileSync('umount', [path]);
-      rmSync(path, { recursive: true });
-    },
-  };
 }
 
 test('when the storage is nearly full work is refused, and taken again when there is room', async (t) => {

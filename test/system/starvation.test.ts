@@ -1,22 +1,22 @@
-/* Processes that are short of descriptors, process ids or storage: they live, say so, and recover. */
+/* Processes that are short of descriptors, process ids, memory or storage: they say so, and recover. */
 import anyTest, { type TestFn } from 'ava';
 import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ApiClient } from '../helpers/api.ts';
+import { Journal } from '../../agent/journal/journal.ts';
+import { paths } from '../../agent/system/paths.ts';
 import { descriptorsOf, HeldConnections } from '../helpers/connections.ts';
-import { createDisk, exec } from '../helpers/disks.ts';
-import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
-import { Stack } from '../helpers/stack.ts';
+import { ControlGroup } from '../helpers/control-groups.ts';
+import { exec, newName } from '../helpers/disks.ts';
+import { s3UrlOf } from '../helpers/objects.ts';
+import { serveDisk, type ServedDisk } from '../helpers/served-disk.ts';
+import { mountSmall } from '../helpers/small-storage.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  stack: Stack;
-  api: ApiClient;
-  objects: ObjectClient;
-  diskId: string;
+interface Context extends ServedDisk {
+  /** Holds what is the agent's own, the journal too. */
+  readonly dataStorage: ReturnType<typeof mountSmall>;
 }
 
 const test = (anyTest as TestFn<Context>).serial;
@@ -25,20 +25,26 @@ const test = (anyTest as TestFn<Context>).serial;
 const STARVED_MS = 6_000;
 const DESCRIPTORS = 4096;
 const CALL_MS = 1_000;
-/** Of control groups of version 1; version 2 has one hierarchy for all. */
-const PIDS_ROOT = '/sys/fs/cgroup/pids';
+const MiB = 1024 ** 2;
+const DATA_PATH = `/tmp/berth-test-data-${process.pid}`;
+/** Programs that the agent finds before the host's own. */
+const PROGRAMS = join(DATA_PATH, 'bin');
+const RESERVE_BYTES = 16 * MiB;
 
 test.before(async (t) => {
-  const stack = await Stack.start();
-  const api = await stack.newClient();
-  const { id: diskId } = await createDisk(api);
-  const objects = new ObjectClient(s3UrlOf(stack), api.key);
-  Object.assign(t.context, { stack, api, diskId, objects });
-  await exec(api, diskId, 'echo content > file');
+  Object.assign(t.context, { dataStorage: mountSmall(DATA_PATH, 64) });
+  const served = await serveDisk({
+    AGENT_DATA_DIR: join(DATA_PATH, 'agent'),
+    STORAGE_RESERVE_BYTES: String(RESERVE_BYTES),
+    PATH: `${PROGRAMS}:${process.env['PATH']}`,
+  });
+  Object.assign(t.context, served);
+  await exec(served.api, served.diskId, 'echo content > file');
 });
 
 test.after.always(async (t) => {
   await t.context.stack.stop();
+  t.context.dataStorage.unmount();
 });
 
 const limitDescriptors = (pid: number, count: number): void => {
@@ -113,14 +119,9 @@ test('an agent that can start no process says so, and goes on when it can', asyn
   const { stack, api, diskId } = t.context;
   const { pid } = stack.agent;
   await recovers(t.context);
-  const root = existsSync(PIDS_ROOT) ? PIDS_ROOT : '/sys/fs/cgroup';
-  const groups = await readFile(`/proc/${pid}/cgroup`, 'utf8');
-  const [, own = '/'] = /^(?:\d+:pids|0:):(.*)$/mu.exec(groups) ?? [];
-  const group = join(root, `berth-test-pids-${process.pid}`);
-  await mkdir(group);
-  try {
-    await writeFile(join(group, 'cgroup.procs'), String(pid));
-    await writeFile(join(group, 'pids.max'), '1');
+  {
+    await using group = await ControlGroup.make('pids', 1);
+    await group.add(pid);
     const statuses = new Set<number>();
     await waitFor('a refusal', async () => {
       const { status, body } = await api.call('POST', `/api/disks/${diskId}/exec`, {
@@ -131,17 +132,154 @@ test('an agent that can start no process says so, and goes on when it can', asyn
     });
     t.is((await api.call('GET', '/api/disks')).status, 200);
     t.false(statuses.has(0));
-  } finally {
-    await writeFile(join(group, 'pids.max'), 'max');
-    const left = (await readFile(join(group, 'cgroup.procs'), 'utf8')).trim().split('\n');
-    for (const each of [String(pid), ...left]) {
-      await writeFile(join(root, own, 'cgroup.procs'), each).catch(() => undefined);
-    }
-    await waitFor('the group to empty', async () => {
-      await rmdir(group).catch(() => undefined);
-      return !existsSync(group);
-    });
   }
   await recovers(t.context);
   t.is(stack.agent.pid, pid);
+});
+
+test('a program of the host that the kernel ends for want of memory: 503, and done later', async (t) => {
+  const { stack, api } = t.context;
+  const { pid } = stack.agent;
+  const name = newName();
+  const create = () => api.call('POST', '/api/disks', { name });
+  {
+    await using group = await ControlGroup.make('memory', MiB / 16);
+    const starved = join(PROGRAMS, 'mke2fs');
+    const script = `#!/bin/sh\necho 0 > ${group.procs}\nexec /usr/sbin/mke2fs "$@"\n`;
+    await mkdir(PROGRAMS, { recursive: true });
+    await writeFile(starved, script, { mode: 0o755 });
+    try {
+      const { status, body } = await create();
+      t.deepEqual([status, body.code], [503, 'no_capacity']);
+      t.true((await group.oomKills()) > 0);
+    } finally {
+      await rm(starved);
+    }
+  }
+  t.is((await create()).status, 201);
+  t.is(stack.agent.pid, pid);
+});
+
+/** What callers were told of commands and objects, to be compared with what is there. */
+class Told {
+  readonly lines: string[] = [];
+  readonly refused: string[] = [];
+  readonly objects: string[] = [];
+  readonly codes = new Set<string>();
+  readonly #served: ServedDisk;
+  readonly #prefix = newName();
+  #count = 0;
+
+  constructor(served: ServedDisk) {
+    this.#served = served;
+  }
+
+  /** A command that appends a line, and an object. @param also what the command does beside */
+  async add(also = 'true'): Promise<void> {
+    const { api, objects, diskId } = this.#served;
+    this.#count += 1;
+    const name = `${this.#prefix}-${this.#count}`;
+    const command = `echo ${name} >> ${this.#prefix}; ${also}`;
+    await Promise.all([
+      api.call('POST', `/api/disks/${diskId}/exec`, { command }).then(({ status, body }) => {
+        if (status === 200) this.lines.push(name);
+        else this.codes.add(body.code);
+        if (status === 503) this.refused.push(name);
+      }),
+      objects.put(diskId, name, name).then(
+        ({ status }) => status === 200 && this.objects.push(name),
+        () => undefined,
+      ),
+    ]);
+  }
+
+  /** @returns what is not as callers were told */
+  async findBroken(): Promise<string[]> {
+    const { api, objects, diskId } = this.#served;
+    const { stdout } = await exec(api, diskId, `cat ${this.#prefix}`);
+    const ran = stdout.trimEnd().split('\n');
+    const lines = this.lines.filter((line) => ran.filter((each) => each === line).length !== 1);
+    const refused = this.refused.filter((line) => ran.includes(line));
+    const twice = ran.filter((line, index) => ran.indexOf(line) !== index);
+    const kept = await Promise.all(
+      this.objects.map(async (name) => (await objects.get(diskId, name)).text === name),
+    );
+    return [...lines, ...refused, ...twice, ...this.objects.filter((_, index) => !kept[index])];
+  }
+}
+
+test('an agent that the kernel ends for want of memory loses nothing that it acknowledged', async (t) => {
+  const { stack } = t.context;
+  await recovers(t.context);
+  const told = new Told(t.context);
+  for (let count = 0; count < 3; count += 1) await told.add();
+  {
+    await using group = await ControlGroup.make('memory', 16 * MiB);
+    await group.add(stack.agent.pid);
+    const large = 'head -c 12M /dev/zero | tr "\\0" a';
+    while (stack.agent.isRunning) await Promise.all([told.add(), told.add(large)]);
+    t.true((await group.oomKills()) > 0);
+  }
+  const known = new Set(['outcome_unknown', 'unavailable', 'no_capacity']);
+  t.deepEqual(
+    [...told.codes].filter((code) => !known.has(code)),
+    [],
+  );
+  await stack.agent.stop();
+  await stack.startAgent();
+  await recovers(t.context);
+  t.true(told.lines.length >= 3 && told.objects.length >= 3);
+  t.deepEqual(await told.findBroken(), []);
+});
+
+/** A figure of the agent's own metrics. */
+async function metric({ stack }: ServedDisk, name: string): Promise<number> {
+  const { AGENT_ADMIN_PORT: port } = stack.environment;
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  return Number(new RegExp(`^${name}\\{[^}]*\\} (\\S+)$`, 'mu').exec(text)?.[1] ?? Number.NaN);
+}
+
+/** How many commands the journal has. */
+async function begunExecs(): Promise<number> {
+  const journal = await Journal.openToRead(paths.journal(join(DATA_PATH, 'agent')));
+  try {
+    return (await journal.execs()).length;
+  } finally {
+    await journal.close();
+  }
+}
+
+test('an agent whose journal has no room refuses work, and goes on when there is some', async (t) => {
+  const { stack, api, diskId } = t.context;
+  await recovers(t.context);
+  const { pid } = stack.agent;
+  const told = new Told(t.context);
+  const ballast = join(DATA_PATH, 'ballast');
+  const fill = () => appendFile(ballast, Buffer.alloc(64 * MiB)).catch(() => undefined);
+  await told.add();
+  await fill();
+  await waitFor('refusals', async () => {
+    await Promise.all([fill(), told.add(), told.add()]);
+    return told.refused.length > 5;
+  });
+  t.deepEqual(
+    [...told.codes].filter((code) => code !== 'outcome_unknown'),
+    ['host_full'],
+  );
+  await waitFor('the metric', async () => {
+    const free = await metric(t.context, 'berth_storage_free_bytes');
+    return free < (await metric(t.context, 'berth_storage_reserve_bytes'));
+  });
+  const created = await api.call('POST', '/api/disks', { name: newName() });
+  t.deepEqual([created.status, created.body.code], [503, 'host_full']);
+  t.is((await api.call('GET', `/api/disks/${diskId}`)).status, 200);
+  t.is(stack.agent.pid, pid);
+  // Nor does it keep the next agent from starting.
+  await stack.agent.stop('SIGKILL');
+  await fill();
+  await stack.startAgent();
+  await rm(ballast);
+  await recovers(t.context);
+  t.deepEqual(await told.findBroken(), []);
+  await waitFor('the journal to tell of nothing', async () => (await begunExecs()) === 0);
 });
