@@ -4,6 +4,7 @@ import type { Directory } from '../shared/directory/directory.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
@@ -34,6 +35,7 @@ import { ContainerPool } from './containers/container-pool.ts';
 import { readHiddenPaths } from './containers/hidden-paths.ts';
 import { openUserRanges } from './containers/open-user-ranges.ts';
 import { readSeccomp } from './containers/seccomp.ts';
+import { readImage } from './system/read-image.ts';
 import { keepProgramsIn } from './system/spawn.ts';
 import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
@@ -67,6 +69,8 @@ export interface Host {
   readonly storage: StorageWatch;
   /** Undefined when this host runs none. */
   readonly sandboxes: HostSandboxes | undefined;
+  /** What sandboxes begin with; undefined when the image does not say. */
+  readonly image: SandboxImage | undefined;
   /** Refuses commands that have not begun; settles when those that run have ended. */
   drain(): Promise<void>;
   /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
@@ -162,6 +166,11 @@ async function openFiles(config: AgentConfig, hostId: string, log: Logger): Prom
   return files;
 }
 
+function warnOfFewThreads(log: Logger): void {
+  if (poolThreads >= LIMITS.poolThreadsMin) return;
+  log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -169,9 +178,7 @@ export async function openHost(
   hostId: string,
   { observeStart, log }: { observeStart: ObserveStart; log: Logger },
 ): Promise<Host> {
-  if (poolThreads < LIMITS.poolThreadsMin) {
-    log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
-  }
+  warnOfFewThreads(log);
   const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
   const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
@@ -198,11 +205,12 @@ export async function openHost(
   pool.fill();
   const storage = watchStorage(config, dataDir, execs, log);
   const { sandboxes: settings } = config;
+  const image = await readImage(settings?.rootDisk ?? config.defaultImageDir, log);
   const sandboxes =
     settings &&
     (await parts.time('sandboxes', () =>
       openSandboxes(settings, {
-        ...{ hostId, dataDir, journal, storage, directory, observeStart, log },
+        ...{ hostId, dataDir, image, journal, storage, directory, observeStart, log },
         openDriver: (slots) => MicrovmDriver.open(settings, { ...groups, dataDir, slots, log }),
       }),
     ));
@@ -213,6 +221,7 @@ export async function openHost(
     files,
     storage,
     sandboxes,
+    image,
     async drain() {
       execs.refuseNew(new AppError('unavailable', 'the host is shutting down; try again'));
       await disks.releaseUnused();

@@ -54,6 +54,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
     region,
     publicUrl: config.publicUrl,
     internalUrl: config.internalUrl,
+    ...(host.image === undefined ? {} : { image: host.image }),
     nodes: directory.controlNodes,
     log,
     load: () => ({

@@ -139,7 +139,6 @@ export const LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
   imageReferenceLengthMax: 512,
-  sandboxBaseImageDefault: 'ubuntu:26.04',
   sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).
   sandboxWaitMsMax: 20_000,

@@ -2,6 +2,7 @@ import { WebSocket } from 'ws';
 import type { ControlNode, ControlNodes } from '../../shared/directory/control-nodes.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../../shared/log.ts';
 import { signOnce } from '../../shared/links/single-use-token.ts';
 import {
@@ -18,6 +19,8 @@ export interface ControlLinkOptions {
   readonly region: string;
   readonly publicUrl: string;
   readonly internalUrl: string;
+  /** What the host's sandboxes begin with, if its image says so. */
+  readonly image?: SandboxImage;
   readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
@@ -157,10 +160,10 @@ export class ControlLinks {
   }
 
   #register(socket: WebSocket): void {
-    const { hostId, clusterId, region, publicUrl, internalUrl } = this.#options;
-    const urls = { publicUrl, internalUrl };
+    const { hostId, clusterId, region, publicUrl, internalUrl, image } = this.#options;
+    const said = { publicUrl, internalUrl, ...(image === undefined ? {} : { image }) };
     const load = this.#load;
-    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...urls, load }));
+    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, load }));
   }
 
   #receive(node: ControlNode, link: Link, data: Buffer): void {

@@ -5,6 +5,7 @@ import { toError } from '../../shared/errors.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -23,6 +24,8 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
+  /** What new root disks begin with. */
+  readonly image: SandboxImage | undefined;
   readonly openDriver: (slots: SlotPool) => Promise<MachineDriver>;
   readonly observeStart: ObserveStart;
   readonly log: Logger;
@@ -104,7 +107,7 @@ export async function openSandboxes(
     isLow: () => capacity.load.isLow,
   });
   const registry = new SandboxRegistry({
-    ...{ hostId, dataDir, uids, spares },
+    ...{ hostId, dataDir, uids, spares, image: parts.image },
     platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
     journal: journal.sandboxes,
     driver,

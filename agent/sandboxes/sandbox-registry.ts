@@ -4,6 +4,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../system/paths.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
@@ -35,6 +36,8 @@ type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | '
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
+  /** What new root disks begin with. */
+  readonly image: SandboxImage | undefined;
   /** Has those of the journal. */
   readonly uids: UidPool;
   readonly spares: SpareMachines;
@@ -86,7 +89,9 @@ export class SandboxRegistry {
   async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
     this.#refuseIfKnown(id);
     this.#deps.capacity.refuseIfFull(config);
-    const origin = { id, accountId, config, environment, parentId: undefined };
+    const { image } = this.#deps;
+    const described = { ...config, ...(image === undefined ? {} : { image }) };
+    const origin = { id, accountId, config: described, environment, parentId: undefined };
     const spare = this.#deps.spares.take(config);
     return this.#make(this.#addNew(origin, spare), { slot: spare?.slot });
   }

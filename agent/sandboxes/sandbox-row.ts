@@ -1,7 +1,18 @@
-import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { NetworkPolicy, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { MachineSpec } from './machine-driver.ts';
+import { dueAt } from './time-limits.ts';
+
+/** Guests have no network but their own loopback. */
+const NETWORK: NetworkPolicy = { egress: { default: 'deny' } };
+
+/** When its time limits end the session, if it runs and has any. */
+function expiryOf({ state, expiresAt, idleSince, config }: SandboxRow): string | undefined {
+  if (state !== 'running') return undefined;
+  const at = dueAt({ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds });
+  return Number.isFinite(at) ? new Date(at).toISOString() : undefined;
+}
 
 /** The sandbox as its host publishes it. */
 export function toRecord(
@@ -11,10 +22,13 @@ export function toRecord(
   const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
   const { checkpoint, runningAt, finishedAt, exitReason, exitMessage } = row;
   const { hostId, platform } = host;
+  const expiresAt = expiryOf(row);
   return {
     ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
     ...(checkpoint === undefined ? {} : { checkpoint }),
+    network: NETWORK,
     ...(runningAt === undefined ? {} : { runningAt }),
+    ...(expiresAt === undefined ? {} : { expiresAt }),
     ...(finishedAt === undefined ? {} : { finishedAt }),
     ...(exitReason === undefined ? {} : { exitReason }),
     ...(exitMessage === undefined ? {} : { exitMessage }),

@@ -6,6 +6,7 @@ import { findFramingFault } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { SingleUseTokens } from '../../shared/links/single-use-token.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import {
   type AgentFrame,
   type ControlFrame,
@@ -20,6 +21,8 @@ export interface Host {
   readonly publicUrl: string;
   /** Where this node reaches the host's data endpoint. */
   readonly internalUrl: string;
+  /** What its sandboxes begin with, if its image says so. */
+  readonly image?: SandboxImage | undefined;
   readonly load: HostLoad;
   /** Jobs sent from here and not answered yet; fresher than the host's own word. */
   readonly jobsPending: number;
@@ -46,6 +49,7 @@ interface AgentLink {
   readonly socket: WebSocket;
   readonly publicUrl: string;
   readonly internalUrl: string;
+  readonly image: SandboxImage | undefined;
   load: HostLoad;
   heardAt: number;
 }
@@ -101,10 +105,11 @@ export class AgentHub {
     for (const { hostId } of this.#waiters.values()) {
       pending.set(hostId, (pending.get(hostId) ?? 0) + 1);
     }
-    return [...this.#links].map(([hostId, { publicUrl, internalUrl, load }]) => ({
+    return [...this.#links].map(([hostId, { publicUrl, internalUrl, image, load }]) => ({
       hostId,
       publicUrl,
       internalUrl,
+      image,
       load,
       jobsPending: pending.get(hostId) ?? 0,
     }));
@@ -179,6 +184,7 @@ export class AgentHub {
       socket,
       publicUrl: frame.publicUrl,
       internalUrl: frame.internalUrl,
+      image: frame.image,
       load: frame.load,
       heardAt: Date.now(),
     };

@@ -1,6 +1,7 @@
 import { type SandboxState, statusOfState } from '../../shared/sandbox-lifecycle.ts';
 import type { Sandbox, SandboxExec } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
 /** With exactly three fraction digits (WIRE §1.5). */
 const timestamp = (text: string): string => new Date(text).toISOString();
@@ -13,9 +14,17 @@ const withCheckpoint: ReadonlySet<SandboxState> = new Set([
   'stopped',
 ]);
 
+/** The codename only serves to be asked for. */
+const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox['image']> => ({
+  name,
+  version,
+  key,
+});
+
 /** A sandbox as the API shows it (SPEC "Sandbox", WIRE §2.7). */
 export function presentSandbox(record: SandboxRecord): Sandbox {
-  const { config, state, checkpoint, runningAt, finishedAt, exitReason, exitMessage } = record;
+  const { config, state, checkpoint, network, exitReason, exitMessage } = record;
+  const { runningAt, expiresAt, finishedAt } = record;
   return {
     sandbox_id: record.id,
     name: config.name,
@@ -27,6 +36,7 @@ export function presentSandbox(record: SandboxRecord): Sandbox {
     max_concurrent_execs: config.maxConcurrentExecs,
     enable_service_ingress: false,
     base_image: config.baseImage,
+    ...(config.image === undefined ? {} : { image: presentImage(config.image) }),
     root_disk_id: record.rootDiskId,
     ...(checkpoint !== undefined && withCheckpoint.has(state) ? { checkpoint } : {}),
     mounts: [],
@@ -34,7 +44,9 @@ export function presentSandbox(record: SandboxRecord): Sandbox {
     last_active_at: timestamp(record.lastActiveAt),
     platform: record.platform,
     endpoints: [],
+    ...(network === undefined ? {} : { network }),
     ...(runningAt === undefined ? {} : { running_at: timestamp(runningAt) }),
+    ...(expiresAt === undefined ? {} : { expires_at: timestamp(expiresAt) }),
     ...(finishedAt === undefined ? {} : { finished_at: timestamp(finishedAt) }),
     ...(exitReason === undefined ? {} : { exit_reason: exitReason }),
     ...(exitMessage === undefined ? {} : { exit_message: exitMessage }),

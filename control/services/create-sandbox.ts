@@ -6,8 +6,9 @@ import { LIMITS } from '../../shared/limits.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { Host } from '../dispatch/agent-hub.ts';
 import type { Deps } from './deps.ts';
-import { findImage, knownImages } from './image-aliases.ts';
+import { isReferenceTo, knownReferences, referenceOf } from './image-aliases.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
@@ -15,8 +16,14 @@ import { withClaimedName } from './claim-sandbox-name.ts';
 import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
-/** A sandbox that is about to be created; its name is claimed last. */
-type Draft = Omit<JobPayload<'sandbox.create'>, 'name'>;
+/** A sandbox that is about to be created; name and host are still to be found. */
+type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
+
+interface RankedHost {
+  readonly hostId: string;
+  /** As the sandbox will show it: the caller's reference, or what the host's image really is. */
+  readonly baseImage: string;
+}
 
 /** The host says so before it has journalled anything: another one may take the sandbox. */
 const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
@@ -26,25 +33,28 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
   'unavailable',
 ]);
 
-/** @returns the reference of the sandbox's image, as the caller gave it */
-function chooseImage(
-  { config }: Deps,
+/**
+ * The hosts whose image the caller means; all of them when the caller named none.
+ * @throws AppError `not_found` when hosts are there, but none has it
+ */
+function hostsWithImage(
+  { config: { imageAliases }, hub: { hosts } }: Deps,
   { base_image: given, image_id: imageId }: CreateSandbox,
-): string {
-  if (given !== undefined && imageId !== undefined) {
+): readonly Host[] {
+  if (given === undefined) return hosts;
+  if (imageId !== undefined) {
     throw new AppError('bad_request', 'base_image and image_id exclude each other');
   }
-  const baseImage = given ?? LIMITS.sandboxBaseImageDefault;
-  if (findImage(config.imageAliases, baseImage) !== undefined) return baseImage;
-  const known = knownImages(config.imageAliases);
-  throw new AppError('not_found', `image ${baseImage} not found; there are ${known}`);
+  const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));
+  if (fitting.length > 0 || hosts.length === 0) return fitting;
+  const known = knownReferences(
+    hosts.map(({ image }) => image),
+    imageAliases,
+  );
+  throw new AppError('not_found', `image ${given} not found; there are ${known}`);
 }
 
-function draftOf(
-  accountId: string,
-  input: CreateSandbox & { readonly wait: boolean },
-  baseImage: string,
-): Draft {
+function draftOf(accountId: string, input: CreateSandbox & { readonly wait: boolean }): Draft {
   return {
     accountId,
     sandboxId: newSandboxId(),
@@ -53,7 +63,6 @@ function draftOf(
     maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
     idleTtlSeconds: input.idle_ttl_seconds ?? 0,
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
-    baseImage,
     environment: input.env ?? {},
     waitMs: waitMsOf(input.wait),
   };
@@ -73,29 +82,32 @@ export async function createSandbox(
   input: CreateSandbox & { readonly wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
-  const baseImage = chooseImage(deps, input);
+  const hosts = hostsWithImage(deps, input);
   refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
-  const draft = draftOf(accountId, input, baseImage);
+  const draft = draftOf(accountId, input);
   const need = needOf(draft);
-  const hostIds = rankSandboxHosts(deps.hub.hosts, need);
+  const ranked = rankSandboxHosts(hosts, need).map((hostId) => {
+    const { image } = hosts.find((host) => host.hostId === hostId) ?? {};
+    return { hostId, baseImage: input.base_image ?? referenceOf(image) };
+  });
   const sandbox = { accountId, id: draft.sandboxId, name: input.name };
   return withClaimedName(deps, sandbox, (name) =>
-    place(deps, { ...draft, name }, { need, hostIds }, context),
+    place(deps, { ...draft, name }, { need, hosts: ranked }, context),
   );
 }
 
 /** Asks one host after the other until one takes the sandbox. */
 async function place(
   deps: Deps,
-  draft: JobPayload<'sandbox.create'>,
-  { need, hostIds }: { need: SandboxResources; hostIds: readonly string[] },
+  draft: Omit<JobPayload<'sandbox.create'>, 'baseImage'>,
+  { need, hosts }: { need: SandboxResources; hosts: readonly RankedHost[] },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
   let refusal: AppError | undefined;
   let asked = 0;
-  for (const hostId of hostIds) {
+  for (const { hostId, baseImage } of hosts) {
     if (asked === LIMITS.sandboxPlacementsMax || Date.now() >= deadlineAt) break;
     const { sandboxCapacity } = deps.directory;
     if (!(await sandboxCapacity.reserve(hostId, draft.sandboxId, need, LIMITS.sandboxClaimMs))) {
@@ -103,7 +115,7 @@ async function place(
     }
     asked += 1;
     try {
-      return await createOn(deps, hostId, draft, { ...context, deadlineAt });
+      return await createOn(deps, hostId, { ...draft, baseImage }, { ...context, deadlineAt });
     } catch (error) {
       if (!(error instanceof AppError) || !NOT_TAKEN.has(error.code)) throw error;
       refusal = error;

@@ -16,7 +16,7 @@ export interface ServiceSettings {
   readonly execTimeoutMs: number;
   /** Sign what callers get to keep, such as share links: the first signs, all verify. */
   readonly signingKeys: readonly string[];
-  /** Images at hand by the references that callers know them by. */
+  /** What callers may call the image of a host, whatever it is. */
   readonly imageAliases: ImageAliases;
 }
 

@@ -1,36 +1,61 @@
 import type { ConfigReader } from '../../shared/config.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
-/** Images by normalised reference. */
-export type ImageAliases = ReadonlyMap<string, string>;
+/** References, normalised, that mean the image of a host whatever that image is. */
+export type ImageAliases = ReadonlySet<string>;
 
-/** The only image until there are image builds: the one that commands on disks run in, too. */
-const IMAGES = ['default'] as const;
+/** How a host's image is called when it does not say what it is. */
+const DEFAULT_IMAGE = 'default';
 
-const FALLBACK = ['ubuntu:26.04', 'ubuntu', 'debian:12', 'debian', 'default']
-  .map((reference) => `${reference}=default`)
+/** `ubuntu:26.04` is what public clients ask for when their user did not choose an image. */
+const FALLBACK = ['ubuntu:26.04', 'ubuntu', DEFAULT_IMAGE]
+  .map((reference) => `${reference}=${DEFAULT_IMAGE}`)
   .join(',');
 
 /**
- * One spelling for all that mean the same: `library/` with the registry before it is where official
- * images lie, which are mostly named without it; without a tag the tag is `latest`.
+ * One spelling for all that mean the same: Docker's registry is the one meant when none is named,
+ * official images are below `library/` of a registry, and without a tag the tag is `latest`.
  */
 function normalise(reference: string): string {
-  const short = reference.replace(/^([^/]*[.:][^/]*\/)?library\//u, '');
+  const short = reference
+    .replace(/^(?:index\.)?docker\.io\//u, '')
+    .replace(/^([^/]*[.:][^/]*\/)?library\//u, '');
   return /[:@][^/]*$/u.test(short) ? short : `${short}:latest`;
 }
 
 /** The setting IMAGE_ALIASES. */
 export const readImageAliases = (reader: ConfigReader): ImageAliases =>
-  new Map(
+  new Set(
     reader
-      .pairs('IMAGE_ALIASES', { fallback: FALLBACK, values: IMAGES })
-      .map(([reference, image]) => [normalise(reference), image]),
+      .pairs('IMAGE_ALIASES', { fallback: FALLBACK, values: [DEFAULT_IMAGE] })
+      .map(([reference]) => normalise(reference)),
   );
 
-/** The image that a caller's reference means here, if any. */
-export const findImage = (aliases: ImageAliases, reference: string): string | undefined =>
-  aliases.get(normalise(reference));
+/** The reference that says best what the image is: `debian:12`. */
+export const referenceOf = (image: SandboxImage | undefined): string =>
+  image === undefined ? DEFAULT_IMAGE : `${image.name}:${image.version}`;
+
+const namesOf = (image: SandboxImage | undefined): string[] => {
+  if (image === undefined) return [];
+  const { name, codename } = image;
+  return [referenceOf(image), ...(codename === undefined ? [] : [`${name}:${codename}`]), name];
+};
+
+/** Whether the reference means this image: it names it, or is an alias of any. */
+export function isReferenceTo(
+  image: SandboxImage | undefined,
+  aliases: ImageAliases,
+  reference: string,
+): boolean {
+  const sought = normalise(reference);
+  return aliases.has(sought) || namesOf(image).some((name) => normalise(name) === sought);
+}
 
 /** What callers may name, for messages. */
-export const knownImages = (aliases: ImageAliases): string =>
-  [...aliases.keys()].map((reference) => reference.replace(/:latest$/u, '')).join(', ');
+export const knownReferences = (
+  images: readonly (SandboxImage | undefined)[],
+  aliases: ImageAliases,
+): string => {
+  const references = [...aliases].map((reference) => reference.replace(/:latest$/u, ''));
+  return [...new Set([...references, ...images.flatMap(namesOf)])].join(', ');
+};

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { errorCodes } from '../errors.ts';
 import { hostIdPattern } from '../ids.ts';
+import { SandboxImage } from '../schemas/sandbox-image.ts';
 import { compile, taggedUnion } from '../validate.ts';
 import { parseJson } from '../json.ts';
 
@@ -55,6 +56,8 @@ const AgentFrame = taggedUnion('type', [
     publicUrl: Type.String({ maxLength: 2048 }),
     /** URL of the host's internal port, for the data endpoint. */
     internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
+    /** What its sandboxes begin with. */
+    image: Type.Optional(SandboxImage),
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),

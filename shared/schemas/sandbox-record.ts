@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
+import { SandboxImage } from './sandbox-image.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
 const sandboxExitReasons = [
@@ -27,10 +28,22 @@ const SandboxConfig = Type.Object({
   maxTtlSeconds: Type.Integer({ minimum: 1 }),
   idleTtlSeconds: Type.Integer({ minimum: 0 }),
   maxConcurrentExecs: Type.Integer({ minimum: 1 }),
-  /** As the caller named it. */
+  /** As the caller named it; what it really is when the caller named none. */
   baseImage: Type.String(),
+  /** What its host's image was when it was created, and its disk still begins with. */
+  image: Type.Optional(SandboxImage),
 });
 export type SandboxConfig = Type.Static<typeof SandboxConfig>;
+
+/** What a sandbox may connect to (WIRE §2.9). */
+export const NetworkPolicy = Type.Object({
+  egress: Type.Object({
+    default: Type.Enum(['allow', 'deny']),
+    allow: Type.Optional(Type.Array(Type.String())),
+    deny: Type.Optional(Type.Array(Type.String())),
+  }),
+});
+export type NetworkPolicy = Type.Static<typeof NetworkPolicy>;
 
 /** A sandbox as its host publishes it; times are RFC 3339. */
 export const SandboxRecord = Type.Object({
@@ -46,7 +59,10 @@ export const SandboxRecord = Type.Object({
   platform: Type.Enum(['amd64', 'arm64']),
   createdAt: Type.String(),
   lastActiveAt: Type.String(),
+  network: Type.Optional(NetworkPolicy),
   runningAt: Type.Optional(Type.String()),
+  /** While it runs: when its time limits pause it, unless it is used until then. */
+  expiresAt: Type.Optional(Type.String()),
   finishedAt: Type.Optional(Type.String()),
   exitReason: Type.Optional(Type.Enum([...sandboxExitReasons])),
   /** The reason in words, with what was observed. */

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { DiskId, Failure, Timestamp } from './common.ts';
-import { sandboxExecStatuses } from './sandbox-record.ts';
+import { NetworkPolicy, sandboxExecStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
 const statuses = [...new Set(sandboxStates.map(statusOfState))];
@@ -68,8 +68,8 @@ export const CreateSandbox = Type.Object({
       minLength: 1,
       maxLength: LIMITS.imageReferenceLengthMax,
       pattern: IMAGE_REFERENCE,
-      default: LIMITS.sandboxBaseImageDefault,
-      description: 'OCI image reference; not together with image_id.',
+      description:
+        'OCI image reference, the image that the host has when omitted; not together with image_id.',
     }),
   ),
   image_id: Type.Optional(
@@ -187,7 +187,15 @@ export const Sandbox = Type.Object({
   idle_ttl_seconds: Type.Integer(),
   max_concurrent_execs: Type.Integer(),
   enable_service_ingress: Type.Boolean(),
-  base_image: Type.String(),
+  base_image: Type.String({
+    description: 'The reference as the caller gave it, or what the image is when none was given.',
+  }),
+  image: Type.Optional(
+    Type.Object(
+      { name: Type.String(), version: Type.String(), key: Type.String() },
+      { description: 'What the image really is; the key tells one build from another.' },
+    ),
+  ),
   root_disk_id: Type.String({ ...DiskId, description: 'As the refusal of a deletion names it.' }),
   checkpoint: Type.Optional(
     Type.String({ description: 'While it is pausing, paused, stopping or stopped.' }),
@@ -197,7 +205,14 @@ export const Sandbox = Type.Object({
   last_active_at: Timestamp,
   platform: Type.Enum(['amd64', 'arm64']),
   endpoints: Type.Array(Type.Object({ port: Type.Integer(), hostname: Type.String() })),
+  network: Type.Optional(NetworkPolicy),
   running_at: Type.Optional(Timestamp),
+  expires_at: Type.Optional(
+    Type.Unsafe<string>({
+      ...Timestamp,
+      description: 'While it runs: when its time limits pause it, unless it is used until then.',
+    }),
+  ),
   finished_at: Type.Optional(Timestamp),
   exit_reason: Type.Optional(Type.String()),
   exit_message: Type.Optional(Type.String({ description: 'The reason in words.' })),

@@ -126,6 +126,9 @@ right({ base_image: 'library/debian:12' });
 right({ base_image: 'registry.example/library/ubuntu:26.04' });
 right({ base_image: 'registry.example:5000/library/debian' });
 right({ base_image: 'default' });
+right({ base_image: 'debian:bookworm' });
+right({ base_image: 'docker.io/ubuntu:26.04' });
+right({ base_image: 'docker.io/library/debian' });
 
 wrong('{broken', /JSON/u);
 wrong([], /object/u);
@@ -230,7 +233,10 @@ test('a sandbox is shown as its host published it', async (t) => {
       maxTtlSeconds: 3600,
       idleTtlSeconds: 60,
       baseImage: 'library/debian',
+      image: { name: 'debian', version: '12', codename: 'bookworm', key: '0a1b' },
     },
+    network: { egress: { default: 'deny' } },
+    expiresAt: '2026-11-21T13:00:00Z',
   });
   t.deepEqual(await api.data<Sandbox>('GET', `/api/sandboxes/${record.id}`), {
     sandbox_id: record.id,
@@ -243,12 +249,15 @@ test('a sandbox is shown as its host published it', async (t) => {
     max_concurrent_execs: 32,
     enable_service_ingress: false,
     base_image: 'library/debian',
+    image: { name: 'debian', version: '12', key: '0a1b' },
     root_disk_id: record.rootDiskId,
     mounts: [],
     created_at: '2026-11-21T12:00:00.000Z',
     last_active_at: '2026-11-21T12:00:01.500Z',
     platform: 'amd64',
     endpoints: [],
+    network: { egress: { default: 'deny' } },
+    expires_at: '2026-11-21T13:00:00.000Z',
   });
 });
 

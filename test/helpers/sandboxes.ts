@@ -25,7 +25,11 @@ export interface ApiSandbox {
   readonly exit_message?: string;
   readonly running_at?: string;
   readonly finished_at?: string;
+  readonly expires_at?: string;
   readonly last_active_at: string;
+  readonly base_image: string;
+  readonly image?: object;
+  readonly network?: object;
 }
 
 export interface ApiSandboxExec {

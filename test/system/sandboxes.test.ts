@@ -1,6 +1,8 @@
 /* The life of sandboxes over HTTP: real virtual machines, one stack for all of these tests. */
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import {
@@ -141,9 +143,32 @@ test('no more commands at once than the sandbox allows', async (t) => {
   await removeSandbox(api, id);
 });
 
+test('a sandbox tells what its image really is, and what it may reach', async (t) => {
+  const { stack, api, shared } = t.context;
+  const rootDisk = stack.environment['DEFAULT_ROOT_DISK'] ?? '';
+  const text = await readFile(join(dirname(rootDisk), 'image.json'), 'utf8');
+  const { name, version, key } = JSON.parse(text) as Record<'name' | 'version' | 'key', string>;
+  t.like(await getSandbox(api, shared.sandbox_id), {
+    base_image: `${name}:${version}`, // Its creator named none.
+    image: { name, version, key },
+    network: { egress: { default: 'deny' } },
+  });
+  const osRelease = await outputOf(
+    api,
+    shared.sandbox_id,
+    '. /etc/os-release; echo $ID:$VERSION_ID',
+  );
+  t.is(osRelease, `${shared.base_image}\n`);
+});
+
 test('the disk is the same after stop and start, the memory is not', async (t) => {
   const { api } = t.context;
-  const { sandbox_id: id } = await createSandbox(api);
+  const base_image = 'docker.io/library/ubuntu:26.04';
+  const created = await createSandbox(api, { base_image });
+  const { sandbox_id: id } = created;
+  t.is(created.base_image, base_image, 'as its creator named it');
+  const sessionMs = Date.parse(created.expires_at ?? '') - Date.parse(created.running_at ?? '');
+  t.is(Math.round(sessionMs / 1000), created.max_ttl_seconds);
   const boot = await outputOf(api, id, 'cat /proc/sys/kernel/random/boot_id');
   await outputOf(
     api,
@@ -163,6 +188,7 @@ test('the disk is the same after stop and start, the memory is not', async (t) =
   const stopped = await settledSandbox(api, id);
   t.like(stopped, { status: 'stopped', exit_reason: 'stopped' });
   t.truthy(stopped.finished_at);
+  t.is(stopped.expires_at, undefined);
   const ended = await endedExec(api, id, running.exec_id).catch(() => undefined);
   t.like(ended, { status: 'cancelled', stdout: 'working\n' });
   t.is((await commandSandbox(api, id, 'start')).body.data.status, 'pending');

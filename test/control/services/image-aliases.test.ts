@@ -1,0 +1,53 @@
+import test from 'ava';
+import {
+  isReferenceTo,
+  knownReferences,
+  readImageAliases,
+  referenceOf,
+} from '../../../control/services/image-aliases.ts';
+import { ConfigReader } from '../../../shared/config.ts';
+
+const aliases = readImageAliases(new ConfigReader({}));
+const alpine = { name: 'alpine', version: '3.22', key: 'a1' };
+const debian = { name: 'debian', version: '13', codename: 'trixie', key: 'd1' };
+
+test('an image is called by what it says of itself', (t) => {
+  for (const reference of ['debian:13', 'debian:trixie', 'debian', 'debian:latest']) {
+    t.true(isReferenceTo(debian, aliases, reference), reference);
+    t.false(isReferenceTo(alpine, aliases, reference), reference);
+  }
+  for (const reference of ['debian:12', 'debian:bookworm', 'alpine', 'someone/debian']) {
+    t.false(isReferenceTo(debian, aliases, reference), reference);
+  }
+  t.is(referenceOf(debian), 'debian:13');
+  t.is(referenceOf(undefined), 'default');
+});
+
+test('what public clients ask for unasked is any image', (t) => {
+  for (const image of [alpine, debian, undefined]) {
+    t.true(isReferenceTo(image, aliases, 'ubuntu:26.04'));
+    t.true(isReferenceTo(image, aliases, 'default'));
+    t.false(isReferenceTo(image, aliases, 'ubuntu:24.04'));
+  }
+});
+
+test('every spelling of a reference to the official registry is the same', (t) => {
+  for (const prefix of [
+    'library/',
+    'docker.io/',
+    'docker.io/library/',
+    'index.docker.io/library/',
+  ]) {
+    t.true(isReferenceTo(debian, aliases, `${prefix}debian:13`), prefix);
+    t.true(isReferenceTo(debian, aliases, `${prefix}ubuntu:26.04`), prefix);
+    t.false(isReferenceTo(debian, aliases, `${prefix}debian:12`), prefix);
+  }
+  t.false(isReferenceTo(debian, aliases, 'docker.io/someone/debian:13'));
+});
+
+test('callers are told what they may name', (t) => {
+  t.is(
+    knownReferences([debian, undefined, alpine], aliases),
+    'ubuntu:26.04, ubuntu, default, debian:13, debian:trixie, debian, alpine:3.22, alpine',
+  );
+});
