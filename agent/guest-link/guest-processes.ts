@@ -2,6 +2,7 @@ import type { GuestConnection } from './guest-connection.ts';
 import { GuestProtocolError } from './guest-errors.ts';
 import {
   decodeProcessRecords,
+  endedAtOf,
   GUEST_LIMITS,
   PROCESS_FLAGS,
   type GuestProcessRecord,
@@ -112,16 +113,18 @@ export class GuestProcesses {
     this.#handlers.output({ processId: id, stream: checked, offset, bytes });
   }
 
-  receiveExit({ id, isSignal, status, end }: Answer<'exited'>): void {
+  receiveExit({ id, isSignal, status, end, sinceEndMs }: Answer<'exited'>): void {
     const flow = this.#flowOfGuest(id);
     if (flow === undefined) return;
     flow.receiveExit(end);
-    this.#noteEnd(id, isSignal, status, end);
+    const endedAt = endedAtOf(sinceEndMs);
+    this.#noteEnd(id, isSignal, { status, end, endedAt });
     this.#handlers.exited({
       processId: id,
       exitCode: isSignal === 0 ? status : undefined,
       signal: isSignal === 0 ? undefined : status,
       end,
+      endedAt,
     });
   }
 
@@ -154,13 +157,17 @@ export class GuestProcesses {
     return flow;
   }
 
-  #noteEnd(id: string, isSignal: number, status: number, end: number): void {
+  #noteEnd(
+    id: string,
+    isSignal: number,
+    exit: Pick<GuestProcessRecord, 'status' | 'end' | 'endedAt'>,
+  ): void {
     const index = this.#listed.findIndex((record) => record.id === id);
     const record = this.#listed[index];
     if (record === undefined) return;
     const flags =
       record.flags | PROCESS_FLAGS.exited | (isSignal === 0 ? 0 : PROCESS_FLAGS.signalled);
-    this.#listed[index] = { ...record, flags, status, end };
+    this.#listed[index] = { ...record, ...exit, flags };
   }
 
   async #writeStdin(id: string, flow: ProcessFlow, bytes: Buffer): Promise<void> {

@@ -42,7 +42,7 @@ export const GUEST_LIMITS = {
 assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
 assert(GUEST_LIMITS.payloadMax <= GUEST_LIMITS.inputWindow);
 
-export const GUEST_PROTOCOL_VERSION = 1;
+export const GUEST_PROTOCOL_VERSION = 2;
 export const stuffedFrameMax = stuffedLengthMax(GUEST_LIMITS.frameMax);
 
 interface Shape {
@@ -126,7 +126,10 @@ export const guestFrames = {
     },
   },
   output: { kind: 80, fields: { ...process, stream: 'u8', offset: 'u64', bytes: 'rest' } },
-  exited: { kind: 81, fields: { ...process, isSignal: 'u8', status: 'u8', end: 'u64' } },
+  exited: {
+    kind: 81,
+    fields: { ...process, isSignal: 'u8', status: 'u8', end: 'u64', sinceEndMs: 'u64' },
+  },
   taken: { kind: 82, fields: { ...process, offset: 'u64' } },
   poweringOff: { kind: 83, fields: { isRequested: 'u8' } },
 } as const satisfies Record<string, Shape>;
@@ -168,8 +171,9 @@ const processRecord = {
   acked: 'u64',
   stdinReceived: 'u64',
   stdinTaken: 'u64',
+  sinceEndMs: 'u64', // 0 while it runs.
 } as const satisfies FieldTypes;
-export const processRecordBytes = 68;
+export const processRecordBytes = 76;
 
 type HostFrames = typeof hostFrames;
 type GuestFrames = typeof guestFrames;
@@ -179,7 +183,16 @@ type FrameOf<Frames extends Record<string, Shape>> = {
 
 export type HostFrame = FrameOf<HostFrames>;
 export type GuestFrame = FrameOf<GuestFrames>;
-export type GuestProcessRecord = RecordOf<typeof processRecord>;
+export type GuestProcessRecord = Omit<RecordOf<typeof processRecord>, 'sinceEndMs'> & {
+  /** By the host's clock, in milliseconds since the epoch; as true as the guest. */
+  readonly endedAt: number;
+};
+
+/**
+ * When something ended that the guest saw end so long ago. The guest tells no time of day: its clock
+ * may be wrong, or set by its owner.
+ */
+export const endedAtOf = (sinceEndMs: number): number => Date.now() - sinceEndMs;
 
 const HEAD_BYTES = 5;
 const CHECKSUM_BYTES = 4;
@@ -234,6 +247,8 @@ export function decodeProcessRecords(bytes: Buffer): GuestProcessRecord[] {
   }
   return Array.from({ length: count }, (_, index) => {
     const from = index * processRecordBytes;
-    return decodeRecord(processRecord, bytes.subarray(from, from + processRecordBytes));
+    const fields = bytes.subarray(from, from + processRecordBytes);
+    const { sinceEndMs, ...record } = decodeRecord(processRecord, fields);
+    return { ...record, endedAt: endedAtOf(sinceEndMs) };
   });
 }

@@ -13,6 +13,8 @@ export interface GuestExit {
   signal: number | undefined;
   /** How many bytes it has put out; the last of them may still be on their way. */
   end: number;
+  /** By the host's clock, in milliseconds since the epoch; as true as the guest. */
+  endedAt: number;
 }
 
 export interface GuestEvents {

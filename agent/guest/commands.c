@@ -131,6 +131,7 @@ static void put_record(struct writer *writer, const struct process *process) {
   put_number(writer, process->streams.acked, 8);
   put_number(writer, process->streams.stdin_received, 8);
   put_number(writer, streams_taken(&process->streams), 8);
+  put_number(writer, process->reported ? process_since_end_ms(process) : 0, 8);
 }
 
 /* `next` of a page is 0 at the end, else what to ask for next. */

@@ -126,7 +126,11 @@ int process_signal(struct process *process, int number) {
 
 void forget_process(struct process *process) { remove_process(process); }
 
-static bool is_late(const struct process *process) { return now_ms() >= process->drain_until_ms; }
+static uint64_t drain_until_ms(const struct process *process) {
+  return process->ended_at_ms + DRAIN_MS;
+}
+
+static bool is_late(const struct process *process) { return now_ms() >= drain_until_ms(process); }
 
 static void finish_draining(struct process *process) {
   /* What is still in the pipes may be the shell's own output. */
@@ -144,10 +148,14 @@ void process_reaped(pid_t pid, int status) {
     process->ended = true;
     process->by_signal = WIFSIGNALED(status);
     process->status = (uint8_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    process->drain_until_ms = now_ms() + DRAIN_MS;
+    process->ended_at_ms = now_ms();
     streams_note_owed(&process->streams);
     return;
   }
+}
+
+uint64_t process_since_end_ms(const struct process *process) {
+  return process->ended ? now_ms() - process->ended_at_ms : 0;
 }
 
 bool processes_have_ended(void) {
@@ -168,7 +176,7 @@ uint64_t processes_tick(void) {
       continue;
     }
     if (is_late(process) && streams_wait_for_host(&process->streams)) continue;
-    if (process->drain_until_ms < next) next = process->drain_until_ms;
+    if (drain_until_ms(process) < next) next = drain_until_ms(process);
   }
   return next;
 }
@@ -190,6 +198,7 @@ static bool compose_exit(struct process *process, struct writer *writer) {
   put_number(writer, process->by_signal, 1);
   put_number(writer, process->status, 1);
   put_number(writer, process->streams.ring.end, 8);
+  put_number(writer, process_since_end_ms(process), 8);
   return true;
 }
 

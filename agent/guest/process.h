@@ -21,7 +21,7 @@ struct process {
   uint8_t status;
   uint16_t columns, rows;
   uint32_t start_request; /* 0 when nobody waits for the answer. */
-  uint64_t drain_until_ms;
+  uint64_t ended_at_ms;   /* By `now_ms`. */
   struct streams streams;
   struct watch failure; /* Closed by exec; before that it reports what went wrong. */
 };
@@ -38,6 +38,8 @@ int process_resize(struct process *process, uint16_t columns, uint16_t rows);
 int process_signal(struct process *process, int number);
 void forget_process(struct process *process);
 
+/* How long ago it ended, in milliseconds; 0 while it runs. */
+uint64_t process_since_end_ms(const struct process *process);
 /* True when every process has ended and the present host was told of it. */
 bool processes_have_ended(void);
 void process_reaped(pid_t pid, int status);

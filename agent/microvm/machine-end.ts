@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import Type from 'typebox';
@@ -6,7 +6,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { compile } from '../../shared/validate.ts';
 import { writeDurably } from '../system/write-durably.ts';
 import type { MachineEnd } from '../sandboxes/machine-driver.ts';
-import { type MachineExit, readConsole, readExit } from './qemu/shim.ts';
+import { type MachineExit, readConsole, readExit, runPaths } from './qemu/shim.ts';
 import { parseJson } from '../../shared/json.ts';
 
 const CONSOLE_LENGTH_MAX = 600;
@@ -14,7 +14,10 @@ const SIGKILL = constants.signals.SIGKILL;
 
 /** What is known of an end before it comes: what the guest did by itself, or that the host kills it. */
 const FirstCause = Type.Union([
-  Type.Object({ reason: Type.Enum(['guest_shutdown', 'guest_panic']) }),
+  Type.Object({
+    reason: Type.Enum(['guest_shutdown', 'guest_panic']),
+    endedAtMs: Type.Integer(), // Since the epoch, by the host's clock.
+  }),
   Type.Object({ reason: Type.Literal('killed_by_host'), message: Type.String() }),
 ]);
 type FirstCause = Type.Static<typeof FirstCause>;
@@ -29,9 +32,28 @@ export interface StopRequest {
 const NAME = 'end.json';
 const parse = compile(FirstCause);
 
-/** Recorded before QEMU is told to quit, which leaves no trace of why. */
-export const recordObserved = (runDir: string, reason: Observed): Promise<void> =>
-  writeDurably(runDir, NAME, JSON.stringify({ reason }));
+/**
+ * Recorded before QEMU is told to quit, which leaves no trace of why.
+ * @param isNews whether it ended just now, not while no agent was there
+ */
+export async function recordObserved(
+  runDir: string,
+  reason: Observed,
+  { isNews }: { isNews: boolean },
+): Promise<void> {
+  const endedAtMs = isNews ? Date.now() : await lastWordsAt(runDir);
+  await writeDurably(runDir, NAME, JSON.stringify({ reason, endedAtMs }));
+}
+
+/**
+ * When a guest ended that did so while no agent was there. QEMU keeps the machine but tells no time;
+ * the last thing that a kernel does, however, is to print that it powers off, restarts or has
+ * panicked, which the shim logs at once.
+ */
+async function lastWordsAt(runDir: string): Promise<number> {
+  const log = await stat(runPaths(runDir).console).catch(() => undefined);
+  return Math.round(log?.mtimeMs ?? Date.now());
+}
 
 /** Recorded before the host kills a machine, unless its guest had ended by itself. */
 export async function recordKill(runDir: string, message: string): Promise<void> {
@@ -106,9 +128,12 @@ export async function howItEnded(
 ): Promise<MachineEnd> {
   const [recorded, exit] = await Promise.all([readFirstCause(runDir), readExit(runDir)]);
   const { reason, message } = causeOf(recorded, stop, exit);
-  if (reason !== 'vmm_crashed' && reason !== 'guest_panic') return { reason, message };
+  const guestEndedAt = recorded?.reason === 'killed_by_host' ? undefined : recorded?.endedAtMs;
+  const endedAt = guestEndedAt ?? exit?.endedAtMs;
+  const end = { reason, message, ...(endedAt === undefined ? {} : { endedAt }) };
+  if (reason !== 'vmm_crashed' && reason !== 'guest_panic') return end;
   const printed = await whatWasPrinted(runDir, reason);
-  return { reason, message: printed === '' ? message : `${message}: ${printed}` };
+  return { ...end, message: printed === '' ? message : `${message}: ${printed}` };
 }
 
 /** Whether anybody saw the end. */

@@ -68,7 +68,9 @@ export class MicrovmMachine implements Machine {
     this.#parts = parts;
     const paths = runPaths(parts.runDir);
     this.guest = new SocketGuestLink(paths.guest, GUEST_OPEN_MS, this.#guestReady.promise);
-    this.#monitor = new MonitorWatch(paths.monitor, (status) => this.#handleStopped(status));
+    this.#monitor = new MonitorWatch(paths.monitor, (status, isNews) =>
+      this.#handleStopped(status, isNews),
+    );
     runInBackground('machine.watch', () => this.#watch());
   }
 
@@ -161,14 +163,14 @@ export class MicrovmMachine implements Machine {
     }
   }
 
-  async #handleStopped(status: string): Promise<void> {
+  async #handleStopped(status: string, isNews: boolean): Promise<void> {
     const { runDir, log } = this.#parts;
     const observed = OBSERVED[status];
     if (observed === undefined) {
       if (!EXPECTED.has(status)) log.warn({ runDir, status }, 'machine:stopped');
       return;
     }
-    await step('remember end', () => recordObserved(runDir, observed));
+    await step('remember end', () => recordObserved(runDir, observed, { isNews }));
     await step('quit machine', () => this.#monitor.quit());
   }
 }

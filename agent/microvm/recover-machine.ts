@@ -1,3 +1,4 @@
+import { uptime } from 'node:os';
 import { toError } from '../../shared/errors.ts';
 import { hostBootId, isAlive } from '../../shared/process-id.ts';
 import type { MachineEnd, MachineSpec } from '../sandboxes/machine-driver.ts';
@@ -26,7 +27,8 @@ export async function recoverMachine(
     return machine;
   }
   if (identity.hostBootId !== hostBootId() && !(await isEndKnown(run))) {
-    return { reason: 'host_restarted', message: 'the host was restarted' };
+    const endedAt = Math.round(Date.now() - uptime() * 1000); // At the latest.
+    return { reason: 'host_restarted', message: 'the host was restarted', endedAt };
   }
   await vmCgroup(host, spec.vmId).kill();
   return howItEnded(run, undefined);

@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim-confine.h"
@@ -186,11 +187,19 @@ static unsigned long long oom_kills(const char *path) {
   return line == NULL ? 0 : strtoull(strchr(line, ' ') + 1, NULL, 10);
 }
 
-static void tell_end(int status, unsigned long long kills) {
+/* By the host's wall clock: the agent that reads it may have been started after a reboot. */
+static long long unix_time_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void tell_end(int status, unsigned long long kills, long long ended_at_ms) {
   char text[256];
   bool is_signal = WIFSIGNALED(status);
-  snprintf(text, sizeof text, "{\"%s\":%d,\"oomKills\":%llu}\n", is_signal ? "signal" : "code",
-           is_signal ? WTERMSIG(status) : WEXITSTATUS(status), kills);
+  snprintf(text, sizeof text, "{\"%s\":%d,\"oomKills\":%llu,\"endedAtMs\":%lld}\n",
+           is_signal ? "signal" : "code", is_signal ? WTERMSIG(status) : WEXITSTATUS(status), kills,
+           ended_at_ms);
   write_file("exit.json", text);
 }
 
@@ -231,8 +240,9 @@ static void supervise(pid_t machine, int output, int directory, const struct opt
   keep_log(output, directory);
   while (waitpid(machine, &status, 0) < 0)
     if (errno != EINTR) return;
+  long long ended_at_ms = unix_time_ms();
   unsigned long long kills = oom_kills(options->oom_counter);
-  tell_end(status, kills > kills_before ? kills - kills_before : 0);
+  tell_end(status, kills > kills_before ? kills - kills_before : 0, ended_at_ms);
 }
 
 int main(int argc, char **argv) {

@@ -37,6 +37,8 @@ export interface MachineEnd {
   readonly reason: SandboxExitReason;
   /** In words, for people. */
   readonly message: string;
+  /** When, in milliseconds since the epoch; undefined when nobody knows better than "now". */
+  readonly endedAt?: number;
 }
 
 /** A machine could not be brought up; nothing of it runs. */

@@ -36,15 +36,18 @@ export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<voi
 /** Nothing of the machine runs any more, and its memory is lost. */
 export async function finish(context: SandboxContext, end: MachineEnd): Promise<void> {
   const { sandbox, execs, deps } = context;
-  const { state, checkpoint, vmId } = sandbox.row;
+  const { state, checkpoint, vmId, createdAt, runningAt } = sandbox.row;
   const wasStopping = state === 'stopping';
   const isShutdown = end.reason === 'guest_shutdown';
   const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
   const status = to === 'stopped' ? 'cancelled' : 'failed';
-  await execs.loseAll(status, `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`);
+  const beganAt = Date.parse(runningAt ?? createdAt);
+  const endedAt = Math.max(beganAt, Math.min(end.endedAt ?? Infinity, Date.now()));
+  const why = `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`;
+  await execs.loseAll(status, why, endedAt);
   const change = {
     checkpoint: to === 'stopped' ? checkpoint : undefined,
-    finishedAt: new Date().toISOString(),
+    finishedAt: new Date(endedAt).toISOString(),
     // A former agent may have asked for it, and the guest have ended before this one came.
     exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
     exitMessage: toExitMessage(end.message),

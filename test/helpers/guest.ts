@@ -197,7 +197,9 @@ export async function startConfigured(
 /** Takes in what a channel says of one process. */
 export class Collected extends EventEmitter {
   readonly pieces: { stream: number; offset: number; bytes: Buffer }[] = [];
-  exit: { exitCode: number | undefined; signal: number | undefined; end: number } | undefined;
+  exit:
+    | { exitCode: number | undefined; signal: number | undefined; end: number; endedAt: number }
+    | undefined;
   cursor = 0;
   readonly #id: string;
   readonly #isAcknowledging: boolean;

@@ -5,6 +5,7 @@ import {
   decodeHostFrame,
   encodeGuestFrame,
   GUEST_PROTOCOL_VERSION,
+  PROCESS_FLAGS,
   processRecordBytes,
   type GuestFrame,
   type HostFrame,
@@ -73,12 +74,19 @@ export function orderly(frame: HostFrame): GuestFrame[] {
   }
 }
 
-/** A process that runs and has put so much out, as a guest lists it. */
-export function recordOf(id: string, end: number): Buffer {
+/**
+ * A process that runs and has put so much out, as a guest lists it; with `sinceEndMs` one that has
+ * ended with exit code 0.
+ */
+export function recordOf(id: string, end: number, sinceEndMs?: bigint): Buffer {
   const record = Buffer.alloc(processRecordBytes);
   Buffer.from(id.replaceAll('-', ''), 'hex').copy(record);
   record.writeUInt32LE(2, 16); // Its number inside.
   record.writeBigUInt64LE(BigInt(end), 36);
+  if (sinceEndMs !== undefined) {
+    record.writeUInt8(PROCESS_FLAGS.exited, 20);
+    record.writeBigUInt64LE(sinceEndMs, 68);
+  }
   return record;
 }
 
@@ -90,4 +98,5 @@ export const exitOf = (id: string, end: number): GuestFrame => ({
   isSignal: 0,
   status: 0,
   end,
+  sinceEndMs: 0,
 });

@@ -40,6 +40,9 @@ export interface ApiSandboxExec {
   readonly exit_reason?: string;
   readonly stdout?: string;
   readonly stderr?: string;
+  readonly started_at: string;
+  readonly finished_at?: string;
+  readonly execute_time_ms?: number;
 }
 
 /** Settings of a stack whose agents run sandboxes; each machine is made when it is asked for. */

@@ -50,26 +50,38 @@ test('an agent that dies leaves its sandboxes running, and their commands lose n
   await removeSandbox(api, id);
 });
 
-test('what ended while no agent was there is told as it was', async (t) => {
+test('what ended while no agent was there is told as it was, and when', async (t) => {
   const stack = await Stack.start(sandboxSettings());
   t.teardown(() => stack.stop());
   const api = await stack.newClient();
   const [off, crashed] = [await createSandbox(api), await createSandbox(api)];
+  const busy = await createSandbox(api);
   await outputOf(api, crashed.sandbox_id, 'echo kept > /root/kept; sync');
   await api.call('POST', `${sandboxPath(off.sandbox_id)}/execs`, {
     command: 'sleep 3; kill -TERM 1',
   });
+  const short = await api.data<ApiSandboxExec>('POST', `${sandboxPath(busy.sandbox_id)}/execs`, {
+    command: 'sleep 1; date +%s%3N; exit 7',
+  });
+  const begunAt = Date.now();
   await stack.agent.stop('SIGKILL');
   const [victim = 0] = await machinesOf([crashed.sandbox_id]);
+  const killedAt = Date.now();
   process.kill(victim, 'SIGKILL');
   await new Promise((resolve) => {
     setTimeout(resolve, 8_000);
   });
+  const returnedAt = Date.now();
   await stack.startAgent();
   await waitFor(
     'the host',
     async () => (await commandSandbox(api, crashed.sandbox_id, 'stop')).status === 200,
   );
+  const ended = await endedExec(api, busy.sandbox_id, short.exec_id);
+  t.like(ended, { status: 'completed', exit_code: 7 });
+  const finishedAt = Date.parse(ended.finished_at ?? '');
+  t.true(Math.abs(finishedAt - Number(ended.stdout)) < 1500);
+  t.is(ended.execute_time_ms, finishedAt - Date.parse(ended.started_at));
   await waitFor('the end to be seen', async () => {
     return (await getSandbox(api, off.sandbox_id)).status !== 'running';
   });
@@ -81,10 +93,16 @@ test('what ended while no agent was there is told as it was', async (t) => {
     status: 'failed',
     exit_reason: 'vmm_crashed',
   });
+  const endOf = async (id: string): Promise<number> =>
+    Date.parse((await getSandbox(api, id)).finished_at ?? '');
+  t.true(Math.abs((await endOf(crashed.sandbox_id)) - killedAt) < 1500);
+  // It was asked to end three seconds after the command began, and took up to two more.
+  t.true((await endOf(off.sandbox_id)) > begunAt + 2000);
+  t.true((await endOf(off.sandbox_id)) < returnedAt - 500);
   await commandSandbox(api, crashed.sandbox_id, 'start');
   await settledSandbox(api, crashed.sandbox_id);
   t.is(await outputOf(api, crashed.sandbox_id, 'cat /root/kept'), 'kept\n');
-  for (const { sandbox_id: id } of [off, crashed]) await removeSandbox(api, id);
+  for (const { sandbox_id: id } of [off, crashed, busy]) await removeSandbox(api, id);
 });
 
 test('an emptied directory regains every sandbox, and its name', async (t) => {

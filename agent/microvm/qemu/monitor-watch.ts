@@ -18,14 +18,17 @@ const parseStatus = compile(Type.Object({ status: Type.String() }));
  */
 export class MonitorWatch {
   readonly #path: string;
-  readonly #onStopped: (status: string) => Promise<void>;
+  readonly #onStopped: (status: string, isNews: boolean) => Promise<void>;
   readonly #closed = new AbortController();
   #client: QmpClient | undefined;
   #roomTimer: NodeJS.Timeout | undefined;
   #looking: Promise<void> = Promise.resolve();
 
-  /** @param onStopped with QEMU's name for the state: `shutdown`, `guest-panicked` … */
-  constructor(path: string, onStopped: (status: string) => Promise<void>) {
+  /**
+   * @param onStopped with QEMU's name for the state: `shutdown`, `guest-panicked` …; `isNews` when the
+   *   machine stopped just now, not while nobody was connected
+   */
+  constructor(path: string, onStopped: (status: string, isNews: boolean) => Promise<void>) {
     this.#path = path;
     this.#onStopped = onStopped;
   }
@@ -68,13 +71,13 @@ export class MonitorWatch {
   async #useConnection(): Promise<boolean> {
     try {
       const listener = ({ name }: { name: string }): void => {
-        if (name === 'STOP') this.#look();
+        if (name === 'STOP') this.#look({ isNews: true });
       };
       const client = await QmpClient.open(this.#path, { listener });
       const closed = once(client, 'closed');
       if (this.#closed.signal.aborted) client.close();
       this.#client = client;
-      this.#look();
+      this.#look({ isNews: false });
       await closed;
       return true;
     } catch {
@@ -84,22 +87,23 @@ export class MonitorWatch {
     }
   }
 
-  #look(): void {
-    this.#looking = this.#looking.then(() => this.#lookNow()).catch(() => this.#later());
+  #look(how: { isNews: boolean }): void {
+    const retry = (): void => this.#later(() => this.#look(how));
+    this.#looking = this.#looking.then(() => this.#lookNow(how)).catch(retry);
   }
 
-  #later(action: () => void = () => this.#look()): void {
+  #later(action: () => void): void {
     clearTimeout(this.#roomTimer);
     if (this.#client !== undefined) this.#roomTimer = setTimeout(action, ROOM_RETRY_MS);
   }
 
   /** What cannot be told now is told by the next connection. */
-  async #lookNow(): Promise<void> {
+  async #lookNow({ isNews }: { isNews: boolean }): Promise<void> {
     const { status } = parseStatus(await this.#client?.execute('query-status'), 'query-status');
     if (status === 'io-error') {
       this.#later(() => runInBackground('machine.continue', () => this.#tryAgain()));
     } else if (status !== 'running') {
-      await this.#onStopped(status);
+      await this.#onStopped(status, isNews);
     }
   }
 

@@ -44,6 +44,7 @@ const Exit = Type.Object({
   code: Type.Optional(Type.Integer()),
   signal: Type.Optional(Type.Integer()),
   oomKills: Type.Integer(),
+  endedAtMs: Type.Integer(), // Since the epoch, by the host's clock.
 });
 /** How QEMU ended. */
 export type MachineExit = Type.Static<typeof Exit>;

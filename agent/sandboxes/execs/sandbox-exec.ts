@@ -15,12 +15,17 @@ const SIGNAL_EXIT_CODE = 128; // As shells show it.
 /** A timer of Node goes no further; only a clock that was set back would have it do so. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
+/** Times of ending are rounded to milliseconds, by two clocks. */
+const CLOCK_ERROR_MS = 10;
+
 const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
 
 interface Exit {
   readonly exitCode: number | undefined;
   readonly signal: number | undefined;
   readonly end: number;
+  /** By the host's clock, in milliseconds since the epoch. */
+  readonly endedAt: number;
 }
 
 /** How a command begins. */
@@ -101,10 +106,10 @@ export class SandboxExec {
       return this.#finish('failed', 'the sandbox does not know it any more');
     if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
       const isSignal = (record.flags & PROCESS_FLAGS.signalled) !== 0;
-      const { status, end } = record;
+      const { status, end, endedAt } = record;
       this.#exit = isSignal
-        ? { exitCode: undefined, signal: status, end }
-        : { exitCode: status, signal: undefined, end };
+        ? { exitCode: undefined, signal: status, end, endedAt }
+        : { exitCode: status, signal: undefined, end, endedAt };
     } else if (this.#row.ending !== undefined) {
       await channel.signal(this.#row.id, SIGKILL);
     }
@@ -145,10 +150,13 @@ export class SandboxExec {
     this.#expected = why;
   }
 
-  /** Its machine is gone, with whatever of the output had not come. */
-  async lose(status: SandboxExecStatus, reason: string): Promise<void> {
+  /**
+   * Its machine is gone, and whatever output had not come.
+   * @param endedAt when the machine ended, in milliseconds since the epoch
+   */
+  async lose(status: SandboxExecStatus, reason: string, endedAt = Date.now()): Promise<void> {
     await this.#turn;
-    await this.#finish(this.#row.ending ?? status, reason);
+    await this.#finish(this.#row.ending ?? status, reason, { endedAt });
   }
 
   /** Lets go of it: it runs on. */
@@ -164,16 +172,27 @@ export class SandboxExec {
     if (exit === undefined || this.#output.end < exit.end) return;
     const exitCode = exit.exitCode ?? SIGNAL_EXIT_CODE + (exit.signal ?? 0);
     const how = exit.signal === undefined ? `exit code ${exitCode}` : `signal ${exit.signal}`;
-    const { ending } = this.#row;
     const expected = this.#expected;
-    if (ending === 'timed_out') await this.#finish(ending, REASONS[ending], exitCode);
-    else if (expected !== undefined) await this.#finish('cancelled', expected, exitCode);
-    else if (ending !== undefined) await this.#finish(ending, REASONS[ending], exitCode);
-    else await this.#finish('completed', how, exitCode);
+    const ending = this.#endedInTime(exit) ? undefined : this.#row.ending;
+    const end = { exitCode, endedAt: exit.endedAt };
+    if (ending === 'timed_out') await this.#finish(ending, REASONS[ending], end);
+    else if (expected !== undefined) await this.#finish('cancelled', expected, end);
+    else if (ending !== undefined) await this.#finish(ending, REASONS[ending], end);
+    else await this.#finish('completed', how, end);
     await this.#channel?.forget(this.#row.id).catch(() => undefined);
   }
 
-  async #finish(status: SandboxExecStatus, exitReason: string, exitCode?: number): Promise<void> {
+  /** Its time ran out while no agent was there, but it had ended before. */
+  #endedInTime({ endedAt }: Exit): boolean {
+    const { ending, timeoutAt } = this.#row;
+    return ending === 'timed_out' && endedAt < (timeoutAt ?? 0) - CLOCK_ERROR_MS;
+  }
+
+  async #finish(
+    status: SandboxExecStatus,
+    exitReason: string,
+    { exitCode, endedAt }: { exitCode?: number; endedAt?: number } = {},
+  ): Promise<void> {
     if (this.#row.status !== 'running' || this.#isFinishing) return;
     this.#isFinishing = true;
     clearTimeout(this.#timer);
@@ -182,8 +201,7 @@ export class SandboxExec {
       status,
       exitReason,
       ...(exitCode === undefined ? {} : { exitCode }),
-      finishedAt: new Date().toISOString(),
-      executeTimeMs: Math.max(0, Date.now() - Date.parse(this.#row.startedAt)),
+      ...this.#timesOf(endedAt ?? Date.now()),
       droppedBytes: this.#output.droppedBytes,
     };
     try {
@@ -194,6 +212,16 @@ export class SandboxExec {
     this.#row = row;
     await this.#output.close();
     this.#settled.resolve(row);
+  }
+
+  /** A guest may tell any time: it counts only between the command's start and now. */
+  #timesOf(endedAt: number): Pick<SandboxExecRow, 'finishedAt' | 'executeTimeMs'> {
+    const startedAt = Date.parse(this.#row.startedAt);
+    const finishedAt = Math.max(startedAt, Math.min(endedAt, Date.now()));
+    return {
+      finishedAt: new Date(finishedAt).toISOString(),
+      executeTimeMs: finishedAt - startedAt,
+    };
   }
 
   #then(action: () => Promise<void>): void {

@@ -176,9 +176,10 @@ export class SandboxExecs {
   }
 
   /** The machine is gone: what ran in it has ended. */
-  async loseAll(status: SandboxExecStatus, reason: string): Promise<void> {
+  async loseAll(status: SandboxExecStatus, reason: string, endedAt?: number): Promise<void> {
     this.#link = undefined;
-    await Promise.all([...this.#running.values()].map((exec) => exec.lose(status, reason)));
+    const running = [...this.#running.values()];
+    await Promise.all(running.map((exec) => exec.lose(status, reason, endedAt)));
   }
 
   /** The commands run on without this agent. */

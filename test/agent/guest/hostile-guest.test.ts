@@ -10,6 +10,7 @@ import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import {
   encodeGuestFrame,
   GUEST_LIMITS,
+  GUEST_PROTOCOL_VERSION,
   type GuestFrame,
 } from '../../../agent/guest-link/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
@@ -44,6 +45,7 @@ const exited = (end: number): GuestFrame => ({
   isSignal: 0,
   status: 0,
   end,
+  sinceEndMs: 0,
 });
 const piece = Buffer.alloc(GUEST_LIMITS.payloadMax, 1);
 
@@ -146,7 +148,9 @@ test('a guest that says nothing is given up in time', async (t) => {
 
 test('a guest of another version is refused', async (t) => {
   const guest = new PlayedGuest((frame) =>
-    frame.type === 'hello' ? [{ ...welcome(frame.epoch), version: 2 } as GuestFrame] : [],
+    frame.type === 'hello'
+      ? [{ ...welcome(frame.epoch), version: GUEST_PROTOCOL_VERSION + 1 } as GuestFrame]
+      : [],
   );
   await t.throwsAsync(GuestChannel.open(guest.theirs), { message: /version/u });
 });

@@ -178,6 +178,26 @@ for (const build of guestBuilds) {
     channel.close();
   });
 
+  test(`${build.name}: a process ended when it ended, however late a host asks`, async (t) => {
+    await using guest = await TestGuest.start({ build });
+    const port = new GuestPort(guest.socket);
+    const first = await GuestChannel.open(port.connect());
+    await first.channel.configure(guestSettings());
+    // Its last output is the time of its end: this guest has the host's clock.
+    const spec = processSpec('date +%s%3N');
+    const collected = new Collected(first.channel, spec.id);
+    await first.channel.start(spec);
+    await collected.ended();
+    const printedAt = Number(collected.text);
+    t.true(Math.abs((collected.exit?.endedAt ?? 0) - printedAt) < 1000);
+    first.channel.close();
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    const { channel, processes } = await GuestChannel.open(port.connect());
+    const record = processes.find(({ id }) => id === spec.id);
+    t.true(Math.abs((record?.endedAt ?? 0) - printedAt) < 1000);
+    channel.close();
+  });
+
   test(`${build.name}: output waits for the next host while nobody is there`, async (t) => {
     await using guest = await TestGuest.start({ build });
     const port = new GuestPort(guest.socket);

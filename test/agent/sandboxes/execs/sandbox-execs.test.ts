@@ -125,6 +125,55 @@ test('an end that comes while another command is taken up is not missed, nor the
   t.is((await execs.read(a)).exec.status, 'running');
 });
 
+test('a command that ended without the agent finished then, and never before its start or after now', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  const [first, second] = [await execs.begin(spec('one')), await execs.begin(spec('two'))];
+  const startedAt = Date.parse(first.row.startedAt);
+  await new Promise((resolve) => {
+    setTimeout(resolve, 300);
+  });
+  link.close();
+  const records = Buffer.concat([
+    recordOf(first.row.id, 0, 200n),
+    recordOf(second.row.id, 0, 10n ** 15n), // A guest may say anything.
+  ]);
+  const reopenedAt = Date.now();
+  await link.open(
+    new PlayedGuest((frame) =>
+      frame.type === 'list'
+        ? [{ type: 'records', request: frame.request, next: 0, records }]
+        : orderly(frame),
+    ),
+  );
+  const [honest, liar] = [await first.ended, await second.ended];
+  const finishedAt = Date.parse(honest.finishedAt ?? '');
+  t.true(finishedAt >= Math.max(startedAt, reopenedAt - 200) && finishedAt <= Date.now() - 200);
+  t.is(honest.executeTimeMs, finishedAt - startedAt);
+  t.like(liar, { finishedAt: liar.startedAt, executeTimeMs: 0 });
+});
+
+test('a command that ended in time is not timed out by an agent that comes back late', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  const { row } = await execs.begin({ ...spec('true'), timeoutSeconds: 1 });
+  link.close();
+  // Long enough for its time to run out before the guest is heard again.
+  await waitFor('its time to run out', async () => {
+    return (await opened.journal.exec(opened.sandboxId, row.id))?.ending === 'timed_out';
+  });
+  const records = recordOf(row.id, 0, BigInt(Date.now() - Date.parse(row.startedAt)));
+  await link.open(
+    new PlayedGuest((frame) =>
+      frame.type === 'list'
+        ? [{ type: 'records', request: frame.request, next: 0, records }]
+        : orderly(frame),
+    ),
+  );
+  await waitFor('its end', async () => (await execs.read(row.id)).exec.status !== 'running');
+  t.like((await execs.read(row.id)).exec, { status: 'completed', exitCode: 0 });
+});
+
 test('no more commands begin than may run, however many are asked for at once', async (t) => {
   await using opened = await openExecs();
   const { execs } = opened;
