@@ -224,6 +224,11 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.ask('done', { type: 'forget', id }, { apply });
   }
 
+  /** As {@link GuestProcesses.hasRoomBeside}. */
+  hasRoomBeside(starting: ReadonlySet<string>): boolean {
+    return this.#processes.hasRoomBeside(starting);
+  }
+
   /** Every process that the guest knows. */
   async list(): Promise<GuestProcessRecord[]> {
     return this.#processes.list();

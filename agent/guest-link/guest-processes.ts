@@ -65,6 +65,15 @@ export class GuestProcesses {
     return all;
   }
 
+  /**
+   * Whether the guest's table has room for another process besides those that are about to start.
+   * Processes stay in it until they are forgotten; a fork inherits its parent's.
+   */
+  hasRoomBeside(starting: ReadonlySet<string>): boolean {
+    const unknown = [...starting].filter((id) => !this.#flows.has(id));
+    return this.#flows.size + unknown.length < GUEST_LIMITS.processesMax;
+  }
+
   /** A process that is about to start. @throws RangeError when there are too many, or it is there */
   add(id: string, { isFollowed }: { isFollowed: boolean }): void {
     if (this.#flows.has(id)) throw new RangeError('process id is taken');

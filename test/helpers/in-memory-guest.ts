@@ -26,7 +26,9 @@ export interface InMemoryProcess {
   readonly command: string;
   output: string;
   isFollowed: boolean;
-  exit: { readonly isSignal: boolean; readonly status: number } | undefined;
+  exit:
+    | { readonly isSignal: boolean; readonly status: number; readonly endedAt: number }
+    | undefined;
 }
 
 /** What a checkpoint keeps of a guest. */
@@ -124,7 +126,7 @@ export class InMemoryGuest {
   /** Ends a process that runs. */
   end(process: InMemoryProcess, status: number, isSignal = false): void {
     if (process.exit !== undefined) return;
-    process.exit = { isSignal, status };
+    process.exit = { isSignal, status, endedAt: Date.now() };
     const end = process.output.length;
     this.#say({
       type: 'exited',
@@ -133,6 +135,7 @@ export class InMemoryGuest {
       isSignal: Number(isSignal),
       status,
       end,
+      sinceEndMs: 0,
     });
   }
 
@@ -244,6 +247,9 @@ export class InMemoryGuest {
       record.writeUInt8((isFollowed ? PROCESS_FLAGS.followed : 0) | ended | signalled, 20);
       record.writeUInt8(exit?.status ?? 0, 21);
       record.writeBigUInt64LE(BigInt(output.length), 36);
+      if (exit !== undefined) {
+        record.writeBigUInt64LE(BigInt(Math.max(0, Date.now() - exit.endedAt)), 68);
+      }
       return record;
     });
     return Buffer.concat(records);

@@ -107,6 +107,11 @@ export class SandboxExecs {
     if (this.#link?.channel === undefined) {
       throw new AppError('unavailable', 'the sandbox does not answer now; try again');
     }
+    // Here, where nothing is journalled: a command that was accepted must not fail for this.
+    if (!this.#link.channel.hasRoomBeside(this.#begun)) {
+      const message = 'the guest holds as many processes as it can; wait until some have ended';
+      throw new AppError('rate_limited', message);
+    }
     const { id, command, environment, hasTerminal, timeoutSeconds } = spec;
     const now = Date.now();
     const row: SandboxExecRow = {

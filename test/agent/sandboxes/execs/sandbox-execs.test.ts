@@ -15,9 +15,10 @@ import {
 } from '../../../../agent/sandboxes/execs/sandbox-execs.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { createLogger } from '../../../../shared/log.ts';
-import type {
-  GuestFrame,
-  GuestProcessRecord,
+import {
+  GUEST_LIMITS,
+  type GuestFrame,
+  type GuestProcessRecord,
 } from '../../../../agent/guest-link/guest-protocol.ts';
 import { exitOf, orderly, PlayedGuest, recordOf } from '../../../helpers/played-guest.ts';
 import { newSandbox } from '../../../helpers/sandbox-records.ts';
@@ -183,6 +184,34 @@ test('no more commands begin than may run, however many are asked for at once', 
   t.is(begun.filter(({ status }) => status === 'fulfilled').length, 2);
   await t.throwsAsync(execs.begin(spec('true')), { message: /as many as it may/u });
   t.is((await execs.list()).length, 2);
+});
+
+test('a command that the guest has no place for is refused before it is accepted', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  link.close();
+  // All but one place are taken, as in a fork of a fork whose ancestors were busy.
+  const ids = Array.from({ length: GUEST_LIMITS.processesMax - 1 }, () => randomUUID());
+  const perPage = GUEST_LIMITS.recordsPerPageMax;
+  await link.open(
+    new PlayedGuest((frame) => {
+      if (frame.type !== 'list') return orderly(frame);
+      const to = frame.after + perPage;
+      const records = Buffer.concat(ids.slice(frame.after, to).map((id) => recordOf(id, 0)));
+      const next = to < ids.length ? to : 0;
+      return [{ type: 'records', request: frame.request, next, records }];
+    }),
+  );
+  const begun = await Promise.allSettled([execs.begin(spec('one')), execs.begin(spec('two'))]);
+  t.deepEqual(
+    begun.map(({ status }) => status),
+    ['fulfilled', 'rejected'],
+  );
+  t.like(begun[1], { reason: { code: 'rate_limited' } });
+  t.deepEqual(
+    (await execs.list()).map(({ status }) => status),
+    ['running'],
+  );
 });
 
 test('long commands are listed by their beginnings, and shown whole', async (t) => {
