@@ -22,7 +22,7 @@ test.before(async (t) => {
   t.context.api = await t.context.stack.newClient();
 });
 
-// A test that failed half-way may have left it dead; the next one should not fail for that.
+// A test that failed half-way may have left the agent dead; the next test must not fail because of it.
 test.afterEach.always(async (t) => {
   const { stack } = t.context;
   if (!stack.agent.isRunning) await stack.startAgent();
@@ -74,7 +74,7 @@ test.serial('the agent is killed while a command runs', async (t) => {
   t.is(next.stdout, 'begun\nbegun\ndata\nheld\nsum\n');
 });
 
-test.serial('the agent is killed: what it had not taken from its queue never began', async (t) => {
+test.serial('the agent is killed: jobs still in its queue never begin', async (t) => {
   const { stack, api } = t.context;
   const { id } = await createDisk(api);
   process.kill(stack.agent.pid, 'SIGSTOP');
@@ -97,7 +97,7 @@ test.serial('the agent is killed: what it had not taken from its queue never beg
   t.is((await exec(api, id, 'ls')).stdout, '');
 });
 
-test.serial('the agent is killed: what waited for a slot did not run', async (t) => {
+test.serial('the agent is killed: commands that waited for their turn did not run', async (t) => {
   const { stack, api } = t.context;
   const { id } = await createDisk(api);
   const mark = newMark();
@@ -149,7 +149,7 @@ test.serial('SIGTERM: commands under way are answered, new ones refused', async 
   const stopped = stack.agent.stop('SIGTERM');
   await waitFor('draining', async () => (await stack.agent.readLog()).includes('process:stopping'));
   const late = post(api, id, 'touch late');
-  await pause(100); // So that it arrives while the first command still runs.
+  await pause(100); // Delayed, so that it arrives while the first command still runs.
   await writeFile(join(diskContents(stack, id), 'go'), '');
   t.like((await call).body.data, { stdout: 'end\n', exitCode: 0 });
   t.is((await late).status, 503);
@@ -197,20 +197,17 @@ test.serial('the control node is killed: the agent finds the next one', async (t
   t.like(next, { stdout: 'well\n' });
 });
 
-test.serial(
-  'Redis goes away and comes back: a command under way is answered all the same',
-  async (t) => {
-    const { stack, api } = t.context;
-    const { id } = await createDisk(api);
-    const mark = newMark();
-    const call = post(api, id, `export ${mark}; until [ -e go ]; do sleep 0.05; done; echo done`);
-    await waitFor('the command', isRunning(mark));
-    await stack.redis.stop('SIGKILL');
-    const away = await post(api, id, 'true');
-    t.is(away.status, 503);
-    await stack.startRedis();
-    await waitFor('the directory', async () => (await post(api, id, 'touch go')).status === 200);
-    t.like((await call).body.data, { stdout: 'done\n' });
-    t.is((await exec(api, id, 'ls')).stdout, 'go\n');
-  },
-);
+test.serial('Redis goes away and comes back: a command under way is still answered', async (t) => {
+  const { stack, api } = t.context;
+  const { id } = await createDisk(api);
+  const mark = newMark();
+  const call = post(api, id, `export ${mark}; until [ -e go ]; do sleep 0.05; done; echo done`);
+  await waitFor('the command', isRunning(mark));
+  await stack.redis.stop('SIGKILL');
+  const away = await post(api, id, 'true');
+  t.is(away.status, 503);
+  await stack.startRedis();
+  await waitFor('the directory', async () => (await post(api, id, 'touch go')).status === 200);
+  t.like((await call).body.data, { stdout: 'done\n' });
+  t.is((await exec(api, id, 'ls')).stdout, 'go\n');
+});

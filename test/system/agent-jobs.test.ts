@@ -1,4 +1,4 @@
-/* Whatever stands in a host's queues, the agent goes on, and only jobs of ours are done. */
+/* Whatever is in a host's queues, the agent keeps working and runs only jobs that control made. */
 import { randomUUID } from 'node:crypto';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -105,7 +105,7 @@ async function addSealed(seal: JobSeal, queue: Queue, jobs: readonly object[]): 
   }
 }
 
-test.serial('entries that are no jobs of ours are dropped', async (t) => {
+test.serial('queue entries that control did not make are dropped', async (t) => {
   const { exec: execQueue, host } = t.context;
   const garbage = fc.sample(fc.oneof(fc.jsonValue(), fc.object()), { numRuns: 150, seed: 7 });
   for (const queue of [execQueue, host]) {
@@ -125,15 +125,15 @@ test.serial('jobs that control did not seal for this queue and id are dropped', 
     [job, job.id],
     [{ sealed: JSON.stringify(job) }, job.id],
     [{ sealed: '' }, job.id],
-    [seal.seal(host.name, job), job.id], // Moved from another queue.
-    [seal.seal(execQueue.name, job), randomUUID()], // Repeated under another id.
+    [seal.seal(host.name, job), job.id], // A job moved from another queue.
+    [seal.seal(execQueue.name, job), randomUUID()], // A job repeated under another id.
     [others.seal(execQueue.name, job), job.id],
   ];
   for (const [data, jobId] of entries) {
     await execQueue.add('exec.run', data, { ...options, jobId });
     await untilEmpty(execQueue);
   }
-  t.pass(); // The disk has no junk: see afterEach.
+  t.pass(); // That the disk is unchanged is checked in afterEach.
 });
 
 test.serial('jobs with one thing wrong are dropped', async (t) => {
@@ -179,14 +179,14 @@ test.serial('a job that was begun before is not run again', async (t) => {
   );
   const redis = await stack.redisClient();
   for (const times of [1, 2]) {
-    // Queued again by somebody who can write to Redis.
+    // An attacker who can write to Redis queues it again.
     await redis.del(execQueue.toKey(job.id));
     await addSealed(seal, execQueue, [job]);
     await waitFor('the log', async () => {
       const found = (await stack.agent.readLog()).match(/"outcome":"outcome_unknown"/gu) ?? [];
       return found.length >= times;
     });
-    // Else its removal could meet the entry of the next time.
+    // Otherwise the removal could hit the entry that is queued next.
     const key = execQueue.toKey(job.id);
     await waitFor('the entry to be gone', async () => (await redis.exists(key)) === 0);
   }
@@ -221,7 +221,7 @@ test.serial('a job that waited past its deadline is not begun', async (t) => {
   t.is((await exec(api, diskId, 'ls')).stdout, 'begun-0\nbegun-1\ngo\n');
 });
 
-test.serial('work on a disk that is not in the directory makes nothing', async (t) => {
+test.serial('a job for a disk that is not in the directory creates nothing', async (t) => {
   const { host, seal, accountId } = t.context;
   const jobs = ['disk.create', 'disk.delete', 'disk.record', 'disk.create'].map((kind) => ({
     id: randomUUID(),

@@ -34,7 +34,7 @@ const refusesToStart = test.macro<[settings: Environment, sentence: RegExp]>({
 });
 
 test(
-  'settings missing or wrong, all named at once',
+  'missing and wrong settings, all named at once',
   refusesToStart,
   { AGENT_PORT: '0', CLUSTER_ID: '', EXEC_SLOTS: 'many' },
   /^agent: configuration: .*CLUSTER_ID.*AGENT_PORT.*EXEC_SLOTS/mu,
@@ -99,7 +99,7 @@ async function adminPortOf(agent: Daemon): Promise<string> {
 test('another secret', isKeptOut, { CLUSTER_SECRET: randomBytes(32).toString('base64url') });
 test('another cluster id', isKeptOut, { CLUSTER_ID: 'another-cluster' });
 
-test('the host keeps its id, and its disks, when its agent starts anew', async (t) => {
+test('the host keeps its id and its disks when its agent restarts', async (t) => {
   const agent = await otherAgent(t.context.stack, 'steady', {});
   const ids: string[] = [];
   for (let round = 0; round < 2; round += 1) {
@@ -119,7 +119,7 @@ test('the host keeps its id, and its disks, when its agent starts anew', async (
   t.is(ids[0], ids[1]);
 });
 
-test('health, readiness and figures of an agent', async (t) => {
+test('an agent serves health, readiness and metrics', async (t) => {
   const { stack } = t.context;
   const admin = `http://127.0.0.1:${stack.environment['AGENT_ADMIN_PORT']}`;
   const api = await stack.newClient();

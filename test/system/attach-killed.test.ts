@@ -62,7 +62,7 @@ for (const call of CALLS) {
     t.deepEqual(left, [], 'the next agent is ready, and a helper of the former one still runs');
     const acknowledged = await append(api, id);
     t.is(acknowledged.length, LINES);
-    // What only memory holds would be lost with a file system that another writer destroyed.
+    // Drops the page cache: a file system that a second writer destroyed would show its damage now.
     await stack.agent.stop('SIGKILL');
     await waitFor('the guard', async () => (await loopsOn(image)).length === 0);
     await stack.startAgent();
@@ -108,7 +108,7 @@ test.serial('a detachment that the kernel ends is made again', async (t) => {
   t.false(await isMounted());
 });
 
-test.serial('a detachment that is killed is finished by the next agent', async (t) => {
+test.serial('the next agent finishes a detachment that was cut off', async (t) => {
   const { stack, api, slow } = t.context;
   const { id } = await createDisk(api);
   const image = join(diskFolder(stack, id), 'image.ext4');

@@ -11,7 +11,7 @@ import { ChaosRun } from '../chaos/run.ts';
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const DAY_MS = 86_400_000;
-/** Another one each day, the same in every run of the day. */
+/** A new seed every day, the same in every run of that day. */
 const seedOfDay = Math.floor(Date.now() / DAY_MS);
 const FIXED_SEED = 1742;
 /** Ordinary runs have one round of each seed, full ones half an hour in all. */
@@ -24,7 +24,7 @@ test('a plan follows from its seed', (t) => {
   t.notDeepEqual(planRound(7, 1, 60_000), planRound(8, 1, 60_000));
 });
 
-test('whatever dies, nothing acknowledged is lost, nothing runs twice, nothing is left', async (t) => {
+test('whatever dies, nothing acknowledged is lost, nothing runs twice, and nothing is left behind', async (t) => {
   t.timeout(isFull ? 3 * 3_600_000 : 600_000);
   const logs = join(process.cwd(), `.local/chaos/${seedOfDay}`);
   const run = await ChaosRun.start();

@@ -1,4 +1,4 @@
-/* Callers that open connections and do nothing with them. */
+/* Callers that open connections and leave them idle, up to the limits of the server. */
 import anyTest, { type TestFn } from 'ava';
 import { execFileSync } from 'node:child_process';
 import type { ClientRequest, IncomingMessage } from 'node:http';
@@ -13,7 +13,7 @@ const test = (anyTest as TestFn<ServedDisk>).serial;
 
 const CONNECTIONS_MAX = 200;
 const PER_ADDRESS_MAX = 50;
-/** Of each process; what it needs itself and its connections fit in. */
+/** Descriptors of each process: enough for its own needs and its connections. */
 const DESCRIPTORS = 600;
 const FLOOD = 900;
 
@@ -32,7 +32,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** Neither process was started again, and all that they do works. */
+/** Asserts that neither process was restarted and that both still work. */
 async function isServing({ stack, api, objects, diskId }: ServedDisk): Promise<boolean> {
   const put = await objects.put(diskId, 'file', 'content');
   const ran = await exec(api, diskId, 'cat file');
@@ -81,7 +81,7 @@ test('idle connections of many addresses leave the service to others', async (t)
   t.deepEqual([stack.agent.pid, stack.control.pid], pids);
 });
 
-test('an address with all its connections at work is told to come again; others are served', async (t) => {
+test('an address whose connections are all busy gets 503; others are served', async (t) => {
   const { stack, objects, diskId, api } = t.context;
   const url = `${s3UrlOf(stack)}/${diskId}/slow`;
   const localAddress = '127.9.2.1';

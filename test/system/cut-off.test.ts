@@ -47,13 +47,13 @@ test.after.always(async (t) => {
   }
 });
 
-/** A host with a disk on it that a command writes to without end. */
+/** A host with a disk to which a command keeps writing. */
 interface Scene {
   readonly stack: Stack;
   readonly network: Network;
   readonly agent: StackNode;
   readonly hostId: string;
-  /** Through the control node that the host and the heir are linked to. */
+  /** A client of the control node that the host and the heir are linked to. */
   readonly api: ApiClient;
   readonly diskId: string;
   readonly image: string;
@@ -108,7 +108,7 @@ async function setScene(stack: Stack, network: Network | undefined): Promise<Sce
 
 const dataDirOf = ({ environment }: StackNode): string => environment['AGENT_DATA_DIR'] ?? '';
 
-/** The numbers of the loop devices that stand on the image. */
+/** The numbers of the loop devices attached to the image. */
 async function loopsOn(image: string): Promise<string[]> {
   const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
   const numbers = await Promise.all(
@@ -121,7 +121,7 @@ async function loopsOn(image: string): Promise<string[]> {
   return numbers.filter((number) => number !== '');
 }
 
-/** The agents that have a file system of these devices mounted, anywhere. */
+/** The agents that have one of these devices mounted in any mount namespace. */
 async function holdersOf({ agents }: Stack, devices: readonly string[]): Promise<StackNode[]> {
   const lines = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n');
   const targets = lines.flatMap((line) => {
@@ -133,10 +133,10 @@ async function holdersOf({ agents }: Stack, devices: readonly string[]): Promise
   );
 }
 
-/** Looks at the disk all the time: who has it mounted, and who may. */
+/** Keeps recording which host has the disk mounted and which host holds its lease. */
 class Watch implements AsyncDisposable {
   readonly faults = new Set<string>();
-  /** The lease's remaining time when the host was first seen to have given the disk up. */
+  /** The lease's remaining time when the host was first seen to have detached the disk. */
   leftMsWhenFree: number | undefined;
   readonly #scene: Scene;
   #stopped = false;
@@ -189,7 +189,7 @@ async function waitForHeir({ api, diskId }: Scene): Promise<void> {
   );
 }
 
-/** The disk is the heir's, whole, and nobody else writes to it. */
+/** Asserts that the heir has the disk, that it is intact, and that nobody else writes to it. */
 async function checkHeir(t: ExecutionContext, scene: Scene): Promise<void> {
   const { stack, api, diskId, image } = scene;
   t.deepEqual(await holdersOf(stack, await loopsOn(image)), [stack.agents[0]]);
@@ -204,13 +204,13 @@ async function checkHeir(t: ExecutionContext, scene: Scene): Promise<void> {
   );
 }
 
-/** The host takes part again: a new disk is its. */
+/** Asserts that the host works again: it gets a new disk. */
 async function checkRejoined({ stack, agent, api }: Scene): Promise<void> {
   await waitFor(
     'the host to take part again',
     async () => {
       const { body } = await api.call('POST', '/api/disks', { name: newName() });
-      if (!body.success) return false; // Its connection to the queue may be back a little later.
+      if (!body.success) return false; // Its connection to the queue may take a little longer to recover.
       const { id } = body.data as { id: string };
       await api.call('POST', `/api/disks/${id}/exec`, { command: 'true' });
       const loops = await loopsOn(join(diskFolder(stack, id), 'image.ext4'));
@@ -241,7 +241,7 @@ async function surviveCut(
   t.deepEqual([...watch.faults], []);
 }
 
-test('a host whose link goes down gives its disk up before another takes it', async (t) => {
+test('a host whose link goes down releases its disk before another host attaches it', async (t) => {
   await surviveCut(
     t,
     t.context.networks[0],
@@ -250,7 +250,7 @@ test('a host whose link goes down gives its disk up before another takes it', as
   );
 });
 
-test('an agent is killed: its disk is unmounted, whole, long before another takes it', async (t) => {
+test('an agent is killed: its disk is unmounted intact long before another host attaches it', async (t) => {
   const scene = await setScene(t.context.stack, t.context.networks[1]);
   await using watch = new Watch(scene);
   await scene.agent.daemon.stop('SIGKILL');

@@ -51,7 +51,7 @@ async function take(
   return lease;
 }
 
-/** The disk as the directory names it. */
+/** The key of the disk in the directory. */
 async function refOf(stack: Stack, diskId: string): Promise<{ accountId: string; diskId: string }> {
   const redis = await stack.redisClient();
   const [key = ''] = await redis.keys(`*:disk:${diskId}`);
@@ -61,7 +61,7 @@ async function refOf(stack: Stack, diskId: string): Promise<{ accountId: string;
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });
 
-test('one host has the lease; another is told which', async (t) => {
+test('one host gets the lease; another is told which host has it', async (t) => {
   const { directory } = t.context;
   const ref = newRef();
   const lease = await take(directory, ref, HOST_A);
@@ -72,7 +72,7 @@ test('one host has the lease; another is told which', async (t) => {
   t.is((await take(directory, ref, HOST_B)).epoch, 2);
 });
 
-test('a host that asks again gets a new epoch; its former lease is worth nothing', async (t) => {
+test('a host that acquires again gets a new epoch, and its former lease becomes invalid', async (t) => {
   const { directory } = t.context;
   const ref = newRef();
   const former = await take(directory, ref, HOST_A);
@@ -133,7 +133,7 @@ test('in any order of steps at most one host has the lease, and epochs only grow
   await fc.assert(property, { numRuns: 40 });
 });
 
-test('a disk that a host beyond reach has: 503 until it is free', async (t) => {
+test('a disk held by an unreachable host answers 503 until its lease expires', async (t) => {
   const { api, directory, stack } = t.context;
   const { id } = await createDisk(api);
   const ref = await refOf(stack, id);
@@ -155,7 +155,7 @@ test('the lease is the agent’s while the disk is mounted', async (t) => {
   t.true('heldBy' in held && held.heldBy.startsWith('host-'));
 });
 
-test('a lease lost under a command: the command is ended, its outcome unknown', async (t) => {
+test('losing the lease ends a running command with outcome_unknown', async (t) => {
   const { api, directory, stack } = t.context;
   const { id } = await createDisk(api);
   const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
@@ -179,32 +179,35 @@ test('a lease lost under a command: the command is ended, its outcome unknown', 
   t.is((await exec(api, id, 'echo back')).stdout, 'back\n');
 });
 
-test.serial('a deletion follows a disk that moves meanwhile, and is never a 404', async (t) => {
-  const { api, stack, directory } = t.context;
-  const { id } = await createDisk(api);
-  const ref = await refOf(stack, id);
-  process.kill(stack.agent.pid, 'SIGSTOP');
-  let deleting: Promise<ApiReply<ApiBody>>;
-  try {
-    deleting = api.call('DELETE', `/api/disks/${id}`);
-    await waitFor('the deletion to begin', async () => {
-      const entry = await directory.disks.get(ref.accountId, id);
-      return entry?.record.status === 'deleting';
+test.serial(
+  'a deletion follows a disk that moves in the meantime and never answers 404',
+  async (t) => {
+    const { api, stack, directory } = t.context;
+    const { id } = await createDisk(api);
+    const ref = await refOf(stack, id);
+    process.kill(stack.agent.pid, 'SIGSTOP');
+    let deleting: Promise<ApiReply<ApiBody>>;
+    try {
+      deleting = api.call('DELETE', `/api/disks/${id}`);
+      await waitFor('the deletion to begin', async () => {
+        const entry = await directory.disks.get(ref.accountId, id);
+        return entry?.record.status === 'deleting';
+      });
+      await take(directory, ref, HOST_B, 2_000);
+    } finally {
+      process.kill(stack.agent.pid, 'SIGCONT');
+    }
+    t.is((await deleting).status, 503, 'its data is still there');
+    t.true(existsSync(diskFolder(stack, id)));
+    await waitFor('the deletion', async () => {
+      const { status } = await api.call('DELETE', `/api/disks/${id}`);
+      return status === 200;
     });
-    await take(directory, ref, HOST_B, 2_000);
-  } finally {
-    process.kill(stack.agent.pid, 'SIGCONT');
-  }
-  t.is((await deleting).status, 503, 'its data is still there');
-  t.true(existsSync(diskFolder(stack, id)));
-  await waitFor('the deletion', async () => {
-    const { status } = await api.call('DELETE', `/api/disks/${id}`);
-    return status === 200;
-  });
-  t.false(existsSync(diskFolder(stack, id)));
-});
+    t.false(existsSync(diskFolder(stack, id)));
+  },
+);
 
-test.serial('a host that stops hands its disks over', async (t) => {
+test.serial('a host that stops releases its disks to others', async (t) => {
   const { api, stack } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'echo kept > file');

@@ -12,7 +12,7 @@ import { Stack } from '../helpers/stack.ts';
 const MiB = 1024 ** 2;
 const PROCESSES = 64;
 const MEMORY_BYTES = 96 * MiB;
-const SCRATCH_BYTES = 64 * MiB; // One scratch space fits into the memory, two do not.
+const SCRATCH_BYTES = 64 * MiB; // The memory limit holds one full scratch space, but not two.
 const DISK_BYTES = 32 * MiB;
 const OUTPUT_BYTES = 16 * MiB;
 const FLOOD_BYTES = 256 * MiB;
@@ -32,7 +32,7 @@ test.before(async (t) => {
   t.context.agentPid = t.context.stack.agent.pid;
 });
 
-// Serial tests: each has the host for itself, and the host is looked at after each.
+// Serial, because the whole host is inspected after each test.
 test.afterEach(async (t) => {
   const { api, stack, agentPid } = t.context;
   const { id } = await createDisk(api);
@@ -88,19 +88,22 @@ sys.exit(3)`);
   },
 );
 
-test.serial('too much memory: killed, and told so', async (t) => {
+test.serial('a command that uses too much memory is killed, and its stderr says so', async (t) => {
   const result = await runOnNewDisk(t.context.api, python('bytearray(b"x") * (1 << 30)'));
   t.is(result.exitCode, 137);
   t.true(result.stderr.endsWith(note), result.stderr);
 });
 
-test.serial('too much memory in a child: told so beside the command’s own result', async (t) => {
-  const hog = 'python3 -c "bytearray(b\'x\') * (1 << 30)"';
-  const result = await runOnNewDisk(t.context.api, `${hog}; echo child $?; exit 4`);
-  t.is(result.stderr.slice(-note.length), note);
-  // The kernel chooses what it kills, and may choose the command itself.
-  t.true(result.exitCode === 4 ? result.stdout === 'child 137\n' : result.exitCode === 137);
-});
+test.serial(
+  'a child that uses too much memory is reported beside the command’s own result',
+  async (t) => {
+    const hog = 'python3 -c "bytearray(b\'x\') * (1 << 30)"';
+    const result = await runOnNewDisk(t.context.api, `${hog}; echo child $?; exit 4`);
+    t.is(result.stderr.slice(-note.length), note);
+    // The kernel chooses its victim, which may be the command itself.
+    t.true(result.exitCode === 4 ? result.stdout === 'child 137\n' : result.exitCode === 137);
+  },
+);
 
 test.serial('memory hidden in files in memory counts', async (t) => {
   const fill = `head -c ${SCRATCH_BYTES - MiB} /dev/zero`;
@@ -164,27 +167,30 @@ except OSError as error:
   t.is((await exec(api, id, 'rm -r many && touch one && ls')).stdout, 'one\n');
 });
 
-test.serial('256 MiB of output: the last 16 MiB are kept, and the parts do not grow', async (t) => {
-  const { api, stack } = t.context;
-  const result = await runOnNewDisk(
-    api,
-    `yes 0123456789abcde | head -c ${FLOOD_BYTES}; echo end; exit 5`,
-  );
-  t.is(result.exitCode, 5);
-  t.is(result.stdout.length, OUTPUT_BYTES);
-  t.true(result.stdout.endsWith('0123456789abcde\nend\n'));
-  const dropped = FLOOD_BYTES + 4 - OUTPUT_BYTES;
-  t.is(
-    result.stderr,
-    `\nberth: stdout was cut: its first ${dropped} bytes were dropped, the last 16 MiB are kept\n`,
-  );
-  for (const { name, pid } of [stack.agent, stack.control]) {
-    const peak = await peakMemoryBytes(pid);
-    t.true(peak < 512 * MiB, `${name} has had ${Math.round(peak / MiB)} MiB`);
-  }
-});
+test.serial(
+  'of 256 MiB of output the last 16 MiB are kept, and control and agent do not grow',
+  async (t) => {
+    const { api, stack } = t.context;
+    const result = await runOnNewDisk(
+      api,
+      `yes 0123456789abcde | head -c ${FLOOD_BYTES}; echo end; exit 5`,
+    );
+    t.is(result.exitCode, 5);
+    t.is(result.stdout.length, OUTPUT_BYTES);
+    t.true(result.stdout.endsWith('0123456789abcde\nend\n'));
+    const dropped = FLOOD_BYTES + 4 - OUTPUT_BYTES;
+    t.is(
+      result.stderr,
+      `\nberth: stdout was cut: its first ${dropped} bytes were dropped, the last 16 MiB are kept\n`,
+    );
+    for (const { name, pid } of [stack.agent, stack.control]) {
+      const peak = await peakMemoryBytes(pid);
+      t.true(peak < 512 * MiB, `${name} has had ${Math.round(peak / MiB)} MiB`);
+    }
+  },
+);
 
-test.serial('output of just the bound is whole, one byte more is cut', async (t) => {
+test.serial('output of exactly the limit is complete, one byte more is cut', async (t) => {
   const { api } = t.context;
   const whole = await runOnNewDisk(api, `${filled(OUTPUT_BYTES)}; ${filled(OUTPUT_BYTES)} >&2`);
   t.is(whole.stdout, 'x'.repeat(OUTPUT_BYTES));

@@ -21,7 +21,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** Text that marks the processes of one command: they have it in their environment. */
+/** A text in the environment of all processes of one command, to find them by. */
 const newMark = (): string => `BERTH_MARK=${randomBytes(8).toString('hex')}`;
 
 const leavesNothing = test.macro<[command: string, exitCode?: number]>({

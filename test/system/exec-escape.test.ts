@@ -20,11 +20,11 @@ interface Context {
   stack: Stack;
   api: ApiClient;
   diskId: string;
-  /** The disk of another account. */
+  /** A disk of another account. */
   otherId: string;
-  /** A file of the host outside of every container and disk. */
+  /** A file of the host outside every container and disk. */
   hostFile: string;
-  /** Label of each attempt to what refused it; `done` when nothing did. */
+  /** The error that refused each attempt, by label; `done` when nothing refused it. */
   attempts: Record<string, string>;
 }
 
@@ -38,7 +38,7 @@ const portOf = (stack: Stack, name: string): [string, number] => [
   Number(stack.environment[name]),
 ];
 
-/** Everything on the network that a container must not reach. */
+/** Network addresses that a container must not reach. */
 function addresses(stack: Stack): [string, number][] {
   const ports = ['CONTROL_PORT', 'CONTROL_INTERNAL_PORT', 'AGENT_PORT', 'AGENT_ADMIN_PORT'];
   const redisPort = Number(new URL(stack.environment['REDIS_URL'] ?? '').port);
@@ -105,7 +105,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** The attempts whose label matches were all made, and all refused with one of these errors. */
+/** Asserts that the matching attempts were made and each refused with one of these errors. */
 const refused = test.macro<[label: RegExp, errors: string[], count: number]>({
   exec(t, label, errors, count) {
     const made = Object.entries(t.context.attempts).filter(([name]) => label.test(name));
@@ -289,7 +289,7 @@ test('a disk’s contents cannot name another disk to the service', async (t) =>
   t.false(stdout.includes(secret));
 });
 
-test('what the host holds is as it was', async (t) => {
+test('the files of the host are unchanged', async (t) => {
   const { hostFile, otherId, stack, api } = t.context;
   t.is(await readFile(hostFile, 'utf8'), secret);
   t.is(await readFile(join(diskContents(stack, otherId), 'secret'), 'utf8'), `${secret}\n`);

@@ -57,7 +57,7 @@ test.serial('a command that timed out is a use of the disk', async (t) => {
   t.true((used.lastAccessed ?? '') > used.createdAt);
 });
 
-// One after the other: the clock of a command runs while it waits for a slot.
+// Serial, because a command's time also runs while it waits for its turn.
 test.serial('sleeping', timesOut, 'sleep 1000');
 test.serial('ignoring SIGTERM', timesOut, 'trap "" TERM INT HUP; while :; do sleep 1; done');
 test.serial(

@@ -18,7 +18,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** One command and what comes of it; stdout, stderr and exit code are `''`, `''` and 0 if left out. */
+/** Runs a command and compares its result. Defaults: empty stdout and stderr, exit code 0. */
 const gives = test.macro<[command: string, expected: Partial<Omit<ExecResult, 'timing'>>]>({
   async exec(t, command, expected) {
     const { timing, ...result } = await exec(t.context.api, t.context.diskId, command);
@@ -68,7 +68,7 @@ test('a command of many lines', gives, 'cat <<END\n  $(echo ü)\n\tx\nEND\nexit 
   exitCode: 7,
 });
 test('runs as root', gives, 'id -un; id -G', { stdout: 'root\n0\n' });
-test('the host has a name of its own', gives, 'hostname; cat /proc/sys/kernel/hostname', {
+test('the container has its own host name', gives, 'hostname; cat /proc/sys/kernel/hostname', {
   stdout: 'exec\nexec\n',
 });
 test('the alias leads to the disk', gives, 'cd /mnt/archil && pwd -P', {
@@ -133,7 +133,7 @@ print(server.accept()[1][0])'`,
   { stdout: '127.0.0.1\n' },
 );
 
-test('what was written on the disk stays, what was written beside it does not', async (t) => {
+test('files on the disk stay, files outside of it do not', async (t) => {
   const { api, diskId } = t.context;
   await exec(
     api,
@@ -275,7 +275,7 @@ test('the output of a short command arrives on a busy host', async (t) => {
   await busy;
 });
 
-test('the times are those of the command', async (t) => {
+test('the timing in the answer matches the command', async (t) => {
   const { api, diskId } = t.context;
   const long = await exec(api, diskId, 'sleep 0.5');
   const short = await exec(api, diskId, ':');

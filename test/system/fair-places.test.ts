@@ -1,4 +1,4 @@
-/* Uploads and downloads that hardly move: those of others do not wait for them. */
+/* Uploads and downloads that hardly move must not keep others from being served. */
 import anyTest, { type TestFn } from 'ava';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -21,7 +21,7 @@ interface Context {
   stack: Stack;
   greedy: Tenant;
   other: Tenant;
-  /** Where transfers are given little time. */
+  /** Settings under which a stalled transfer is dropped soon. */
   strict: { agentUrl: string; controlUrl: string };
 }
 
@@ -64,7 +64,7 @@ test.after.always(async (t) => {
 
 const addresses = Array.from({ length: ATTACKERS }, (_, index) => `127.9.4.${index + 1}`);
 
-/** An upload of which only the beginning is sent. */
+/** Starts an upload and sends only its beginning. */
 function beginUpload(
   { api, diskId }: Tenant,
   baseUrl: string,
@@ -76,7 +76,7 @@ function beginUpload(
   return sent;
 }
 
-test('slow uploads of one account, from wherever, leave places to others', async (t) => {
+test('slow uploads of one account, from any address, leave places for others', async (t) => {
   const { stack, greedy, other } = t.context;
   for (const baseUrl of [s3UrlOf(stack), stack.baseUrl]) {
     const sent = addresses.map((address) => beginUpload(greedy, baseUrl, address));
@@ -102,7 +102,7 @@ test('slow uploads of one account, from wherever, leave places to others', async
   }
 });
 
-test('slow uploads from one address leave places to others of the account', async (t) => {
+test('slow uploads from one address leave places for other addresses of the account', async (t) => {
   const { stack, greedy } = t.context;
   const sent = addresses.map(() => beginUpload(greedy, stack.baseUrl, '127.9.5.1'));
   await sleep(500);
@@ -111,7 +111,7 @@ test('slow uploads from one address leave places to others of the account', asyn
   for (const each of sent) each.destroy();
 });
 
-test('downloads of one link that stand still leave places to other links', async (t) => {
+test('stalled downloads of one link leave places for other links', async (t) => {
   const { greedy, other } = t.context;
   const held: IncomingMessage[] = [];
   const statuses = new Set<number>();

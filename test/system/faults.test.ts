@@ -17,17 +17,17 @@ interface Context {
   api: ApiClient;
   /** The same account through the other control node. */
   otherApi: ApiClient;
-  /** What was told to callers of commands, to be compared again when all faults are over. */
+  /** The answers that callers got, to be checked once more when all faults are over. */
   told: { diskId: string; answers: Answer[] }[];
 }
 
 const test = anyTest as TestFn<Context>;
 
 const COMMANDS = 200;
-/** Of these, so many begin before the fault, and so many are answered before it. */
+/** How many commands begin before the fault, and how many of them are answered before it. */
 const BEGIN_BEFORE_FAULT = 120;
 const ANSWERED_BEFORE_FAULT = 30;
-/** The others begin over this time, while the fault lasts and after it. */
+/** The time over which the other commands begin, during and after the fault. */
 const SPREAD_MS = 2_000;
 const EXEC_TIMEOUT_MS = 30_000;
 const HANGS_AFTER_MS = EXEC_TIMEOUT_MS + 20_000;
@@ -53,11 +53,11 @@ test.after.always(async (t) => {
 interface Answer {
   readonly id: string;
   readonly status: number;
-  /** Of the failure; `ok`, `wrong`, `cut` (the connection broke) or `hung` without one. */
+  /** The error code, or `ok`, `wrong`, `cut` (the connection broke) or `hung` when there is none. */
   readonly code: string;
 }
 
-/** Runs a command that must not run twice and whose every run leaves its marks. */
+/** Runs a command that must not run twice and that leaves a mark each time it runs. */
 async function runMarked(api: ApiClient, diskId: string, id: string): Promise<Answer> {
   const command = `echo ${id} >> log; set -C; : > only-${id} && echo ran ${id}`;
   const signal = AbortSignal.timeout(HANGS_AFTER_MS);
@@ -103,7 +103,7 @@ async function runUnderFault(
   return Promise.all(answers);
 }
 
-/** How often each command ran, as the disk says. */
+/** How often each command ran, counted from its marks on the disk. */
 async function readMarks(api: ApiClient, diskId: string): Promise<Map<string, number>> {
   const { stdout } = await exec(api, diskId, 'touch log; cat log; ls only-* 2> /dev/null');
   const counts = new Map<string, number>();
@@ -116,7 +116,7 @@ async function readMarks(api: ApiClient, diskId: string): Promise<Map<string, nu
   return counts;
 }
 
-/** What an answer promises about how often the command ran. */
+/** How often the command may have run, given its answer. */
 const runsAllowed: Record<string, readonly [least: number, most: number]> = {
   ok: [1, 1],
   unavailable: [0, 0],
@@ -125,7 +125,7 @@ const runsAllowed: Record<string, readonly [least: number, most: number]> = {
   cut: [0, 1],
 };
 
-/** Answers that the disk contradicts. */
+/** The answers that the marks on the disk contradict. */
 function lies(answers: readonly Answer[], marks: ReadonlyMap<string, number>): string[] {
   return answers.flatMap(({ id, status, code }) => {
     const runs = marks.get(id) ?? 0;
@@ -142,7 +142,7 @@ const works = (api: ApiClient, diskId: string) => async (): Promise<boolean> => 
   return reply.status === 200;
 };
 
-/** Makes disks, disk users and keys until told to stop. */
+/** Keeps creating disks, disk users and keys until told to stop. */
 class Acknowledged {
   readonly diskIds: string[] = [];
   readonly userNames: string[] = [];
@@ -182,7 +182,7 @@ class Acknowledged {
     if (key.body.success) this.keys.push((key.body.data as { token: string }).token);
   }
 
-  /** What was acknowledged and is not there. */
+  /** The acknowledged things that are missing. */
   async missing(): Promise<string[]> {
     const missing: string[] = [];
     for (const id of this.diskIds) {
@@ -203,7 +203,7 @@ class Acknowledged {
   }
 }
 
-/** A whole round: commands and creations, a fault, recovery, and what is left of it all. */
+/** One round: commands and creations, a fault, recovery, then a check of everything. */
 async function survive(
   t: ExecutionContext<Context>,
   apis: readonly ApiClient[],
@@ -275,33 +275,36 @@ test.serial('one of two control nodes is killed under 200 commands', async (t) =
   });
 });
 
-test.serial('the agent is killed: its callers know within 2 s, nothing is left', async (t) => {
-  const { stack, api } = t.context;
-  const { id } = await createDisk(api);
-  const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
-  const command = `export ${mark}; echo begun > begun; (setsid sleep 1000 &); sleep 1000`;
-  const call = api.call('POST', `/api/disks/${id}/exec`, { command });
-  await waitFor('the command', async () => (await processesMarked(mark)).length >= 2);
-  const before = await hostTraces(stack);
-  t.true(before.some((trace) => trace.includes(id)));
+test.serial(
+  'the agent is killed: its callers know within 2 s, and nothing is left behind',
+  async (t) => {
+    const { stack, api } = t.context;
+    const { id } = await createDisk(api);
+    const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
+    const command = `export ${mark}; echo begun > begun; (setsid sleep 1000 &); sleep 1000`;
+    const call = api.call('POST', `/api/disks/${id}/exec`, { command });
+    await waitFor('the command', async () => (await processesMarked(mark)).length >= 2);
+    const before = await hostTraces(stack);
+    t.true(before.some((trace) => trace.includes(id)));
 
-  const killedAt = performance.now();
-  await stack.agent.stop('SIGKILL');
-  const { status, body } = await call;
-  t.true(performance.now() - killedAt < 2_000);
-  t.deepEqual([status, body.code], [500, 'outcome_unknown']);
+    const killedAt = performance.now();
+    await stack.agent.stop('SIGKILL');
+    const { status, body } = await call;
+    t.true(performance.now() - killedAt < 2_000);
+    t.deepEqual([status, body.code], [500, 'outcome_unknown']);
 
-  await stack.startAgent();
-  t.deepEqual(await processesMarked(mark), []);
-  const after = new Set(await hostTraces(stack));
-  t.deepEqual(
-    before.filter((trace) => after.has(trace)),
-    [],
-  );
-  t.is((await exec(api, id, 'cat begun')).stdout, 'begun\n');
-});
+    await stack.startAgent();
+    t.deepEqual(await processesMarked(mark), []);
+    const after = new Set(await hostTraces(stack));
+    t.deepEqual(
+      before.filter((trace) => after.has(trace)),
+      [],
+    );
+    t.is((await exec(api, id, 'cat begun')).stdout, 'begun\n');
+  },
+);
 
-test.serial('a job that was handed out on a connection that broke is refused', async (t) => {
+test.serial('a job lost on a broken connection to Redis is refused', async (t) => {
   const { stack, api } = t.context;
   const { id } = await createDisk(api);
   process.kill(stack.agent.pid, 'SIGSTOP');
@@ -311,14 +314,14 @@ test.serial('a job that was handed out on a connection that broke is refused', a
     const [key] = await redis.keys('*:bull:exec-*:wait');
     return key;
   });
-  // As the queue looks when its reply to the agent is lost.
+  // The state of the queue after its reply to the agent was lost.
   await redis.rpoplpush(waiting, waiting.replace(/wait$/u, 'active'));
   process.kill(stack.agent.pid, 'SIGCONT');
   t.like(await call, { status: 503, code: 'unavailable' });
   t.is((await exec(api, id, 'ls')).stdout, '');
 });
 
-test.serial('nothing ran later that was said not to have run', async (t) => {
+test.serial('commands reported as not begun never ran later', async (t) => {
   const { api, told } = t.context;
   for (const { diskId, answers } of told) {
     t.deepEqual(lies(answers, await readMarks(api, diskId)), []);

@@ -1,4 +1,4 @@
-/* Searches over HTTP: what is found, how a search ends, and what its bounds do. */
+/* Searches over HTTP: their results, how they end, and their limits. */
 import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -60,7 +60,7 @@ test.after.always(async (t) => {
 const sorted = (matches: readonly { file: string; line: number; text: string }[]): string[] =>
   matches.map(({ file, line, text }) => `${file}:${line}:${text}`).sort();
 
-test('a recursive search finds what is text, hidden and ignored files too', async (t) => {
+test('a recursive search finds all text files, hidden and ignored ones included', async (t) => {
   const { api, tree } = t.context;
   const result = await grep(api, tree, { pattern: 'n[e]+dle', recursive: true });
   t.deepEqual(sorted(result.matches), [
@@ -119,7 +119,7 @@ test('results are those of rg -uu, in any tree', async (t) => {
   await fc.assert(property, { numRuns: isFull ? 100 : 10 });
 });
 
-test('a pattern that rg does not take is incomplete, and says why', async (t) => {
+test('a pattern that rg rejects answers incomplete with the reason', async (t) => {
   const { api, tree } = t.context;
   for (const [pattern, message] of [
     ['(', /unclosed group/u],
@@ -169,7 +169,7 @@ test('a FIFO', cannotBeListed, 'fifo');
 test('a link that leads out', cannotBeListed, 'outside');
 test('below a link that leads out', cannotBeListed, 'outside/ssh');
 
-test('the search stops at as many results as are wanted', async (t) => {
+test('a search stops at maxResults', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'for i in {1..300}; do yes needle | head -n 100 > f$i; done');
@@ -189,7 +189,7 @@ const newMark = (): string => `BERTH-${randomBytes(8).toString('hex')}`;
 const isSearching = (mark: string) => async (): Promise<boolean> =>
   (await processesMarked(mark)).some((line) => line.includes('ld.so'));
 
-/** Reading it takes longer than any search may: holes, which cost nothing. */
+/** A sparse file that takes longer to read than any search may last. */
 const ENDLESS = 'truncate --size=8T endless';
 
 async function endlessDisk(api: ApiClient): Promise<string> {
@@ -198,7 +198,7 @@ async function endlessDisk(api: ApiClient): Promise<string> {
   return id;
 }
 
-test.serial('a search ends at its deadline with what it has', async (t) => {
+test.serial('a search ends at its deadline with the matches so far', async (t) => {
   const { api, stack } = t.context;
   const id = await endlessDisk(api);
   const mark = newMark();
@@ -211,7 +211,7 @@ test.serial('a search ends at its deadline with what it has', async (t) => {
 });
 
 test.serial(
-  'the search sees the directory alone: read-only, without links, devices or programs',
+  'a search sees only its directory: read-only, without links, devices or programs',
   async (t) => {
     const { api } = t.context;
     const id = await endlessDisk(api);
@@ -263,7 +263,7 @@ test.serial('a disk is deleted under a search', async (t) => {
   t.deepEqual(await processesMarked(mark), []);
 });
 
-test('accounts search at the same time, each its own disk', async (t) => {
+test('accounts search their own disks at the same time', async (t) => {
   const { stack } = t.context;
   const accounts = await Promise.all(
     ['first', 'second'].map(async (word) => {
@@ -304,7 +304,7 @@ test('a search sees what a running command has written', async (t) => {
   t.is((await running).stdout, 'live\nlive again\n');
 });
 
-test('a file of an owner whom commands lack is searched if others may read it, else named', async (t) => {
+test('a file with an unmapped owner is searched if others may read it, else it is named', async (t) => {
   const { api, stack } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'echo needle > private; echo needle > public; chmod 600 private');
@@ -332,7 +332,7 @@ for d in range(100):
   t.is(result.stoppedReason, 'completed');
 });
 
-test('a line longer than the memory costs only its own file', async (t) => {
+test('a line longer than the memory limit loses only its own file', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   await exec(
@@ -377,30 +377,27 @@ test.serial('a file of 4 GiB is searched', async (t) => {
   t.true((await peakMemoryBytes(stack.agent.pid)) - before < 64 * MiB);
 });
 
-test.serial(
-  'a deadline that passes while the search waits for its turn is an answer',
-  async (t) => {
-    const { api, tree } = t.context;
-    const mark = newMark();
-    const path = `/api/disks/${tree}/exec`;
-    const hangUp = new AbortController();
-    const command = `export MARK=${mark}; sleep 1000`;
-    const ahead = Array.from({ length: EXEC_SLOTS }, () =>
-      api.call('POST', path, { command }, {}, hangUp.signal),
-    );
-    await waitFor('the commands', async () => {
-      const found = await processesMarked(mark);
-      return found.filter((line) => /^\d+ sleep /u.test(line)).length === EXEC_SLOTS;
-    });
-    const result = await grep(api, tree, { pattern: 'needle', maxDurationSeconds: 1 });
-    t.deepEqual([result.stoppedReason, result.containersDispatched], ['deadline', 0]);
-    t.deepEqual([result.matches, result.filesScanned], [[], 0]);
-    hangUp.abort();
-    await Promise.allSettled(ahead);
-  },
-);
+test.serial('a deadline that passes while a search waits for its turn answers 200', async (t) => {
+  const { api, tree } = t.context;
+  const mark = newMark();
+  const path = `/api/disks/${tree}/exec`;
+  const hangUp = new AbortController();
+  const command = `export MARK=${mark}; sleep 1000`;
+  const ahead = Array.from({ length: EXEC_SLOTS }, () =>
+    api.call('POST', path, { command }, {}, hangUp.signal),
+  );
+  await waitFor('the commands', async () => {
+    const found = await processesMarked(mark);
+    return found.filter((line) => /^\d+ sleep /u.test(line)).length === EXEC_SLOTS;
+  });
+  const result = await grep(api, tree, { pattern: 'needle', maxDurationSeconds: 1 });
+  t.deepEqual([result.stoppedReason, result.containersDispatched], ['deadline', 0]);
+  t.deepEqual([result.matches, result.filesScanned], [[], 0]);
+  hangUp.abort();
+  await Promise.allSettled(ahead);
+});
 
-test.serial('a host that does not answer in time is a deadline too', async (t) => {
+test.serial('a host that does not answer in time counts as a deadline', async (t) => {
   const { api, stack, tree } = t.context;
   await grep(api, tree, { pattern: 'needle' });
   process.kill(stack.agent.pid, 'SIGSTOP');
@@ -429,7 +426,7 @@ test.serial('a host that does not answer in time is a deadline too', async (t) =
   await stack.startAgent();
 });
 
-test.serial('the agent is killed while it searches: 503, and nothing is left', async (t) => {
+test.serial('the agent is killed during a search: 503, and nothing is left behind', async (t) => {
   const { api, stack } = t.context;
   const id = await endlessDisk(api);
   const mark = newMark();

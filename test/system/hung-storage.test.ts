@@ -1,4 +1,4 @@
-/* Storage that does not answer: only its disks are refused, soon, and they come back by themselves. */
+/* When storage hangs, only its own disks are refused, soon, and they recover by themselves. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
@@ -12,7 +12,7 @@ import { waitFor } from '../helpers/wait.ts';
 interface Context {
   stack: Stack;
   api: ApiClient;
-  /** A disk on storage of its own. */
+  /** A disk whose storage can be made to hang separately. */
   hungId: string;
   storage: FrozenStorage;
   /** Another disk. */
@@ -20,7 +20,7 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-/** Between a refusal within seconds and the 20 s of a job that nobody answered. */
+/** Well above an immediate refusal and below the 20 s time-out of a host's job. */
 const REFUSED_MS = LIMITS.diskAttachMsMax + 7_000;
 
 test.before(async (t) => {
@@ -41,7 +41,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** Nobody may have the disk mounted when its storage goes. */
+/** Detaches the disk, because nothing may have it mounted when its storage is removed. */
 async function stopAgents({ stack }: Context): Promise<void> {
   await Promise.all(stack.agents.map(({ daemon }) => daemon.stop()));
 }
@@ -64,7 +64,7 @@ async function refusal({ api, hungId }: Context): Promise<[number, string]> {
   return [status, body.code ?? ''];
 }
 
-/** Disks that are attached already, and others. */
+/** Asserts that other disks work, attached ones and new ones. */
 async function othersWork({ api, wellId }: Context): Promise<boolean> {
   const { id } = await createDisk(api);
   const [first, second] = await Promise.all([
@@ -81,7 +81,7 @@ const comesBack = ({ api, hungId }: Context, command: string): Promise<string> =
   });
 
 test.serial(
-  'a disk that cannot be attached: 503 for it, others go on, until it answers',
+  'a disk that cannot be attached answers 503 until its storage answers; others go on',
   async (t) => {
     const { stack, storage } = t.context;
     storage.freeze();
@@ -99,7 +99,7 @@ test.serial(
   },
 );
 
-test.serial('a disk in use hangs, and the agent dies: the next one is soon at work', async (t) => {
+test.serial('a disk in use hangs and the agent dies: the next agent is soon ready', async (t) => {
   const { stack, storage, api, hungId } = t.context;
   await comesBack(t.context, 'echo kept > file && sync file');
   const command = 'while :; do dd if=/dev/zero of=zeros bs=1M count=8 conv=fsync; done';
@@ -117,7 +117,7 @@ test.serial('a disk in use hangs, and the agent dies: the next one is soon at wo
 });
 
 test.serial(
-  'an agent whose whole storage hangs starts, says so, and is ready when it answers',
+  'an agent whose whole storage hangs starts, reports it, and is ready once it answers',
   async (t) => {
     const { stack } = t.context;
     const directory = join(stack.directory, 'other-storage');

@@ -60,7 +60,7 @@ test('a read-only disk refuses writes with EROFS', async (t) => {
   t.is(result.stdout, 'top\nro/written\n');
 });
 
-test('a subdirectory shows only what lies in it', async (t) => {
+test('a subdirectory shows only its own contents', async (t) => {
   const { api, a } = t.context;
   const result = await api.data<ExecData>('POST', '/api/exec', {
     disks: { d: { disk: a, subdirectory: 'sub/deep' }, e: { disk: a, subdirectory: 'inner-link' } },
@@ -264,7 +264,7 @@ test("commands that check out each other's paths by other names all end", async 
     ['a', 'x'],
     ['y', 'z'],
     ['x', 'y'],
-  ]; // By name, and so a before x, y before z.
+  ]; // Checkouts are made by name: a before x, y before z.
   const results = await Promise.all([...pairs, ...pairs, ...pairs].map(runWith));
   t.deepEqual(
     results.map(({ exitCode }) => exitCode),
@@ -323,7 +323,7 @@ test('a checkout is exclusive, visible and waited for', async (t) => {
   t.deepEqual(after.delegations, []);
 });
 
-test('revoking a delegation ends its command, at whatever moment it comes', async (t) => {
+test('revoking a delegation ends its command at any moment', async (t) => {
   const { api, b } = t.context;
   for (let round = 0; round < 10; round += 1) {
     const holding = api.call('POST', '/api/exec', {

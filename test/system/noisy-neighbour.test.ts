@@ -12,7 +12,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const MiB = 1024 ** 2;
 const EXEC_SLOTS = 20;
-const SLOTS_OF_ONE = 15; // Three quarters: EXEC_SLOTS_PER_ACCOUNT has its default.
+const SLOTS_OF_ONE = 15; // Three quarters, the default of EXEC_SLOTS_PER_ACCOUNT.
 
 interface Context {
   stack: Stack;
@@ -66,7 +66,7 @@ test.serial('an account whose commands never end does not keep another from runn
   t.is(await sleeping(), SLOTS_OF_ONE);
 });
 
-test.serial('floods of output take no memory of the agent and leave it to others', async (t) => {
+test.serial('floods of output do not grow the agent, and others are served', async (t) => {
   const { stack, other, otherDisk } = t.context;
   const mark = 'BERTH_MARK=noisy-flood';
   const before = await peakMemoryBytes(stack.agent.pid);

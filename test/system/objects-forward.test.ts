@@ -1,4 +1,4 @@
-/* Objects of a disk that another host handles, and what becomes of transfers when a part ends. */
+/* Objects of a disk that another host handles, and transfers during which a part of the system dies. */
 import assert from 'node:assert';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -26,7 +26,7 @@ interface Context {
   api: ApiClient;
   other: StackNode;
   user: DiskUser;
-  /** Where requests go in: the host that has the disk, another one, and control. */
+  /** The entry points of requests: the host that has the disk, another host, and control. */
   ways: Record<Way, string>;
 }
 
@@ -56,15 +56,15 @@ test.after.always(async (t) => {
 
 const digest = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 
-/** What is half written on the disk. */
+/** Incomplete files on the disk. */
 async function staged({ stack, user }: Context): Promise<string[]> {
   return (await readdir(layoutOf(diskMount(stack, user.disk)).uploads)).filter(isStagedName);
 }
 
 const untilNothingIsStaged = (context: Context): Promise<true> =>
-  waitFor('what was half written to be gone', async () => (await staged(context)).length === 0);
+  waitFor('incomplete files to be removed', async () => (await staged(context)).length === 0);
 
-/** A put of 20 MiB of which a part was sent and has reached the disk's host. */
+/** Begins a put of 20 MiB and waits until a part has reached the disk's host. */
 async function halfPut(context: Context, way: Way, key: string): Promise<ClientRequest> {
   const { api, user, ways } = context;
   const headers = { authorization: api.key, 'content-length': String(20 * MiB) };
@@ -74,7 +74,7 @@ async function halfPut(context: Context, way: Way, key: string): Promise<ClientR
   return sent;
 }
 
-/** A get of a large object whose answer has begun. */
+/** Begins a get of a large object and waits until its answer has begun. */
 async function halfGet({ api, user, ways }: Context, way: Way) {
   const headers = { authorization: api.key };
   const sent = beginRequest(`${ways[way]}/${user.disk}/large`, { headers });
@@ -86,7 +86,7 @@ async function halfGet({ api, user, ways }: Context, way: Way) {
   return answer;
 }
 
-/** The status of a get that comes from this address. */
+/** The status of a get from this address. */
 async function statusFrom(localAddress: string, url: string, headers = {}): Promise<number> {
   const sent = beginRequest(url, { localAddress, headers });
   sent.end();
@@ -98,7 +98,7 @@ const isThere = async ({ api, user, ways }: Context, key: string): Promise<boole
   200;
 
 for (const way of WAYS) {
-  test.serial(`20 MiB are put and come back, by way of ${way}`, async (t) => {
+  test.serial(`20 MiB are put and read back through ${way}`, async (t) => {
     const { api, user, ways } = t.context;
     const client = new ObjectClient(ways[way], api.key);
     const body = randomBytes(20 * MiB);
@@ -112,7 +112,7 @@ for (const way of WAYS) {
   });
 
   test.serial(
-    `who asks first is told to go on, or is refused without a body: ${way}`,
+    `a client that expects 100-continue gets it, or a refusal without sending its body: ${way}`,
     async (t) => {
       const { api, user, ways } = t.context;
       const url = `${ways[way]}/${user.disk}/expected`;
@@ -142,7 +142,7 @@ for (const way of WAYS) {
     }
   });
 
-  test.serial(`a disk that becomes full in mid-put is told: ${way}`, async (t) => {
+  test.serial(`a disk that runs full during a put answers QuotaExceeded: ${way}`, async (t) => {
     const { api, user, ways } = t.context;
     const headers = { authorization: api.key, 'content-length': String(300 * MiB) };
     const sent = beginRequest(`${ways[way]}/${user.disk}/full`, { method: 'PUT', headers });
@@ -159,7 +159,7 @@ for (const way of WAYS) {
     t.false(await isThere(t.context, 'hung-up'));
   });
 
-  test.serial(`a get whose client hangs up is given up: ${way}`, async (t) => {
+  test.serial(`a get whose client hangs up is ended: ${way}`, async (t) => {
     const { stack, user } = t.context;
     const answer = await halfGet(t.context, way);
     const mount = diskMount(stack, user.disk);
@@ -169,7 +169,7 @@ for (const way of WAYS) {
   });
 }
 
-test.serial('signatures stay valid on the way to another host', async (t) => {
+test.serial('signatures stay valid when a request is forwarded', async (t) => {
   const { user, ways } = t.context;
   const s3 = new S3Client({
     endpoint: ways.other,
@@ -195,7 +195,7 @@ test.serial(
     const baseUrl = `http://127.0.0.1:${other.environment['AGENT_ADMIN_PORT']}`;
     const hostId = await hostIdOf(other.environment);
     const url = await presign(user, 'GET', 'file', baseUrl);
-    /** Sends the request as a part of the cluster does that has this secret. */
+    /** Sends the request as a part of a cluster with this secret would. */
     const forward = async (key: string, to = baseUrl): Promise<number> => {
       const requests = new PartRequests(key, 0);
       const { host, pathname, search } = new URL(url);
@@ -212,7 +212,7 @@ test.serial(
       const given = await presign(user, 'GET', 'file', ways[way]);
       t.is(await statusFrom('127.0.0.2', given), 200, way);
       t.is(await statusFrom('127.0.0.3', given), 403, way);
-      // Even a header that a part of the cluster signed is nothing on a public port.
+      // On a public port even a header that the cluster signed has no effect.
       t.is(await forward(secret, ways[way]), 403, way);
       t.is(await statusFrom('127.0.0.2', given, { 'x-berth-proof': 'x' }), 200, way);
     }
@@ -223,7 +223,7 @@ test.serial(
 );
 
 test.serial(
-  'when the part in between dies, a get breaks off and nothing of a put is kept',
+  'when the forwarding host dies, a get breaks off and nothing of a put is kept',
   async (t) => {
     const { stack, other } = t.context;
     for (const [way, daemon, restart] of [
@@ -268,7 +268,7 @@ test.serial(
   },
 );
 
-test.serial('a host that is told to stop lets transfers come to their end', async (t) => {
+test.serial('a host that is told to stop lets transfers finish', async (t) => {
   const { stack } = t.context;
   const get = await halfGet(t.context, 'handler');
   const put = await halfPut(t.context, 'handler', 'drained');

@@ -20,7 +20,7 @@ interface Context {
   stack: Stack;
   api: ApiClient;
   user: DiskUser;
-  /** A directory beside the disk's mount, whose contents stay as they are. */
+  /** A directory beside the disk's mount, whose contents must not change. */
   canary: string;
 }
 
@@ -44,7 +44,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** Everything below a directory, as one hash. */
+/** A hash over everything below a directory. */
 async function fingerprint(directory: string): Promise<string> {
   const hash = createHash('sha256');
   const names = (await readdir(directory, { recursive: true })).sort();
@@ -157,7 +157,7 @@ interface Request {
   readonly body: string;
 }
 
-/** Sends one request as it is, and wants an answer that is no fault of the server. */
+/** Sends one request unchanged and asserts that its answer is not a server error. */
 async function mustBeAnswered(baseUrl: string, request: Request, host = 'test'): Promise<number> {
   const length = Buffer.byteLength(request.body, 'latin1');
   const lines = [
@@ -171,7 +171,7 @@ async function mustBeAnswered(baseUrl: string, request: Request, host = 'test'):
   return reply.status;
 }
 
-/** The host works on, the canary is as it was, and the log knows of no fault. */
+/** Asserts that the host works, the canary is unchanged, and the log has no failure. */
 async function checkHost({ stack, api, user, canary }: Context, before: string): Promise<void> {
   assert.equal(await fingerprint(canary), before);
   const client = new ObjectClient(user.s3Url, api.key);
@@ -203,7 +203,7 @@ test('methods, keys, queries, headers and bodies', async (t) => {
   t.pass();
 });
 
-test('a signature with one changed character opens nothing', async (t) => {
+test('a signature with one changed character is refused', async (t) => {
   const { user, canary } = t.context;
   const before = await fingerprint(canary);
   const url = new URL(await presign(user, 'GET', 'a'));

@@ -1,4 +1,4 @@
-/* Large objects in parts over HTTP: what becomes of a completion when a part of the system dies. */
+/* Multipart uploads over HTTP: completions during which a part of the system dies. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import anyTest, { type TestFn } from 'ava';
@@ -35,7 +35,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** A part that differs from all others: its number, then a pattern. */
+/** The content of a part, different for each: its number, then a pattern. */
 function partOf(number: number, bytes: number): Buffer {
   const part = Buffer.alloc(bytes, `part ${number} `);
   part.writeUInt32LE(number);
@@ -49,7 +49,7 @@ interface Uploaded {
   readonly digest: string;
 }
 
-/** Uploads all parts; the object is still to be completed. */
+/** Uploads all parts without completing the object. */
 async function upload(
   { s3, disk }: Context,
   key: string,
@@ -91,7 +91,7 @@ async function digestOf({ s3, disk }: Context, key: string): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Kills once the completion was seen to be at work, or after a moment if it is that fast. */
+/** Kills once the completion is seen to be under way, or after a moment in case it is too fast. */
 async function duringCompletion(answer: Promise<unknown>, kill: () => Promise<unknown>) {
   let isOver = false;
   const over = answer.then(

@@ -8,7 +8,7 @@ import { Stack } from '../helpers/stack.ts';
 interface Context {
   stack: Stack;
   api: ApiClient;
-  /** At the agent, and through control on the REST origin. */
+  /** Clients of the agent's address and of control's, which serves REST too. */
   s3: ObjectClient;
   rest: ObjectClient;
   disk: string;
@@ -70,7 +70,7 @@ for (const way of ['s3', 'rest'] as const) {
   });
 }
 
-test('what is put is at once seen by commands, and the other way round', async (t) => {
+test('objects are at once visible to commands as files, and files as objects', async (t) => {
   const { api, s3, disk } = t.context;
   t.is((await s3.put(disk, 'both/ways.txt', 'from put\n')).status, 200);
   const seen = await exec(api, disk, 'cat both/ways.txt; echo from exec > both/ways.txt');
@@ -90,7 +90,7 @@ test('a page among the objects does not run in the origin of the API', async (t)
   t.is(headers.get('x-content-type-options'), 'nosniff');
 });
 
-test('owner and mode come with the request, and parents get its owner', async (t) => {
+test('a request sets owner and mode; missing parents get the same owner', async (t) => {
   const { api, s3, disk } = t.context;
   const headers = { 'x-archil-mode': '640', 'x-archil-uid': '1000', 'x-archil-gid': '1001' };
   t.is((await s3.put(disk, 'posix/deep/file', 'x', headers)).status, 200);
@@ -118,7 +118,7 @@ test('a directory marker makes a directory; with a body it is refused', async (t
   t.deepEqual([filled.status, filled.code], [400, 'InvalidArgument']);
 });
 
-test('appending makes the object, then makes it longer, at most 1 MiB at a time', async (t) => {
+test('appending creates an object and extends it, by at most 1 MiB at a time', async (t) => {
   const { s3, disk } = t.context;
   const append = (body: string | Buffer) => s3.call('PUT', `/${disk}/log?append=true`, { body });
   t.is((await append('one\n')).headers.get('etag'), `"${md5('one\n')}"`);
@@ -128,7 +128,7 @@ test('appending makes the object, then makes it longer, at most 1 MiB at a time'
   t.deepEqual([large.status, large.code], [400, 'EntityTooLarge']);
 });
 
-test('parts of an object: one range, a suffix, and one that is not there', async (t) => {
+test('ranges of an object: one inside, a suffix, and one beyond the end', async (t) => {
   const { s3, disk } = t.context;
   await s3.put(disk, 'ranged', '0123456789');
   const part = await s3.get(disk, 'ranged', { range: 'bytes=2-4' });
@@ -154,7 +154,7 @@ test('conditions on reading and on writing', async (t) => {
   t.is((await s3.get(disk, 'conditional')).text, 'three');
 });
 
-test('a body that is not what its checksum says is refused and not kept', async (t) => {
+test('a body that does not match its checksum is refused and not kept', async (t) => {
   const { s3, disk } = t.context;
   const wrong = createHash('md5').update('other').digest('base64');
   const refused = await s3.put(disk, 'checked', 'body', { 'content-md5': wrong });
@@ -217,7 +217,7 @@ test('a large object in parts, its parts and uploads listed meanwhile', async (t
   t.deepEqual([unknown.status, unknown.code], [404, 'NoSuchUpload']);
 });
 
-test('a part that is too small is refused at the end, and an upload can be given up', async (t) => {
+test('a part that is too small is refused at completion, and an upload can be aborted', async (t) => {
   const { s3, disk } = t.context;
   const target = `/${disk}/small-parts`;
   const created = await s3.call('POST', `${target}?uploads`);
@@ -258,7 +258,7 @@ test('listing by level, in pages whose tokens lead on', async (t) => {
   t.deepEqual([garbled.status, garbled.code], [400, 'InvalidArgument']);
 });
 
-test('many objects are deleted with one request, and those that cannot be are named', async (t) => {
+test('one request deletes many objects and names those that it cannot delete', async (t) => {
   const { s3, disk } = t.context;
   await s3.put(disk, 'bulk/a&b', 'x');
   await s3.put(disk, 'bulk/c', 'x');
@@ -271,7 +271,7 @@ test('many objects are deleted with one request, and those that cannot be are na
   t.deepEqual(textsOf((await s3.call('GET', `/${disk}?list-type=2&prefix=bulk/`)).text, 'Key'), []);
 });
 
-test('copies keep or replace what is said of the object', async (t) => {
+test('copies keep or replace metadata', async (t) => {
   const { s3, disk } = t.context;
   await s3.put(disk, 'copied/from', 'bytes', { 'content-type': 'a/b', 'x-amz-meta-who': 'me' });
   const source = { 'x-amz-copy-source': `/${disk}/copied/from` };
@@ -290,7 +290,7 @@ test('copies keep or replace what is said of the object', async (t) => {
   t.is((await s3.get(disk, 'copied/from')).headers.get('x-amz-meta-who'), 'you');
 });
 
-test('who may not, and what is not there', async (t) => {
+test('refused credentials and missing things have their S3 error codes', async (t) => {
   const { stack, s3, disk } = t.context;
   const stranger = new ObjectClient(s3.baseUrl, (await stack.newClient()).key);
   const nobody = new ObjectClient(s3.baseUrl, 'key-nothing');

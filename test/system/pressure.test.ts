@@ -21,12 +21,12 @@ import { mountSmall } from '../helpers/small-storage.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-// One after the other: each brings a host near its limits.
+// Serial, because each test brings a host near its limits.
 const test = anyTest.serial;
 const fullTest = process.env['BERTH_TEST_FULL'] === '1' ? test : test.skip;
 const MiB = 1024 ** 2;
 
-/** As `mountSmall`, with a fifth that only root may fill, as disks of hosts have. */
+/** Like `mountSmall`, but a fifth is reserved for root, as on most hosts. */
 function mountSmallDisk(path: string, sizeMiB: number): { unmount: () => void } {
   const image = `${path}.img`;
   mkdirSync(path, { recursive: true });
@@ -50,7 +50,7 @@ interface ExecData {
   stdout: string;
 }
 
-test('when the storage is nearly full work is refused, and taken again when there is room', async (t) => {
+test('when the storage is nearly full work is refused, and accepted again once there is free space', async (t) => {
   const path = `/tmp/berth-test-storage-${process.pid}`;
   const storage = mountSmall(path, 400);
   try {
@@ -92,7 +92,7 @@ test('when the storage is nearly full work is refused, and taken again when ther
   }
 });
 
-test('when the storage runs full a running command is ended, and its disk stays whole', async (t) => {
+test('when the storage runs full a running command is ended and its disk stays intact', async (t) => {
   const path = `/tmp/berth-test-storage-${process.pid}-b`;
   const storage = mountSmall(path, 400);
   try {
@@ -119,7 +119,7 @@ test('when the storage runs full a running command is ended, and its disk stays 
       t.regex(ended.body.error, /full/u);
       const search = { directory: '', pattern: 'kept' };
       const found = await api.call('POST', `/api/disks/${id}/grep`, search);
-      t.is(found.status, 200); // It needs no room.
+      t.is(found.status, 200); // A search writes nothing.
       t.is((found.body.data as GrepResult).matches.length, 1);
       await rm(ballast);
       const kept = await waitFor('room again', async () => {
@@ -168,7 +168,7 @@ fullTest(
         );
         t.is(await outputOf(api, otherId, 'echo served'), 'served\n');
 
-        // Now nothing is left for the agent either: what it cannot write down it tells later.
+        // Now the agent has no free space either: it reports later what it cannot journal now.
         const ballast = join(path, 'ballast');
         await writeFile(ballast, Buffer.alloc(200 * MiB)).catch(() => undefined);
         const { status, body } = await beginExec(api, otherId, 'true');
@@ -200,7 +200,7 @@ test('when the disk of Redis is nearly full new work is refused on every node, t
   const small = mountSmall(path, 100);
   try {
     const stack = await Stack.start({ DISK_SIZE_BYTES: String(32 * MiB) });
-    // Its Redis writes elsewhere: what is watched is what the setting names.
+    // Redis writes elsewhere, but the directory named by the setting is what is watched.
     const watching = await stack.addControl({
       REDIS_DATA_DIR: path,
       REDIS_RESERVE_BYTES: String(40 * MiB),
@@ -246,7 +246,7 @@ test('when the disk of Redis is full requests fail clearly, and nothing acknowle
   const path = `/tmp/berth-test-storage-${process.pid}-c`;
   const small = mountSmall(path, 100);
   const previous = process.env['TMPDIR'];
-  process.env['TMPDIR'] = path; // The stack's own directory, Redis's files with it.
+  process.env['TMPDIR'] = path; // The stack's own directory, which holds the files of Redis, too.
   try {
     const stack = await Stack.start({
       STORAGE_RESERVE_BYTES: '0',

@@ -18,7 +18,7 @@ interface Context {
   stack: Stack;
   victim: ApiClient;
   disk: string;
-  /** Of the disk's host, another host that passes requests on to it, and control. */
+  /** The ports of the disk's host, of another host that forwards to it, and of control. */
   urls: Record<Port, string>;
 }
 
@@ -46,7 +46,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** What the owner of the object gets who asks next, by way of this port. */
+/** The answer to the next request of the object's owner through this port. */
 async function nextAnswer({ victim, disk, urls }: Context, port: Port): Promise<string> {
   const way = port === 'internal' ? 'handler' : port;
   const { status, text } = await new ObjectClient(urls[way], victim.key).get(disk, 'kept');
@@ -54,14 +54,14 @@ async function nextAnswer({ victim, disk, urls }: Context, port: Port): Promise<
 }
 
 for (const port of PORTS) {
-  test(`no request reaches into another one: ${port}`, async (t) => {
+  test(`no request becomes part of another one: ${port}`, async (t) => {
     const corpus = smugglingCorpus({ own: OWN, victim: `/${t.context.disk}/kept` });
     t.true(corpus.length > 250);
     for (const { name, bytes, kind } of corpus) {
       const { statuses, isClosed } = await provoke(
         t.context.urls[port],
         bytes,
-        // Whoever reads it alike waits for more of us.
+        // A parser that reads it the same way waits for more bytes.
         kind === 'plain' ? 200 : undefined,
       );
       t.is(await nextAnswer(t.context, port), '200 content', name);
@@ -74,7 +74,7 @@ for (const port of PORTS) {
   });
 }
 
-test('a request behind one that is refused is not begun, even with a good key', async (t) => {
+test('a request behind a refused one is not begun, even with a valid key', async (t) => {
   const { victim, disk, urls } = t.context;
   const client = new ObjectClient(urls.handler, victim.key);
   for (const port of ['control', 'other', 'handler'] as const) {
@@ -87,7 +87,7 @@ test('a request behind one that is refused is not begun, even with a good key', 
   }
 });
 
-test('trailers say nothing about a request', async (t) => {
+test('trailers have no effect on a request', async (t) => {
   const { victim, disk, urls } = t.context;
   for (const port of ['control', 'other', 'handler'] as const) {
     const head = ['Host: t', 'Transfer-Encoding: chunked', 'Connection: close'].join('\r\n');
@@ -104,7 +104,7 @@ test('trailers say nothing about a request', async (t) => {
   }
 });
 
-/** What a part of the cluster sends to ask for an object, byte for byte. */
+/** The bytes with which a part of the cluster asks for an object. */
 async function captured({ stack, victim, disk }: Context, hostId: string): Promise<string> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -126,7 +126,7 @@ async function captured({ stack, victim, disk }: Context, hostId: string): Promi
   return bytes.toString('latin1').replace('Connection: keep-alive', 'Connection: close');
 }
 
-test('the internal port takes each request of the cluster once, and only as it was sent', async (t) => {
+test('the internal port accepts each request of the cluster once and only unchanged', async (t) => {
   const { stack, urls, disk } = t.context;
   const hostId = await hostIdOf(stack.environment);
   const send = async (bytes: string): Promise<number[]> => {
@@ -159,7 +159,7 @@ test('the internal port takes each request of the cluster once, and only as it w
   t.is(await nextAnswer(t.context, 'handler'), '200 content');
 });
 
-test('who has no part in the cluster keeps no connection to the internal port', async (t) => {
+test('a peer outside the cluster cannot keep a connection to the internal port', async (t) => {
   const { urls } = t.context;
   for (const path of ['/healthz', '/readyz', '/metrics', '/nowhere', OWN, '/data/file']) {
     const one = `GET ${path} HTTP/1.1\r\nHost: t\r\n\r\n`;

@@ -49,7 +49,7 @@ test.after.always(async (t) => {
   await t.context.points.takeReached();
 });
 
-/** A few of them, always the same for one seed. */
+/** A sample of the failpoints, the same for the same seed. */
 function sample(points: readonly string[]): string[] {
   const distinct = [...new Set(points)];
   if (isFull) return distinct;
@@ -62,7 +62,7 @@ function sample(points: readonly string[]): string[] {
     .map(({ point }) => point);
 }
 
-/** What is left on the host belongs to the sandboxes that there are. */
+/** Asserts that everything left on the host belongs to an existing sandbox. */
 async function assertNothingElse({ stack, api }: Context): Promise<void> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
   const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
@@ -79,9 +79,9 @@ async function assertNothingElse({ stack, api }: Context): Promise<void> {
 
 const SETTLED_MS = 120_000;
 
-test.serial('create: done or undone, whatever point the agent is killed at', async (t) => {
+test.serial('create: done or undone, at whatever failpoint the agent is killed', async (t) => {
   const { api, stack, points } = t.context;
-  // The first one boots; those that come after its template go other ways.
+  // The first one boots; later ones start from its template and reach other failpoints.
   const booted = await createSandbox(api);
   await waitFor(
     'the template',
@@ -123,7 +123,7 @@ test.serial('create: done or undone, whatever point the agent is killed at', asy
   }
 });
 
-test.serial('start and stop: the disk is whole, and the sandbox goes on', async (t) => {
+test.serial('start and stop: the disk is intact, and the sandbox can be used again', async (t) => {
   const { api, stack, points } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await outputOf(api, id, 'seq 100000 > /root/kept && sha256sum /root/kept > /root/sum && sync');
@@ -164,7 +164,7 @@ test.serial('start and stop: the disk is whole, and the sandbox goes on', async 
 const DIRTY = 'head -c 4000000 /dev/urandom > /run/random; sha256sum /run/random';
 const CHECK = 'sha256sum /run/random';
 
-/** Lets the agent be killed while it does this, and starts it again. */
+/** Arms a failpoint, performs the action, and restarts the agent that was killed at it. */
 async function crashAt(
   { stack, points }: Context,
   point: string,
@@ -178,7 +178,7 @@ async function crashAt(
   await commanded;
 }
 
-test.serial('pause and resume: memory goes on, or is given up where it was used', async (t) => {
+test.serial('pause and resume: memory survives, unless the checkpoint was used up', async (t) => {
   const { api, points } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   let sum = await outputOf(api, id, DIRTY);
@@ -218,7 +218,7 @@ test.serial('pause and resume: memory goes on, or is given up where it was used'
   await removeSandbox(api, id);
 });
 
-test.serial('fork: the source goes on; the fork is there whole or not at all', async (t) => {
+test.serial('fork: the source runs on, and the copy is complete or absent', async (t) => {
   const { api, points } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const sum = await outputOf(api, id, DIRTY);
@@ -239,7 +239,7 @@ test.serial('fork: the source goes on; the fork is there whole or not at all', a
       await removeSandbox(api, child);
     }
   };
-  // Another layer is only needed for a disk that was written to.
+  // Writes to the disk, because only then does a fork need another layer.
   const write = (): Promise<string> => outputOf(api, id, 'date > /root/written; sync');
   await write();
   await points.takeReached();
@@ -247,7 +247,7 @@ test.serial('fork: the source goes on; the fork is there whole or not at all', a
   for (const child of await others()) await settledSandbox(api, child);
   const forking = await points.takeReached();
   await check({ isUsed: false });
-  // From here on the fork's memory may have changed without its disk, or the other way round.
+  // After this point the copy's memory and disk may no longer match.
   const used = forking.indexOf('after load devices');
   const reached = sample(forking);
   t.log({ seed, reached });
@@ -269,7 +269,7 @@ test.serial('fork: the source goes on; the fork is there whole or not at all', a
   await removeSandbox(api, id);
 });
 
-test.serial('delete: it is gone, or can be deleted again', async (t) => {
+test.serial('delete: the sandbox is gone, or can be deleted again', async (t) => {
   const { api, points } = t.context;
   const make = async (): Promise<string> => {
     const { sandbox_id: id } = await createSandbox(api);

@@ -1,4 +1,4 @@
-/* Copies of sandboxes that run, are paused or stopped: real virtual machines, one stack for all. */
+/* Forks of running, paused and stopped sandboxes: real virtual machines, one stack for all. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
@@ -41,7 +41,7 @@ const write = (api: ApiClient, id: string, text: string): Promise<string> =>
 const read = (api: ApiClient, id: string): Promise<string> =>
   outputOf(api, id, 'cat /root/disk; cat /run/memory 2>/dev/null || echo none');
 
-test('a fork of one that runs begins where it is; both go their own ways', async (t) => {
+test('a fork of a running sandbox continues from its memory, independently of the source', async (t) => {
   const { api } = t.context;
   const parent = await createSandbox(api, { env: { COLOUR: 'blue' }, idle_ttl_seconds: 3600 });
   const id = parent.sandbox_id;
@@ -63,7 +63,7 @@ test('a fork of one that runs begins where it is; both go their own ways', async
   await removeSandbox(api, id);
 });
 
-test('a fork of a paused one has its memory, and the source stays paused', async (t) => {
+test('a fork of a paused sandbox has its memory, and the source stays paused', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await write(api, id, 'one');
@@ -80,7 +80,7 @@ test('a fork of a paused one has its memory, and the source stays paused', async
   await removeSandbox(api, id);
 });
 
-test('a fork of a stopped one boots from a copy of its disk', async (t) => {
+test('a fork of a stopped sandbox boots from a copy of its disk', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await write(api, id, 'one');
@@ -110,7 +110,7 @@ test('a fork whose source is killed meanwhile is refused for now, and there is n
   await removeSandbox(api, id);
 });
 
-test('what others were forked from is deleted after them', async (t) => {
+test('a sandbox with forks can be deleted only after them', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const { sandbox_id: child } = await forkSandbox(api, id);

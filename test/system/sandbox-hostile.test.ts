@@ -35,11 +35,11 @@ import { waitFor } from '../helpers/wait.ts';
 
 const KiB = 1024;
 const MiB = 1024 * KiB;
-/** Of the agent, whatever its guests do; it takes about 130 MiB by itself. */
+/** Limit on the agent's memory, whatever its guests do. By itself it takes about 130 MiB. */
 const AGENT_BYTES_MAX = 512 * MiB;
 const ENDED_MS_MAX = 120_000;
 
-const LARGE = 'x'.repeat(128 * KiB - 'LARGE'.length - 2); // Name, value, and two bytes beside.
+const LARGE = 'x'.repeat(128 * KiB - 'LARGE'.length - 2); // Name, value, and two bytes of overhead.
 const EXECS_MAX = 110;
 
 interface Context {
@@ -47,7 +47,7 @@ interface Context {
   readonly api: ApiClient;
   /** For what does not break it. */
   readonly hostile: ApiSandbox;
-  /** One that has nothing to do with it. */
+  /** A sandbox of another caller on the same host. */
   readonly bystander: ApiSandbox;
 }
 const test = anyTest as TestFn<Context>;
@@ -74,7 +74,7 @@ test.after.always(async (t) => {
 const runDir = ({ stack }: Context, id: string): string =>
   machinePaths(join(paths.sandboxes(stack.environment['AGENT_DATA_DIR'] ?? ''), id)).run;
 
-/** Somebody else's sandbox works as ever. */
+/** Asserts that another caller's sandbox works as before. */
 async function assertOthersAreServed({ api, bystander }: Context): Promise<void> {
   assert.equal(await outputOf(api, bystander.sandbox_id, 'echo served'), 'served\n');
 }
@@ -85,7 +85,7 @@ const machineOf = async (id: string): Promise<number> => {
   return pid;
 };
 
-test.serial('commands that flood their output keep nobody else waiting', async (t) => {
+test.serial('commands that flood their output do not delay others', async (t) => {
   const { api, hostile } = t.context;
   const { sandbox_id: id } = hostile;
   const floods = await Promise.all(
@@ -102,14 +102,14 @@ test.serial('commands that flood their output keep nobody else waiting', async (
   }
 });
 
-test('a guest that stalls is told of in time, goes on when it can, and is stopped by force', async (t) => {
+test('a stalled guest is reported in time, goes on when it can, and is stopped by force', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const machine = await machineOf(id);
   process.kill(machine, 'SIGSTOP');
   const into = await beginExec(api, id, 'echo late', { wait: true });
   t.is(into.status, 202, JSON.stringify(into.body));
-  t.is(into.body.data.status, 'running'); // Whether it runs is not known yet.
+  t.is(into.body.data.status, 'running'); // Whether the command runs is not known yet.
   const refused = await beginExec(api, id, 'echo never');
   t.deepEqual([refused.status, refused.body.code], [503, 'unavailable']);
   t.regex(refused.body.error, /does not answer/u);
@@ -194,7 +194,7 @@ fullTest('a guest that closes its channel for good is stopped by force', async (
   await removeSandbox(api, id);
 });
 
-test.serial('commands and environments at their bounds', async (t) => {
+test.serial('commands and environments at their limits', async (t) => {
   const { api, hostile } = t.context;
   const { sandbox_id: id } = hostile;
   const value = 'y'.repeat(KiB);
@@ -208,7 +208,7 @@ test.serial('commands and environments at their bounds', async (t) => {
 
   const command = `: '${'x'.repeat(MiB - 13)}'; echo ok`;
   assert(Buffer.byteLength(command) <= MiB && Buffer.byteLength(command) > MiB - 8);
-  // Enough of them for all that are kept.
+  // More commands than the host keeps.
   for (let round = 0; round < 4; round += 1) {
     t.like(await execIn(api, id, command), { exit_code: 0, stdout: 'ok\n' });
   }
@@ -267,7 +267,7 @@ fullTest('a guest that restarts itself again and again has ended each time', asy
   await removeSandbox(api, id);
 });
 
-test('a guest that powers off while commands begin: each of them has an end', async (t) => {
+test('a guest powers off while commands begin: each command ends', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const off = beginExec(api, id, 'echo o > /proc/sysrq-trigger');
@@ -293,7 +293,7 @@ test('a guest that powers off while commands begin: each of them has an end', as
   await removeSandbox(api, id);
 });
 
-test.serial('a flood of the console fills no disk', async (t) => {
+test.serial('a flood of the console does not fill the disk', async (t) => {
   const { api, hostile } = t.context;
   const { sandbox_id: id } = hostile;
   await execIn(api, id, 'timeout 3 sh -c "yes flood > /dev/ttyS0"');
@@ -304,7 +304,7 @@ test.serial('a flood of the console fills no disk', async (t) => {
   t.is(await outputOf(api, id, 'echo alive'), 'alive\n');
 });
 
-test.serial('as many commands as a sandbox may run, and no more', async (t) => {
+test.serial('a sandbox runs as many commands as it may, and no more', async (t) => {
   const { api, hostile } = t.context;
   const { sandbox_id: id } = hostile;
   const path = `${sandboxPath(id)}/execs`;

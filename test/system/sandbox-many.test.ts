@@ -1,4 +1,4 @@
-/* Many sandboxes at once, twenty with BERTH_TEST_FULL=1: each is itself, and nothing is left of them. */
+/* Many sandboxes at once, twenty with BERTH_TEST_FULL=1: they are separate and leave nothing behind. */
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
 import { paths } from '../../agent/system/paths.ts';
@@ -55,6 +55,6 @@ test(`${COUNT} sandboxes are made, run, stopped and deleted together`, async (t)
     t.deepEqual(await readdir(paths.sandboxes(dataDir)), []);
     t.deepEqual((await api.data<{ sandboxes: object[] }>('GET', '/api/sandboxes')).sandboxes, []);
   } finally {
-    await stack.stop(); // It looks for whatever else is left on the host.
+    await stack.stop(); // Stopping the stack fails when anything is left on the host.
   }
 });

@@ -1,4 +1,4 @@
-/* Sandboxes are paused and go on where they were: real virtual machines, one stack for most of it. */
+/* Pause and resume with real virtual machines; most tests share one stack. */
 import assert from 'node:assert';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
@@ -34,7 +34,7 @@ test.before(async (t) => {
 
 test.after.always((t) => t.context.stack.stop());
 
-/** Starts something that counts in memory only; what it has counted to is in a file in memory. */
+/** Starts a counter that keeps its count in memory only, in a file on a tmpfs. */
 const COUNTER =
   "setsid bash -c 'n=0; while sleep 0.05; do n=$((n+1)); echo $n >/run/count; done' >/dev/null 2>&1 &";
 const readCount = async (api: ApiClient, id: string): Promise<number> =>
@@ -45,7 +45,7 @@ async function startCounter(api: ApiClient, id: string): Promise<void> {
   await outputOf(api, id, 'until test -s /run/count; do sleep 0.1; done');
 }
 
-test('what runs goes on after a pause, over and over; nothing of the machine is there meanwhile', async (t) => {
+test('processes survive repeated pauses, and a paused sandbox has no machine on the host', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id, checkpoint, running_at: first } = await createSandbox(api);
   t.is(checkpoint, undefined);
@@ -72,7 +72,7 @@ test('what runs goes on after a pause, over and over; nothing of the machine is 
   await removeSandbox(api, id);
 });
 
-test('a pause cancels the commands that run; their children that set themselves apart live on', async (t) => {
+test('a pause cancels running commands; detached children live on', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await startCounter(api, id);
@@ -99,7 +99,7 @@ test('a pause cancels the commands that run; their children that set themselves 
   await removeSandbox(api, id);
 });
 
-test('starting a paused one gives its memory up and keeps its disk', async (t) => {
+test('starting a paused sandbox discards its memory and keeps its disk', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await outputOf(api, id, 'echo disk > /root/kept; echo memory > /run/gone; sync');
@@ -112,7 +112,7 @@ test('starting a paused one gives its memory up and keeps its disk', async (t) =
   await removeSandbox(api, id);
 });
 
-test('stopping a paused one gives its memory up, too', async (t) => {
+test('stopping a paused sandbox discards its memory', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await outputOf(api, id, 'echo memory > /run/gone');
@@ -132,7 +132,7 @@ test('stopping a paused one gives its memory up, too', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('one that is being resumed can be stopped', async (t) => {
+test('a sandbox that is being resumed can be stopped', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await outputOf(api, id, 'echo disk > /root/kept; sync');
@@ -145,7 +145,7 @@ test('one that is being resumed can be stopped', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('agents that die leave paused ones paused', async (t) => {
+test('paused sandboxes stay paused when agents die', async (t) => {
   const stack = await Stack.start(sandboxSettings());
   t.teardown(() => stack.stop());
   const api = await stack.newClient();
@@ -163,7 +163,7 @@ test('agents that die leave paused ones paused', async (t) => {
   t.true((await readCount(api, id)) >= count);
 });
 
-test('an agent that is told that the host goes down pauses what runs', async (t) => {
+test('an agent pauses its running sandboxes on SIGPWR', async (t) => {
   const stack = await Stack.start(sandboxSettings());
   t.teardown(() => stack.stop());
   const api = await stack.newClient();

@@ -1,4 +1,4 @@
-/* Agents die, hosts restart, Redis is emptied: sandboxes go on, or are told apart from those that do. */
+/* Agents die, hosts restart, Redis is emptied: sandboxes run on, or their state says that they ended. */
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import {
@@ -105,7 +105,7 @@ test('what ended while no agent was there is told as it was, and when', async (t
   for (const { sandbox_id: id } of [off, crashed, busy]) await removeSandbox(api, id);
 });
 
-test('an emptied directory regains every sandbox, and its name', async (t) => {
+test('an emptied directory regains every sandbox and its name', async (t) => {
   const stack = await Stack.start(sandboxSettings());
   t.teardown(() => stack.stop());
   const api = await stack.newClient();
@@ -131,7 +131,7 @@ test('an emptied directory regains every sandbox, and its name', async (t) => {
   for (const { sandbox_id: id } of [running, stopped]) await removeSandbox(api, id);
 });
 
-test('a host takes no more than it has room for', async (t) => {
+test('a host accepts no more sandboxes than it has capacity for', async (t) => {
   const stack = await Stack.start({ ...sandboxSettings(), SANDBOX_MEMORY_MIB: '1000' });
   t.teardown(() => stack.stop());
   const api = await stack.newClient();
@@ -146,7 +146,7 @@ test('a host takes no more than it has room for', async (t) => {
   const no = second?.status === 503 ? second : refused;
   t.is(no?.body.code, 'no_capacity');
   t.truthy(no?.headers.get('retry-after'));
-  // Room is free again when one stops, and is needed to start it again.
+  // Stopping a sandbox frees capacity, and starting it needs capacity again.
   await commandSandbox(api, first.sandbox_id, 'stop');
   await settledSandbox(api, first.sandbox_id);
   const third = await createSandbox(api);

@@ -27,7 +27,7 @@ import {
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Those that answer 501 in every state; what is built leaves this list. */
+/** Actions that are not built and answer 501 in every state. */
 const notBuilt: ReadonlySet<SandboxAction> = new Set(['connect']);
 
 const SETTLED_MS_MAX = 120_000;
@@ -84,7 +84,7 @@ async function removeCopy(api: ApiClient, copy: ApiSandbox): Promise<void> {
   await removeSandbox(api, copy.sandbox_id);
 }
 
-/** A action that takes it out of its state, and where it gets to. */
+/** Performs an action that ends the state, and waits for the state after it. */
 async function begin(
   t: ExecutionContext<Context>,
   id: string,
@@ -96,7 +96,7 @@ async function begin(
   t.is((await settledSandbox(t.context.api, id)).status, settled);
 }
 
-/** Deletes it; then there is none. */
+/** Deletes the sandbox and asserts that every action answers 404 then. */
 async function removeFrom(
   t: ExecutionContext<Context>,
   id: string,
@@ -110,7 +110,7 @@ async function removeFrom(
   }
 }
 
-/** Its machine does nothing until it is killed. */
+/** Stops the machine by SIGSTOP, so that the sandbox stays in its state until it is killed. */
 async function freezeMachine(id: string): Promise<number> {
   const pid = await waitFor('its machine', async () => (await machinesOf([id]))[0], SETTLED_MS_MAX);
   process.kill(pid, 'SIGSTOP');
@@ -146,7 +146,7 @@ test('paused, pending again, pausing', async (t) => {
   t.is((await call(api, id, 'resume')).status, 200);
   const resumed = await freezeMachine(id);
   const { status } = await getSandbox(api, id);
-  t.log(`while it was resumed: ${status}`); // It may have been too quick.
+  t.log(`while it was resumed: ${status}`); // The transition may have been over before the SIGSTOP.
   if (status === 'pending') await tryAll(t, id, 'pending_resume');
   process.kill(resumed, 'SIGCONT');
   t.is((await settledSandbox(api, id)).status, 'running');

@@ -1,4 +1,4 @@
-/* Sandboxes that ran, or were idle, for as long as they may are paused: never early. */
+/* Sandboxes that have run or idled for as long as they may are paused, never early. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient, ApiReply } from '../helpers/api.ts';
@@ -46,10 +46,10 @@ async function untilPaused(api: ApiClient, id: string): Promise<number> {
   return Date.now();
 }
 
-test('one that ran for as long as it may is paused, and a resume begins anew', async (t) => {
+test('a sandbox is paused at its max TTL, and a resume begins a new session', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id, running_at } = await createSandbox(api, { max_ttl_seconds: 60 });
-  // In use, which makes no difference.
+  // It is in use, which makes no difference to the max TTL.
   await api.data('POST', `${sandboxPath(id)}/execs`, { command: 'sleep 1000' });
   await outputOf(api, id, 'echo memory > /run/kept');
   t.true((await untilPaused(api, id)) >= Date.parse(running_at ?? '') + 60_000);
@@ -58,7 +58,7 @@ test('one that ran for as long as it may is paused, and a resume begins anew', a
   await removeSandbox(api, id);
 });
 
-test('a reset counts from now and shows; a session lasts no longer than a day', async (t) => {
+test('setting a new timeout counts from now and shows; a session lasts at most a day', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const long = await setTimes(api, id, { timeout: 86_400 });
@@ -71,7 +71,7 @@ test('a reset counts from now and shows; a session lasts no longer than a day', 
   await removeSandbox(api, id);
 });
 
-test('one that is idle for too long is paused; a command that runs keeps it', async (t) => {
+test('a sandbox that is idle for too long is paused; a running command keeps it', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { idle_ttl_seconds: 4 });
   const exec = await api.data<ApiSandboxExec>('POST', `${sandboxPath(id)}/execs`, {
@@ -110,7 +110,7 @@ test('time limits outlive agents', async (t) => {
   await stack.agent.stop('SIGKILL');
   await sleep(12_000);
   await stack.startAgent();
-  // What was due meanwhile is done at once: no use has made it later.
+  // A limit that passed in the meantime is acted on at once.
   t.true((await untilPaused(api, idle.sandbox_id)) >= from + 10_000);
   await waitFor('the host', async () => {
     const { status } = await commandSandbox(api, busy.sandbox_id, 'start');

@@ -1,4 +1,4 @@
-/* The life of sandboxes over HTTP: real virtual machines, one stack for all of these tests. */
+/* The lifecycle of sandboxes over HTTP: real virtual machines, one stack for all tests. */
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -27,7 +27,7 @@ const MiB = 1024 ** 2;
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
-  /** One that runs, for tests that leave it so. */
+  /** A running sandbox, for tests that leave it running. */
   readonly shared: ApiSandbox;
 }
 const test = anyTest as TestFn<Context>;
@@ -42,7 +42,7 @@ test.before(async (t) => {
 
 test.after.always((t) => t.context.stack.stop());
 
-test('a sandbox is a machine of its own: kernel, root, name, memory, network', async (t) => {
+test('a sandbox has its own kernel, root disk, host name, memory and network', async (t) => {
   const { api, shared } = t.context;
   const id = shared.sandbox_id;
   const script = [
@@ -67,7 +67,7 @@ test('a sandbox is a machine of its own: kernel, root, name, memory, network', a
   t.is(machineId, id.replaceAll('-', ''));
 });
 
-test('what a command prints, and how it ends', async (t) => {
+test('a command’s output and exit code arrive', async (t) => {
   const { api, shared } = t.context;
   const id = shared.sandbox_id;
   const exec = await execIn(api, id, 'echo out; echo err >&2; exit 3');
@@ -84,7 +84,7 @@ test('a command that takes too long is killed, one that is cancelled too', async
   const { api, shared } = t.context;
   const path = `${sandboxPath(shared.sandbox_id)}/execs`;
   const late = await execIn(api, shared.sandbox_id, 'echo begun; sleep 1000', {
-    timeout_seconds: 8, // Others boot meanwhile.
+    timeout_seconds: 8, // Other sandboxes boot in the meantime.
   });
   t.like(late, { status: 'timed_out', stdout: 'begun\n' });
   const { exec_id: execId, status } = await api.data<ApiSandboxExec>('POST', path, {
@@ -102,7 +102,7 @@ test('a command that takes too long is killed, one that is cancelled too', async
   t.like(await endedExec(api, shared.sandbox_id, execId), { stdout: 'begun\n' });
 });
 
-test('much output: the newest is kept, and what is missing is told', async (t) => {
+test('of much output the newest is kept, and output_truncated is set', async (t) => {
   const { api, shared } = t.context;
   const exec = await execIn(api, shared.sandbox_id, 'seq 1 2500000');
   t.is(exec.status, 'completed');
@@ -132,7 +132,7 @@ test('commands are listed in the order of their execution, without output', asyn
   await removeSandbox(api, id);
 });
 
-test('no more commands at once than the sandbox allows', async (t) => {
+test('a command beyond max_concurrent_execs is refused with 429', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 2 });
   const path = `${sandboxPath(id)}/execs`;
@@ -200,7 +200,7 @@ test('the disk is the same after stop and start, the memory is not', async (t) =
   t.is((await api.call('DELETE', sandboxPath(id))).status, 404);
 });
 
-test('a guest that ends by itself has exited, and can be started again', async (t) => {
+test('a sandbox whose guest ends by itself is exited and can be started again', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await api.call('POST', `${sandboxPath(id)}/execs`, {
@@ -214,7 +214,7 @@ test('a guest that ends by itself has exited, and can be started again', async (
   await removeSandbox(api, id);
 });
 
-test('a guest whose kernel panics has failed, and says so', async (t) => {
+test('a sandbox whose kernel panics is failed with guest_panic', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await api.call('POST', `${sandboxPath(id)}/execs`, { command: 'echo c > /proc/sysrq-trigger' });
@@ -223,7 +223,7 @@ test('a guest whose kernel panics has failed, and says so', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('names are the account’s own, and free again after a deletion', async (t) => {
+test('names are unique per account and free again after a deletion', async (t) => {
   const { api, stack, shared } = t.context;
   const taken = await api.call('POST', '/api/sandboxes', { name: shared.name });
   t.deepEqual([taken.status, taken.body.code], [409, 'sandbox_name_conflict']);
@@ -236,7 +236,7 @@ test('names are the account’s own, and free again after a deletion', async (t)
   await removeSandbox(other, again.sandbox_id);
 });
 
-test('starting one that runs, stopping one that is stopped: nothing happens', async (t) => {
+test('starting a running sandbox and stopping a stopped one change nothing', async (t) => {
   const { api, shared } = t.context;
   const before = await getSandbox(api, shared.sandbox_id);
   const reply = await commandSandbox(api, shared.sandbox_id, 'start');
@@ -247,7 +247,7 @@ test('starting one that runs, stopping one that is stopped: nothing happens', as
   t.deepEqual([busy.status, busy.body.code], [409, 'sandbox_not_stopped']);
 });
 
-test('a sandbox that starts can be stopped at once', async (t) => {
+test('a sandbox that is still starting can be stopped', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await api.data<ApiSandbox>('POST', '/api/sandboxes', {
     mem_size_mib: 256,
@@ -271,7 +271,7 @@ test('a guest reaches nothing: neither the host, nor others, nor the world', asy
   t.is(exec.stdout, '');
 });
 
-test('a call of its life is a use of it, also when there is nothing to do', async (t) => {
+test('an action counts as a use of the sandbox even when it changes nothing', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id, last_active_at: before } = await createSandbox(api);
   t.is((await commandSandbox(api, id, 'start')).status, 200);

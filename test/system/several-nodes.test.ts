@@ -15,7 +15,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 interface Context {
   stack: Stack;
-  /** One account, through each control node of the region, and through that of another region. */
+  /** Clients of one account: at each control node of the region, and at that of another region. */
   api: ApiClient;
   otherApi: ApiClient;
   farApi: ApiClient;
@@ -80,7 +80,7 @@ function keyedExec(
   return (api) => api.call('POST', path, { command }, headers, AbortSignal.timeout(60_000));
 }
 
-/** A disk that is attached on this agent and not in use. */
+/** Creates a disk that is attached on this agent and idle. */
 async function diskOn({ stack, api }: Context, agent: StackNode): Promise<string> {
   return waitFor(`a disk on ${agent.daemon.name}`, async () => {
     // At the same time, so that they spread.
@@ -154,7 +154,7 @@ test.serial(
 test.serial('disks that are used at the same time spread over the agents', async (t) => {
   const { stack, api } = t.context;
   const disks = await Promise.all(Array.from({ length: 12 }, () => createDisk(api)));
-  // What the hosts last told of their load may still be that of the test before.
+  // The load that the hosts reported last may still be that of the previous test.
   await pause(3 * LIMITS.linkHeartbeatMs);
   await Promise.all(disks.map(({ id }) => exec(api, id, 'sleep 0.5')));
   const holders = (await Promise.all(disks.map(({ id }) => holdersOf(stack, id)))).flat();
@@ -306,7 +306,7 @@ test.serial(
     const refused = await post(otherApi, busy, 'touch late');
     t.deepEqual([refused.status, refused.body.code], [503, 'unavailable']);
     t.true(Number(refused.headers.get('retry-after')) > 0);
-    // The command under way keeps the agent, and its own disk; nothing else.
+    // The agent keeps running for the command under way, with that command's disk only.
     const moved = await waitFor('the idle disk', async () => {
       const reply = await post(api, idle, 'cat file');
       return reply.status === 200 && reply.body.data;

@@ -1,4 +1,4 @@
-/* Downloads while things break: nothing hangs, nothing looks whole that is not, nothing grows. */
+/* Downloads during faults: none hangs, none looks complete that is not, and memory does not grow. */
 import anyTest, { type TestFn } from 'ava';
 import type { IncomingMessage } from 'node:http';
 import { once } from 'node:events';
@@ -29,7 +29,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** A disk with a large sparse file, a link to it, and a download of it that has begun. */
+/** Creates a disk with a large sparse file and a share link, and begins a download. */
 async function begun({ api }: Context): Promise<{
   diskId: string;
   url: string;
@@ -46,14 +46,14 @@ async function begun({ api }: Context): Promise<{
   return { diskId, url, answer };
 }
 
-/** Reads on to the end. @returns whether the answer came whole */
+/** Reads to the end. @returns whether the answer was complete */
 async function isWhole(answer: IncomingMessage): Promise<boolean> {
   answer.resume();
   if (!answer.closed) await once(answer, 'close').catch(() => undefined);
   return answer.complete;
 }
 
-test.serial('what is put in the place of a file is not read', async (t) => {
+test.serial('a file that replaces another during its download is not read', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'echo content > file');
@@ -123,7 +123,7 @@ async function memoryBytes(pid: number): Promise<number> {
 test.serial('slow readers cost neither control nor agent memory by size', async (t) => {
   const { stack } = t.context;
   const { url, answer } = await begun(t.context);
-  await isWhole(answer); // What a first download needs once and for all.
+  await isWhole(answer); // Memory that the first download allocates once.
   const pids = [stack.control.pid, stack.agent.pid];
   const before = await Promise.all(pids.map(memoryBytes));
   const slow = await Promise.all(Array.from({ length: 4 }, () => open(url)));
@@ -158,11 +158,11 @@ async function readBytes(pid: number): Promise<number> {
   return Number(/^rchar: (\d+)$/mu.exec(io)?.[1]);
 }
 
-test.serial('a reader that takes nothing holds back the host', async (t) => {
+test.serial('a client that reads nothing makes the host stop reading', async (t) => {
   const { pid } = t.context.stack.agent;
   const before = await readBytes(pid);
   const { answer } = await begun(t.context);
-  // What is on its way lies in the buffers of the sockets; then the host reads no further.
+  // The sockets' buffers fill up; then the host reads no further.
   let [last, unchanged] = [before, 0];
   await waitFor('the host to stop reading', async () => {
     const now = await readBytes(pid);
@@ -204,7 +204,7 @@ test.serial('a link leads to whichever host has the disk', async (t) => {
   await waitFor('the first one to serve it', async () => (await download(url)).status === 200);
 });
 
-test.serial('an agent that stops lets a download end that can', async (t) => {
+test.serial('an agent that stops lets a download finish', async (t) => {
   const { stack } = t.context;
   const { answer } = await begun(t.context);
   const stopped = stack.agent.stop();

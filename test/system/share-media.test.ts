@@ -1,4 +1,4 @@
-/* A browser plays a shared recording and moves about in it: share links serve media elements. */
+/* A browser plays a shared recording and seeks in it: share links serve media elements. */
 import test from 'ava';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
@@ -53,7 +53,7 @@ interface Findings {
   readonly error?: string;
 }
 
-/** Serves the page, from another origin than the link's, and waits for what it reports. */
+/** Serves the page from another origin than the link's and waits for its report. */
 async function servePage(media: string): Promise<{ server: Server; findings: Promise<Findings> }> {
   const server = createServer();
   const findings = new Promise<Findings>((resolve, reject) => {

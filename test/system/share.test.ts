@@ -21,7 +21,7 @@ interface Context {
   stack: Stack;
   api: ApiClient;
   diskId: string;
-  /** A link to a file of `content`. */
+  /** Creates a file with this content and a link to it. */
   url: string;
 }
 
@@ -48,7 +48,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-test('the file comes whole, as an attachment that cannot run here', async (t) => {
+test('the file arrives complete, as an attachment that cannot run in the API’s origin', async (t) => {
   const { status, headers, body } = await download(t.context.url);
   t.is(status, 200);
   t.true(body.equals(content));
@@ -67,7 +67,7 @@ test('the file comes whole, as an attachment that cannot run here', async (t) =>
   t.regex(headers.etag ?? '', /^"[0-9a-f]{32}"$/u);
 });
 
-test('HEAD says the same and sends nothing', async (t) => {
+test('HEAD answers the same headers without a body', async (t) => {
   const get = await download(t.context.url);
   const head = await download(t.context.url, { range: 'bytes=0-1' }, 'HEAD');
   t.is(head.status, 200);
@@ -88,7 +88,7 @@ test('types follow the extension; an empty file is empty', async (t) => {
   t.is((await download(empty, { range: 'bytes=0-' })).headers['content-range'], 'bytes */0');
 });
 
-test('parts come as asked for', async (t) => {
+test('requested ranges are served', async (t) => {
   const { url } = t.context;
   const one = await download(url, { range: 'bytes=262140-262150' });
   t.is(one.status, 206);
@@ -107,7 +107,7 @@ test('parts come as asked for', async (t) => {
   ]);
 });
 
-test('a part that is not there answers 416 with the size; nonsense is ignored', async (t) => {
+test('a range beyond the end answers 416 with the size; a malformed one is ignored', async (t) => {
   const { url } = t.context;
   const beyond = await download(url, { range: `bytes=${SIZE}-` });
   t.is(beyond.status, 416);
@@ -149,7 +149,7 @@ function expected(reply: Fetched): Buffer | undefined {
   return start === undefined ? undefined : content.subarray(Number(start), Number(end) + 1);
 }
 
-test('whatever part is asked for, it is that part of the file', async (t) => {
+test('any range has the bytes of that part of the file', async (t) => {
   const { url } = t.context;
   const position = fc.nat(SIZE + 10);
   const spec = fc.oneof(

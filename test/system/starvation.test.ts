@@ -21,7 +21,7 @@ interface Context extends ServedDisk {
 
 const test = (anyTest as TestFn<Context>).serial;
 
-/** Longer than every task that repeats needs for its next turn. */
+/** Longer than the interval of every repeated task. */
 const STARVED_MS = 6_000;
 const DESCRIPTORS = 4096;
 const CALL_MS = 1_000;
@@ -60,7 +60,7 @@ async function recovers({ stack, api, objects, diskId }: Context): Promise<void>
   });
 }
 
-/** Calls of all kinds, again and again. @returns the statuses of their answers, 0 for none */
+/** Keeps making calls of all kinds. @returns the statuses of their answers, 0 for no answer */
 async function callThroughout({ api, objects, diskId }: Context, ms: number): Promise<Set<number>> {
   const statuses = new Set<number>();
   const note = (call: Promise<{ status: number }>): Promise<unknown> =>
@@ -69,7 +69,7 @@ async function callThroughout({ api, objects, diskId }: Context, ms: number): Pr
         ({ status }) => statuses.add(status),
         () => statuses.add(0),
       ),
-      sleep(CALL_MS), // Without descriptors a server cannot even accept, nor then refuse.
+      sleep(CALL_MS), // Without descriptors a server cannot accept a connection, nor even refuse it.
     ]);
   const until = performance.now() + ms;
   while (performance.now() < until) {
@@ -84,12 +84,12 @@ async function callThroughout({ api, objects, diskId }: Context, ms: number): Pr
   return statuses;
 }
 
-test('an agent and a control node without descriptors go on, and serve again with some', async (t) => {
+test('an agent and a control node without descriptors survive and serve again once they have some', async (t) => {
   const { stack } = t.context;
   const pids = [stack.agent.pid, stack.control.pid];
   for (const pid of pids) {
     using held = new HeldConnections();
-    limitDescriptors(pid, 3); // Nothing can be opened; what is open stays.
+    limitDescriptors(pid, 3); // Nothing new can be opened; open descriptors stay.
     await held.open(s3UrlOf(stack), 50, { from: '127.9.3.1' });
     const statuses = await callThroughout(t.context, STARVED_MS);
     t.true(statuses.size > 0);
@@ -99,7 +99,7 @@ test('an agent and a control node without descriptors go on, and serve again wit
   t.deepEqual([stack.agent.pid, stack.control.pid], pids);
 });
 
-test('descriptors that come and go leave nothing open behind', async (t) => {
+test('a shortage of descriptors leaks none', async (t) => {
   const { stack } = t.context;
   const { pid } = stack.agent;
   await recovers(t.context);
@@ -115,7 +115,7 @@ test('descriptors that come and go leave nothing open behind', async (t) => {
   t.is(stack.agent.pid, pid);
 });
 
-test('an agent that can start no process says so, and goes on when it can', async (t) => {
+test('an agent that can start no process reports it and recovers once it can', async (t) => {
   const { stack, api, diskId } = t.context;
   const { pid } = stack.agent;
   await recovers(t.context);

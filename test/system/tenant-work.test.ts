@@ -1,4 +1,4 @@
-/* Work on files whose size a tenant chooses: it ends with its request and takes no thread of others. */
+/* Work on files of any size ends with its request and takes no thread from other accounts. */
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -15,7 +15,7 @@ const test = anyTest as TestFn<Context>;
 const GiB = 1024 ** 3;
 
 test.before(async (t) => {
-  // Large enough for blocks of 4 KiB, with which files have up to 16 TiB.
+  // Large enough that mke2fs chooses blocks of 4 KiB, with which files can have up to 16 TiB.
   const stack = await Stack.start({ DISK_SIZE_BYTES: String(8 * GiB) });
   Object.assign(t.context, { stack, api: await stack.newClient() });
 });
@@ -31,7 +31,7 @@ interface Answered {
   readonly code?: string;
 }
 
-/** What the agent's log says of a disk's requests of an operation. */
+/** The agent's log events of one operation on a disk. */
 async function answered({ stack }: Context, operation: string, disk: string): Promise<Answered[]> {
   const lines = (await stack.agent.readLog()).split('\n').filter((line) => line.startsWith('{'));
   return lines
@@ -100,7 +100,7 @@ test('listings of one account leave the threads to the requests of another', asy
   for (let count = 0; count < 6; count += 1) {
     t.is((await mine.call('GET', `/${small}/object`)).text, 'bytes');
   }
-  // With one row for all, each of these would have come after every listing that was there before.
+  // With a single queue for all accounts, each of these would wait for every earlier listing.
   t.true(listed < listings.length, `${listed} listings came first`);
   t.deepEqual(new Set(await Promise.all(listings)), new Set([200]));
 });

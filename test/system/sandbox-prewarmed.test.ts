@@ -1,4 +1,4 @@
-/* Sandboxes that begin with a machine made ahead: real virtual machines, one stack. */
+/* Sandboxes that take a prewarmed VM: real virtual machines, one stack. */
 import assert from 'node:assert';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -37,7 +37,7 @@ test.before(async (t) => {
   const stack = await Stack.start(settings);
   const api = await stack.newClient();
   Object.assign(t.context, { stack, api, points });
-  // The first machine of a shape has the template made that others begin with.
+  // The first machine of a shape makes the template that later ones start from.
   const { sandbox_id: id } = await createSandbox(api);
   await removeSandbox(api, id);
 });
@@ -56,14 +56,14 @@ async function events({ stack }: Context, name: string): Promise<LogEvent[]> {
   return found.map((line) => JSON.parse(line) as LogEvent);
 }
 
-/** What there is of machines on the host, by name. */
+/** The ids of all machines with anything left on the host. */
 const machinesThere = async ({ stack }: Context): Promise<string[]> =>
   readdir(join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes'));
 
-/** The name of the machine that waits. */
+/** The id of the prewarmed VM. */
 async function spare(context: Context): Promise<string> {
   return waitFor(
-    'a machine made ahead',
+    'a prewarmed VM',
     async () => {
       const taken = new Set((await events(context, 'sandbox:started')).map(({ vmId }) => vmId));
       const made = await events(context, 'spare:made');
@@ -75,7 +75,7 @@ async function spare(context: Context): Promise<string> {
   );
 }
 
-/** Creates a sandbox while a machine waits for it. */
+/** Creates a sandbox while a prewarmed VM is ready. */
 async function createAhead(context: Context): Promise<{ id: string; name: string; vmId: string }> {
   const vmId = await spare(context);
   const { sandbox_id: id, name } = await createSandbox(context.api);
@@ -87,27 +87,30 @@ async function createAhead(context: Context): Promise<{ id: string; name: string
   return { id, name, vmId };
 }
 
-test.serial('it is told who it is, and no two are alike', async (t) => {
-  const { api } = t.context;
-  const sandboxes = [await createAhead(t.context), await createAhead(t.context)];
-  const facts = 'hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id /etc/hostname';
-  const seen = new Set<string>();
-  for (const { id, name } of sandboxes) {
-    const [hostname, machineId, bootId, written] = (await outputOf(api, id, facts)).split('\n');
-    t.deepEqual([hostname, written], [name, name]);
-    t.is(machineId, id.replaceAll('-', ''));
-    seen.add(bootId ?? '').add(await outputOf(api, id, 'head -c 16 /dev/urandom | sha256sum'));
-    // The clock of a machine that waited is right, and nobody was there before.
-    const now = Number(await outputOf(api, id, 'date +%s'));
-    t.true(Math.abs(now - Date.now() / 1000) < 10);
-    t.is(await outputOf(api, id, 'ls -A /tmp /home'), '/home:\n\n/tmp:\n');
-  }
-  t.is(seen.size, 4);
-  for (const { id } of sandboxes) await removeSandbox(api, id);
-});
+test.serial(
+  'a create takes a prewarmed VM of its shape, which gets an identity of its own',
+  async (t) => {
+    const { api } = t.context;
+    const sandboxes = [await createAhead(t.context), await createAhead(t.context)];
+    const facts = 'hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id /etc/hostname';
+    const seen = new Set<string>();
+    for (const { id, name } of sandboxes) {
+      const [hostname, machineId, bootId, written] = (await outputOf(api, id, facts)).split('\n');
+      t.deepEqual([hostname, written], [name, name]);
+      t.is(machineId, id.replaceAll('-', ''));
+      seen.add(bootId ?? '').add(await outputOf(api, id, 'head -c 16 /dev/urandom | sha256sum'));
+      // The clock is right although the machine waited, and no earlier user has left anything.
+      const now = Number(await outputOf(api, id, 'date +%s'));
+      t.true(Math.abs(now - Date.now() / 1000) < 10);
+      t.is(await outputOf(api, id, 'ls -A /tmp /home'), '/home:\n\n/tmp:\n');
+    }
+    t.is(seen.size, 4);
+    for (const { id } of sandboxes) await removeSandbox(api, id);
+  },
+);
 
 test.serial(
-  'it lives like any other: stop and start, pause and resume, fork, delete',
+  'a sandbox from a prewarmed VM stops, starts, pauses, resumes, forks and is deleted like any other',
   async (t) => {
     const { api } = t.context;
     const { id, vmId } = await createAhead(t.context);
@@ -129,7 +132,7 @@ test.serial(
   },
 );
 
-test.serial('another shape takes the place of the one that was kept ready', async (t) => {
+test.serial('prewarming follows the shape that was requested last', async (t) => {
   const { api } = t.context;
   const former = await spare(t.context);
   const { sandbox_id: id } = await createSandbox(api, { mem_size_mib: 300 });
@@ -141,25 +144,28 @@ test.serial('another shape takes the place of the one that was kept ready', asyn
   await removeSandbox(api, again);
 });
 
-test.serial('a machine that dies while it waits is replaced by one made on request', async (t) => {
-  const { api } = t.context;
-  const vmId = await spare(t.context);
-  for (const pid of await machinesOf([vmId])) process.kill(pid, 'SIGKILL');
-  const { sandbox_id: id } = await createSandbox(api);
-  t.is(await outputOf(api, id, 'echo alive'), 'alive\n');
-  await removeSandbox(api, id);
-  await waitFor('it to go', async () => !(await machinesThere(t.context)).includes(vmId));
-});
+test.serial(
+  'a create replaces a prewarmed VM that died with a machine from the template',
+  async (t) => {
+    const { api } = t.context;
+    const vmId = await spare(t.context);
+    for (const pid of await machinesOf([vmId])) process.kill(pid, 'SIGKILL');
+    const { sandbox_id: id } = await createSandbox(api);
+    t.is(await outputOf(api, id, 'echo alive'), 'alive\n');
+    await removeSandbox(api, id);
+    await waitFor('it to go', async () => !(await machinesThere(t.context)).includes(vmId));
+  },
+);
 
 test.serial(
-  'an agent that is killed leaves none, whatever the sandbox that takes it is at',
+  'a killed agent leaves no orphaned prewarmed VM, at whatever failpoint of the create',
   async (t) => {
     const { api, stack, points } = t.context;
     await spare(t.context);
     await stack.agent.stop('SIGKILL');
     await stack.startAgent();
     t.deepEqual(await machinesThere(t.context), []);
-    const first = await createSandbox(api); // From a template; the next one is taken.
+    const first = await createSandbox(api); // This one starts from the template; the next one takes the prewarmed VM.
     await points.takeReached();
     const { id } = await createAhead(t.context);
     const reached = new Set(await points.takeReached());
@@ -191,7 +197,7 @@ test.serial(
         'nothing to be left',
         async () => (await machinesThere(t.context)).length === 0,
       );
-      // What the next round takes is made again when one is asked for.
+      // A create makes the agent prewarm again for the next round.
       const { sandbox_id: next } = await createSandbox(api);
       await removeSandbox(api, next);
     }
