@@ -9,14 +9,14 @@ import type { Findings } from './findings.ts';
 export const HANGS_AFTER_MS = 110_000;
 
 export interface Attempt {
-  /** 0 when there was no answer. */
+  /** The HTTP status, 0 when there was no answer. */
   readonly status: number;
-  /** Of the failure; `ok`, or `cut` when the connection broke before the answer. */
+  /** The error code; `ok` on success, `cut` when the connection broke before the answer. */
   readonly code: string;
   readonly data: unknown;
 }
 
-/** Calls that are allowed to say so; anything else that is no success is a defect of the system. */
+/** Codes that a fault can explain. Any other failure is a defect of the system. */
 const HONEST = new Set([
   'cut',
   'unavailable',

@@ -63,7 +63,7 @@ export class Cluster {
     this.agents = [supervise(first), supervise(second)];
     const controlUrl = `${stack.baseUrl}/readyz`;
     this.control = new Supervisor(stack.control, () => answers(controlUrl), findings);
-    // Readiness of the others tells enough of Redis.
+    // The others are ready only if Redis is.
     this.redis = new Supervisor(stack.redis, () => Promise.resolve(true), findings);
   }
 
@@ -87,7 +87,7 @@ export class Cluster {
       EXEC_TIMEOUT_MS: '20000',
       EXEC_SLOTS: '6',
     };
-    // What is typed at the terminal ends the run, and the run ends them.
+    // Detached: Ctrl-C in the terminal must reach the run only, which ends these processes itself.
     const isDetached = true;
     const stack = await Stack.start(settings, [], isDetached);
     const redis = await Relay.to(Number(new URL(stack.environment['REDIS_URL'] ?? '').port));
@@ -116,7 +116,7 @@ export class Cluster {
     return [this.redis, this.control, ...this.agents];
   }
 
-  /** Everything runs and nothing is in its way. */
+  /** Mends everything: all processes run and no relay or storage disturbs them. */
   async mend(): Promise<void> {
     for (const relay of Object.values(this.relays)) {
       relay.mend();
@@ -127,7 +127,7 @@ export class Cluster {
     for (const supervisor of this.supervisors) await supervisor.untilReady();
   }
 
-  /** Keeps the logs of all processes for whoever looks into a finding. */
+  /** Copies the logs of all processes, to investigate findings. */
   async saveLogs(directory: string): Promise<void> {
     await mkdir(directory, { recursive: true });
     for (const name of await readdir(this.stack.directory)) {
@@ -137,7 +137,7 @@ export class Cluster {
     }
   }
 
-  /** Ends everything; what is left on the host then is a finding. */
+  /** Ends everything. Whatever is left on the host afterwards is a finding. */
   async stop(): Promise<void> {
     for (const supervisor of this.supervisors) await supervisor.release();
     for (const relay of Object.values(this.relays)) relay.mend();

@@ -5,14 +5,14 @@ import { childrenOf, machinesIn, nextHelper, signal } from './processes.ts';
 import type { Relay } from './relay.ts';
 import type { Supervisor } from './supervisor.ts';
 
-/** How long a fault waits for a helper program to come by. */
+/** How long a fault waits for a helper program to run. */
 const HELPER_WITHIN_MS = 4_000;
 /** Of an agent whose helper is still to do something. */
 const RESTART_MS = 200;
-/** Those that touch disk images. */
+/** The helper programs that touch disk images. */
 const DISK_HELPERS = new Set(['disk', 'mke2fs', 'debugfs']);
 
-/** When the fault was over, on the clock of performance.now(); undefined when there was nothing to hit. */
+/** When the fault was over, by performance.now(); undefined when there was no process to hit. */
 type Lifted = number | undefined;
 type Inject = (cluster: Cluster, fault: Fault) => Promise<Lifted>;
 
@@ -28,13 +28,13 @@ async function findHelper(cluster: Cluster, fault: Fault) {
   return nextHelper(daemon.pid, HELPER_WITHIN_MS, names);
 }
 
-/** The agent is killed while a helper program hangs; the helper goes on when its agent is gone. */
+/** Kills the agent while a helper program is frozen, then lets the helper continue. */
 async function killAgentInHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const agent = agentOf(cluster, fault);
   const helper = await findHelper(cluster, fault);
   if (helper === undefined) return agent.kill(fault.lastsMs);
   signal(helper, 'SIGSTOP');
-  // The helper goes on before the next agent is there, or when that one has begun to work.
+  // The helper continues either before the next agent starts or after it has begun to work.
   const goesOnEarly = fault.choice < 0.15;
   const killed = agent.kill(goesOnEarly ? fault.lastsMs : RESTART_MS);
   if (!goesOnEarly) await killed;
@@ -67,7 +67,7 @@ async function killGuard(cluster: Cluster, fault: Fault): Promise<Lifted> {
   return guard !== undefined && signal(guard, 'SIGKILL') ? performance.now() : undefined;
 }
 
-/** Either host's machines: a run has few. */
+/** The machines of either host, because a run has few. */
 const killOfMachine =
   (part: 'qemu' | 'shim'): Inject =>
   async (cluster, fault) => {
@@ -133,7 +133,7 @@ async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lif
   const agent = agentOf(cluster, fault);
   const slow = cluster.slowCalls[host];
   await slow.set({ attachMs: ATTACH_MS.min + choice * ATTACH_MS.span });
-  // One that has just started attaches the disks that are in use.
+  // An agent that has just started attaches the disks that are in use.
   await agent.kill(RESTART_MS);
   await Promise.race([agent.untilReady(), sleep(READY_MS_MAX)]).catch(() => undefined);
   await sleep(ATTACHES_AFTER_MS + lastsMs / 4);

@@ -1,4 +1,4 @@
-/** A broken promise of the system, with when it was seen. */
+/** A broken promise of the system, and when it was noticed. */
 export interface Finding {
   /** Since the beginning of the run. */
   readonly atMs: number;
@@ -6,7 +6,7 @@ export interface Finding {
 }
 
 const FINDINGS_MAX = 200;
-/** As long as a call that needed the program can take. */
+/** The longest time that a call which needed the program can take. */
 const EXPLAINED_MS = 25_000;
 
 /** Everything that a run found and counted. */
@@ -21,7 +21,7 @@ export class Findings {
     return Math.round(performance.now() - this.beganAt);
   }
 
-  /** A program that the system needed was killed: for a while internal errors are explained. */
+  /** Records that a helper program was killed, which explains internal errors for a while. */
   programWasKilled(): void {
     this.#explainedUntil = performance.now() + EXPLAINED_MS;
   }
@@ -30,7 +30,7 @@ export class Findings {
     return performance.now() < this.#explainedUntil;
   }
 
-  /** A promise was broken. */
+  /** Records a broken promise. */
   report(what: string): void {
     if (this.broken.length < FINDINGS_MAX) this.broken.push({ atMs: this.elapsedMs, what });
   }
@@ -39,7 +39,7 @@ export class Findings {
     this.#counts.set(what, (this.#counts.get(what) ?? 0) + by);
   }
 
-  /** In the order of their names. */
+  /** Counts, sorted by name. */
   get counts(): readonly (readonly [name: string, count: number])[] {
     return [...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1));
   }

@@ -32,7 +32,7 @@ const repeat = `npm run chaos -- --seed ${seed} --minutes ${minutes}${
 }`;
 process.stdout.write(`${repeat}\n`);
 const logs = join(root, `.local/chaos/${seed}`);
-// Where set-up put image and guest, unless the environment says otherwise.
+// The image and guest that set-up built, unless the environment names others.
 Object.assign(process.env, { ...(await readEnvFile(paths.config)), ...process.env });
 // Ctrl-C ends the round, checks its promises, prints the report and takes the system down; a second
 // one ends the process at once.

@@ -1,7 +1,7 @@
 import { Random } from './random.ts';
 
 interface Rule {
-  /** How often it is drawn, relative to the others. */
+  /** The weight with which the kind is drawn. */
   readonly weight: number;
   /** How long the fault lasts, in milliseconds; for a kill, the time until the restart. */
   readonly lastsMs: readonly [min: number, max: number];
@@ -9,12 +9,12 @@ interface Rule {
   readonly roundMsMin?: number;
 }
 
-/** Every fault that a run can inject; `faults.ts` does what they say. */
+/** Every kind of fault that a run can inject; `faults.ts` carries them out. */
 const RULES = {
   'kill agent': { weight: 5, lastsMs: [100, 4_000] },
-  // The helper program is frozen first, and goes on when its agent is long gone.
+  // The helper program is frozen first and continues long after its agent is gone.
   'kill agent in helper': { weight: 5, lastsMs: [200, 9_000] },
-  // The agent is killed in a gap between two of its system calls, or of its helpers'.
+  // The agent is killed between two system calls, its own or a helper's.
   'kill agent in slow calls': { weight: 4, lastsMs: [1_000, 8_000] },
   'kill control': { weight: 3, lastsMs: [100, 3_000] },
   'kill redis': { weight: 3, lastsMs: [100, 3_000] },
@@ -46,18 +46,18 @@ export interface Fault {
   readonly atMs: number;
   readonly kind: FaultKind;
   readonly lastsMs: number;
-  /** Which of the two hosts. */
+  /** The host that is hit. */
   readonly host: 0 | 1;
-  /** Decides among what the fault can hit; from 0, below 1. */
+  /** Chooses among the possible targets; at least 0 and below 1. */
   readonly choice: number;
 }
 
 export const faultKinds = Object.keys(RULES) as readonly FaultKind[];
 
 const GAP_MS_MIN = 300;
-/** Some rounds are a storm; in others there is time to do much between two faults. */
+/** The pace of a round: some have faults in quick succession, others leave time between two. */
 const GAP_MS_MAX = [3_000, 6_000, 12_000] as const;
-/** Nothing begins in the last part of a round: short ones would end in the middle of a fault. */
+/** No fault begins in the last part of a round, so that a short round does not end during one. */
 const CALM_MS = 1_000;
 
 /**

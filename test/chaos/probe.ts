@@ -5,7 +5,7 @@ import { ObjectClient } from '../helpers/objects.ts';
 const PROBES_EVERY_MS = 150;
 const GIVES_UP_MS = 4_000;
 
-/** Tells all the time whether callers are served: a command, and an object of the same disk. */
+/** Keeps checking whether callers are served: a command, and an object of the same disk. */
 export class Probe implements AsyncDisposable {
   readonly #api: ApiClient;
   readonly #objects: ObjectClient;
@@ -23,7 +23,7 @@ export class Probe implements AsyncDisposable {
     this.#probing = this.#probe();
   }
 
-  /** How long after that time callers were served again, in milliseconds; undefined: not yet. */
+  /** Milliseconds from that time until callers were served again; undefined when they are not yet. */
   recoveryMs(since: number): number | undefined {
     const first = this.#served.find(({ begunAt }) => begunAt >= since);
     return first === undefined ? undefined : first.endedAt - since;

@@ -10,14 +10,14 @@ const read = (path: string): string => {
   }
 };
 
-/** A process that is not the test's child: its start time tells it from a later one of its number. */
+/** A process that is not the test's child, identified by pid and start time. */
 export interface ForeignProcess {
   readonly pid: number;
   readonly name: string;
   readonly startTime: string;
 }
 
-/** @returns undefined when there is none of that number */
+/** @returns undefined when no process has this pid */
 export function processOf(pid: number): ForeignProcess | undefined {
   const stat = /^\d+ \((.*)\) (.*)$/su.exec(read(`/proc/${pid}/stat`).trim());
   const [, name, rest] = stat ?? [];
@@ -26,14 +26,14 @@ export function processOf(pid: number): ForeignProcess | undefined {
   return name === undefined || startTime === undefined ? undefined : { pid, name, startTime };
 }
 
-/** @returns whether the very process was still there */
+/** @returns whether the same process was still running */
 export function signal({ pid, startTime }: ForeignProcess, name: NodeJS.Signals): boolean {
   if (processOf(pid)?.startTime !== startTime) return false;
   try {
     process.kill(pid, name);
     return true;
   } catch {
-    return false; // It ended just now.
+    return false; // The process ended in the meantime.
   }
 }
 
@@ -63,7 +63,7 @@ export async function nextHelper(
   return undefined;
 }
 
-/** The processes of the virtual machines whose agent keeps its data there. */
+/** The processes of the virtual machines below an agent's data directory. */
 export function machinesIn(dataDir: string): { qemu: ForeignProcess; shim: ForeignProcess }[] {
   const found: { qemu: ForeignProcess; shim: ForeignProcess }[] = [];
   const directory = join(dataDir, 'sandboxes');
@@ -71,7 +71,7 @@ export function machinesIn(dataDir: string): { qemu: ForeignProcess; shim: Forei
   try {
     names = readdirSync(directory);
   } catch {
-    return found; // This host has had none.
+    return found; // The host has had no sandboxes.
   }
   for (const name of names) {
     const text = read(join(directory, name, 'run/machine.json'));

@@ -13,7 +13,7 @@ export class Random {
   readonly #stream: string;
   #state: number;
 
-  /** @param stream keeps the sequences of different users of one seed apart */
+  /** @param stream separates the sequences of different users of one seed */
   constructor(seed: number | string, stream: string) {
     this.#stream = stream;
     this.#state = hash(`${seed}/${stream}`);
@@ -24,7 +24,7 @@ export class Random {
     this.#state = hash(`${seed}/${this.#stream}`);
   }
 
-  /** From 0, below 1. */
+  /** At least 0 and below 1. */
   fraction(): number {
     this.#state = (this.#state + 0x6d_2b_79_f5) >>> 0;
     let value = this.#state;

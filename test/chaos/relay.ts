@@ -8,7 +8,7 @@ export class Relay implements AsyncDisposable {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #latencyMs = 0;
-  /** Set while nothing is passed on. */
+  /** Set while bytes are held back. */
   #mended: PromiseWithResolvers<void> | undefined;
 
   private constructor(targetPort: number) {
@@ -29,23 +29,23 @@ export class Relay implements AsyncDisposable {
     return address.port;
   }
 
-  /** From now on bytes are kept back, and nobody is told, as by a network that drops packets. */
+  /** Holds all bytes back without closing connections, like a network that drops packets. */
   cut(): void {
     this.#mended ??= Promise.withResolvers();
   }
 
-  /** What was kept back arrives, as packets that are sent again do. */
+  /** Delivers the bytes that were held back, like retransmitted packets. */
   mend(): void {
     this.#mended?.resolve();
     this.#mended = undefined;
   }
 
-  /** Each read of a connection is passed on so much later. */
+  /** Delays each read of a connection by this many milliseconds. */
   slowDown(latencyMs: number): void {
     this.#latencyMs = latencyMs;
   }
 
-  /** Resets every connection that stands; new ones are accepted. */
+  /** Resets all present connections. New ones are accepted. */
   breakAll(): void {
     for (const socket of this.#sockets) socket.resetAndDestroy();
   }
@@ -74,7 +74,7 @@ export class Relay implements AsyncDisposable {
   #track(socket: Socket): void {
     this.#sockets.add(socket);
     socket.setNoDelay(true);
-    socket.on('error', () => undefined); // Told by whoever reads or writes.
+    socket.on('error', () => undefined); // Reported by the reader or writer.
     socket.on('close', () => this.#sockets.delete(socket));
   }
 

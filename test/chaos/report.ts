@@ -36,7 +36,7 @@ interface RunOutcome {
   readonly recoveriesMs: readonly number[];
 }
 
-/** What came of a run, for people; begins with how to repeat it. */
+/** A report for people; it begins with the command that repeats the run. */
 export function describeRun(
   repeat: string,
   { findings, injected, recoveriesMs }: RunOutcome,

@@ -1,9 +1,9 @@
 import type { Findings } from './findings.ts';
 
-/** How often a command may have run, by what its caller was told. */
+/** How often a command may have run, given the answer to its caller. */
 const RUNS_ALLOWED: Readonly<Record<string, readonly [least: number, most: number]>> = {
   ok: [1, 1],
-  // Nobody knows: at most once.
+  // The outcome is unknown: at most once.
   cut: [0, 1],
   outcome_unknown: [0, 1],
   timeout: [0, 1],
@@ -19,7 +19,7 @@ interface Told {
   readonly atMs: number;
 }
 
-/** What callers of commands were told; each command appends its own line to one file. */
+/** Records the answers to commands, each of which appends its own line to one file. */
 export class RunLedger {
   readonly #name: string;
   readonly #findings: Findings;
@@ -33,7 +33,7 @@ export class RunLedger {
     this.#findings = findings;
   }
 
-  /** Of the line of the next command. */
+  /** The number of the next command's line. */
   newId(): string {
     this.#count += 1;
     return `${this.#name}-${this.#count}`;
@@ -44,7 +44,7 @@ export class RunLedger {
     if (code === 'ok') this.#findings.count('acknowledged commands');
   }
 
-  /** Compares what was told with the file's text. */
+  /** Compares the answers with the file's text. */
   check(text: string): void {
     const runs = new Map<string, number>();
     for (const line of text.split('\n')) {

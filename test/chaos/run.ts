@@ -27,7 +27,7 @@ interface RoundOptions {
   readonly roundMs: number;
   /** Kinds of faults to draw from. */
   readonly only?: readonly FaultKind[];
-  /** Ends the round early; what it promised is checked all the same. */
+  /** Ends the round early. Its promises are still checked. */
   readonly signal?: AbortSignal;
 }
 
@@ -36,7 +36,7 @@ export interface InjectedFault {
   readonly fault: Fault;
   /** Since the beginning of the run. */
   readonly atMs: number;
-  /** False: there was nothing to hit, such as no helper program that ran. */
+  /** False when there was nothing to hit, for example because no helper program ran. */
   readonly hasHit: boolean;
   /** From its end until callers were served; undefined when the round ended before. */
   readonly recoveryMs: number | undefined;
@@ -79,7 +79,7 @@ async function createWorkloads(
   return { workloads: [...sandboxes, ...commands, ...objects, records], sandboxes };
 }
 
-/** A whole system under faults, and what it promised meanwhile. */
+/** A whole system under faults, and the promises that it made meanwhile. */
 export class ChaosRun {
   readonly findings: Findings;
   readonly injected: InjectedFault[] = [];
@@ -105,7 +105,7 @@ export class ChaosRun {
     this.#loops = new LoopWatch(this.#cluster.storage.path, (fault) => this.findings.report(fault));
   }
 
-  /** Starts the system and everything that its callers keep; without faults yet. */
+  /** Starts the system and its callers, without faults yet. */
   static async start(): Promise<ChaosRun> {
     const findings = new Findings();
     const cluster = await Cluster.start(findings);
@@ -128,7 +128,7 @@ export class ChaosRun {
     }
   }
 
-  /** Faults under load, then recovery, then every promise is looked at. */
+  /** One round: faults under load, then recovery, then a check of every promise. */
   async round(seed: number, round: number, options: RoundOptions): Promise<void> {
     const { roundMs, only, signal } = options;
     for (const random of this.#randoms) random.reseed(`${seed} ${round}`);
@@ -155,7 +155,7 @@ export class ChaosRun {
     }
   }
 
-  /** @param logs where the logs are kept if there are findings */
+  /** @param logs directory to which the logs are copied if there are findings */
   async stop(logs: string): Promise<void> {
     this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
     await this.#probe[Symbol.asyncDispose]();

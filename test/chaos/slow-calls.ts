@@ -7,12 +7,12 @@ import type { Environment } from '../helpers/daemon.ts';
 const run = promisify(execFile);
 const source = new URL('../fixtures/slow-calls.c', import.meta.url).pathname;
 
-/** By how many milliseconds calls are delayed. */
+/** The delay of each call, in milliseconds. */
 interface Delays {
-  /** Those that attach an image to a loop device. */
+  /** Calls that attach an image to a loop device. */
   readonly attachMs?: number;
   readonly mountMs?: number;
-  /** Those that sync or rename. */
+  /** Calls that sync or rename. */
   readonly syncMs?: number;
 }
 
@@ -30,7 +30,7 @@ export class SlowCalls {
     this.#control = control;
   }
 
-  /** @param name of the host, for its file in the directory */
+  /** @param name the host's name, for its file in the directory */
   static async build(directory: string, name: string): Promise<SlowCalls> {
     const library = join(directory, `${name}-slow-calls.so`);
     await run('cc', ['-O1', '-shared', '-fPIC', '-o', library, source]);
@@ -44,8 +44,8 @@ export class SlowCalls {
     return { LD_PRELOAD: this.#library, SLOW_CALLS: this.#control };
   }
 
-  /** Each call that begins from now on takes so much longer. */
+  /** Delays each call that begins from now on. */
   async set(delays: Delays): Promise<void> {
-    await writeFile(this.#control, wordsOf(delays), { flag: 'r+' }); // In place: it is mapped.
+    await writeFile(this.#control, wordsOf(delays), { flag: 'r+' }); // Written in place, because the file is mapped.
   }
 }

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 const MiB = 1024 ** 2;
 
-/** A storage of a test's own, in memory, that can become full. */
+/** A storage in memory that can be filled up. */
 export class SmallStorage {
   static readonly reserveBytes = 128 * MiB;
   static readonly #sizeBytes = 3072 * MiB;
@@ -31,7 +31,7 @@ export class SmallStorage {
     return join(this.path, 'storage');
   }
 
-  /** There is nearly no room any more. */
+  /** Leaves nearly no free space. */
   async fill(): Promise<void> {
     const { blocks, bfree, bsize } = await statfs(this.path);
     const left = SmallStorage.reserveBytes * SmallStorage.#leftWhenFull;

@@ -14,13 +14,13 @@ export class Supervisor {
   readonly daemon: Daemon;
   readonly #isReady: () => Promise<boolean>;
   readonly #findings: Findings;
-  /** It was ready since its last start: it must not end by itself any more. */
+  /** Whether the process was ready since its last start and so must not end by itself. */
   #wasReady = true;
   #restart: Promise<void> | undefined;
   #stopped = false;
   readonly #watching: Promise<void>;
 
-  /** @param daemon runs already */
+  /** @param daemon a process that is already running */
   constructor(daemon: Daemon, isReady: () => Promise<boolean>, findings: Findings) {
     this.daemon = daemon;
     this.#isReady = isReady;
@@ -64,7 +64,7 @@ export class Supervisor {
     this.#wasReady = true;
   }
 
-  /** From now on it may end. */
+  /** Lets the process end from now on. */
   async release(): Promise<void> {
     this.#stopped = true;
     await this.#watching;

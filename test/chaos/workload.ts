@@ -4,7 +4,7 @@ import { attempt } from './attempt.ts';
 import type { Findings } from './findings.ts';
 import type { Random } from './random.ts';
 
-/** What every workload works with. */
+/** What every workload is given. */
 export interface WorkloadContext {
   readonly api: ApiClient;
   readonly findings: Findings;
@@ -13,9 +13,9 @@ export interface WorkloadContext {
 
 /** Uses the system while parts of it fail, and remembers what it was promised. */
 export interface Workload {
-  /** Goes on until it is told to stop; a call that is under way is waited for. */
+  /** Runs until it is told to stop; resolves after the call that was under way. */
   run(over: AbortSignal): Promise<void>;
-  /** Everything works again: compares what was promised with what is there. */
+  /** Compares what was promised with what is there. Call it when everything works again. */
   check(): Promise<void>;
 }
 

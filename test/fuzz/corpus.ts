@@ -7,7 +7,7 @@ import type { Target } from './target.ts';
 const directoryOf = (target: Target): string =>
   new URL(`corpus/${target.name}`, import.meta.url).pathname;
 
-/** What is kept of a target, each input in a file of its own; the seeds before the first run. */
+/** A target's corpus, one file per input, or its seeds before the first run. */
 export async function readCorpus(target: Target): Promise<Buffer[]> {
   const directory = directoryOf(target);
   const seeds = target.seeds.map((seed) => Buffer.from(seed));
@@ -21,7 +21,7 @@ export async function readCorpus(target: Target): Promise<Buffer[]> {
   }
 }
 
-/** @returns the file */
+/** @returns the path of the file */
 export async function keepInput(
   target: Target,
   kind: 'input' | 'failure',

@@ -3,7 +3,7 @@ import { type Profiler, Session } from 'node:inspector';
 const root = new URL('../../', import.meta.url).href;
 const sources = ['agent/', 'control/', 'shared/'].map((directory) => `${root}${directory}`);
 
-/** What was run of one function, a byte for each character of its text. */
+/** Which characters of one function's text were run, a byte for each. */
 type Covered = Map<string, Uint8Array>;
 
 /**
@@ -29,7 +29,7 @@ export class Coverage implements Disposable {
     });
   }
 
-  /** As `takeNew`, but what is new stays new. */
+  /** Like `takeNew`, but does not mark the code as seen. */
   peekNew(): boolean {
     return this.#take(() => undefined);
   }

@@ -1,4 +1,4 @@
-/* That the fuzzer finds what is there to be found, and finds it again. */
+/* The fuzzer finds defects that are planted, and finds them again with the same seed. */
 import test from 'ava';
 import { parseRanges } from '../../agent/objects/protocol/byte-ranges.ts';
 import { fuzz } from './engine.ts';
@@ -16,7 +16,7 @@ const planted: Target = {
 };
 const plan = { corpus: [Buffer.from('seed')], executions: 20_000, isGuided: false };
 
-test('a defect behind two words is found, by the same seed in the same input', async (t) => {
+test('a defect behind two magic words is found, and the same seed finds the same input', async (t) => {
   const first = await fuzz(planted, { ...plan, seed: 5 });
   t.is(first.failure?.error.message, 'the planted defect');
   t.deepEqual(await fuzz(planted, { ...plan, seed: 5 }), first);
@@ -24,14 +24,14 @@ test('a defect behind two words is found, by the same seed in the same input', a
   t.notDeepEqual(other.failure?.input, first.failure?.input);
 });
 
-test('a defect that the corpus shows is found at once', async (t) => {
+test('a defect that a corpus input shows is found at once', async (t) => {
   const corpus = [Buffer.from('fine'), Buffer.from('<open><close>')];
   const { executions, failure } = await fuzz(planted, { ...plan, corpus, seed: 1 });
   t.is(executions, 2);
   t.is(String(failure?.input), '<open><close>');
 });
 
-test('inputs that run code which none did before are kept', async (t) => {
+test('inputs that run new code are kept', async (t) => {
   const ranges: Target = {
     name: 'ranges-guided',
     seeds: [],

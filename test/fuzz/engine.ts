@@ -6,25 +6,25 @@ import type { Target } from './target.ts';
 
 export interface FuzzPlan {
   readonly seed: number;
-  /** Tried first, in this order; mutations begin with them. */
+  /** Inputs that are tried first, in this order, and then mutated. */
   readonly corpus: readonly Buffer[];
   readonly executions: number;
-  /** A time of performance.now() at which the run ends; undefined: after the executions only. */
+  /** When the run ends, by performance.now(). Undefined: only after the executions. */
   readonly until?: number | undefined;
-  /** Looks for inputs that run code which no other has: slower, and not needed for a replay. */
+  /** Whether to keep inputs that run new code: slower, and not needed for a replay. */
   readonly isGuided: boolean;
 }
 
 export interface FuzzReport {
   readonly executions: number;
-  /** Those that ran code which no input before them had. */
+  /** The inputs that ran code which no earlier input had. */
   readonly found: readonly Buffer[];
   readonly failure?: { readonly input: Buffer; readonly error: Error };
 }
 
-/** Inputs between two looks at the coverage, which cost as much as many inputs. */
+/** How many inputs to run between two readings of the coverage, which are expensive. */
 const BATCH = 64;
-/** An input for which the boundary needs longer is a defect: so much work for so few bytes. */
+/** An input that takes longer than this is a defect: too much work for so few bytes. */
 const EXECUTION_MS_MAX = 5_000;
 const FOUND_BYTES_MAX = 4096;
 
@@ -37,7 +37,7 @@ class Failed extends Error {
   }
 }
 
-/** Gives a target its corpus, then mutations of it, until the plan or the first failure ends it. */
+/** Runs a target with its corpus, then with mutations, until the plan ends or a check fails. */
 export async function fuzz(target: Target, plan: FuzzPlan): Promise<FuzzReport> {
   const run = new FuzzRun(target, plan);
   await using _opened = await target.open?.();

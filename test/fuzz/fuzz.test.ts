@@ -1,4 +1,4 @@
-/* A short run over every boundary that needs nothing but this process; `npm run fuzz` goes on. */
+/* A short run over every boundary that needs only this process; `npm run fuzz` runs for longer. */
 import test from 'ava';
 import { keepInput, readCorpus } from './corpus.ts';
 import { fuzz } from './engine.ts';
@@ -8,7 +8,7 @@ const SEED = 1;
 const EXECUTIONS = 1000;
 
 for (const target of inProcessTargets) {
-  test(`what was found once holds, and so does what chance finds: ${target.name}`, async (t) => {
+  test(`the corpus and random mutations pass: ${target.name}`, async (t) => {
     const corpus = await readCorpus(target);
     const executions = corpus.length + (target.executions ?? EXECUTIONS);
     const { failure } = await fuzz(target, { seed: SEED, corpus, executions, isGuided: false });

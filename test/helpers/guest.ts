@@ -45,7 +45,7 @@ const PREPARE = [
 interface GuestOptions {
   readonly build?: GuestBuild | undefined;
   readonly args?: readonly string[];
-  /** Shell lines before the agent starts, inside of its namespaces. */
+  /** Shell lines to run inside the agent's namespaces before it starts. */
   readonly prepare?: readonly string[];
 }
 
@@ -106,7 +106,7 @@ export class TestGuest implements AsyncDisposable {
   }
 }
 
-/** Where a virtual machine's port lets hosts connect, one after the other. */
+/** The stand-in for a virtual machine's port, to which hosts connect one after the other. */
 export class GuestPort {
   readonly #guest: Duplex;
   #connection: { theirs: Duplex; ours: Duplex } | undefined;
@@ -115,7 +115,7 @@ export class GuestPort {
     this.#guest = guest;
     guest.on('data', (chunk: Buffer) => {
       const host = this.#connection?.ours;
-      if (host === undefined || host.destroyed) return; // Nobody is there: it is lost.
+      if (host === undefined || host.destroyed) return; // No host is connected: the bytes are lost.
       if (!host.write(chunk) && !host.destroyed) {
         guest.pause();
         host.once('drain', () => guest.resume());
@@ -123,7 +123,7 @@ export class GuestPort {
     });
   }
 
-  /** The host's end of a new connection. With a limit, the guest gets only the first bytes of it. */
+  /** The host's end of a new connection. With a limit, the guest receives only its first bytes. */
   connect(toGuestBytesMax = Infinity): Duplex {
     this.cut();
     const [theirs, ours] = duplexPair();
@@ -141,7 +141,7 @@ export class GuestPort {
     return theirs;
   }
 
-  /** Cuts the present connection off: what is under way in it is lost. */
+  /** Cuts the present connection. Bytes under way are lost. */
   cut(): void {
     const connection = this.#connection;
     this.#connection = undefined;
@@ -194,7 +194,7 @@ export async function startConfigured(
   };
 }
 
-/** Takes in what a channel says of one process. */
+/** Collects the channel's messages about one process. */
 export class Collected extends EventEmitter {
   readonly pieces: { stream: number; offset: number; bytes: Buffer }[] = [];
   exit:
@@ -227,12 +227,12 @@ export class Collected extends EventEmitter {
     channel.on('closed', () => this.emit('change'));
   }
 
-  /** Resolves when this holds; checked whenever something came. */
+  /** Resolves when the condition holds; it is checked after every message. */
   async until(holds: () => boolean): Promise<void> {
     while (!holds()) await once(this, 'change');
   }
 
-  /** Everything up to the end. */
+  /** All output up to the process's end. */
   async ended(): Promise<this> {
     await this.until(() => this.exit !== undefined && this.cursor >= this.exit.end);
     return this;
@@ -247,7 +247,7 @@ export class Collected extends EventEmitter {
   }
 }
 
-/** Starts a process and takes in all of it. */
+/** Starts a process and collects all its output. */
 export async function collect(channel: GuestChannel, spec: GuestProcessSpec): Promise<Collected> {
   const collected = new Collected(channel, spec.id);
   await channel.start(spec);

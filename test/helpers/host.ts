@@ -35,7 +35,7 @@ export const diskMount = (stack: Stack, diskId: string): string =>
 export const diskContents = (stack: Stack, diskId: string): string =>
   layoutOf(diskMount(stack, diskId)).contents;
 
-/** What uses a mounted disk: files open on it, working directories, mounts in other namespaces. */
+/** The users of a mounted disk: open files, working directories, mounts in other namespaces. */
 export async function usersOfDisk(mount: string): Promise<string[]> {
   const { dev } = await stat(mount);
   const found: string[] = [];
@@ -57,7 +57,7 @@ export async function usersOfDisk(mount: string): Promise<string[]> {
   return found;
 }
 
-/** The most memory that a process has had, in bytes. */
+/** A process's peak memory, in bytes. */
 export async function peakMemoryBytes(pid: number): Promise<number> {
   const status = await read(join('/proc', String(pid), 'status'));
   return Number(/^VmHWM:\s+(\d+) kB$/mu.exec(status)?.[1]) * 1024;

@@ -44,7 +44,7 @@ async function cgroupsNamed(name: string): Promise<string[]> {
   return found;
 }
 
-/** Network slots of the hosts whose data lies in the directory; taps and rules go with them. */
+/** The network slots of the hosts whose data is in the directory, with their taps and rules. */
 async function slotsOfHostsIn(directory: string): Promise<string[]> {
   const found: string[] = [];
   for (const name of await readdir(directory).catch(() => [])) {

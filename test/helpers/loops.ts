@@ -8,7 +8,7 @@ export async function loopFiles(): Promise<Map<string, string>> {
   const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
   const files = await Promise.all(
     names.map((name) => {
-      // It is there only while something is attached to the device.
+      // The file exists only while something is attached to the device.
       const path = join('/sys/block', name, 'loop/backing_file');
       return readFile(path, 'utf8').then(
         (text) => text.trim(),
@@ -20,7 +20,7 @@ export async function loopFiles(): Promise<Map<string, string>> {
   return new Map(found.filter(([, file]) => file !== ''));
 }
 
-/** The loop devices that stand on the image. */
+/** The loop devices attached to the image. */
 export async function loopsOn(image: string): Promise<string[]> {
   return [...(await loopFiles())].filter(([, file]) => file === image).map(([name]) => name);
 }
@@ -36,7 +36,7 @@ export class LoopWatch {
   readonly #timer: NodeJS.Timeout;
   #looking: Promise<void> | undefined;
 
-  /** @param onFault is told of each fault once */
+  /** @param onFault is called once for each fault */
   constructor(directory: string, onFault: (fault: string) => void = () => undefined) {
     this.#directory = directory;
     this.#onFault = onFault;

@@ -20,7 +20,7 @@ import { waitFor } from './wait.ts';
 
 const log = pino({ level: 'silent' });
 const SMALL_MIB = 256;
-/** Far from the users of an agent that may run beside the tests. */
+/** Outside the ids of an agent that may run beside the tests. */
 const UID_BASE = 700_000_000;
 
 /** For drivers that make no templates. */
@@ -44,7 +44,7 @@ function built(): { guestDir: string; rootDisk: string } {
 
 const cgroupOf = (hostId: string): string => `/berth-test/${hostId}`;
 
-/** A driver as an agent opens it, for a host of that name; another one of the same takes over. */
+/** Opens a driver as an agent does. Another one for the same host takes its machines over. */
 export async function openDriver(
   dataDir: string,
   hostId: string,
@@ -59,7 +59,7 @@ export async function openDriver(
   );
 }
 
-/** A host of the test's own for machines; what is left of them goes with it. */
+/** A host for the test's machines. Disposing it reclaims whatever is left of them. */
 export class MachineHost implements DriverHost {
   readonly dataDir: string;
   readonly slotHost = new SlotHost();
@@ -107,7 +107,7 @@ export class MachineHost implements DriverHost {
     return (this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 }));
   }
 
-  /** A sandbox that is not there yet, with a slot of its own. */
+  /** The spec of a new machine, with a network slot. */
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
     const slots = await this.#slotPool();
     this.#uid += 1;
@@ -127,7 +127,7 @@ export class MachineHost implements DriverHost {
     };
   }
 
-  /** Gives the slot of a sandbox back that is gone. */
+  /** Releases the network slot of a machine that is gone. */
   async endSpec(spec: MachineSpec): Promise<void> {
     await (await this.#slotPool()).release(spec.slot.index);
   }
@@ -185,7 +185,7 @@ export class MachineHost implements DriverHost {
     return { memoryBytes: Number(memory), processes: Number(processes), cpus };
   }
 
-  /** From now on the machine may use no more than that beyond what it uses. */
+  /** Limits the machine's memory to this much more than it uses now. */
   async leaveMemory(id: string, bytes: number): Promise<void> {
     const used = await this.#read(id, 'memory', 'memory.usage_in_bytes', 'memory.current');
     const { version } = await detectCgroups();
@@ -193,7 +193,7 @@ export class MachineHost implements DriverHost {
     await writeFile(join(await this.#group(id, 'memory'), name), String(Number(used) + bytes));
   }
 
-  /** What there is of a sandbox on the host beside its disk. */
+  /** Everything of a sandbox on the host except its disk. */
   async leftOf(id: string): Promise<string[]> {
     const groups = await readdir('/sys/fs/cgroup');
     const places = ['', ...groups].map((name) =>
@@ -225,7 +225,7 @@ export async function erase(driver: MachineDriver, vmId: string): Promise<void> 
   await driver.remove(vmId);
 }
 
-/** Boots a machine; nothing keeps the start from going on. */
+/** Boots a machine without ever aborting the start. */
 export async function boot(driver: MachineDriver, spec: MachineSpec): Promise<Machine> {
   await driver.prepare(spec);
   const machine = await driver.start(spec, new AbortController().signal);
@@ -236,7 +236,7 @@ export async function boot(driver: MachineDriver, spec: MachineSpec): Promise<Ma
 const channelOf = (machine: Machine) =>
   waitFor('the guest to answer', async () => machine.guest.channel);
 
-/** Starts a command in the guest that goes on. */
+/** Starts a command in the guest and does not wait for it. */
 export async function begin(machine: Machine, command: string): Promise<Collected> {
   const channel = await channelOf(machine);
   channel.setMaxListeners(0);

@@ -11,7 +11,7 @@ import { newAccountId, newDiskId } from '../../shared/ids.ts';
 import { temporaryDirectory } from './temporary.ts';
 
 const MiB = 1024 ** 2;
-/** Of the loop devices of tests that attach disks without an agent. */
+/** The range of loop devices for tests that attach disks without an agent. */
 export const FIRST_LOOP = 64 * 1024;
 
 export interface MountedDisk extends AsyncDisposable {

@@ -34,7 +34,7 @@ export class Network {
     return network;
   }
 
-  /** What starts a command in the namespace; the rest of the host is as it was. */
+  /** The command line prefix that runs a program in the namespace. */
   get within(): string[] {
     return ['nsenter', `--net=/run/netns/${this.#name}`];
   }
@@ -43,7 +43,7 @@ export class Network {
     await run('ip', ['link', 'set', this.#link, state]);
   }
 
-  /** Nothing that the namespace sends to this address arrives, and nobody is told. */
+  /** Silently drops everything that the namespace sends to this address. */
   async cutOff(address: string): Promise<void> {
     await this.#ip('route', 'add', 'blackhole', `${address}/32`);
   }

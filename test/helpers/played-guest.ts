@@ -55,7 +55,7 @@ export const welcome = (epoch: string): GuestFrame => ({
   instance: randomUUID(),
 });
 
-/** Does what a guest must, for the few things that these tests ask. */
+/** Answers like a real guest the few requests that these tests send. */
 export function orderly(frame: HostFrame): GuestFrame[] {
   const { request } = frame;
   switch (frame.type) {
@@ -81,7 +81,7 @@ export function orderly(frame: HostFrame): GuestFrame[] {
 export function recordOf(id: string, end: number, sinceEndMs?: bigint): Buffer {
   const record = Buffer.alloc(processRecordBytes);
   Buffer.from(id.replaceAll('-', ''), 'hex').copy(record);
-  record.writeUInt32LE(2, 16); // Its number inside.
+  record.writeUInt32LE(2, 16); // Its pid inside the guest.
   record.writeBigUInt64LE(BigInt(end), 36);
   if (sinceEndMs !== undefined) {
     record.writeUInt8(PROCESS_FLAGS.exited, 20);

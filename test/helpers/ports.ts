@@ -19,7 +19,7 @@ async function isFree(port: number): Promise<boolean> {
   }
 }
 
-/** Ports that were free a moment ago, all different. */
+/** Distinct ports that were free a moment ago. */
 export async function freePorts(count: number): Promise<number[]> {
   const ports = new Set<number>();
   while (ports.size < count) {

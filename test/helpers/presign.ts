@@ -12,7 +12,7 @@ const asBytes = (data: Bytes): string | Uint8Array => {
     : new Uint8Array(data);
 };
 
-/** SHA-256, or its HMAC, as the SDK's signer wants it. */
+/** SHA-256, or HMAC with it, in the form that the SDK's signer expects. */
 class Sha256 {
   readonly #hash: Hash | Hmac;
 

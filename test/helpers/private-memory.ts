@@ -65,7 +65,7 @@ export class MappingProcess implements AsyncDisposable {
     return this.#child.pid ?? -1;
   }
 
-  /** Resolves with what the command found out, once it is done. */
+  /** Resolves with the command's result. */
   async tell(command: Command, first: number, count: number, seed = 0): Promise<string> {
     this.#child.stdin?.write(`${command} ${first} ${count} ${seed}\n`);
     const line: IteratorResult<string, unknown> = await this.#lines.next();

@@ -8,7 +8,7 @@ export interface RawReply {
 
 const HEAD_END = '\r\n\r\n';
 
-/** Splits what a server sent on one connection; every answer must say its length. */
+/** Splits the bytes of a connection into answers; every answer must announce its length. */
 function splitReplies(bytes: Buffer, methods: readonly string[]): RawReply[] {
   const replies: RawReply[] = [];
   let rest = bytes;

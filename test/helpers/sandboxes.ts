@@ -45,7 +45,7 @@ export interface ApiSandboxExec {
   readonly execute_time_ms?: number;
 }
 
-/** Settings of a stack whose agents run sandboxes; each machine is made when it is asked for. */
+/** Settings of a stack whose agents run sandboxes without prewarming. */
 export function sandboxSettings(): Environment {
   const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
@@ -57,13 +57,13 @@ export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;
 export const getSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
   api.data<ApiSandbox>('GET', sandboxPath(id));
 
-/** As its account's list has it. */
+/** The sandbox in its account's list, if it is there. */
 export async function findSandbox(api: ApiClient, name: string): Promise<ApiSandbox | undefined> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
   return sandboxes.find((sandbox) => sandbox.name === name);
 }
 
-/** Waits until its status is none that passes by itself. */
+/** Waits until the sandbox is in a resting state. */
 export const settledSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> =>
   waitFor(
     `sandbox ${id} to settle`,
@@ -76,7 +76,7 @@ export const settledSandbox = (api: ApiClient, id: string): Promise<ApiSandbox> 
     SETTLED_MS_MAX,
   );
 
-/** A small sandbox that runs. */
+/** Creates a small sandbox and waits until it runs. */
 export async function createSandbox(
   api: ApiClient,
   body: Readonly<Record<string, unknown>> = {},
@@ -88,7 +88,7 @@ export async function createSandbox(
   return sandbox;
 }
 
-/** Asks for a command in a sandbox, whatever comes of it; with `wait` for its end, too. */
+/** Requests a command in a sandbox; with `wait` until it has ended. @returns any answer */
 export const beginExec = (
   api: ApiClient,
   id: string,
@@ -138,7 +138,7 @@ export const commandSandbox = (
 ): Promise<ApiReply<{ success: boolean; data: ApiSandbox; code: string; error: string }>> =>
   api.call('POST', `${sandboxPath(id)}/${command}`);
 
-/** Gives a command and waits for what comes of it, which must be this status. */
+/** Performs an action and waits for its result, which must be this status. */
 export async function bring(
   api: ApiClient,
   id: string,
@@ -152,7 +152,7 @@ export async function bring(
   return sandbox;
 }
 
-/** A fork that has come up. */
+/** Forks a sandbox and waits until the copy runs. */
 export async function forkSandbox(
   api: ApiClient,
   id: string,
@@ -196,7 +196,7 @@ export class CrashPoints {
     return { CRASH_POINTS: this.#file };
   }
 
-  /** The agent ends itself when it gets there. */
+  /** Makes the agent kill itself at this failpoint. */
   async arm(point: string): Promise<void> {
     await writeFile(this.#file, point);
   }
@@ -224,12 +224,12 @@ export class CrashPoints {
       return text === before;
     });
     await rm(`${this.#file}.reached`, { force: true });
-    // When a use is written down, a clock says, and no command.
+    // Uses are journalled by a timer, not by an action.
     return text.split('\n').filter((line) => line !== '' && !line.endsWith('journal use'));
   }
 }
 
-/** Waits for the end of an agent that crashes, and starts it again. */
+/** Waits until the agent has crashed, and restarts it. */
 export async function restartCrashed(stack: Stack): Promise<void> {
   await waitFor('the agent to crash', async () => !stack.agent.isRunning, SETTLED_MS_MAX);
   await stack.startAgent();

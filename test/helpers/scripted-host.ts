@@ -11,7 +11,7 @@ import { NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
 
-/** Offers no room: nothing comes here but what is for its own sandboxes. */
+/** A load without capacity, so that only jobs for its own sandboxes come here. */
 const LOAD = {
   execSlots: 0,
   execsRunning: 0,
@@ -29,7 +29,7 @@ export class ScriptedHost {
   readonly hostId = newHostId();
   /** What came, in order. */
   readonly jobs: JobEnvelope[] = [];
-  /** What it answers with from here on. */
+  /** The answer to jobs from here on. */
   script: Script = () => Promise.resolve({});
   readonly #links: ControlLinks;
   readonly #worker: Worker;
@@ -64,7 +64,7 @@ export class ScriptedHost {
     this.#worker.on('error', () => undefined);
   }
 
-  /** One that is linked. */
+  /** Creates a host and waits until it is linked. */
   static async link(stack: Stack): Promise<ScriptedHost> {
     const { controlNodes } = await stack.openDirectory();
     const host = new ScriptedHost(stack, controlNodes);
@@ -73,7 +73,7 @@ export class ScriptedHost {
     return host;
   }
 
-  /** Its link breaks; what is in its queue it still takes. */
+  /** Breaks the link. The host still takes jobs from its queue. */
   breakLink(): void {
     this.#links.close();
   }

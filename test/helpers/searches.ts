@@ -80,7 +80,7 @@ async function makeEntry(path: Buffer, { kind, contents: bytes }: TreeEntry): Pr
   } else await writeFile(path, bytes, { flag: 'wx' });
 }
 
-/** Entries whose name is taken already, or lies below a file, are left out. */
+/** Writes the tree. Entries whose name is taken or lies below a file are left out. */
 export async function makeTree(root: string, entries: readonly TreeEntry[]): Promise<void> {
   for (const entry of entries) {
     const path = Buffer.concat([Buffer.from(root), ...entry.path.flatMap((part) => [slash, part])]);

@@ -28,7 +28,7 @@ export function forgeLink(
 
 export type Headers = Record<string, string>;
 
-/** Sends a request as it is said, on a connection of its own, and waits for the answer's head. */
+/** Sends a request unchanged on a new connection and waits for the answer's head. */
 export async function open(url: string, headers: Headers = {}, method = 'GET') {
   const sent = request(url, { method, headers, agent: false });
   sent.end();

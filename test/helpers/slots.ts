@@ -16,7 +16,7 @@ interface PoolSettings {
   readonly leased?: readonly number[];
 }
 
-/** A host of the test's own; its slots go with it. */
+/** A host for the test. Disposing it removes its slots. */
 export class SlotHost implements AsyncDisposable {
   readonly hostId = newHostId();
   readonly #pools: SlotPool[] = [];
@@ -31,7 +31,7 @@ export class SlotHost implements AsyncDisposable {
     return pool;
   }
 
-  /** The slots of which there is something on the machine. */
+  /** The slots that have anything left on this computer. */
   present(): Promise<number[]> {
     return slotsWithNamespace(this.hostId);
   }
@@ -48,13 +48,13 @@ export const withinSlot = (slot: { namespace: string }, ...command: string[]): P
 
 const fixture = (name: string): string => new URL(`../fixtures/${name}`, import.meta.url).pathname;
 
-/** What comes of connecting to each address, from within a namespace. */
+/** The result of connecting to each address from within a namespace. */
 export async function probe(from: { namespace: string }, ...targets: string[]): Promise<string[]> {
   const output = await withinSlot(from, 'python3', fixture('tcp-probe.py'), ...targets);
   return output.trim().split('\n');
 }
 
-/** What a guest is to its slot: a namespace with the guest's addresses, on the slot's tap. */
+/** Stands in for a guest: a namespace with the guest's addresses on the slot's tap. */
 export class TestPeer implements AsyncDisposable {
   readonly namespace = `berth-test-${randomBytes(4).toString('hex')}`;
   #unplug: (() => Promise<void>) | undefined;
@@ -95,12 +95,12 @@ export class TestPeer implements AsyncDisposable {
     await run('ip', ['-n', this.namespace, 'route', 'add', 'default', 'via', slot.gatewayAddress]);
   }
 
-  /** What the peer has learned of who has the address. */
+  /** The peer's neighbour entry for the address. */
   async neighbours(): Promise<string> {
     return run('ip', ['-n', this.namespace, 'neighbour', 'show']);
   }
 
-  /** Tells it who has the address, so that it need not ask. */
+  /** Adds a neighbour entry for the address, so that the peer sends no ARP request. */
   async learn(address: string, mac: string): Promise<void> {
     const entry = [address, 'lladdr', mac, 'dev', 'eth0', 'nud', 'permanent'];
     await run('ip', ['-n', this.namespace, 'neighbour', 'replace', ...entry]);

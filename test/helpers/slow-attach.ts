@@ -28,7 +28,7 @@ export class SlowAttach implements AsyncDisposable {
     return { LD_PRELOAD: this.#library, SLOW_ATTACH: this.#control(name) };
   }
 
-  /** From now on the call takes so long, wherever it is made. */
+  /** Delays the call by this many milliseconds in every program. */
   async arm(call: string, ms: number, name = 'call'): Promise<void> {
     await this.disarm(name);
     await writeFile(this.#control(name), `${call} ${ms}\n`);
@@ -39,7 +39,7 @@ export class SlowAttach implements AsyncDisposable {
     await rm(`${this.#control(name)}.reached`, { force: true });
   }
 
-  /** Waits until a program has come to the call. @returns its process id */
+  /** Waits until a program has reached the call. @returns its process id */
   reached(name = 'call'): Promise<number> {
     return waitFor('the call', async () => {
       const text = await readFile(`${this.#control(name)}.reached`, 'utf8').catch(() => '');

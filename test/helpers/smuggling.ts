@@ -8,9 +8,9 @@ import { METHODS } from 'node:http';
 
 /** What the open head asks for, and from where the corpus may ask itself. */
 export interface Aim {
-  /** Path that the sender of the corpus asks for. */
+  /** The path that the corpus's requests ask for. */
   readonly own: string;
-  /** Path that the open head deletes. */
+  /** The path that the smuggled head would delete. */
   readonly victim: string;
 }
 
@@ -120,7 +120,7 @@ export function smugglingCorpus(aim: Aim): Smuggling[] {
   }
   for (const method of ['PUT', 'GET']) {
     for (const encoding of ENCODINGS) {
-      // CL.TE: the first parser goes by the length, the second one by the chunks; TE.CL: as well.
+      // CL.TE and TE.CL: one parser goes by the length, the other by the chunks.
       const short = `${encoding}\r\nContent-Length: 4\r\n`;
       add(`${method}, TE.CL: ${show(encoding)}`, method, short, `${chunk(open)}0\r\n\r\n`);
       const whole = `0\r\n\r\n${open}`;

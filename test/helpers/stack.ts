@@ -263,7 +263,7 @@ export class Stack {
     return new ApiClient(this.baseUrl, token);
   }
 
-  /** Failures that no part of the program owned: whatever a test does, there are none. */
+  /** Unhandled rejections and uncaught exceptions in the logs. No test may cause any. */
   async #faults(): Promise<string[]> {
     const logs = await Promise.all(
       [...this.agents, ...this.controls].map(({ daemon }) => daemon.readLog().catch(() => '')),
@@ -271,10 +271,10 @@ export class Stack {
     return logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
   }
 
-  /** Stops everything; checks that the host is as it was, and that no image had two writers. */
+  /** Stops everything, then asserts that nothing is left on the host and no image had two writers. */
   async stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
-    // Nothing is to be left on the host, sandboxes included.
+    // Nothing may be left on the host, sandboxes included.
     const agents = await stopAll(this.agents, 'SIGPWR');
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();

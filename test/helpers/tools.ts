@@ -49,7 +49,7 @@ export interface Finished {
   readonly stderr: string;
 }
 
-/** Programs that others wrote, with a home of their own that goes with the stack. */
+/** Runs third-party programs with a home directory that is removed with the stack. */
 export class Tools {
   readonly home: string;
   readonly #environment: Environment;

@@ -5,7 +5,7 @@ const sleep = (ms: number): Promise<void> =>
     setTimeout(resolve, ms);
   });
 
-/** Polls until the check gives something truthy. @throws Error naming what was waited for */
+/** Polls until the check returns something truthy. @throws Error naming what it waited for */
 export async function waitFor<T>(
   what: string,
   check: () => Promise<T | undefined | false>,

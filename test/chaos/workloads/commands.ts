@@ -5,23 +5,23 @@ import { RunLedger } from '../run-ledger.ts';
 import { succeed, type Workload, type WorkloadContext } from '../workload.ts';
 
 const PAUSE_MS = { min: 20, max: 120 } as const;
-/** How often a call with an Idempotency-Key is sent until it has an answer that says something. */
+/** How often a call with an Idempotency-Key is sent until an answer is conclusive. */
 const REPEATS_MAX = 4;
 const REPEAT_AFTER_MS = 700;
 
-/** What the answer says of how often the command ran (`RunLedger`). */
+/** How often the command may have run, given its answer (`RunLedger`). */
 const verdictOf = ({ code, data }: Attempt): string =>
   code === 'ok' && (data as ExecResult).exitCode !== 0 ? 'failed' : code;
 
 const append = (id: string, file: string): string => `echo ${id} >> ${file}`;
 
-/** Commands that append lines of their own to a file of a disk, or of two disks at once. */
+/** Runs commands that append their own lines to a file on one disk, or on two at once. */
 export class Commands implements Workload {
   readonly #context: WorkloadContext;
   readonly #file: string;
   readonly #ledgers: ReadonlyMap<string, RunLedger>;
 
-  /** @param file on each of the disks, that nobody else writes */
+  /** @param file a file on each of the disks that nothing else writes */
   constructor(context: WorkloadContext, diskIds: readonly string[], file: string) {
     this.#context = context;
     this.#file = file;
@@ -63,7 +63,7 @@ export class Commands implements Workload {
     ledger.tell(id, verdictOf(await attempt(findings, api, ['POST', path], { body })));
   }
 
-  /** Sent again and again, it is one call. */
+  /** Sends one call with an Idempotency-Key repeatedly: it must run once. */
   async #runKeyed(over: AbortSignal): Promise<void> {
     const [diskId, ledger] = this.#pick();
     const id = ledger.newId();
@@ -77,7 +77,7 @@ export class Commands implements Workload {
       const { status } = answer;
       const says = status !== 0 && status !== 503;
       if (says || count === REPEATS_MAX || over.aborted) {
-        // An earlier connection that broke may stand for a call that ran.
+        // An earlier attempt whose connection broke may have run.
         const verdict = verdictOf(answer);
         ledger.tell(id, mayHaveRun && verdict !== 'ok' ? 'cut' : verdict);
         return;

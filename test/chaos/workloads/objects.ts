@@ -12,7 +12,7 @@ const PAUSE_MS = { min: 20, max: 300 } as const;
 const RECOVERS_WITHIN_MS = 90_000;
 const ABSENT = 'absent';
 
-/** The whole content follows from its name, which is its first line and its end. */
+/** A content is derived from its name, which is its first line and its end. */
 function contentOf(name: string): Buffer {
   const size = Number(name.split('#')[2]);
   const pattern = createHash('sha512').update(name).digest();
@@ -22,17 +22,17 @@ function contentOf(name: string): Buffer {
   return content;
 }
 
-/** @returns the name of the content; undefined when the bytes are not one content, whole */
+/** @returns the name of the content; undefined when the bytes are not exactly one whole content */
 function nameOf(content: Buffer): string | undefined {
   const name = content.subarray(0, Math.max(0, content.indexOf('\n'))).toString('latin1');
   return /^[\w.]+#\d+#\d+$/u.test(name) && contentOf(name).equals(content) ? name : undefined;
 }
 
-/** An object of one writer: what it holds for sure, or what it may hold. */
+/** An object of one writer: the content that it has, or those that it may have. */
 interface Register {
   readonly diskId: string;
   readonly key: string;
-  /** Names of contents, or absent. Several after a change whose outcome is not known. */
+  /** Names of possible contents, or absent. Several after a change with an unknown outcome. */
   candidates: Set<string>;
 }
 
@@ -46,7 +46,7 @@ export class Objects implements Workload {
   readonly #registers: readonly Register[];
   #count = 0;
 
-  /** @param prefix of keys that no other writer uses */
+  /** @param prefix a prefix of keys that no other writer uses */
   constructor(
     context: WorkloadContext,
     urls: readonly string[],
@@ -127,7 +127,7 @@ export class Objects implements Workload {
     return reply;
   }
 
-  /** A change by one request: all candidates remain until one is confirmed. */
+  /** Changes an object by one request. All candidates remain until one is confirmed. */
   async #change(
     register: Register,
     to: string,
@@ -173,7 +173,7 @@ export class Objects implements Workload {
       if (reply?.status === 404) {
         this.#context.findings.report(`${source.key} of ${source.diskId} is gone: ${name}`);
       }
-      // A copy can fail after its answer has begun; only its result says that it is there.
+      // A copy can fail after its answer has begun, so only its body says whether it succeeded.
       return reply !== undefined && reply.text.includes('CopyObjectResult') ? reply : undefined;
     });
   }

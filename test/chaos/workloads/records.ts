@@ -15,15 +15,15 @@ interface DiskOfList {
   readonly name: string;
 }
 
-/** Disks and API keys that are made and deleted. */
+/** Creates and deletes disks and API keys. */
 export class Records implements Workload {
   readonly #context: WorkloadContext;
   readonly #storage: string;
   /** Acknowledged and not deleted. */
   readonly #disks = new Map<string, DiskOfList>();
-  /** Nobody knows whether they are there; making them again must succeed. */
+  /** Whether these exist is unknown; creating them again must succeed. */
   readonly #unsure = new Set<string>();
-  /** Their deletion was begun, and acknowledged or not. */
+  /** Their deletion was begun; whether it was acknowledged does not matter. */
   readonly #deleted = new Map<string, { isSure: boolean }>();
   readonly #keys = new Map<string, string>();
   readonly #revoked = new Set<string>();
@@ -96,7 +96,7 @@ export class Records implements Workload {
     if (code === 'ok') findings.count('acknowledged deletions');
   }
 
-  /** What was acknowledged stays away; the rest is deleted now. */
+  /** Asserts that acknowledged deletions hold, and deletes the rest. */
   async #finishDeletions(): Promise<void> {
     const { findings, api } = this.#context;
     for (const [id, { isSure }] of this.#deleted) {
@@ -142,7 +142,7 @@ export class Records implements Workload {
     if (code !== expected) this.#lost(`a key answers ${code}, not ${expected}`);
   }
 
-  /** The storage has the folders of the disks that there are, and nothing else. */
+  /** Asserts that the storage holds the existing disks' folders and nothing else. */
   async #checkStorage(): Promise<void> {
     const folders = join(this.#storage, 'disks');
     let odd: string[] = [];

@@ -42,13 +42,13 @@ export class CountingSandbox implements Workload {
   readonly #context: WorkloadContext;
   readonly #id: string;
   readonly #ledger: RunLedger;
-  /** Of the process that counts, as far as this caller knows. */
+  /** The token of the counting process, as far as this caller knows. */
   #token: string;
-  /** The least that the counter can be. */
+  /** The lowest value that the counter can have. */
   #counted = 0;
-  /** It was started since the token was read: memory began anew, and whoever asked for it knows. */
+  /** The sandbox was started since the token was read, so its memory began anew. */
   #wasStarted = false;
-  /** Commands that ended, as they were reported. */
+  /** Records of commands that ended, as they were reported. */
   readonly #ended: ApiSandboxExec[] = [];
   readonly #forks = new Set<string>();
 
@@ -126,7 +126,7 @@ export class CountingSandbox implements Workload {
     return code === 'ok' ? (data as ApiSandbox) : undefined;
   }
 
-  /** A command to its end. @returns undefined when nobody knows what became of it */
+  /** Runs a command to its end. @returns undefined when its outcome is unknown */
   async #exec(id: string, command: string, told?: string): Promise<ApiSandboxExec | undefined> {
     const body = { command };
     const path = `${sandboxPath(id)}/execs`;
@@ -165,7 +165,7 @@ export class CountingSandbox implements Workload {
     await this.#exec(this.#id, `echo ${id} >> ${LOG} && sync ${LOG}`, id);
   }
 
-  /** What was said of a command that had ended is said again. */
+  /** Asserts that the record of an ended command has not changed. */
   async #checkRecord(): Promise<void> {
     if (this.#ended.length === 0) return;
     const exec = this.#context.random.pick(this.#ended);
@@ -196,7 +196,7 @@ export class CountingSandbox implements Workload {
     this.#counted = 0;
   }
 
-  /** Compares the counter with what it was. @returns whether it could be read */
+  /** Compares the counter with its former value. @returns whether it could be read */
   async #look(id: string): Promise<boolean> {
     const [token, counted, wasStarted] = [this.#token, this.#counted, this.#wasStarted];
     if (token === '') return true;
@@ -232,7 +232,7 @@ export class CountingSandbox implements Workload {
     await this.#command('resume');
   }
 
-  /** Brings it back when it stands; whether its memory is still good, its state must say. */
+  /** Makes the sandbox run again. Its state must say whether its memory survived. */
   async #tend(): Promise<void> {
     const sandbox = await this.#state(this.#id);
     if (sandbox === undefined || isPassing(sandbox.status)) return;
@@ -253,7 +253,7 @@ export class CountingSandbox implements Workload {
     );
   }
 
-  /** A copy begins with what its source had in memory. */
+  /** Asserts that a fork starts from its source's memory. */
   async #fork(): Promise<void> {
     if (this.#wasStarted || this.#token === '') return;
     const name = `fork-${randomBytes(6).toString('hex')}`;
