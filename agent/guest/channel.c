@@ -99,10 +99,7 @@ void answer_error(uint32_t request, const char *step, int error) {
   answer_failure(request, FAILURE_SYSTEM, error, step);
 }
 
-/*
- * A second hello of the same epoch is ignored: the host repeats itself, and the answer is on its
- * way.
- */
+/* Ignores a second hello of the same epoch: the host has repeated it, and was answered. */
 static void welcome(struct reader *reader) {
   take_number(reader, 2);
   const uint8_t *offered = take_bytes(reader, ID_BYTES);
@@ -120,9 +117,7 @@ static void welcome(struct reader *reader) {
   send_frame(writer);
 }
 
-/*
- * Drops whatever is not a frame: a former host was cut off in it. The next zero is in step again.
- */
+/* Ignores what is not a frame: a former host was cut off in it. The next zero ends it. */
 static void handle_frame(uint8_t *stuffed, size_t length) {
   size_t opened = open_frame(stuffed, length);
   if (opened == 0) return;

@@ -14,7 +14,7 @@
 
 enum { STAGED_MAX = LIMIT_COMMAND_MAX + 1 + LIMIT_ENVIRONMENT_MAX + LIMIT_DIRECTORY_MAX + 1 };
 
-/* Texts too long for a frame, gathered for the command that follows them. */
+/* Texts too long for a frame, collected for the request that follows them. */
 static char *staged;
 static size_t staged_length;
 
@@ -29,7 +29,10 @@ void commands_forget_host(void) {
   freeze_forget_host();
 }
 
-/* What does not fit is not kept, and its command is refused because its lengths are not there. */
+/*
+ * A piece that does not fit is dropped; the request is then refused, since its lengths do not
+ * match.
+ */
 static void stage(struct reader *reader) {
   size_t length = reader->left;
   const uint8_t *bytes = take_bytes(reader, length);
@@ -134,7 +137,7 @@ static void put_record(struct writer *writer, const struct process *process) {
   put_number(writer, process->reported ? process_since_end_ms(process) : 0, 8);
 }
 
-/* `next` of a page is 0 at the end, else what to ask for next. */
+/* `next` is the index to ask for next, or 0 on the last page. */
 static void list(uint32_t request, uint32_t index) {
   const struct process *page[LIMIT_RECORDS_PER_PAGE_MAX];
   uint32_t length = 0;
@@ -147,7 +150,7 @@ static void list(uint32_t request, uint32_t index) {
   send_frame(writer);
 }
 
-/* The number behind a name in a file of /proc that has a line for each. */
+/* The number after the name in a file of /proc with a line for each name. */
 static uint64_t figure(const char *path, const char *name) {
   char line[256];
   unsigned long long value = 0;
@@ -214,7 +217,7 @@ static void forget(uint32_t request, struct process *process) {
   answer_done(request);
 }
 
-/* Input and acknowledgements are not answered, even when their process is gone. */
+/* Input and acknowledgements get no answer, even when their process is gone. */
 static bool handle_flow(uint8_t kind, struct reader *reader) {
   if (kind != KIND_STDIN && kind != KIND_ACK) return false;
   const uint8_t *id = take_bytes(reader, ID_BYTES);

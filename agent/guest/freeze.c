@@ -18,7 +18,7 @@
 
 enum { LOOK_MS = 5 };
 
-/* STOPPING: processes come to rest. SYNCING: they did, and a child of ours writes the disks. */
+/* STOPPING: waits until all processes stand still. SYNCING: a child of ours syncs the disks. */
 static enum { RUNNING, STOPPING, SYNCING, FROZEN } state;
 
 static char group[200];
@@ -56,7 +56,7 @@ static bool group_has(const char *event) {
   return strstr(events, event) != NULL;
 }
 
-/* Nobody is there to be stopped, nor to go on, and none can be started meanwhile. */
+/* The group has no process to stop or resume, and none can start meanwhile. */
 static bool is_empty;
 
 static int begin_stopping(void) {
@@ -69,7 +69,7 @@ static bool all_have_stopped(void) {
   return group[0] == '\0' ? stop_all() : is_empty || group_has("frozen 1");
 }
 
-static int let_go(void) {
+static int resume_all(void) {
   state = RUNNING;
   if (group[0] == '\0')
     continue_stopped();
@@ -79,7 +79,7 @@ static int let_go(void) {
 }
 
 static void answer_freeze(uint16_t failure) {
-  if (failure != 0) let_go();
+  if (failure != 0) resume_all();
   if (waiting == 0) return;
   if (failure == 0)
     answer_done(waiting);
@@ -109,7 +109,7 @@ static void begin_syncing(void) {
 
 void freeze(uint32_t timeout_ms, uint32_t request) {
   if (state == FROZEN) return answer_done(request);
-  /* One that was given up may still be writing the disks, on the only stack there is for it. */
+  /* The child of a freeze that timed out may still be syncing, on the only stack. */
   if (state != RUNNING || syncer > 0) return answer_failed(request, FAILURE_BUSY);
   int error = begin_stopping();
   if (error != 0) return answer_error(request, "freeze", error);
@@ -121,7 +121,7 @@ void freeze(uint32_t timeout_ms, uint32_t request) {
 
 int end_freeze(void) {
   if (state == STOPPING || state == SYNCING) answer_freeze(FAILURE_BUSY);
-  return state == RUNNING ? 0 : let_go();
+  return state == RUNNING ? 0 : resume_all();
 }
 
 void thaw(uint32_t request) {
@@ -135,7 +135,7 @@ void freeze_forget_host(void) { waiting = 0; }
 bool freeze_reaped(pid_t pid, int status) {
   if (syncer <= 0 || pid != syncer) return false;
   syncer = 0;
-  if (state != SYNCING) return true; /* Given up before. */
+  if (state != SYNCING) return true; /* The freeze timed out before. */
   bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (done) state = FROZEN;
   answer_freeze(done ? 0 : FAILURE_SYSTEM);

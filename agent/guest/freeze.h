@@ -1,22 +1,22 @@
 /*
- * A frozen guest runs nothing but us, and its disks have all that was written. So the host can take
- * a snapshot, and give a copy of it another time, entropy and identity before anything goes on.
+ * In a frozen guest only the guest agent runs, and everything written is on the disks. The host can
+ * then take a snapshot, and give a copy of it another time, entropy and identity before it resumes.
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The control group (version 2) of the processes; without one they are stopped by signals. */
+/* Names the control group (version 2) of processes; without one, freezing uses signals. */
 int use_group(const char *directory);
-/* Both answer their request when it is done or has failed; a failed freeze has been undone. */
+/* Both answer the request once it is done or has failed. A freeze that fails is undone. */
 void freeze(uint32_t timeout_ms, uint32_t request);
 void thaw(uint32_t request);
-/* The same without an answer; 0 or an error number. */
+/* Thaws without an answer. 0, or an error number. */
 int end_freeze(void);
-/* Nobody waits for the answer any more. */
+/* A new host has connected: nobody waits for the answer. */
 void freeze_forget_host(void);
 bool is_frozen(void);
-/* True when the child was ours: what writes to the disks. */
+/* True when the child was the one that syncs the disks. */
 bool freeze_reaped(pid_t pid, int status);
 uint64_t freeze_tick(void);

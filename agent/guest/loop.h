@@ -1,4 +1,4 @@
-/* One thread, one event at a time: a handler may close what other events would have been for. */
+/* One thread, one event at a time: a handler may close descriptors that have events pending. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,12 +9,13 @@ struct watch {
   bool watched;
 };
 
+/* CLOCK_MONOTONIC: it never jumps when the host sets the time. */
 uint64_t now_ms(void);
 int loop_open(void);
-/* Begins or goes on watching for EPOLLIN, EPOLLOUT …; the descriptor's owner keeps the watch. */
+/* Watches for these events from now on. The structure belongs to the descriptor's owner. */
 int watch_for(struct watch *watch, uint32_t events);
-/* A hang-up is reported even to who wants no events, so who wants none must not be watched. */
+/* Stops watching. (With no events requested, epoll would still report a hang-up.) */
 void watch_not(struct watch *watch);
 void watch_close(struct watch *watch);
-/* Waits for one event, at most until the time, and handles it. */
+/* Waits for one event until this time at most, and handles it. */
 void loop_turn(uint64_t until_ms);

@@ -1,10 +1,10 @@
 /*
  * The guest agent: PID 1 of a sandbox's virtual machine, started by the kernel from its initramfs.
- * It owns the processes, their terminals and what they put out; the host asks over one port.
+ * It owns the processes, their terminals and their output; the host talks to it over one port.
  *
  * Usage: init                                            in a virtual machine
  *        guest --socket FD [--group DIR] [--rings BYTES]  in tests, as PID 1 of a PID namespace:
- *              the clock, the power and the first mounts are not touched
+ *              does not touch the clock, the power or the first mounts
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -53,7 +53,7 @@ struct options {
 static _Noreturn void die(const char *what, int error) {
   fprintf(stderr, "berth guest: %s: %s\n", what, strerror(error));
   if (getpid() == 1) sync();
-  exit(1); /* The kernel of a virtual machine stops when its init ends. */
+  exit(1); /* In a virtual machine the kernel panics when its init ends. */
 }
 
 static void reap(void) {
@@ -73,7 +73,7 @@ static void signals_ready(struct watch *watch) {
     begin_shutdown(INSIDE_GRACE_MS, false);
 }
 
-/* By these, `halt`, `poweroff` and `reboot` of the usual systems ask their init. */
+/* The signals by which the usual `halt`, `poweroff` and `reboot` ask their init. */
 static void watch_signals(void) {
   static struct watch signals = {.ready = signals_ready};
   const int asked[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGPWR};
@@ -99,7 +99,7 @@ static bool has_name(const char *port) {
          strncmp(name, PORT_NAME, strlen(PORT_NAME)) == 0;
 }
 
-/* Names of devices depend on the order in which they were found; the port's own name does not. */
+/* Finds the port by its own name: device names depend on the order of discovery. */
 static int open_port(void) {
   char path[300];
   int fd = -1;
@@ -118,7 +118,7 @@ static int wait_for_port(void) {
   for (int look = 0; look < 1000; look++) {
     int fd = open_port();
     if (fd >= 0) return fd;
-    usleep(10 * 1000); /* The driver may still be looking for it. */
+    usleep(10 * 1000); /* The driver may not have found it yet. */
   }
   die("no port " PORT_NAME, ENODEV);
 }
@@ -146,7 +146,9 @@ static void bound_rings(uint64_t bytes) {
   set_ring_budget(bytes);
 }
 
-/* An initramfs need not have a console; without one our first files would become our streams. */
+/*
+ * Without a console in the initramfs, the first files opened would become stdin, stdout and stderr.
+ */
 static void open_console(void) {
   int fd = open("/dev/console", O_RDWR | O_NOCTTY);
   if (fd < 0) fd = open("/dev/null", O_RDWR);
@@ -186,8 +188,9 @@ static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one
 
 int main(int argc, char **argv) {
   struct options options = read_options(argc, argv);
-  if (getpid() != 1) die("not PID 1", EPERM); /* It kills and stops all that it can see. */
-  /* Whatever we were started with is not for those that we start. */
+  if (getpid() != 1)
+    die("not PID 1", EPERM); /* It kills and stops every process that it can see. */
+  /* Inherited descriptors must not reach the processes started here. */
   close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   set_up(&options);
   raise_limits();
@@ -197,7 +200,7 @@ int main(int argc, char **argv) {
   int fd = options.socket >= 0 ? options.socket : wait_for_port();
   if (channel_open(fd, options.socket < 0, &handlers) != 0) die("channel", errno);
   for (;;) {
-    /* First what the host asks for: it changes what is due, and when. */
+    /* First the requests of the host, because they change what is due and when. */
     uint64_t next = channel_run() ? 0 : UINT64_MAX;
     if (channel_has_ended()) break;
     next = earlier(next, processes_tick());

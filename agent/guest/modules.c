@@ -13,7 +13,7 @@
 static int load(int directory, const char *name) {
   int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno;
-  /* Its devices may be missing, and it may be there already; whether one is needed shows later. */
+  /* ENODEV: no such device. EEXIST: loaded already. A module that is missed fails later steps. */
   long result = syscall(SYS_finit_module, fd, "", 0);
   int error = result == 0 || errno == EEXIST || errno == ENODEV ? 0 : errno;
   close(fd);
@@ -23,7 +23,7 @@ static int load(int directory, const char *name) {
 int load_modules(void) {
   struct dirent **names;
   int error = 0, directory = open(MODULES, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return errno == ENOENT ? 0 : errno; /* The kernel has all built in. */
+  if (directory < 0) return errno == ENOENT ? 0 : errno; /* Everything is built into the kernel. */
   int count = scandir(MODULES, &names, NULL, alphasort);
   for (int index = 0; index < count; index++) {
     if (names[index]->d_name[0] != '.' && error == 0) error = load(directory, names[index]->d_name);

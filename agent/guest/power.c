@@ -30,7 +30,7 @@ static void enter(enum stage next, uint64_t wait_ms) {
   until_ms = now_ms() + wait_ms;
 }
 
-/* All processes are our descendants; asking kill instead would count the kernel's own threads. */
+/* Every process is a descendant. (kill(-1, 0) would count kernel threads as well.) */
 static bool has_children(void) {
   siginfo_t info;
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;

@@ -19,13 +19,13 @@ void set_ring_budget(uint64_t bytes) { budget = bytes; }
 
 uint64_t ring_bytes_reserved(void) { return reserved_in_all; }
 
-/* The kernel gives pages when they are first written, so the mapping itself costs nothing. */
+/* The mapping itself costs nothing: the kernel allocates pages when they are first written. */
 static int map(struct ring *ring) {
   uint8_t *bytes = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (bytes == MAP_FAILED) return -1;
   madvise(bytes, MAPPED, MADV_NOHUGEPAGE);
-  madvise(bytes, MAPPED, MADV_DONTFORK); /* Forks stay quick, and commands never see it. */
+  madvise(bytes, MAPPED, MADV_DONTFORK); /* Keeps forks fast, and output out of other processes. */
   ring->bytes = bytes;
   ring->streams = bytes + LIMIT_RING_MAX;
   ring->capacity = LIMIT_RING_MAX;
@@ -33,8 +33,8 @@ static int map(struct ring *ring) {
 }
 
 /*
- * Before the first turn the capacity can still be set to what is reserved: no byte has wrapped, so
- * each stays where its offset says.
+ * Until the ring first wraps, its capacity can still be cut to what is reserved: every byte is
+ * where its offset says.
  */
 static void grow(struct ring *ring) {
   if (ring->end < ring->reserved || ring->reserved >= ring->capacity) return;

@@ -47,7 +47,7 @@ int mount_initial(void) {
   return make_directory(NEW_ROOT);
 }
 
-/* What was read of the device before the host put the real disk behind it is not to be believed. */
+/* Drops what was cached of the device before the host put the real disk behind it. */
 static int forget_cached(const char *device) {
   int fd = open(device, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno;

@@ -1,9 +1,9 @@
 /* Mounts: what a guest needs before it is configured, and the change to its root disk. */
 #pragma once
 
-/* In the initramfs: proc, sys, dev …; returns 0 or an error number. */
+/* Mounts proc, sys, dev and so on in the initramfs. 0, or an error number. */
 int mount_initial(void);
-/* Makes the device the root, once; a second call says whether it is this one. */
+/* Makes the device the root, once. A second call fails with EBUSY unless it names the same one. */
 int switch_root(const char *device, const char *type);
-/* Nothing on the root disk is lost when the machine stops after this. */
+/* Syncs the root disk and makes it read-only; the machine may stop after this. */
 void finish_root(void);

@@ -16,9 +16,9 @@
 #include "root.h"
 #include "spawn.h"
 
-enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a line's end, and NUL. */
+enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a newline and NUL. */
 
-/* Files with this first line are ours to write again; others of the image are left alone. */
+/* Files with this first line were written here and may be rewritten; others are left alone. */
 #define MARK "# Written by Berth.\n"
 #define BOOT_ID_FILE "/run/berth/boot-id"
 
@@ -37,7 +37,7 @@ static int write_file(const char *path, int flags, const char *text) {
   return error;
 }
 
-/* What is there already is not written again: after a restore every first step costs much. */
+/* Unchanged files are not rewritten: after a restore the first use of anything is slow. */
 static bool has_text(const char *path, const char *text) {
   char present[512];
   int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -47,9 +47,7 @@ static bool has_text(const char *path, const char *text) {
   return got == (ssize_t)strlen(text) && memcmp(present, text, (size_t)got) == 0;
 }
 
-/*
- * A plain file keeps its place, which is cheaper than another one beside it. Each start writes it.
- */
+/* Rewrites a plain file in place, at each start: cheaper than replacing it. */
 static bool overwrite(const char *path, const char *text) {
   struct stat present;
   size_t length = strlen(text);
@@ -62,7 +60,7 @@ static bool overwrite(const char *path, const char *text) {
   return done;
 }
 
-/* What is not a plain file is replaced by one: it may be a link to where nothing is. */
+/* Anything but a plain file is replaced by one: it may be a dangling link. */
 static int put_file(const char *path, const char *text) {
   char aside[64];
   if (has_text(path, text) || overwrite(path, text)) return 0;
@@ -83,9 +81,9 @@ static bool is_foreign(const char *path) {
 }
 
 /*
- * Who the guest was told that it is. When it goes on after a pause it is told the same again, and
- * what others have made of its files since is left alone; besides, each step costs a guest that was
- * just restored much.
+ * The identity that was set last. After a pause the same one comes again: nothing is written then,
+ * because users may have changed the files since, and because each step is slow in a guest that was
+ * just restored.
  */
 static struct {
   char hostname[LIMIT_HOSTNAME_MAX + 1];
@@ -124,8 +122,8 @@ static void id_text(const uint8_t *id, bool hyphens, char *text) {
 }
 
 /*
- * The kernel's boot id cannot be set, and a fork has its parent's. A file of ours is mounted over
- * it; later settings change what is in that file.
+ * The kernel's boot id cannot be set, and a fork inherits its parent's. So a file of our own is
+ * mounted over it, which later settings rewrite.
  */
 static int set_ids(const struct settings *settings) {
   static const char target[] = "/proc/sys/kernel/random/boot_id";
@@ -150,7 +148,7 @@ static int set_clock(const struct settings *settings) {
   return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : errno;
 }
 
-/* Credited and mixed in at once: the next random byte that anybody draws depends on it. */
+/* Credits the entropy and reseeds at once, so that the next random byte depends on it. */
 static int add_entropy(const struct settings *settings) {
   struct {
     struct rand_pool_info info;
@@ -200,7 +198,7 @@ static int set_defaults(const struct settings *settings) {
 }
 
 int apply_settings(const struct settings *settings, const char **step) {
-  /* The root first: files of the others lie on it. Entropy before any process can draw from it. */
+  /* Entropy before any process can use it; the root before the files that lie on it. */
   static const struct {
     const char *name;
     int (*apply)(const struct settings *);

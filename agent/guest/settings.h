@@ -1,4 +1,4 @@
-/* What makes this guest different from others that were started from the same memory. */
+/* The settings that distinguish this guest from others started from the same memory image. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,16 +15,16 @@ struct settings {
   const uint8_t *machine_id, *boot_id;
   struct network_settings network;
   uint32_t resolver;    /* In network byte order. */
-  char root_device[64]; /* None when empty. */
+  char root_device[64]; /* Empty for none. */
   char root_type[16];
   char directory[LIMIT_DIRECTORY_MAX + 1];
   const char *environment;
   size_t environment_length;
 };
 
-/* In tests the machine's clock is not ours to set. */
+/* For tests: leaves the clock alone, which is the host's. */
 void keep_clock(void);
-/* True once everything of some settings took effect. */
+/* True once settings have been applied completely. */
 bool is_configured(void);
-/* 0, or an error number; the step that failed is named. May be repeated, whole. */
+/* 0, or an error number and the step that failed. May be repeated as a whole. */
 int apply_settings(const struct settings *settings, const char **step);

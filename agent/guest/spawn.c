@@ -14,7 +14,7 @@
 
 enum {
   COMMAND_FD = 9,
-  FD_ABOVE_ALL = 10, /* Our own descriptors in a child lie above those that the command gets. */
+  FD_ABOVE_ALL = 10, /* In a child, the agent's descriptors lie above those of the command. */
   ARGUMENT_MAX = 120 * KIB, /* Linux refuses a single argument of 128 KiB (execve(2)). */
   EXIT_CANNOT_RUN = 126,
 };
@@ -53,7 +53,7 @@ static int open_terminal(const struct process_spec *spec, struct spawned *spawne
   if (spawned->input < 0 || unlockpt(terminal) != 0) return errno;
   int size_error = set_terminal_size(terminal, spec->columns, spec->rows);
   if (size_error != 0) return size_error;
-  /* By descriptor, not by name: the name may mean something else once the root has changed. */
+  /* By descriptor: after the change of root, the name may denote another terminal. */
   int peer = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (peer < 0) return errno;
   child[0] = peer;
@@ -82,7 +82,7 @@ static int open_pipes(const struct process_spec *spec, struct spawned *spawned, 
   return error;
 }
 
-/* Adds NAME=value, or puts it in the place of an earlier one of the same name. */
+/* Adds NAME=value, or replaces the earlier entry of that name. */
 static size_t put_variable(char **variables, size_t count, char *entry) {
   char *equals = strchr(entry, '=');
   if (equals == NULL || equals == entry) return count;
@@ -139,7 +139,8 @@ static void join_group(void) {
   snprintf(path, sizeof path, "%s/cgroup.procs", group_directory);
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
-  if (write(fd, "0", 1) < 0) errno = 0; /* Outside of the group it runs too, but is not frozen. */
+  if (write(fd, "0", 1) < 0)
+    errno = 0; /* It runs outside of the group as well, but is not frozen. */
   close(fd);
 }
 
@@ -182,7 +183,7 @@ static void close_all(int *fds, size_t count) {
   }
 }
 
-/* Moves a descriptor out of the way of those that the command gets. */
+/* Moves a descriptor above those that the command gets. */
 static int above_all(int fd) {
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_ALL);
   close(fd);

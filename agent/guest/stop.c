@@ -14,7 +14,7 @@ enum { KERNEL_THREAD = 0x00200000 }; /* PF_KTHREAD of linux/sched.h. */
 static pid_t *stopped;
 static size_t stopped_count, stopped_room;
 
-/* The letter of its state, or '\0' when it is gone or not ours to stop. */
+/* The letter of its state; '\0' when it is gone or a kernel thread. */
 static char state_of(pid_t pid) {
   char path[32], text[512];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -59,8 +59,8 @@ bool stop_all(void) {
     char state = state_of(pid);
     if (state == '\0' || strchr("TtZX", state) != NULL) continue;
     /*
-     * In the middle of a system call that nothing interrupts it does not come back from there
-     * before it stops. A parent in vfork even waits there for a child that we have stopped.
+     * State D: in an uninterruptible system call, from which it does not return before it stops. A
+     * parent in vfork(2) even waits there for a child that has been stopped.
      */
     bool is_told = is_remembered(pid);
     if (state != 'D' || !is_told) rest = false;

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-/* One look at all processes; true when none of them runs. To be repeated until it is. */
+/* Scans all processes once and stops those that run; repeat it until it returns true: none runs. */
 bool stop_all(void);
-/* Those that were stopped by us go on; those that somebody else had stopped do not. */
+/* Resumes the processes stopped here, but not those that had been stopped before. */
 void continue_stopped(void);

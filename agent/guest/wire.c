@@ -1,4 +1,4 @@
-/* Frames: stuffing, checksums, fields. Knows nothing of what they mean. */
+/* Stuffing, checksums and fields of frames, whatever they mean. */
 #include "wire.h"
 
 #include <string.h>

@@ -1,17 +1,17 @@
 /*
- * The channel to the host, as agent/guest-link/guest-protocol.ts has it; a test compares the
- * numbers.
+ * The frames of the channel to the host. agent/guest-link/guest-protocol.ts defines them too; a
+ * test compares the numbers.
  *
  * A frame is u8 kind, u32 request, the fields of the kind, u32 CRC-32 of all before, everything
  * little-endian. It travels with its zeros stuffed (COBS) and a zero behind it, so that a zero ends
  * every frame and occurs nowhere else.
  *
- * The host may go away at any byte, and another host may come while bytes of the former are still
- * under way in both directions. Who connects sends a zero, which ends whatever was cut, and a hello
- * with an epoch that it has just drawn. The guest drops what it had not sent, ends a frame that it
- * had half sent with a zero, and answers with that epoch; the host ignores all bytes until then.
- * After that nothing is lost on the way until the next epoch, and what matters beyond it has
- * offsets: output in its ring until it is acknowledged, input from what `list` says was received.
+ * The host may disappear at any byte, and another may connect while bytes of the former are still
+ * in transit both ways. A new host sends a zero, which ends any partial frame, and a hello with a
+ * random epoch. The guest drops what it had not sent, ends a frame that it had partly sent with a
+ * zero, and answers with that epoch; the host ignores everything before. Within an epoch nothing is
+ * lost. Across epochs, offsets prevent loss: output stays in its ring until it is acknowledged, and
+ * `list` says how much input was received.
  */
 #pragma once
 #include <stdbool.h>
@@ -97,7 +97,7 @@ enum {
   STUFFED_MAX = LIMIT_FRAME_MAX + LIMIT_FRAME_MAX / 254 + 1,
 };
 
-/* Takes fields off a frame. A take beyond the end gives zeros and clears `valid`. */
+/* Reads the fields of a frame. A read beyond the end returns zeros and clears `valid`. */
 struct reader {
   const uint8_t *at;
   size_t left;
@@ -106,12 +106,12 @@ struct reader {
 
 const uint8_t *take_bytes(struct reader *reader, size_t length);
 uint64_t take_number(struct reader *reader, size_t bytes);
-/* A text of at most `max` bytes without NUL, after its length; ended with NUL in `into`. */
+/* A length, and a text of at most `max` bytes without NUL, which `into` gets with a NUL. */
 void take_text(struct reader *reader, size_t length_bytes, char *into, size_t max);
-/* True when every field was there and nothing is left. */
+/* True when every field was present and nothing is left over. */
 bool took_all(const struct reader *reader);
 
-/* Puts fields into a frame. The callers bound what they put: it always fits. */
+/* Appends fields to a frame. Callers bound what they append, so it always fits. */
 struct writer {
   uint8_t bytes[LIMIT_FRAME_MAX];
   size_t length;
@@ -120,8 +120,8 @@ struct writer {
 void begin_frame(struct writer *writer, uint8_t kind, uint32_t request);
 void put_number(struct writer *writer, uint64_t value, size_t bytes);
 void put_bytes(struct writer *writer, const void *bytes, size_t length);
-/* Adds the checksum and writes the stuffed frame and its zero; returns how long that is. */
+/* Appends the checksum, and writes the stuffed frame with its zero; returns the length of that. */
 size_t finish_frame(struct writer *writer, uint8_t *into);
 
-/* Unstuffs in place and checks. Returns the length before the checksum, or 0: not a frame. */
+/* Unstuffs in place. The length without the checksum, or 0 when it is not a valid frame. */
 size_t open_frame(uint8_t *stuffed, size_t length);

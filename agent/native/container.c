@@ -1,19 +1,19 @@
 /*
- * What a container needs before runc starts it, as part of the addon.
+ * Host-side preparation of a container, before runc starts it, as part of the addon.
  *
  *   newUserNamespace(owner, mapping) -> Promise<number>
- *     A descriptor of a new user namespace, close-on-exec, with this mapping of users and of groups
- *     (the lines of uid_map in user_namespaces(7)). It belongs to this user of the host, to whom
- *     the kernel also charges what is counted in it: were it root's, all of them would share root's
- *     limits. It lasts as long as the descriptor or a process in it.
+ *     A descriptor of a new user namespace, close-on-exec, with this mapping of users and groups
+ *     (the lines of uid_map in user_namespaces(7)). The namespace belongs to this user of the host,
+ *     because the kernel charges limits to the owner: namespaces of root would share root's limits.
+ *     It lasts as long as the descriptor or a process in it.
  *   makeDevices(directory, owner) -> Promise<void>
- *     Makes the device nodes, links, and mount points of a container's /dev, for this user and
+ *     Makes the device nodes, links, and mount points of a container's /dev, owned by this user and
  *     group.
  *
- * Only a process that has no other thread can unshare(2) a user namespace, and a fork of the agent
- * would copy its page tables. So a process that shares the agent's memory is cloned into the new
- * one and killed as soon as the namespace has its mapping and its descriptor. Should the agent be
- * killed meanwhile, the process reads the end of its pipe.
+ * Only a single-threaded process can unshare(2) a user namespace, and a fork of the agent would
+ * copy its page tables. So a process that shares the agent's memory is cloned into the new
+ * namespace, and killed once the namespace has its mapping and its descriptor. If the agent is
+ * killed before that, the process reads end of file from its pipe and ends.
  */
 #define _GNU_SOURCE
 #include "container.h"
@@ -41,21 +41,21 @@ enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
 struct container_task {
   struct task task;
   char *directory, *mapping;
-  uint32_t owner; /* of the namespace, or of devices */
+  uint32_t owner; /* Of the namespace, or of the devices. */
   int found;
 };
 
-/* One namespace at a time: the stack is shared, and so is what prctl(2) sets for the memory. */
+/* One namespace at a time: the stack is shared, and so is the dumpable flag of the memory. */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Alignas(16) char holder_stack[HOLDER_STACK_BYTES];
 
 /*
- * Runs in the memory of the thread that waits for it: nothing but system calls that succeed, since
- * errno is that thread's.
+ * Runs in the memory of the thread that waits for it. It only makes system calls that cannot fail,
+ * because errno belongs to that thread.
  */
 static int hold_namespace(void *argument) {
   char byte;
-  /* Whatever else the agent has open, a socket or a lock, must not last longer for this process. */
+  /* Closes the agent's sockets and locks, which this process must not keep open. */
   if (syscall(SYS_dup3, *(const int *)argument, STDIN_FILENO, 0) == STDIN_FILENO &&
       syscall(SYS_close_range, STDIN_FILENO + 1, ~0U, 0) == 0)
     syscall(SYS_read, STDIN_FILENO, &byte, 1);
@@ -63,7 +63,7 @@ static int hold_namespace(void *argument) {
   return 0;
 }
 
-/* Of the calling thread alone, unlike the C library's functions. Capabilities stay. */
+/* Changes the calling thread only, unlike the C library's functions. Capabilities stay. */
 static int become(uint32_t id) {
   if (syscall(SYS_setresgid, -1, id, -1) != 0) return -1;
   return (int)syscall(SYS_setresuid, -1, id, -1);
@@ -89,7 +89,7 @@ static int open_namespace(pid_t pid, const char *mapping) {
   return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Ends with its thread: whatever becomes of its user, no other work runs as it. */
+/* A thread of its own, so that no other work runs as this user even if changing back fails. */
 static void *make_namespace(void *argument) {
   struct container_task *work = argument;
   int ends[2], dumpable = prctl(PR_GET_DUMPABLE);
@@ -103,7 +103,7 @@ static void *make_namespace(void *argument) {
     pid = clone(hold_namespace, holder_stack + sizeof holder_stack, CLONE_NEWUSER | CLONE_VM, ends);
   work->task.error = pid < 0 ? errno : 0;
   if (become(0) != 0) work->task.error = errno;
-  /* A change of users makes /proc/<agent> look like another's, for the whole process. */
+  /* The change of user made the whole agent non-dumpable, and /proc/<agent> root's. */
   prctl(PR_SET_DUMPABLE, dumpable);
   if (work->task.error == 0) {
     work->found = open_namespace(pid, work->mapping);
@@ -122,9 +122,9 @@ static void *make_namespace(void *argument) {
 static int run_new_namespace(struct task *task) {
   pthread_t thread;
   sigset_t all, before;
-  /* To setresuid(2) it says "as before": the namespace would be root's. */
+  /* setresuid(2) takes it as "unchanged": the namespace would belong to root. */
   if (((struct container_task *)task)->owner == UINT32_MAX) return EINVAL;
-  /* The process that is cloned would run the agent's handlers. */
+  /* With all signals blocked, the cloned process runs none of the agent's handlers. */
   sigfillset(&all);
   pthread_mutex_lock(&making);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -164,7 +164,7 @@ static int fill_devices(int directory, uint32_t owner) {
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
     const struct node *node = &nodes[i];
     if (mknodat(directory, node->name, S_IFCHR, makedev(node->major, node->minor)) != 0) return -1;
-    /* The process's mask applied to the mode of mknodat. */
+    /* mknodat(2) applied the umask. */
     if (fchmodat(directory, node->name, 0666, 0) != 0) return -1;
     if (own(directory, node->name, owner) != 0) return -1;
   }

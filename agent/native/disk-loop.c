@@ -23,7 +23,7 @@ static int open_control(void) {
   return control;
 }
 
-/* A device that another host of this machine, or a sweep, took away meanwhile is not to be had. */
+/* -1 also when another agent of this machine, or a sweep, took the device meanwhile. */
 static int try_number(int control, int image, const char *path, int number) {
   char device[64];
   if (ioctl(control, LOOP_CTL_ADD, (long)number) < 0) return -1;
@@ -42,7 +42,7 @@ static int try_number(int control, int image, const char *path, int number) {
 /* -1 when every number is taken. */
 static int try_numbers(int image, const char *path, int first, int *number) {
   int loop = -1, control = open_control();
-  /* From a different one each time: the first ones are taken on a host with many disks. */
+  /* Starts at a different one each time: on a host with many disks the first ones are taken. */
   int offset = getpid() % LOOP_NUMBERS;
   for (int tries = 0; loop < 0 && tries < LOOP_NUMBERS; tries++) {
     *number = first + (offset + tries) % LOOP_NUMBERS;
@@ -63,7 +63,7 @@ int attach_loop(int image, const char *path, int first, int *number) {
   return loop;
 }
 
-/* The name that the kernel has for a device's file; empty when nothing is attached to it. */
+/* The path of the attached file as the kernel shows it; empty when nothing is attached. */
 static void read_backing_file(const char *name, char file[PATH_BYTES]) {
   char path[PATH_BYTES];
   file[0] = '\0';
@@ -76,7 +76,7 @@ static void read_backing_file(const char *name, char file[PATH_BYTES]) {
   file[strcspn(file, "\n")] = '\0';
 }
 
-/* The part of a path that begins with the name of the last directory. */
+/* The last two components of a path. */
 static const char *last_two_names(const char *path) {
   const char *end = strrchr(path, '/');
   while (end != NULL && end > path && end[-1] != '/') end--;
@@ -120,7 +120,7 @@ void sweep_loops(int first) {
     if (sscanf(entry->d_name, "loop%d", &number) != 1) continue;
     if (number < first || number >= first + LOOP_NUMBERS) continue;
     snprintf(path, sizeof path, "/sys/block/loop%d/loop", number);
-    /* The kernel itself refuses what is in use after all. */
+    /* The kernel refuses to remove a device that is in use after all. */
     if (access(path, F_OK) != 0) ioctl(control, LOOP_CTL_REMOVE, (long)number);
   }
   closedir(devices);

@@ -1,20 +1,20 @@
 /*
- * Attaches and detaches one disk, in a process of its own: whatever the disk's storage does, only
- * this process hangs. The agent starts it on a leash (leash.c) and with a deadline.
+ * Attaches or detaches one disk. When the disk's storage hangs, only this process hangs: the agent
+ * starts it on a leash (leash.c) and with a deadline.
  *
  * Usage: disk attach IMAGE DIRECTORY FIRST-LOOP WAIT-MS
- *            Locks the image, waiting so long for a former attachment to end, and mounts it. Prints
- *            the name of the loop device.
+ *            Locks the image, waiting at most that long for a former attachment to end, and mounts
+ *            it. Prints the name of the loop device.
  *        disk detach IMAGE DIRECTORY WAIT-MS
- *            Unmounts it, lazily when something uses it, and waits so long for the image to be
- *            free. Prints `lazily` in that case. An empty IMAGE is not waited for.
+ *            Unmounts it, lazily if it is in use, and waits at most that long until the image is
+ *            free. Prints `lazily` in that case. With an empty IMAGE it does not wait.
  *        disk sweep FIRST-LOOP
  *            Removes loop devices that nothing is attached to.
  *
- * Two attachments of one image would destroy its file system. What keeps them apart is an exclusive
- * lock (flock(2)) on the open file that is given to the loop device: the kernel lets go of it when
- * the loop device lets go of the file, not when some process ends. Where the storage carries such
- * locks between hosts (NFS, CephFS) it binds other hosts, too.
+ * Two attachments of one image would destroy its file system. An exclusive lock (flock(2)) prevents
+ * that. It is held by the open file that the loop device gets, so the kernel releases it when the
+ * loop device does, not when some process ends. On storage that shares locks between hosts (NFS,
+ * CephFS) it excludes other hosts as well.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -59,7 +59,7 @@ static int open_image(const char *path) {
   return image;
 }
 
-/* Polls: a process that slept in the kernel until the lock is free could not be given up. */
+/* Polls, because a process that sleeps in flock(2) could not time out. */
 static void lock_within(int image, const char *path, int wait_ms) {
   const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
   long until = now_ms() + wait_ms;
@@ -71,7 +71,7 @@ static void lock_within(int image, const char *path, int wait_ms) {
 }
 
 /*
- * Storage that hangs is to hang here, where it harms nobody: a loop device that is being set up
+ * Storage that hangs must hang here, where it harms nobody: a loop device that is being set up
  * would hang everybody who opens it, for example to look for a free one.
  */
 static void try_storage(int image, const char *path) {
@@ -79,14 +79,14 @@ static void try_storage(int image, const char *path) {
   struct statfs room;
   struct stat status;
   if (fstatfs(image, &room) != 0 || fstat(image, &status) != 0) fail(FAILED, path, errno);
-  if (status.st_nlink == 0) fail(NO_IMAGE, path, ENOENT); /* Deleted since it was opened. */
+  if (status.st_nlink == 0) fail(NO_IMAGE, path, ENOENT); /* Deleted after it was opened. */
   if (pread(image, block, sizeof block, 0) < 0) fail(FAILED, path, errno);
 }
 
 static void refuse_other_loops(int image, const char *path, int own) {
   int other = other_loop_on(image, path, own);
   if (other < 0) return;
-  fprintf(stderr, "%s is attached to loop%d, too\n", path, other);
+  fprintf(stderr, "%s is also attached to loop%d\n", path, other);
   exit(ATTACHED_ELSEWHERE);
 }
 
@@ -98,7 +98,10 @@ static _Noreturn void fail_with_log(int context, const char *what) {
   fail(FAILED, what, error);
 }
 
-/* Nothing on a disk can become a device or gain its owner's rights on the host. */
+/*
+ * nodev, nosuid: files of a disk must not act as devices, or with their owner's rights, on the
+ * host.
+ */
 static int make_mount(const char *device) {
   int context = fsopen("ext4", FSOPEN_CLOEXEC);
   if (context < 0) fail(FAILED, "fsopen", errno);
@@ -114,12 +117,12 @@ static int make_mount(const char *device) {
   return mount;
 }
 
-/* What the agent looks at first is read here: its own threads should not be those that hang. */
+/* Reads what the agent looks at first, so that slow storage blocks this process, not the agent. */
 static void warm(int mount) {
   for (size_t index = 0; index < sizeof WARMED / sizeof *WARMED; index++) {
     int fd = openat(mount, WARMED[index], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (directory == NULL) continue; /* It has no layout yet. */
+    if (directory == NULL) continue; /* A new disk has no layout yet. */
     (void)readdir(directory);
     closedir(directory);
   }
@@ -131,7 +134,7 @@ static int attach(const char *path, const char *directory, int first_loop, int w
   int image = open_image(path);
   lock_within(image, path, wait_ms);
   try_storage(image, path);
-  refuse_other_loops(image, path, -1); /* One that somebody else attached without the lock. */
+  refuse_other_loops(image, path, -1); /* Somebody may have attached it without the lock. */
   int loop = attach_loop(image, path, first_loop, &loop_number);
   refuse_other_loops(image, path, loop_number);
   snprintf(device, sizeof device, "/dev/loop%d", loop_number);
@@ -158,7 +161,7 @@ static int detach(const char *path, const char *directory, int wait_ms) {
   if (umount2(directory, UMOUNT_NOFOLLOW) != 0) {
     bool is_gone = errno == EINVAL || errno == ENOENT;
     if (!is_gone && errno != EBUSY) fail(FAILED, directory, errno);
-    /* Something of the host still uses it; the kernel ends the mount when that does. */
+    /* A process of the host still uses it; the kernel removes the mount when that ends. */
     if (!is_gone && umount2(directory, UMOUNT_NOFOLLOW | MNT_DETACH) != 0)
       fail(FAILED, directory, errno);
     if (!is_gone) puts("lazily");

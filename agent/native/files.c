@@ -1,22 +1,22 @@
 /*
- * Files beneath a directory that callers own, as part of the addon.
+ * Files beneath a directory whose contents callers control, as part of the addon.
  *
  *   openBeneath(root, path, flags)      -> Promise<number>  a descriptor, close-on-exec
- *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). With O_PATH anything, with
- *     O_DIRECTORY a directory, otherwise a regular file: EISDIR for a directory, ENXIO for
- *     everything else, which is not opened at all: a FIFO could block and a device do anything. EIO
+ *     Resolved beneath the root (openat2(2), RESOLVE_BENEATH). O_PATH opens anything, O_DIRECTORY a
+ *     directory, other flags a regular file: EISDIR for a directory, and ENXIO for everything else,
+ *     which is not opened at all, because a FIFO could block and a device could do anything. EIO
  *     when there is no root.
- *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>    the same, with
- *   getAttribute write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from
- *   the offset on writeBack(fd, offset, length)       -> Promise<void>    begins it
- *   (sync_file_range(2)) copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>
- *   copy_file_range(2);
- *     fewer bytes than the length only at the end of the file
+ *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>
+ *     openBeneath and getAttribute in one call.
+ *   write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from the offset on
+ *   writeBack(fd, offset, length)       -> Promise<void>    starts it (sync_file_range(2))
+ *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>
+ *     copy_file_range(2), repeated: fewer bytes than the length only at the end of the file.
  *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 4096 bytes
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
- *   newMd5()                            -> Buffer           the state of an MD5 of nothing
+ *   newMd5()                            -> Buffer           the state of an MD5 of no bytes
  *   addToMd5(state, chunks)             -> Promise<void>    one call at a time per state
- *   digestMd5(state)                    -> Buffer           16 bytes; the state stays
+ *   digestMd5(state)                    -> Buffer           16 bytes; the state can be added to
  */
 #define _GNU_SOURCE
 #include "files.h"
@@ -40,14 +40,14 @@ enum { CHUNKS_MAX = IOV_MAX };
 
 struct file_task {
   struct task task;
-  char *root, *path, *name; /* the name of an attribute */
+  char *root, *path, *name; /* `name`: of an attribute. */
   int fd, to, flags;
   int64_t offset, to_offset, length;
   struct md5 *md5;
   uint32_t chunk_count;
   struct iovec *chunks;
   bool is_found;
-  uint8_t *value; /* of an attribute */
+  uint8_t *value; /* Of an attribute. */
 };
 
 static void release(struct task *task) {
@@ -175,7 +175,7 @@ static int run_get_attribute(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   uint8_t value[ATTRIBUTE_BYTES_MAX];
   ssize_t length = fgetxattr(file->fd, file->name, value, sizeof value);
-  /* What is too long for us was not written by us. */
+  /* A longer value was not written by this agent. */
   if (length < 0) return errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
   if ((file->value = malloc((size_t)length + 1)) == NULL) return ENOMEM;
   memcpy(file->value, value, (size_t)length);

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The mounts that a process is unmounting now. */
+/* Running processes, and the mount that each is unmounting. */
 static struct attempt {
   pid_t pid;
   char path[PATH_BYTES];

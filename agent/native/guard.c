@@ -1,14 +1,14 @@
 /*
- * Unmounts an agent's disks when the agent is gone, however it ended. The lease on a disk outlives
- * its holder by some seconds only: until then its last writes must be on the storage and the disk
- * must be free, or another host would take a file system that is still in use.
+ * Unmounts an agent's disks when the agent has ended, however it ended. The lease on a disk
+ * outlives its holder by a few seconds only. By then the last writes must be on the storage and the
+ * disk must be free, or another host would mount a file system that is still in use.
  *
  * Usage: guard GROUP DIRECTORY
  *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next
- *   agent empties first of all: it never meets a guard at work. Writes one byte to stdout, then
- *   reads stdin, which the agent never writes to: its end is the agent's end. What is left of the
- *   helpers is killed, and every mount below the directory is unmounted, each by a process of its
- *   own, since one whose storage hangs must not keep the others.
+ *   agent empties first, so that no guard ever works beside an agent. Writes one byte to stdout,
+ *   then reads stdin, to which the agent never writes: end of file means that the agent has ended.
+ *   Then kills the remaining helpers and unmounts everything below the directory, each mount in a
+ *   process of its own, so that one whose storage hangs does not block the others.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 #include "guard-processes.h"
 
-/* How often it looks, at most: 5 s for the helpers to end, 15 s for mounts to be let go. */
+/* Polling limits: 5 s for the helpers to end, 15 s for mounts to become free. */
 enum { PAUSE_MS = 50, LOOKS_AT_HELPERS = 100, LOOKS_AT_MOUNTS = 300 };
 
 static char paths[MOUNTS_MAX][PATH_BYTES];
@@ -63,7 +63,7 @@ static int list_mounts(const char *directory) {
   return count;
 }
 
-/* The containers end with the agent; until they have, their disks are busy. */
+/* Containers end with the agent; their disks are busy until they have. */
 static void unmount_all(const char *directory) {
   for (int looks = 0; looks < LOOKS_AT_MOUNTS; looks++) {
     int count = list_mounts(directory);
@@ -77,7 +77,7 @@ static void unmount_all(const char *directory) {
 int main(int argc, char **argv) {
   char byte = 0;
   if (argc != 3) return 2;
-  /* A signal meant for the agent's process group must not take its guard away. */
+  /* A signal to the agent's process group must not end its guard. */
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   signal(SIGHUP, SIG_IGN);

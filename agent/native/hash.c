@@ -45,7 +45,7 @@ void hash_init(struct hash *hash) {
 void hash_update(struct hash *hash, const void *data, size_t length) {
   const uint8_t *bytes = data;
   size_t held = hash->length_bytes % 32;
-  if (length == 0) return; /* Then there may be no bytes to point to either. */
+  if (length == 0) return; /* `data` may be NULL then. */
   hash->length_bytes += length;
   if (held > 0) {
     size_t part = length < 32 - held ? length : 32 - held;

@@ -1,11 +1,11 @@
 /*
- * Loaded into QEMU before its other libraries (LD_PRELOAD). When QEMU maps a template's RAM
- * privately, the large holes of it become anonymous memory.
+ * Loaded into QEMU before its other libraries (LD_PRELOAD). When QEMU maps the RAM of a template
+ * privately, the large holes of the file become anonymous memory.
  *
- * In a private mapping of a memory file, whoever writes to a hole gets two pages: the kernel first
- * fills the hole in the file, for all who map it, and then makes a copy. A guest that uses all of
- * its RAM would take twice as much, of which one half is in the file for good. To anonymous memory
- * the guest sees no difference: it is all zero as well.
+ * In a private mapping of a memory file, a write to a hole costs two pages: the kernel first fills
+ * the hole in the file, for every mapping, and then makes the private copy. A guest that uses all
+ * of its RAM would cost twice as much, and half of that would stay in the file for good. The guest
+ * sees no difference: both are zero.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The descriptor of the RAM (qemu-arguments.ts), and the smallest hole that is worth an area. */
+/*
+ * The descriptor of the RAM (qemu-arguments.ts), and the smallest hole worth a mapping of its own.
+ */
 enum { RAM_FD = 10, HOLE_BYTES_MIN = 256 * 1024 };
 
 typedef void *(*map_function)(void *, size_t, int, int, int, off_t);
@@ -30,11 +32,11 @@ static bool is_ram(int fd) {
 static bool replace(char *start, size_t length, int protection, map_function map) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
   if (map(start, length, protection, flags, -1, 0) == MAP_FAILED) return false;
-  madvise(start, length, MADV_NOHUGEPAGE); /* One byte would cost 2 MiB. */
+  madvise(start, length, MADV_NOHUGEPAGE); /* With huge pages, one byte would cost 2 MiB. */
   return true;
 }
 
-/* What cannot be replaced stays as it is: it only costs memory. */
+/* A hole that cannot be replaced only costs memory. */
 static void replace_holes(char *mapped, size_t length, int protection, int fd, map_function map) {
   off_t end = (off_t)length;
   for (off_t hole = lseek(fd, 0, SEEK_HOLE); hole >= 0 && hole < end;) {

@@ -1,18 +1,18 @@
 /*
- * PID 1 of an exec container: waits for its one command, runs it, and ends with everything that the
+ * PID 1 of an exec container: waits for its one command, runs it, and kills everything that the
  * command left behind. Disks may be mounted while it waits, so it enters the working directory only
- * when the command is there, and leaves it before it reports the end.
+ * when the command has arrived, and leaves it before it reports the end.
  *
  * Descriptor 3 is a stream socket to the agent:
  *   agent -> init   u32 length, then the command (little-endian; at most COMMAND_MAX bytes)
  *   init  -> agent  READY 0, STARTED <pid>, EXITED <status>: two little-endian u32 each
- *   agent closes    at any time: everything is killed and init ends. A dead agent closes too.
+ *   agent closes    at any time, also by dying: everything is killed and init ends.
  *
  * After EXITED the whole process tree is dead. Init then waits for the agent to close, so that the
  * agent can read the control group's counters while it still exists.
  *
  * Descriptors 4 and 5 are the pipes that become the command's stdout and stderr; stdin is empty.
- * They come straight from the agent: what runc would pass on could arrive after EXITED.
+ * They come straight from the agent: output that runc relays could arrive after EXITED.
  *
  * Usage: init <working directory>
  */
@@ -75,8 +75,8 @@ static void report(uint32_t kind, uint32_t value) {
 }
 
 /*
- * A command too long for an argument is put into a memory file that bash reads whole before it
- * runs the first line, which closes the file.
+ * Puts a command that is too long for an argument into a memory file. Bash reads the whole file
+ * before it runs the first line, which closes the file.
  */
 static char *through_file(const char *command, size_t length) {
   static char source[] = ". /proc/self/fd/9";
@@ -106,7 +106,7 @@ static int exit_status(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Reaps what has ended; returns the command's status once it is among them, else -1. */
+/* Reaps all ended processes. The command's status if it is among them, else -1. */
 static int reap(pid_t command) {
   int status, result = -1;
   pid_t pid;
@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
   /* Nothing in the container may trace init or take its socket. */
   prctl(PR_SET_DUMPABLE, 0);
   fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
-  /* Pages of the image that a process pins in memory are those of every container. */
+  /* Locked pages of the image would be shared memory that no container is charged for. */
   struct rlimit pinned = {0};
   if (getrlimit(RLIMIT_MEMLOCK, &pinned) != 0) return EXIT_CANNOT_RUN;
   if (pinned.rlim_max > PINNED_BYTES_MAX) pinned.rlim_max = PINNED_BYTES_MAX;

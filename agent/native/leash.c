@@ -1,15 +1,14 @@
 /*
- * Starts a program that must not outlive the agent: killed with it, whatever it does, and a member
- * of the control group that the next agent empties before it goes on. Nothing that the agent starts
- * on the host runs without it, but for what is to stay (shim.c, guard.c).
+ * Starts a program that must not outlive the agent. The program is killed when the agent ends, and
+ * it is in the control group that the next agent empties before anything else. The agent starts
+ * every host program this way, except the two that must outlive it (shim.c, guard.c).
  *
  * Usage: leash PARENT [--group FILE] [--lock FILE] -- PROGRAM [ARGUMENT]…
- *   PARENT: the agent's process id; nothing is started when that is not the parent any more.
- *   --group: a cgroup.procs to join. The next agent removes the group once it is empty, so who
- *   comes
- *            late finds none and starts nothing.
- *   --lock:  a file to lock exclusively (flock(2)) as long as the program runs.
- * Ends like the program; with 126 when it may not be started, with 127 when it cannot.
+ *   PARENT   the agent's process id; nothing is started once the agent is no longer the parent
+ *   --group  a cgroup.procs to join. The next agent removes the group once it is empty, so a leash
+ *            that comes late finds no group and starts nothing.
+ *   --lock   a file to lock exclusively (flock(2)) while the program runs
+ * Ends as the program does; with 126 when it may not be started, and 127 when it cannot.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +42,7 @@ static void lock_file(const char *file) {
 
 int main(int argc, char **argv) {
   if (argc < 4) fail(NOT_STARTED, "leash", EINVAL);
-  /* First of all, so that there is no moment in which the agent could end unnoticed. */
+  /* First, so that the agent cannot end unnoticed. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int index = 2;
   for (; index + 1 < argc && strcmp(argv[index], "--") != 0; index += 2) {

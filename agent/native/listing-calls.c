@@ -8,14 +8,14 @@
  *     counts as its name with a slash: the `limit` first ones after `after`, and the directory that
  *     `after` leads into. Links count as the regular file that they lead to beneath the root; other
  *     links, other kinds of files, and names that are not UTF-8 (RFC 3629) are left out.
- *     Entries that are gone by now are left out too: the answered `after` tells where to go on,
- *     and is missing when there is nothing more.
+ *     Entries removed meanwhile are left out as well. The returned `after` is where the next page
+ *     starts; it is absent on the last page.
  *     Each entry: name, isDirectory; of a file also sizeBytes, inode, mtimeNs, ctimeNs, and the
  *     value of the extended attribute if it has one.
  *
- * Owners make directories as large as they like, so a page is read in slices: readListing works for
- * about so many milliseconds and answers undefined when there is more to do. A listing holds the
- * directory open until closeListing, which must not come while readListing is at work.
+ * A directory may be of any size, so a page is read in slices: readListing works for about that
+ * many milliseconds and resolves with undefined when there is more to do. A listing holds the
+ * directory open until closeListing, which must not be called while readListing runs.
  */
 #define _GNU_SOURCE
 #include "listing-calls.h"

@@ -104,7 +104,7 @@ static void keep(struct listing *listing, const struct entry *entry) {
   }
 }
 
-/* A descriptor (O_PATH) of what the link leads to beneath the root. */
+/* Opens (O_PATH) the target of a link beneath the root; -1 if it has none there. */
 static int follow(const struct listing *listing, const char *name) {
   char path[PATH_BYTES_MAX];
   const char *slash = listing->path[0] == '\0' ? "" : "/";

@@ -9,29 +9,30 @@
 enum { NAME_BYTES_MAX = 255, LIMIT_MAX = 10001, PATH_BYTES_MAX = 4096 };
 
 struct entry {
-  char key[NAME_BYTES_MAX + 2]; /* a directory's with a slash, and a NUL that does not count */
+  char key[NAME_BYTES_MAX +
+           2]; /* A directory's ends with a slash; then NUL, which does not count. */
   size_t length;
   bool is_directory, is_link, is_found;
   struct stat status;
   size_t record_bytes;
-  uint8_t *record; /* null: it has none */
+  uint8_t *record; /* NULL when it has none. */
 };
 
 struct listing {
-  char *root, *path, *attribute, *prefix, *after; /* owned by it */
+  char *root, *path, *attribute, *prefix, *after; /* Owned by the listing. */
   size_t prefix_bytes, after_bytes;
   uint32_t limit, count;
-  bool is_cut;           /* there is more than the page */
-  struct entry *entries; /* as they came */
-  struct entry **heap;   /* the greatest key first; sorted once all names were read */
-  DIR *directory;        /* null: not opened yet, or closed */
+  bool is_cut;           /* There are more entries than the page holds. */
+  struct entry *entries; /* In the order of the directory. */
+  struct entry **heap;   /* The greatest key first; sorted once all names are read. */
+  DIR *directory;        /* NULL before it is opened and after it is closed. */
   bool is_sorted, is_done;
-  uint32_t inspected; /* entries of the sorted heap */
+  uint32_t inspected; /* Entries of the sorted heap. */
 };
 
 /*
- * Works on the page for about so long, until `is_done`. Answers 0 or an errno, after which the
- * listing can only be freed.
+ * Works on the page for about that long; repeat it until `is_done`. 0, or an error number, after
+ * which the listing can only be freed.
  */
 int advance_listing(struct listing *listing, uint32_t milliseconds);
 

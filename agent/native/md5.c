@@ -1,6 +1,6 @@
 /*
- * MD5 (RFC 1321), of which ETags are made. Node's own runs on the main thread only and does not
- * show its state, without which each append would read the whole object again.
+ * MD5 (RFC 1321), for ETags. Node's own runs on the main thread only and hides its state, so that
+ * each append would have to read the whole object again.
  */
 #define _DEFAULT_SOURCE
 #include "md5.h"
@@ -102,7 +102,7 @@ void md5_init(struct md5 *md5) {
 
 void md5_update(struct md5 *md5, const uint8_t *bytes, size_t length) {
   size_t held = md5->length_bytes % sizeof md5->block;
-  if (length == 0) return; /* Then there may be no bytes to point to either. */
+  if (length == 0) return; /* `bytes` may be NULL then. */
   md5->length_bytes += length;
   if (held > 0) {
     size_t taken = sizeof md5->block - held;

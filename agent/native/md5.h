@@ -1,4 +1,4 @@
-/* MD5 (RFC 1321) whose state is plain memory: it can be kept, copied and taken up again. */
+/* MD5 (RFC 1321) whose state is plain memory: it can be stored, copied and continued. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -6,7 +6,7 @@
 struct md5 {
   uint32_t state[4];
   uint64_t length_bytes;
-  uint8_t block[64]; /* holds the last length_bytes % 64 bytes */
+  uint8_t block[64]; /* The last length_bytes % 64 bytes. */
 };
 
 void md5_init(struct md5 *md5);

@@ -51,7 +51,7 @@ static int check_header(const struct pages_header *header, uint64_t ram_bytes, c
   if (header->version != 1 || header->page_bytes != page_bytes() ||
       header->ram_bytes != ram_bytes || memcmp(header->key, key, KEY_BYTES) != 0)
     return ESTALE;
-  /* Bounds all that is computed from them below: at most 2^32 pages. */
+  /* Bounds everything computed from them below: there are at most 2^32 pages. */
   if (header->page_count > ram_bytes / header->page_bytes ||
       header->extent_count > header->page_count)
     return EBADMSG;

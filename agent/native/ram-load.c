@@ -14,14 +14,13 @@ enum { THREADS_MAX = 4 };
 /* One walk over all blocks, by several threads. */
 struct walk {
   const struct pages_file *file;
-  const struct ram *ram; /* null: the blocks are only checked */
-  const uint64_t
-      *starts; /* the first extent of each block, and how many of its pages came before */
+  const struct ram *ram;  /* NULL: the blocks are only checked. */
+  const uint64_t *starts; /* As of find_starts. */
   _Atomic uint64_t next;
   _Atomic int error;
 };
 
-/* Where each block begins among the extents: a pair of extent and page of it. */
+/* Two numbers for each block: the extent that it starts in, and the page of that extent. */
 static uint64_t *find_starts(const struct pages_file *file) {
   uint64_t *starts = malloc((2 * file->block_count + 1) * sizeof *starts), extent = 0, page = 0;
   if (starts == NULL) return NULL;
@@ -79,7 +78,7 @@ static void *run_walk(void *argument) {
 
 static long helpers_wanted(const struct pages_file *file) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (file->block_count < 4) return 0; /* Starting a thread would take longer. */
+  if (file->block_count < 4) return 0; /* Starting a thread would take longer than it saves. */
   return processors < THREADS_MAX ? processors - 1 : THREADS_MAX - 1;
 }
 
@@ -101,7 +100,7 @@ int load_pages(const struct ram *ram, int in, const uint8_t *key, uint64_t *load
   *loaded = file.header.page_count;
   uint64_t *starts = find_starts(&file);
   if (starts == NULL) error = ENOMEM;
-  /* All is checked before anything is written. */
+  /* The whole file is checked before anything is written. */
   if (error == 0) error = walk_file(&file, NULL, starts);
   if (error == 0) error = walk_file(&file, ram, starts);
   free(starts);

@@ -38,7 +38,7 @@ static bool parse_area(const char *line, const struct ram *ram, struct area *are
   return true;
 }
 
-/* Where the file is mapped: every area of it agrees on where its beginning lies. */
+/* Finds the address of the start of the file, on which all its areas must agree. */
 static int find_base(struct ram *ram, FILE *maps, char **line, size_t *capacity) {
   bool is_found = false;
   while (getline(line, capacity, maps) > 0) {
@@ -110,7 +110,7 @@ int ram_open(struct ram *ram, pid_t pid, dev_t device, ino_t inode, uint64_t byt
 }
 
 int ram_close(struct ram *ram) {
-  /* The directory is that of one process for ever, the number may have gone to another. */
+  /* The directory stays that of this process; the pid may belong to another one by now. */
   int error = faccessat(ram->process, "stat", F_OK, 0) == 0 ? 0 : ESRCH;
   close(ram->process);
   return error;
@@ -132,7 +132,7 @@ void changes_close(struct changes *changes) {
   free(changes->entries);
 }
 
-/* Is it a page of the process's own: one that was written to, be it in memory or swapped out? */
+/* Whether the process has written to the page; it may be in memory or swapped out. */
 static bool is_changed(uint64_t entry) {
   return (entry & (PAGE_PRESENT | PAGE_SWAPPED)) != 0 && (entry & PAGE_OF_FILE) == 0;
 }
@@ -144,7 +144,7 @@ static int read_entries(struct changes *changes) {
   changes->entries_count = left < ENTRIES_MAX ? left : ENTRIES_MAX;
   int error = read_all(changes->pagemap, changes->entries,
                        changes->entries_count * sizeof(uint64_t), first * sizeof(uint64_t));
-  return error == EBADMSG ? ESRCH : error; /* The memory of a process that has ended is empty. */
+  return error == EBADMSG ? ESRCH : error; /* A process that has ended maps nothing. */
 }
 
 int changes_next(struct changes *changes, uint32_t count_max, struct extent *found) {

@@ -15,33 +15,35 @@
 
 enum { WRITE_BACK_BLOCKS = 8 };
 
-/* Writes one block while the next one is read: a thread of its own where there can be one. */
+/* Writes one block while the next one is read, in a thread of its own if one can be started. */
 struct writer {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int out, error;
   bool has_thread, is_ending;
-  const uint8_t *block; /* what is to be written; null when there is nothing */
+  const uint8_t *block; /* To be written; NULL when there is nothing. */
   size_t length;
-  uint64_t size; /* of a page */
+  uint64_t size; /* Of a page. */
   uint64_t *hashes, block_count, hash_room;
 };
 
 struct saver {
   const struct ram *ram;
   int template;
-  uint64_t size; /* of a page */
-  /* BLOCK_PAGES each: what is filled and what is written, by turns; the same of the template. */
+  uint64_t size; /* Of a page. */
+  /*
+   * BLOCK_PAGES each: two take turns in being filled and written; one holds the template's pages.
+   */
   uint8_t *block, *other, *original;
-  uint64_t fill;                 /* pages in the block */
-  uint64_t data_start, data_end; /* of the template: behind it nothing is known */
+  uint64_t fill;                 /* Pages in the block. */
+  uint64_t data_start, data_end; /* Of the template; beyond the end it has not been looked at. */
   struct extent *extents;
   uint64_t extent_count, page_count, extent_room;
   struct writer writer;
 };
 
-/* Room for one more element, doubled when it is used up. */
+/* Makes space for one more element, doubling the array when it is full. */
 static int grow(void **array, uint64_t *room, uint64_t count, size_t element_bytes) {
   if (count < *room) return 0;
   uint64_t more = *room == 0 ? 1024 : *room * 2;
@@ -74,7 +76,7 @@ static int write_block(struct writer *writer) {
   writer->hashes[writer->block_count++] = hash_of(writer->block, writer->length);
   if (writer->block_count % WRITE_BACK_BLOCKS == 0) {
     uint64_t behind = (uint64_t)(WRITE_BACK_BLOCKS - 1) * BLOCK_PAGES * writer->size;
-    /* Only so that the caller's fsync finds less to do. */
+    /* Started now, so that the caller's fsync has less to do. */
     sync_file_range(writer->out, (off_t)(offset - behind), (off_t)(behind + writer->length),
                     SYNC_FILE_RANGE_WRITE);
   }
@@ -126,7 +128,7 @@ static int end_writer(struct writer *writer) {
   return error;
 }
 
-/* Has the block written, which stays as it is until the next call. */
+/* Hands over the block, which must not change until the next call. */
 static int give_to_writer(struct writer *writer, const uint8_t *block, size_t length) {
   int error = drain_writer(writer);
   if (error != 0) return error;
@@ -151,7 +153,7 @@ static int flush_block(struct saver *saver) {
   return error;
 }
 
-/* Learns where the template has data next; before that it is a hole. */
+/* Finds the next data of the template; everything before it is a hole. */
 static int find_data(struct saver *saver, uint64_t start) {
   off_t data = lseek(saver->template, (off_t)start, SEEK_DATA);
   if (data < 0 && errno != ENXIO) return errno;
@@ -164,7 +166,7 @@ static int find_data(struct saver *saver, uint64_t start) {
   return 0;
 }
 
-/* The template's pages; reading them from a hole would only cost time. */
+/* Reads the template's pages, unless they are a hole, which reads as zeros. */
 static int read_original(struct saver *saver, const struct extent *extent, bool *is_hole) {
   uint64_t start = extent->first * saver->size, length = extent->count * saver->size;
   if (start >= saver->data_end) {
@@ -197,7 +199,7 @@ static int keep_changed(struct saver *saver, const struct extent *extent, const 
   return error;
 }
 
-/* Fills the block as far as there are changed pages. */
+/* Fills the block with the next changed pages. */
 static int take_pages(struct saver *saver, struct changes *changes, bool *is_end) {
   struct extent batch[BLOCK_PAGES] = {0};
   size_t count = 0;

@@ -1,25 +1,25 @@
 /*
- * The RAM of virtual machines, as part of the addon. A template's RAM lies in a memory file that
- * many machines map privately; what a machine changes are pages of its own.
+ * The RAM of virtual machines, as part of the addon. The RAM of a template lies in a memory file
+ * that many machines map privately, so each machine owns only the pages that it has changed.
  *
- *   newMemory(name, sizeBytes)            -> number           memfd_create(2), close-on-exec, all
- *   zero sealMemory(fd)                        -> void             nobody changes it or its seals
- *   again isSealed(fd)                          -> boolean          sealMemory was called; else any
- *   file copyMemory(from, to, sizeBytes)       -> Promise<bigint>  a hash of the contents
- *     Copies so that pages of zeros are holes; `to` was empty before. Without a copy when it is -1.
- *     The hash is the same whether zeros are holes or not. EBADMSG: `from` has another size.
+ *   newMemory(name, sizeBytes)      -> number           memfd_create(2), close-on-exec, all zero
+ *   sealMemory(fd)                  -> void             neither contents nor seals can change again
+ *   isSealed(fd)                    -> boolean          whether sealMemory was called; for any file
+ *   copyMemory(from, to, sizeBytes) -> Promise<bigint>  a hash of the contents
+ *     Pages of zeros become holes in `to`, which must be empty. With a `to` of -1 it only hashes.
+ *     The hash does not depend on where the holes are. EBADMSG: `from` has another size.
  *   saveChangedPages(pid, { device, inode, sizeBytes }, template, out, key) -> Promise<number>
- *     The process maps the whole of that file privately, or has zeroed memory in the place of its
- *     holes (holes.c), and stands still. Its pages that differ from the template, a descriptor, go
- *     to the empty file `out`; with a template of -1, all those that it has written to. The caller
- *     writes back. Resolves with their number.
+ *     The process must map the whole of that file privately, with zeroed memory for its holes at
+ *     most (holes.c), and must be stopped. Writes its pages that differ from the template, a
+ *     descriptor, to the empty file `out`; with a template of -1, every page that it has written
+ *     to. The caller syncs the file. Resolves with the number of pages.
  *   loadChangedPages(pid, { device, inode, sizeBytes }, in, key) -> Promise<number>
- *     Puts them into such a process that has not run yet. EBADMSG: the file is torn or rotten;
+ *     Copies them into such a process that has not run yet. EBADMSG: the file is torn or damaged;
  *     ESTALE: it has another key, or other sizes. In both cases nothing was written, unless the
  *     file changed meanwhile.
  *
- * The key is 32 bytes that name the template. ENOENT: the process maps no such file; EINVAL: not
- * the whole of it once, in order, and privately; ESRCH: it has ended.
+ * The key is 32 bytes that identify the template. ENOENT: the process maps no such file; EINVAL: it
+ * does not map all of it once, in order, and privately; ESRCH: the process has ended.
  */
 #define _GNU_SOURCE
 #include "ram.h"
@@ -41,7 +41,7 @@
 
 struct ram_task {
   struct task task;
-  int32_t pid, template, from, to; /* descriptors */
+  int32_t pid, template, from, to; /* `template`, `from` and `to` are descriptors. */
   uint64_t device, inode;
   int64_t size_bytes;
   uint8_t key[KEY_BYTES];
@@ -56,7 +56,7 @@ static int copy_piece(struct ram_task *work, struct hash *hash, const uint8_t *p
     end = at + size;
     if (is_zero(piece + at, size)) continue;
     while (end < length && !is_zero(piece + end, size)) end += size;
-    const uint64_t place[4] = {offset + at, end - at}; /* a whole block of the hash */
+    const uint64_t place[4] = {offset + at, end - at}; /* A whole block of the hash. */
     hash_update(hash, place, sizeof place);
     hash_update(hash, piece + at, end - at);
     if (work->to < 0) continue;
@@ -66,7 +66,7 @@ static int copy_piece(struct ram_task *work, struct hash *hash, const uint8_t *p
   return 0;
 }
 
-/* Pieces begin at multiples of their length, so that the hash does not depend on the holes. */
+/* Pieces start at multiples of their length, so that the hash does not depend on the holes. */
 static int copy_data(struct ram_task *work, struct hash *hash, uint8_t *piece, size_t piece_bytes) {
   uint64_t size = (uint64_t)work->size_bytes;
   for (uint64_t at = 0; at < size; at += piece_bytes) {

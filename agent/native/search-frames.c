@@ -19,7 +19,7 @@ uint64_t now_us(void) {
   return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* The control group's bound ends the process long before this fails. */
+/* The control group's memory limit kills the process long before this fails. */
 void *allocate(void *former, size_t bytes) {
   void *memory = realloc(former, bytes);
   if (memory == NULL) _exit(1);
@@ -30,7 +30,7 @@ void write_out(const void *bytes, size_t length) {
   for (size_t done = 0; done < length;) {
     ssize_t count = write(STDOUT_FILENO, (const char *)bytes + done, length - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) _exit(1); /* Nobody listens any more. */
+    if (count <= 0) _exit(1); /* The agent has closed the pipe. */
     done += (size_t)count;
   }
 }
@@ -61,7 +61,7 @@ void note_problem(const char *format, ...) {
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   note_problem_bytes(text, strlen(text));
-  note_problem_bytes("\n", 1); /* What rg complains of later follows. */
+  note_problem_bytes("\n", 1); /* Errors that rg writes later follow. */
 }
 
 bool has_problem(void) { return incomplete; }

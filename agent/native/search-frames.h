@@ -18,7 +18,7 @@ uint64_t now_us(void);
 void *allocate(void *former, size_t bytes);
 void write_out(const void *bytes, size_t length);
 void write_frame(enum frame kind, const void *payload, size_t length);
-/* What keeps the search from being complete; the first one is told. */
+/* Notes why the search is incomplete; only the first problem is reported. */
 void note_problem(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void note_problem_bytes(const char *bytes, size_t length);
 bool has_problem(void);

@@ -65,7 +65,7 @@ static unsigned char type_of(int fd, const struct dirent64 *entry) {
   return IFTODT(found.st_mode);
 }
 
-/* Paths begin with "./": no name is then taken for an option, or "-" for stdin. */
+/* Paths begin with "./", so that rg takes no name for an option, nor "-" for stdin. */
 static void add_entry(struct listing *listing, const struct dirent64 *entry) {
   const char *name = entry->d_name;
   if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return;
@@ -85,7 +85,7 @@ static void add_entry(struct listing *listing, const struct dirent64 *entry) {
 
 static void open_next(struct listing *listing) {
   if (open_directory(listing, queue_shift(&listing->directories))) return;
-  /* It may have been removed, or replaced, since its name was read. */
+  /* These mean that it was removed or replaced after its name was read. */
   if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
     note_problem("%s: cannot be listed: %s", listing->directory, strerror(errno));
   close_directory(listing);
@@ -98,7 +98,7 @@ void listing_step(struct listing *listing) {
   if (listing->fd < 0) open_next(listing);
   if (listing->fd >= 0) {
     ssize_t length = getdents64(listing->fd, entries, sizeof entries);
-    if (length < 0 && errno != ENOENT) /* removed meanwhile */
+    if (length < 0 && errno != ENOENT) /* ENOENT: removed meanwhile. */
       note_problem("%s: cannot be listed: %s", listing->directory, strerror(errno));
     for (ssize_t at = 0; at < length;) {
       const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);

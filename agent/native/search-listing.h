@@ -10,9 +10,9 @@ struct queue {
 };
 
 struct listing {
-  struct queue directories; /* found and not listed yet */
-  struct queue files;       /* found and given to no worker yet */
-  char *directory;          /* at hand; its descriptor is fd, or -1 when none is */
+  struct queue directories; /* Found, not listed yet. */
+  struct queue files;       /* Found, not given to a worker yet. */
+  char *directory;          /* Being listed; `fd` is its descriptor, -1 for none. */
   int fd;
   bool recursive;
   uint64_t spent_us;

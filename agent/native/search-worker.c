@@ -33,7 +33,7 @@ static const char BINARY[] = ": binary file matches (found ";
 
 enum parsed { RECORD, MORE, WRONG };
 
-/* Our own copies of rg and its libraries, whatever the container's image has. */
+/* The host's copies of rg and its libraries, whatever the container's image has. */
 static char **arguments_of(const struct tools *tools, struct batch batch) {
   static char loader[PATH_BYTES_MAX], libraries[PATH_BYTES_MAX], program[PATH_BYTES_MAX];
   const char *const head[] = {
@@ -47,7 +47,7 @@ static char **arguments_of(const struct tools *tools, struct batch batch) {
       "--with-filename",
       "--null",
       "--line-number",
-      /* Not mapped: a file that is cut while it is read would kill the process. */
+      /* Without mmap: a file truncated while it is read would kill the process. */
       "--color=never",
       "--no-mmap",
       "--line-buffered",
@@ -92,7 +92,7 @@ bool worker_start(struct worker *worker, const struct tools *tools, struct batch
   return true;
 }
 
-/* Writes the held matches out, as many as are still wanted. */
+/* Writes the held matches, as many as are still wanted. */
 void worker_keep(struct worker *worker, struct results *results) {
   size_t end = 0;
   for (uint32_t i = 0; i < worker->held_count && results->count < results->max; i++) {
@@ -118,7 +118,7 @@ static void move_to(struct worker *worker, size_t index, struct results *results
 
 static void hold(struct worker *worker, uint64_t line, const char *text, size_t length,
                  bool truncated) {
-  const char *path = worker->batch.paths[worker->current] + 2; /* without "./" */
+  const char *path = worker->batch.paths[worker->current] + 2; /* Without "./". */
   uint32_t path_length = (uint32_t)strlen(path);
   uint32_t payload = (uint32_t)(8 + 4 + 1 + path_length + length);
   size_t needed = worker->held_length + 5 + payload;
@@ -138,7 +138,7 @@ static void hold(struct worker *worker, uint64_t line, const char *text, size_t 
   worker->held_count++;
 }
 
-/* The file of the batch, from the current one on, that this is the path of; else the count. */
+/* The index of the file with this path, from the current one on; the count if there is none. */
 static size_t find_path(const struct worker *worker, const char *text) {
   size_t index = worker->current;
   while (index < worker->batch.count && strcmp(worker->batch.paths[index], text) != 0) index++;
@@ -163,14 +163,14 @@ static enum parsed parse_binary(struct worker *worker, size_t *at, struct result
   return left < PATH_BYTES_MAX + sizeof BINARY ? MORE : WRONG;
 }
 
-/* A character of UTF-8 is not cut in two. */
+/* Cuts at a character boundary of UTF-8. */
 static size_t cut_length(const char *text) {
   size_t length = TEXT_BYTES_MAX;
   while (length > TEXT_BYTES_MAX - 3 && (text[length] & 0xc0) == 0x80) length--;
   return length;
 }
 
-/* Takes one record off the input. */
+/* Parses one record of the input. */
 static enum parsed parse_record(struct worker *worker, size_t *at, struct results *results) {
   const char *text = worker->input + *at;
   size_t left = worker->length - *at;
@@ -230,7 +230,7 @@ bool worker_read(struct worker *worker, struct results *results) {
 int worker_end(struct worker *worker, bool killed) {
   int status = 0;
   if (killed) kill(worker->pid, SIGKILL);
-  close(worker->output); /* First: rg must not wait for us to read on. */
+  close(worker->output); /* First: rg must not block on a full pipe. */
   while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
     ;
   worker->pid = 0;
@@ -238,7 +238,7 @@ int worker_end(struct worker *worker, bool killed) {
 }
 
 struct batch worker_rest(const struct worker *worker) {
-  /* Matches that are written out already must not come twice. */
+  /* Matches that are written already must not be repeated. */
   size_t first = worker->current + (worker->kept ? 1 : 0);
   return (struct batch){worker->batch.paths + first, worker->batch.count - first};
 }

@@ -11,18 +11,18 @@ struct batch {
 };
 
 struct worker {
-  pid_t pid;  /* 0 when it has nothing to do */
-  int output; /* what rg prints */
+  pid_t pid;  /* 0 while it has no batch. */
+  int output; /* The read end of rg's stdout. */
   uint64_t begun_at;
   struct batch batch;
-  size_t current; /* the file that the last match was in */
-  bool seen;      /* it had a match */
-  bool kept;      /* some of its matches are written out already */
-  bool skipping;  /* the rest of a line that was too long */
-  char *held;     /* frames of the current file's matches */
+  size_t current; /* The file of the last match. */
+  bool seen;      /* There was a match. */
+  bool kept;      /* Some of its matches are written already. */
+  bool skipping;  /* Over the rest of a line that was too long. */
+  char *held;     /* Frames of the current file's matches. */
   size_t held_length, held_capacity;
   uint32_t held_count;
-  char *input; /* what is not parsed yet */
+  char *input; /* Not parsed yet. */
   size_t length;
 };
 
@@ -32,15 +32,15 @@ struct results {
 
 struct tools {
   const char *directory, *pattern;
-  int errors; /* the pipe for what rg complains of */
+  int errors; /* The write end of the pipe for errors of rg. */
 };
 
 bool worker_start(struct worker *worker, const struct tools *tools, struct batch batch);
-/* Takes what rg has printed. False at its end. */
+/* Reads and parses what rg has printed; false at end of file. */
 bool worker_read(struct worker *worker, struct results *results);
-/* Waits for the process. Returns its status as of waitpid(2). */
+/* Waits for the process, and returns its status as of waitpid(2). */
 int worker_end(struct worker *worker, bool killed);
 void worker_keep(struct worker *worker, struct results *results);
-/* The files from the first one that was not searched to its end, once the worker has ended. */
+/* Once the worker has ended: the files from the first that was not searched to its end. */
 struct batch worker_rest(const struct worker *worker);
 void worker_clear(struct worker *worker);

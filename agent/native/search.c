@@ -36,9 +36,10 @@ enum {
   WORKERS_MAX = 100,
   BATCH_FILES_FIRST = 64,
   BATCH_FILES_MAX = 8192,
-  BATCH_US = 150000,         /* how long a worker should be busy with its batch, */
-  BATCH_US_LAST = 20000,     /* and at least: to start one takes some milliseconds */
-  BATCH_BYTES_MAX = 1 << 20, /* Linux takes 2 MiB of arguments with the usual stack (execve(2)). */
+  BATCH_US = 150000,     /* how long a worker should be busy with its batch, */
+  BATCH_US_LAST = 20000, /* and at least: to start one takes some milliseconds */
+  BATCH_BYTES_MAX =
+      1 << 20, /* With the usual stack, Linux accepts 2 MiB of arguments (execve(2)). */
   FILES_AHEAD = 65536,
   STATISTICS_EVERY_US = 100000,
 };
@@ -48,12 +49,12 @@ static struct {
   struct listing listing;
   struct worker workers[WORKERS_MAX];
   int worker_count, running;
-  struct batch *retries; /* parts of batches whose worker died */
+  struct batch *retries; /* Parts of batches whose worker died. */
   size_t retry_count;
-  double busy_us, busy_files; /* of the batches that ended last: what a file costs */
-  bool probed;                /* rg takes the pattern */
+  double busy_us, busy_files; /* Of recent batches: what a file costs. */
+  bool probed;                /* rg accepts the pattern. */
   struct results results;
-  int errors; /* our end of the pipe that rg complains into */
+  int errors; /* The read end of the pipe that is stderr of every rg. */
   uint64_t deadline_at, files_searched, matching_from, matching_to, statistics_at;
 } search;
 
@@ -108,8 +109,8 @@ static void retry(char **paths, size_t count) {
 }
 
 /*
- * A worker that died, for example for want of memory, takes only the file with it that killed it:
- * what was not searched is halved until that one stands alone.
+ * When a worker dies, for example because it ran out of memory, only the file that killed it is
+ * lost: the unsearched rest is halved until that file is alone in its batch.
  */
 static void divide(struct batch rest, int signal_number) {
   if (rest.count == 1) {
@@ -122,14 +123,14 @@ static void divide(struct batch rest, int signal_number) {
   }
 }
 
-/* Files that take about so long, as far as one can know. */
+/* How many files take about that long, as estimated from recent batches. */
 static size_t files_in(double us, size_t unknown) {
   if (search.busy_files < 1) return unknown;
   double files = us * search.busy_files / (search.busy_us + 1);
   return files < 1 ? 1 : files > BATCH_FILES_MAX ? BATCH_FILES_MAX : (size_t)files;
 }
 
-/* The mean follows the latest batches: the parts of a tree differ. */
+/* Old batches fade out of the mean, since the parts of a tree differ. */
 static void learn(size_t files, uint64_t us) {
   search.busy_files = search.busy_files / 2 + (double)files;
   search.busy_us = search.busy_us / 2 + (double)us;
@@ -176,7 +177,7 @@ static size_t batch_size(void) {
   return size < waiting ? size : waiting;
 }
 
-/* The next files to search; none when there are none, or too few yet. */
+/* The next files to search; empty while there are too few. */
 static struct batch next_batch(void) {
   struct batch batch = {NULL, 0};
   if (search.retry_count > 0) return search.retries[--search.retry_count];
@@ -200,7 +201,7 @@ static void start_worker(struct worker *worker, struct batch batch) {
   search.running++;
 }
 
-/* First of all rg is asked whether it takes the pattern: a wrong one fails once, not per batch. */
+/* First tries the pattern on an empty file: a wrong one fails once, not for each batch. */
 static void start_workers(void) {
   static char nothing[] = "/dev/null";
   static char *const paths[] = {nothing};
@@ -266,7 +267,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return 1;
-  fcntl(errors[1], F_SETFL, 0); /* rg waits when it complains faster than we read. */
+  fcntl(errors[1], F_SETFL, 0); /* rg blocks when it writes errors faster than they are read. */
   signal(SIGPIPE, SIG_IGN);
   search.errors = errors[0];
   search.tools = (struct tools){argv[1], argv[6], errors[1]};

@@ -1,8 +1,8 @@
 /*
- * What the machine's process gives up before it becomes QEMU. QEMU emulates devices for a guest
- * that nobody trusts: what took it over should find nothing of the host. It has a user and a root
- * of its own, no process to see, no network but the tap, no privilege and no way to one; QEMU's own
- * filter of system calls comes on top.
+ * Confines the process of a machine before it becomes QEMU. QEMU emulates devices for an untrusted
+ * guest; a guest that takes QEMU over must find nothing of the host. The process gets a user and a
+ * root of its own, sees no other process, has no network but the tap, no privilege and no way to
+ * gain one. QEMU's own system call filter comes on top.
  */
 #define _GNU_SOURCE
 #include "shim-confine.h"
@@ -47,17 +47,17 @@ int join_groups(const char *const *files) {
   return 0;
 }
 
-/* Under want of memory on the whole host, machines go before what serves them all. */
+/* When the host runs out of memory, a machine is killed before the services of all machines. */
 static void prefer_as_victim(void) {
   char text[16];
   int length = snprintf(text, sizeof text, "%d", OOM_SCORE);
   int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
-  if (write(fd, text, (size_t)length) < 0) errno = 0; /* An older choice stays. */
+  if (write(fd, text, (size_t)length) < 0) errno = 0; /* The inherited score stays. */
   close(fd);
 }
 
-/* TUNSETIFF would make an interface that is not there; the slot's must be. */
+/* TUNSETIFF would create a missing interface; that of the slot must exist already. */
 static bool has_interface(const char *name) {
   struct ifreq request = {0};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -83,7 +83,7 @@ static struct failure enter_network(const struct options *options, int *tap) {
   return ioctl(*tap, TUNSETIFF, &request) == 0 ? done : failed("tap");
 }
 
-/* All paths below are relative to the new root, which is the working directory. */
+/* Targets are relative to the working directory, which becomes the new root. */
 static int show(const char *source, const char *target, unsigned long flags) {
   if (mount(source, target, NULL, MS_BIND, NULL) != 0) return -1;
   return mount(NULL, target, NULL, MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | flags, NULL);
@@ -101,7 +101,7 @@ static int show_file(const char *source, const char *target, unsigned long flags
   return show(source, target, MS_RDONLY | flags);
 }
 
-/* Where programs find their libraries; links into /usr on most systems. */
+/* The directories of libraries; on most systems they are links into /usr. */
 static int show_libraries(const char *name) {
   char path[64], link[PATH_BYTES];
   struct stat status;
@@ -146,7 +146,7 @@ static int show_machine(const struct options *options) {
   return mkdir("base", 0755) != 0 ? -1 : show_file(options->base, "base/root", MS_NOEXEC);
 }
 
-/* Of processes it shows only those of the same user in the same namespace: QEMU itself. */
+/* Shows only processes of the same user and namespace: QEMU itself. */
 static int show_processes(void) {
   if (mkdir("proc", 0555) != 0) return -1;
   const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -158,7 +158,7 @@ static struct failure enter_root(const struct options *options) {
     return failed("namespaces");
   if (sethostname("machine", strlen("machine")) != 0) return failed("host name");
   if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return failed("private mounts");
-  /* The run directory serves as the place; outside of this namespace it stays as it is. */
+  /* Mounted over the run directory, in this mount namespace only. */
   if (mount("tmpfs", options->run, "tmpfs", MS_NOSUID | MS_NOEXEC, "size=256k,mode=755") != 0)
     return failed("root");
   if (chdir(options->run) != 0) return failed("root");
@@ -189,8 +189,10 @@ static struct failure drop_privileges(const struct options *options) {
   if (setgroups(0, NULL) != 0 || setresgid(group, group, group) != 0) return failed("group");
   if (setresuid(user, user, user) != 0) return failed("user");
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("privileges");
-  /* Nobody would know how it ends: without its shim there is no machine. Last, since a change of
-     user forgets it; that the shim still lives is what the wait for its go-ahead tells. */
+  /*
+   * Without its shim nobody would record the end, so the machine dies with it. Last, because a
+   * change of user resets this; the wait for the go-ahead proves that the shim is still alive.
+   */
   return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 ? done : failed("death signal");
 }
 
@@ -212,7 +214,7 @@ static struct failure place_descriptors(const struct handles *handles, int tap) 
   return done;
 }
 
-/* All but those that were just placed; ours close themselves on exec, and lie above all of them. */
+/* All but those just placed; our own lie above them and close on exec. */
 static int close_others(const struct options *options, bool with_tap) {
   unsigned first = FD_PASSED + (unsigned)options->passed;
   if (close_range(with_tap ? FD_TAP + 1 : FD_TAP, FD_PASSED - 1, 0) != 0) return -1;

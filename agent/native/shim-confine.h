@@ -10,11 +10,11 @@ enum { GROUPS_MAX = 16, PASSED_MAX = 8 };
 /* Descriptors of QEMU; qemu-arguments.ts repeats them. */
 enum { FD_MONITOR = 3, FD_GUEST = 4, FD_TAP = 5, FD_PASSED = 10 };
 
-/* Those that are not for QEMU lie out of the way of the others. */
+/* The shim's own descriptors start here, clear of those for QEMU. */
 enum { FD_OWN_MIN = 100 };
 
 struct options {
-  const char *run;   /* Sockets, log, and what is told of the machine. */
+  const char *run;   /* Sockets, log, and what is recorded of the machine. */
   const char *disks; /* The only directory in which QEMU may write, and only to its own files. */
   const char *base;
   const char *guest;
@@ -31,7 +31,7 @@ struct options {
   char **program;
 };
 
-/* What the machine's process takes over; all close themselves on exec. */
+/* Descriptors that the machine's process inherits; all close on exec. */
 struct handles {
   int monitor, guest, output, failure, go;
 };
@@ -43,5 +43,5 @@ struct failure {
 
 int join_groups(const char *const *files);
 
-/* Becomes QEMU, in a world of its own. Returns only on failure. */
+/* Becomes QEMU in namespaces of its own. Returns only on failure. */
 struct failure become_machine(const struct options *options, const struct handles *handles);

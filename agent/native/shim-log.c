@@ -1,7 +1,7 @@
 /*
- * What a machine prints, in two files of bounded size. A guest that floods its console fills no
- * disk and keeps no disk busy: what exceeds the rate is read and left out. Nobody ever waits for
- * us.
+ * Logs what a machine prints, in two files of bounded size. A guest that floods its console neither
+ * fills the host's disk nor keeps it busy: output beyond the rate is read and left out. The machine
+ * never waits for the log.
  */
 #define _GNU_SOURCE
 #include "shim-log.h"
@@ -45,7 +45,7 @@ static void append(struct log *log, const char *bytes, size_t length) {
   while (length > 0) {
     ssize_t written = write(log->file, bytes, length);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return; /* No room on the host: the log is the least that is lost. */
+    if (written <= 0) return; /* The disk is full: losing log lines is the least harm. */
     bytes += written;
     length -= (size_t)written;
     log->file_bytes += (size_t)written;

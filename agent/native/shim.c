@@ -1,15 +1,15 @@
 /*
- * Starts one virtual machine and stays with it until its end, for the agent may be restarted
- * meanwhile: it keeps what the machine prints, and tells durably how it ended. It is small, opens
- * no connection, and obeys nobody but SIGKILL; the machine ends with it.
+ * Starts one virtual machine and stays with it, because the agent may be restarted meanwhile: it
+ * logs what the machine prints, and records durably how and when the machine ended. It is small,
+ * opens no connection, and ignores every signal but SIGKILL; the machine dies with it.
  *
  * Usage: shim --run DIR --guest DIR --uid N --file-bytes N [--disks DIR --base FILE]
- *             [--preload FILE]
- *             [--network FILE --tap NAME] [--keeper-group FILE]… [--machine-group FILE]…
+ *             [--preload FILE] [--network FILE --tap NAME]
+ *             [--keeper-group FILE]… [--machine-group FILE]…
  *             [--oom-counter FILE] [--passed N] [--kvm 1] -- PROGRAM [ARGUMENT]…
  *   Descriptor 3 is a pipe on which the agent reads `ok`, or why nothing was started.
- *   In DIR it makes the sockets `monitor` and `guest`, `machine.json` (which process it is),
- *   `console.log`, and in the end `exit.json`.
+ *   In the directory of --run it makes the sockets `monitor` and `guest`, `machine.json` (the ids
+ *   of both processes), `console.log`, and at the end `exit.json`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +34,7 @@
 
 enum { FD_REPORT = 3, TEXT_BYTES = 4096 };
 
-/* (uid_t)-1 means that a user stays as it is (setresuid(2)). */
+/* To setresuid(2), (uid_t)-1 means "unchanged". */
 static const long USER_MAX = UINT32_MAX - 1L;
 
 static int report = -1;
@@ -44,10 +44,7 @@ static _Noreturn void fail(const char *step, int error) {
   exit(1);
 }
 
-/*
- * A user's number is cut to 32 bits on its way to the kernel: without a bound it could become
- * root's.
- */
+/* The bound matters for users: the kernel takes 32 bits, so a larger number could become root's. */
 static long number(const char *text, long max) {
   char *end;
   errno = 0;
@@ -120,7 +117,7 @@ static void own_pipe(int ends[2]) {
   ends[1] = own(ends[1]);
 }
 
-/* The working directory is the run directory: its path may be longer than an address can be. */
+/* A relative name, in the run directory: an absolute path may exceed the length of an address. */
 static int listen_at(const char *name) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   int fd = own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -131,7 +128,7 @@ static int listen_at(const char *name) {
   return fd;
 }
 
-/* Whole or not at all, and for good. */
+/* Writes the whole file durably, or nothing. */
 static int write_file(const char *name, const char *text) {
   char partial[64];
   size_t length = strlen(text);
@@ -157,7 +154,7 @@ static bool read_text(const char *path, char *text, size_t size) {
   return got > 0;
 }
 
-/* Field 22 of proc_pid_stat(5): with the process's number it names one process and no other. */
+/* Field 22 of proc_pid_stat(5). Together with the pid it identifies a process for ever. */
 static unsigned long long start_time(pid_t pid) {
   char path[64], text[TEXT_BYTES];
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -167,8 +164,8 @@ static unsigned long long start_time(pid_t pid) {
   return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
 }
 
-/* As shared/process-id.ts reads it. */
-static void tell_identity(pid_t machine) {
+/* In the form that shared/process-id.ts reads. */
+static void write_identity(pid_t machine) {
   char boot[64], text[512];
   if (!read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot)) fail("boot id", errno);
   boot[strcspn(boot, "\n")] = '\0';
@@ -194,7 +191,7 @@ static long long unix_time_ms(void) {
   return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void tell_end(int status, unsigned long long kills, long long ended_at_ms) {
+static void write_end(int status, unsigned long long kills, long long ended_at_ms) {
   char text[256];
   bool is_signal = WIFSIGNALED(status);
   snprintf(text, sizeof text, "{\"%s\":%d,\"oomKills\":%llu,\"endedAtMs\":%lld}\n",
@@ -205,7 +202,7 @@ static void tell_end(int status, unsigned long long kills, long long ended_at_ms
 
 static pid_t start_machine(const struct options *options, const struct handles *handles,
                            int go_ahead) {
-  /* Signal 15 to everybody is not for us: the agent ends machines by asking their guests. */
+  /* A SIGTERM to all processes, as at shutdown, is ignored: the agent asks the guest to end. */
   const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2};
   for (size_t index = 0; index < sizeof ignored / sizeof *ignored; index++)
     signal(ignored[index], SIG_IGN);
@@ -213,13 +210,13 @@ static pid_t start_machine(const struct options *options, const struct handles *
   pid_t machine = fork();
   if (machine < 0) fail("fork", errno);
   if (machine > 0) return machine;
-  close(go_ahead); /* Else we would wait for ourselves when the shim is gone. */
+  close(go_ahead); /* Otherwise this process would wait for itself when the shim is gone. */
   struct failure failure = become_machine(options, handles);
   if (write(handles->failure, &failure, sizeof failure) < 0) _exit(2);
   _exit(1);
 }
 
-/* Until QEMU was executed, or what kept it from that. */
+/* Returns once QEMU was executed; ends the shim with the reason if it was not. */
 static void await_start(pid_t machine, int failures) {
   struct failure failure;
   ssize_t got;
@@ -242,7 +239,7 @@ static void supervise(pid_t machine, int output, int directory, const struct opt
     if (errno != EINTR) return;
   long long ended_at_ms = unix_time_ms();
   unsigned long long kills = oom_kills(options->oom_counter);
-  tell_end(status, kills > kills_before ? kills - kills_before : 0, ended_at_ms);
+  write_end(status, kills > kills_before ? kills - kills_before : 0, ended_at_ms);
 }
 
 int main(int argc, char **argv) {
@@ -255,7 +252,7 @@ int main(int argc, char **argv) {
   if (chdir(options.run) != 0) fail("run directory", errno);
   if (join_groups(options.keeper_groups) != 0) fail("control group", errno);
   unlink("exit.json");
-  /* Before the start: a machine that runs must not end for want of a descriptor. */
+  /* Opened before the start: a running machine must not end because descriptors ran out. */
   int directory = own(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   own_pipe(output);
   own_pipe(failures);
@@ -269,15 +266,15 @@ int main(int argc, char **argv) {
   };
   unsigned long long kills_before = oom_kills(options.oom_counter);
   pid_t machine = start_machine(&options, &handles, go[1]);
-  /* What only QEMU may hold: who connects after its end must be refused, not left waiting. */
+  /* Only QEMU may hold these: connections after its end must be refused, not left waiting. */
   close(handles.monitor);
   close(handles.guest);
   close(output[1]);
   close(failures[1]);
   close(go[0]);
   close_range(FD_REPORT + 1, FD_OWN_MIN - 1, 0);
-  tell_identity(machine);
-  /* It may have failed by now, and told why. */
+  write_identity(machine);
+  /* EPIPE: the machine process has failed by now, and reported why. */
   if (write(go[1], "", 1) != 1 && errno != EPIPE) fail("go-ahead", errno);
   await_start(machine, failures[0]);
   close(go[1]);
