@@ -25,7 +25,7 @@ export interface AgentConfig {
   readonly storageDir: string;
   /** Root file system of exec containers. */
   readonly defaultImageDir: string;
-  /** Links to the mount root that clients of other makes expect (WIRE "Decided on top of it"). */
+  /** Links to the mount root that other clients expect (docs/operations.md, MOUNT_ALIASES). */
   readonly mountAliases: readonly string[];
   readonly diskSizeBytes: number;
   /** Free bytes of storage and data directory below which new work is refused. */

@@ -3,7 +3,7 @@ import type { ExecLimits } from './exec-limits.ts';
 import type { IdMapping } from './container-users.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
-/** The mount root that every API of this service names (SPEC "Serverless execution"). */
+/** The mount root, which callers see in every exec (docs/api.md, Exec). */
 export const MOUNT_ROOT = '/mnt/service';
 /** Where containers see init, the search program, and rg. */
 export const TOOLS = '/.berth';

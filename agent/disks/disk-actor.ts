@@ -62,8 +62,7 @@ interface Attachment {
 
 /**
  * One disk on this host. Holds its lease while the disk is mounted and gives the disk up in time
- * when the lease cannot be renewed, so that two hosts never write to it (DESIGN "Who owns which
- * truth").
+ * when the lease cannot be renewed, so that two hosts never write to it (docs/decisions/0002).
  */
 export class DiskActor {
   readonly #deps: DiskActorDeps;

@@ -42,7 +42,7 @@ const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /**
  * One search: a container with the directory mounted read-only, in which the search program has rg
- * processes at work (SPEC "Grep", docs/decisions/0012). It answers whatever becomes of them.
+ * processes at work (docs/decisions/0012). It answers whatever becomes of them.
  */
 export class GrepActor {
   readonly command: CommandActor;

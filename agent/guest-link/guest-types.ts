@@ -1,4 +1,4 @@
-/** A piece of a process's output; the offset counts the bytes of both streams (WIRE §3.4). */
+/** A piece of a process's output; the offset counts the bytes of both streams. */
 export interface GuestOutput {
   processId: string;
   stream: 1 | 2;

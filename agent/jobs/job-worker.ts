@@ -38,7 +38,7 @@ export interface JobWorkerDeps {
 /**
  * Takes this host's jobs from Redis and turns them into messages to actors; answers go to the
  * control node that waits, over its link. Redis never delivers a job twice: one attempt, and a job
- * whose agent died is dropped, not taken again (DESIGN "Delivery").
+ * whose agent died is dropped, not taken again (docs/decisions/0003).
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;

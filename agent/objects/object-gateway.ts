@@ -53,8 +53,8 @@ export interface ObjectGatewayOptions {
 }
 
 /**
- * The object API (WIRE §4). Any agent takes any request; what concerns a disk that another host
- * handles is passed on to it.
+ * The object API (docs/object-api.md). Any agent accepts any request, and forwards one for a disk that
+ * another host handles to that host.
  */
 export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;

@@ -39,7 +39,7 @@ export interface ObjectProxyOptions {
   readonly log: Logger;
 }
 
-/** Whether a path belongs to the object API rather than to REST (WIRE §1.1). */
+/** Whether a path belongs to the object API rather than to REST (docs/object-api.md). */
 export const isObjectPath = (url: string): boolean => /^\/dsk-[0-9a-f]{16}(?:[/?]|$)/u.test(url);
 
 /** Passes the object API on the REST origin to a host; which one does not matter to it. */

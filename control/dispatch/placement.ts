@@ -7,7 +7,7 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the one with the most room (DESIGN "Delivery"). Pure.
+ * without a handler the least loaded one (docs/architecture.md, The life of an exec). Pure.
  * @param handlers of each disk, where it has one
  * @returns at least one host id
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try

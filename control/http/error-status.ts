@@ -1,7 +1,7 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { isRedisFailure } from '../../shared/directory/redis.ts';
 
-/** The HTTP status of each code; the only place that knows (SPEC "Errors", WIRE §2.11). */
+/** The HTTP status of each error code; nothing else maps them (docs/api.md, Codes). */
 export const statusOf: Readonly<Record<ErrorCode, number>> = {
   bad_request: 400,
   unauthorized: 401,

@@ -3,7 +3,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { Failure } from '../../shared/schemas/common.ts';
 import type { Route } from './route.ts';
 
-const API_VERSION = '1.0.0'; // SPEC "Versioning"
+const API_VERSION = '1.0.0'; // See docs/api.md, Compatibility.
 
 const STATUS_TEXT: Readonly<Record<number, string>> = {
   200: 'Success',

@@ -3,7 +3,7 @@ import type { Sandbox, SandboxExec } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
-/** With exactly three fraction digits (WIRE §1.5). */
+/** With exactly three fraction digits (docs/api.md, Envelope). */
 const timestamp = (text: string): string => new Date(text).toISOString();
 
 /** While the sandbox could go on from it, or will soon. */
@@ -21,7 +21,7 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
   key,
 });
 
-/** A sandbox as the API shows it (SPEC "Sandbox", WIRE §2.7). */
+/** A sandbox as the API shows it (docs/api.md, Sandboxes). */
 export function presentSandbox(record: SandboxRecord): Sandbox {
   const { config, state, checkpoint, network, exitReason, exitMessage } = record;
   const { runningAt, expiresAt, finishedAt } = record;

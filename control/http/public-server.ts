@@ -21,7 +21,7 @@ const render: RenderRefusal = (code, problem, { url = '' }) => {
   return { contentType: 'application/json; charset=utf-8', body };
 };
 
-/** The address that callers know: REST, and the object API below `/dsk-…` (WIRE §1.1). */
+/** Serves the address that callers know: REST, and the object API below `/dsk-…`. */
 export function startPublicServer(
   options: Options,
   rest: (request: IncomingMessage, response: ServerResponse) => Promise<void>,

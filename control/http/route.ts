@@ -73,7 +73,7 @@ export interface Route<
   readonly idempotent?: boolean;
   /** A key that stands twice in an object of the body is refused. */
   readonly bodyKeysUnique?: boolean;
-  /** The 401 of this endpoint is plain text (SPEC "Authentication" 8). */
+  /** The 401 of this endpoint is plain text (docs/api.md, Authentication). */
   readonly plainUnauthorized?: boolean;
   /** Creates, starts, resumes or forks a sandbox: its 503s have the codes that clients wait out. */
   readonly bringsUpSandbox?: boolean;

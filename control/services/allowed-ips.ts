@@ -26,7 +26,7 @@ export const normaliseAllowedIps = (list: readonly string[]): string[] => [
   ...new Set(list.map((text) => normalise(text))),
 ];
 
-/** Replaces the list; it governs clients that mount the disk, not API calls (WIRE §2.3). */
+/** Replaces the allowed addresses. They bind disk users, not API keys (docs/object-api.md). */
 export async function setAllowedIps(
   deps: Deps,
   disk: { accountId: string; diskId: string },

@@ -62,7 +62,7 @@ const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[]
 
 const sorted = (ips: readonly string[]): string[] => [...ips].sort();
 
-/** WIRE §2.1: `authMethods` does not count. */
+/** Compares the configuration that a repeated call must match; `authMethods` does not count. */
 function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
   return (
     isDeepStrictEqual(a.rootAttrs ?? {}, b.rootAttrs ?? {}) &&
@@ -71,8 +71,8 @@ function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
 }
 
 /**
- * Creates a disk, or finds the one that a repeated call means (SPEC "Disks"). The name is claimed
- * first; a creation that was cut off in between is taken up by the next call with the same name.
+ * Creates a disk, or finds the one that a repeated call means (docs/api.md, Disks). The name is
+ * claimed first; the next call with the same name resumes a creation that was cut off.
  * @throws AppError `bad_request`, `forbidden`, `disk_conflict`, `disk_limit_reached`, `no_capacity`
  */
 export async function createDisk(

@@ -69,9 +69,9 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
 }
 
 /**
- * Creates a sandbox on the least loaded host that has room (SPEC "Sandboxes"). Name and room are
- * claimed first, for a time; the host journals the sandbox and makes both its own. It goes on when
- * the caller hangs up.
+ * Creates a sandbox on the least loaded host with capacity (docs/api.md, Sandboxes). Name and
+ * capacity are reserved first; both lapse unless the host journals the sandbox and holds them. The
+ * creation goes on when the caller hangs up.
  * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
  * @throws AppError `bad_request`, `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`,
  *   `not_enabled`, `no_capacity`, `unavailable`, `timeout`; nothing remains then

@@ -53,7 +53,7 @@ export function makeDiskUser(
 }
 
 /**
- * Adds a user to a disk (SPEC "Authorized user", WIRE §2.2). A user that is there already is
+ * Adds a user to a disk (docs/api.md, Disk users). A user that is there already is
  * returned as it is.
  */
 export async function addDiskUser(
@@ -82,7 +82,7 @@ export async function addDiskUser(
 /**
  * Removes a user at once; then the manifest learns of it, so that rebuilding the directory cannot
  * bring the user back.
- * @throws AppError `bad_request` when the disk has no such user (WIRE "Decided on top of it")
+ * @throws AppError `bad_request` when the disk has no such user (docs/api.md, Choices)
  */
 export async function removeDiskUser(
   deps: Deps,

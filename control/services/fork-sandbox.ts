@@ -11,7 +11,7 @@ import { findSandbox } from './find-sandbox.ts';
 
 /**
  * Copies a sandbox that is running, paused or stopped, with its disk and, unless it is stopped, its
- * memory (WIRE §2.7). The copy is on the same host. It goes on when the caller hangs up.
+ * memory (docs/api.md, fork). The copy is on the same host. It goes on when the caller hangs up.
  * @returns the copy once its host has journalled it, with `wait` once it runs, if that is soon
  * @throws AppError `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`, `no_capacity`,
  *   `host_full`, `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no copy

@@ -25,7 +25,7 @@ export function checkCommand(command: string): void {
 }
 
 /**
- * Runs a command on its disks and waits for its end (SPEC "Serverless execution", WIRE §5.1, §5.2).
+ * Runs a command on its disks and waits for its end (docs/api.md, Exec).
  * @throws AppError `not_found`, `bad_request`, `timeout`, `no_capacity`, `unavailable`,
  *   `outcome_unknown`, `disk_in_use`, `delegation_conflict`, `delegation_revoked`
  */

@@ -96,7 +96,7 @@ export async function deleteSandbox(
 
 type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
 
-/** Callers look for the words `dependent forks` (WIRE §2.7). */
+/** The message contains `dependent forks`, because clients look for these words. */
 function hasForks(sandboxId: string, { count, diskIds }: DependentForks): RefusedRequest {
   return new RefusedRequest(
     'sandbox_has_forks',

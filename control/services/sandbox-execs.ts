@@ -20,7 +20,7 @@ interface ExecOfSandbox extends SandboxOfAccount {
 }
 
 /**
- * Begins a command in a running sandbox, at most once (WIRE §2.7 "Exec records").
+ * Begins a command in a running sandbox, at most once (docs/api.md, execs of a sandbox).
  * @param input with `wait` the answer comes when the command has ended, if that is soon
  * @throws AppError `bad_request`, `not_found`, `sandbox_not_running`, `rate_limited`,
  *   `unavailable`, `timeout`, `outcome_unknown`

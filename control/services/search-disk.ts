@@ -64,7 +64,7 @@ function payloadOf({ accountId, diskId, input }: SearchRequest): JobPayload<'gre
 }
 
 /**
- * Searches a directory of a disk (SPEC "Grep rules", WIRE §5.3). A deadline that passes anywhere on
+ * Searches a directory of a disk (docs/api.md, Grep). A deadline that passes anywhere on
  * the way is an answer too.
  * @throws AppError `not_found`, `bad_request`, `no_capacity`, `unavailable`
  */

@@ -53,7 +53,7 @@ function toFileKey(given: string): string {
 }
 
 /**
- * Makes a link to one file (SPEC "Share URL", WIRE §2.1).
+ * Makes a share link to one file (docs/api.md, POST /api/disks/{id}/share).
  * @throws AppError `not_found` for disk or file, `bad_request`, `unavailable`
  */
 export async function createShareUrl(

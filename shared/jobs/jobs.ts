@@ -218,7 +218,7 @@ export interface JobResults {
   'sandbox.cancelExec': { readonly exec: SandboxExecRecord };
 }
 
-/** An exclusive claim of one client on one inode of a disk (WIRE §2.3). */
+/** A delegation: one exec's exclusive use of a file or directory (docs/api.md, delegations). */
 export interface Delegation {
   readonly clientId: string;
   readonly inodeId: number;

@@ -7,7 +7,7 @@ export const CreateApiKey = Type.Object({
 });
 export type CreateApiKey = Type.Static<typeof CreateApiKey>;
 
-/** An API key as listed (WIRE §2.5); never the key itself. */
+/** An API key as lists show it: never the key itself (docs/api.md, API keys). */
 export const ApiKey = Type.Object({
   id: Type.String({ description: 'SHA-256 of the key, in hex.' }),
   name: Type.String(),

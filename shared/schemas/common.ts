@@ -8,13 +8,13 @@ export const DiskId = Type.String({ pattern: diskIdPattern });
 
 export const DiskPath = Type.Object({ id: DiskId });
 
-/** `limit` and `cursor` of every paged list (WIRE §1.4); a limit above the maximum is clamped. */
+/** `limit` and `cursor` of every paged list; a limit above the maximum is clamped. */
 export const PageQuery = Type.Object({
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
   cursor: Type.Optional(Type.String({ minLength: 1, maxLength: 512 })),
 });
 
-/** The success envelope around `data` (SPEC "Response envelope"). */
+/** The success envelope around `data` (docs/api.md, Envelope). */
 export const success = <T extends TSchema>(data: T) =>
   Type.Object({ success: Type.Literal(true), data });
 

@@ -24,7 +24,7 @@ const StsUserInput = Type.Object({
   principal: Type.String({ minLength: 1, maxLength: 2048 }),
 });
 
-/** Body of add-disk-user and item of the deprecated `authMethods` (SPEC "Authorized user"). */
+/** Body of add-disk-user, and item of the deprecated `authMethods` (docs/api.md, Disk users). */
 export const DiskUserInput = taggedUnion('type', [TokenUserInput, StsUserInput]);
 export type DiskUserInput = Type.Static<typeof DiskUserInput>;
 

@@ -47,7 +47,7 @@ export const CreateDisk = Type.Object({
 });
 export type CreateDisk = Type.Static<typeof CreateDisk>;
 
-/** A disk as the API shows it (SPEC "Disk", WIRE §2.1). */
+/** A disk as the API shows it (docs/api.md, Disks). */
 export const Disk = Type.Object({
   id: DiskId,
   name: Type.String(),

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { DiskId } from './common.ts';
 
-/** Body of a single-disk exec (WIRE §5.1). */
+/** Body of a single-disk exec (docs/api.md, Exec). */
 export const RunExec = Type.Object({
   command: Type.String({
     minLength: 1,
@@ -14,7 +14,7 @@ export type RunExec = Type.Static<typeof RunExec>;
 
 const RelativePath = Type.String({ minLength: 1, maxLength: LIMITS.mountPathBytesMax });
 
-/** One disk of a multi-disk exec in its object form (SPEC "Multi-disk exec", WIRE §5.2). */
+/** One disk of a multi-disk exec in its object form (docs/api.md, POST /api/exec). */
 export const DiskMountInput = Type.Object({
   disk: DiskId,
   subdirectory: Type.Optional(RelativePath),
@@ -58,7 +58,7 @@ export const RunMultiExec = Type.Object({
 });
 export type RunMultiExec = Type.Static<typeof RunMultiExec>;
 
-/** SPEC "Exec result". */
+/** The result of an exec (docs/api.md, Exec). */
 export const ExecResult = Type.Object({
   exitCode: Type.Integer(),
   stdout: Type.String(),

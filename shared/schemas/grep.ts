@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 
-/** At least 1; what lies above the maximum counts as the maximum (WIRE §5.3). */
+/** At least 1. A number above the maximum counts as the maximum (docs/api.md, Grep). */
 const clamped = (maximum: number, fallback: number, description: string) =>
   Type.Optional(
     Type.Integer({
@@ -12,7 +12,7 @@ const clamped = (maximum: number, fallback: number, description: string) =>
     }),
   );
 
-/** Body of a grep (SPEC "Grep rules", WIRE §5.3). */
+/** Body of a grep (docs/api.md, Grep). */
 export const RunGrep = Type.Object({
   directory: Type.String({
     maxLength: LIMITS.mountPathBytesMax,
@@ -59,7 +59,7 @@ const StoppedReason = Type.Enum(
 );
 export type StoppedReason = Type.Static<typeof StoppedReason>;
 
-/** SPEC "Grep result", WIRE §5.3. */
+/** The result of a grep (docs/api.md, Grep). */
 export const GrepResult = Type.Object({
   matches: Type.Array(GrepMatch),
   stoppedReason: StoppedReason,

@@ -35,7 +35,7 @@ const SandboxConfig = Type.Object({
 });
 export type SandboxConfig = Type.Static<typeof SandboxConfig>;
 
-/** What a sandbox may connect to (WIRE §2.9). */
+/** What a sandbox may connect to (docs/api.md, Sandboxes). */
 export const NetworkPolicy = Type.Object({
   egress: Type.Object({
     default: Type.Enum(['allow', 'deny']),

@@ -50,7 +50,7 @@ const SandboxName = Type.String({
 const ttlSeconds = { minimum: LIMITS.sandboxTtlSecondsMin, maximum: LIMITS.sandboxTtlSecondsMax };
 const idleTtlSeconds = { minimum: 0, maximum: LIMITS.sandboxTtlSecondsMax };
 
-/** Body of create-sandbox (WIRE §2.7). */
+/** Body of create-sandbox (docs/api.md, Sandboxes). */
 export const CreateSandbox = Type.Object({
   name: Type.Optional(SandboxName),
   vcpu_count: Type.Optional(
@@ -155,7 +155,7 @@ export const SandboxDeletionFailure = Type.Object({
   ),
 });
 
-/** Body of a command in a sandbox (WIRE §2.7 "Exec records"). */
+/** Body of a command in a sandbox (docs/api.md, execs of a sandbox). */
 export const ExecInSandbox = Type.Object({
   command: Type.String({
     minLength: 1,
@@ -176,7 +176,7 @@ export const ExecInSandbox = Type.Object({
 });
 export type ExecInSandbox = Type.Static<typeof ExecInSandbox>;
 
-/** SPEC "Sandbox". */
+/** A sandbox as the API shows it (docs/api.md, Sandboxes). */
 export const Sandbox = Type.Object({
   sandbox_id: Type.String({ format: 'uuid' }),
   name: Type.String(),
@@ -221,7 +221,7 @@ export type Sandbox = Type.Static<typeof Sandbox>;
 
 export const SandboxList = Type.Object({ sandboxes: Type.Array(Sandbox) });
 
-/** SPEC "Sandbox exec record". */
+/** A command in a sandbox as the API shows it (docs/api.md, execs of a sandbox). */
 export const SandboxExec = Type.Object({
   sandbox_id: Type.String({ format: 'uuid' }),
   exec_id: Type.String({ format: 'uuid' }),

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 
-/** Body of a share request (WIRE §2.1). */
+/** Body of a share request (docs/api.md, POST /api/disks/{id}/share). */
 export const CreateShareUrl = Type.Object({
   key: Type.String({
     minLength: 1,

@@ -1,4 +1,4 @@
-/* The public client from the npm registry, library and command line, with only a base URL (WIRE §7). */
+/* The public client from npm, library and command line, configured with only a base URL. */
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';

@@ -49,7 +49,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** SPEC "Endpoints", and what WIRE §2.3, 2.5, 2.7 to 2.9 add to it. */
+/** Every endpoint of the interface, built or not (docs/api.md). */
 const built = `
 GET /api/disks
 POST /api/disks

@@ -106,7 +106,7 @@ async function admitDiskUser(
 
 /**
  * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
- * a disk user (WIRE §4.1).
+ * a disk user (docs/object-api.md, Credentials).
  * @param bucket of the request; empty for the list of buckets
  * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
  */
@@ -144,7 +144,7 @@ export async function reachableDisks(
 
 /**
  * The disk of a bucket, if the principal may use it from there. The allowed addresses bind the
- * users of the disk, not API keys (WIRE §2.3).
+ * users of the disk, not API keys (docs/object-api.md, Credentials).
  * @throws S3Error NoSuchBucket, AccessDenied
  */
 export async function authorize(

@@ -10,7 +10,7 @@ const KEPT_HEADERS: ReadonlySet<string> = new Set([
 const META = 'x-amz-meta-';
 const ID_MAX = 4_294_967_294;
 
-/** Both spellings of the headers for owner and mode (WIRE §4.3, §6). */
+/** Both spellings of the headers for owner and mode (docs/object-api.md, Operations). */
 function posixHeader(call: ObjectCall, name: string): string | undefined {
   return header(call, `x-archil-${name}`) ?? header(call, `x-service-${name}`);
 }

@@ -150,7 +150,7 @@ function itemsOf(root: Node, name: string, countMax: number): Node[] {
 }
 
 /**
- * Reads the body of DeleteObjects (WIRE §4.4), with or without namespace. Keys are kept exactly,
+ * Reads the body of DeleteObjects, with or without namespace. Keys are kept exactly,
  * white space too; whether a key is valid is the caller's question.
  * @param body whose length the caller has bounded
  * @throws S3Error MalformedXML
@@ -173,7 +173,7 @@ function readPart(item: Node): ListedPart {
 }
 
 /**
- * Reads the body of CompleteMultipartUpload (WIRE §4.4), in the order of the document. The
+ * Reads the body of CompleteMultipartUpload, in the order of the document. The
  * checksums of parts that SDKs add are left to the ETags. Order, range and existence of the parts
  * are the caller's questions.
  * @param body whose length the caller has bounded

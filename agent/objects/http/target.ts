@@ -1,6 +1,6 @@
 import { S3Error } from '../protocol/errors.ts';
 
-/** What a request of the object API is about, decoded once (WIRE §4.1). */
+/** The bucket, key and query of a request to the object API, decoded once. */
 export interface ObjectTarget {
   /** Empty: the service itself. */
   readonly bucket: string;

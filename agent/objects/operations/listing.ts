@@ -93,7 +93,7 @@ function decodeToken(token: string): string {
   return key;
 }
 
-/** ListObjectsV2 (WIRE §4.4). The token says where to go on, also when start-after comes again. */
+/** ListObjectsV2. The continuation token wins over a start-after that is sent again. */
 export const listObjectsV2: Operation = async (call) => {
   const { target } = call;
   const request = readRequest(call, 'max-keys');

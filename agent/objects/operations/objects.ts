@@ -80,7 +80,7 @@ export const putObject: Operation = async (call) => {
   return { status: 200, headers: { etag: quoted(etag) } };
 };
 
-/** AppendObject (WIRE §4.2): at most 1 MiB at a time, to a file that may not exist yet. */
+/** AppendObject (docs/object-api.md): at most 1 MiB at a time; creates a missing file. */
 export const appendObject: Operation = async (call) => {
   const body = await call.body.readAll({ bytesMax: LIMITS.objectAppendBytesMax });
   const { etag } = await call.store.append(call.target.key, body, readAttributes(call));

@@ -35,7 +35,7 @@ const unlessCopied =
 
 type Row = readonly [method: string, flag: string, name: string, operation: Operation];
 
-/** The first row whose method and flag of the query fit; an empty flag always does (WIRE §4.2). */
+/** Finds the first row whose method and query flag match; an empty flag always matches. */
 const bucketOperations: readonly Row[] = [
   ['GET', 'uploads', 'ListMultipartUploads', listMultipartUploads],
   ['GET', 'location', 'GetBucketLocation', getBucketLocation],

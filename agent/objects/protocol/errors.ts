@@ -1,7 +1,7 @@
 import { element, renderDocument } from './xml.ts';
 
 /*
- * Clients repeat a call that was answered with 429 or 5xx, some of them for hours (WIRE §4.5). So
+ * Clients repeat a call that was answered with 429 or 5xx, some of them for hours. So
  * everything that would fail again in the same way has a 4xx, a full disk too: 507 would fit by
  * its name but is repeated; 403 looks like a failed login, and SDKs then renew credentials.
  */
@@ -45,7 +45,7 @@ const codes = {
 
 export type S3ErrorCode = keyof typeof codes;
 
-/** An expected failure of the object API; code, status and message go to the caller (WIRE §4.5). */
+/** An expected failure of the object API; code, status and message go to the caller. */
 export class S3Error extends Error {
   readonly code: S3ErrorCode;
   readonly status: number;
@@ -67,7 +67,7 @@ export class S3Error extends Error {
 }
 
 /**
- * The body of a failed answer (WIRE §4.4). Like S3's own it has no namespace.
+ * The body of a failed answer. Like S3's own it has no namespace.
  * @param resource path of the request, without its query: that of a presigned URL is a credential
  */
 export function renderError(error: S3Error, resource: string, requestId: string): string {

@@ -6,7 +6,7 @@ const NOT_CARRIED = /[\u0000-\u0008\u000B-\u001F\uFFFE\uFFFF]/g;
 
 /**
  * Text as element content. Only named entities: clients exist that do not decode numeric references
- * (WIRE §4.4). Quotes stay as they are: those of the ETags alone would be 2000 entities in a page
+ * (`&#39;`). Quotes stay as they are: those of the ETags alone would be 2000 entities in a page
  * of a listing, and the parser of the public client refuses a document with more than 1000. A character that cannot be carried becomes U+FFFD, so that a key with it
  * is never mistaken for another key; listings with `encoding-type=url` show it exactly.
  */
@@ -39,6 +39,6 @@ export function element(name: string, content: XmlContent, attributes = ''): Xml
 export const renderDocument = (root: XmlElement): string =>
   `<?xml version="1.0" encoding="UTF-8"?>\n${root.markup}\n`;
 
-/** A successful answer (WIRE §4.4): its root has the namespace of S3's own answers. */
+/** A successful answer: its root has the namespace of S3's own answers. */
 export const renderAnswer = (name: string, content: XmlContent): string =>
   renderDocument(element(name, content, S3_NAMESPACE));

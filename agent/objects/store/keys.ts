@@ -12,7 +12,7 @@ export interface ObjectPath {
   readonly isDirectory: boolean;
 }
 
-/** @throws S3Error `InvalidArgument`, `KeyTooLongError` (WIRE §4.5) */
+/** @throws S3Error `InvalidArgument`, `KeyTooLongError` (docs/object-api.md, Errors) */
 export function parseKey(key: string): ObjectPath {
   if (Buffer.byteLength(key) > LIMITS.objectKeyBytesMax) throw new S3Error('KeyTooLongError');
   const isDirectory = key.endsWith('/');

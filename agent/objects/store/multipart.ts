@@ -53,7 +53,7 @@ export interface PartPage {
   readonly isTruncated: boolean;
 }
 
-/** Objects that are uploaded in parts (WIRE §4.2). Nothing of one is seen before it is complete. */
+/** Multipart uploads (docs/object-api.md). Callers see an object only once it is complete. */
 export class MultipartUploads {
   readonly #disk: DiskLayout;
   readonly #locks: KeyLocks;
@@ -239,7 +239,7 @@ export class MultipartUploads {
 
 const toPair = ({ partNumber, etag }: PartRef): [number, string] => [partNumber, etag];
 
-/** @throws S3Error when the parts cannot be joined as the caller wants (WIRE §4.5) */
+/** @throws S3Error when the parts cannot be joined as requested (docs/object-api.md, Errors) */
 function checkParts(
   wanted: readonly PartRef[],
   found: readonly (StoredPart | undefined)[],

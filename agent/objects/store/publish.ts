@@ -58,7 +58,7 @@ export async function publish(
   return info;
 }
 
-/** An object that takes the place of another keeps what it is not told otherwise (WIRE §4.3). */
+/** An object that replaces another keeps its owner and mode, unless the request names others. */
 function mergeAttributes(
   { mode, uid, gid }: WriteAttributes,
   former: Stats | undefined,

@@ -33,6 +33,6 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
   };
 }
 
-/** The two texts of WIRE §1.2. */
+/** The two texts of a plain-text 401 (docs/api.md, Authentication). */
 const plainText = (authorization: string): string =>
   authorization.trim() === '' ? 'Must provide an Authorization header' : 'Unauthorized';
