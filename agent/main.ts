@@ -161,7 +161,7 @@ async function main(): Promise<void> {
     find: internalRoutes(gate, data, objects),
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
-  runInBackground('disk.sweepDeleted', () => sweepDeletedDisks(host.files, directory, disks, log));
+  const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const isCrowded = (): boolean => objects.isCrowded;
   const publicServer = await startPublicServer(
     { ...http, port: config.port, connections: config.http.public, isCrowded },
@@ -173,6 +173,7 @@ async function main(): Promise<void> {
   onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [
     async (signal) => {
       draining = true;
+      stopSweeping();
       links.tellLoad();
       worker.drain();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();

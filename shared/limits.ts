@@ -212,6 +212,7 @@ export const LIMITS = {
   hostJobsWaitingPerAccountMax: 500,
   // A command that its host has not taken from the queue within this time is taken back.
   execTakenMsMax: 5_000,
+  diskSweepMs: 10_000, // How often hosts finish deletions that have failed.
   diskCreationMsMax: 35_000,
   mailboxLengthMax: 256,
   diskUseWrittenEveryMs: 1_000,

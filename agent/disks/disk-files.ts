@@ -39,6 +39,7 @@ export class DiskFiles {
   /** Names what is half made or half deleted; other hosts leave it alone. */
   readonly #asidePrefix: string;
   readonly #asides = new Set<string>();
+  #hasLeftovers = false;
 
   constructor(storageDir: string, sizeBytes: number, hostId: string) {
     this.#directory = join(storageDir, 'disks');
@@ -109,10 +110,19 @@ export class DiskFiles {
       await syncPath(this.#directory);
       await rm(doomed, { recursive: true, force: true });
     } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error;
+      if (errnoOf(error) === 'ENOENT') return;
+      this.#hasLeftovers = true;
+      throw error;
     } finally {
       this.#asides.delete(doomed);
     }
+  }
+
+  /** Removes what a removal of this host has set aside and could not delete. */
+  async removeLeftovers(): Promise<void> {
+    if (!this.#hasLeftovers) return;
+    await this.prepare();
+    this.#hasLeftovers = false;
   }
 
   #newAside(): string {

@@ -1,29 +1,79 @@
+import { repeatInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
+import type { DiskEntry } from '../../shared/directory/disks.ts';
 import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { DiskFiles } from './disk-files.ts';
 import type { DiskRegistry } from './disk-registry.ts';
 
+export interface DiskSweepDeps {
+  readonly hostId: string;
+  readonly files: DiskFiles;
+  readonly directory: Directory;
+  readonly disks: DiskRegistry;
+  readonly log: Logger;
+}
+
 /**
- * Finishes deletions that a crash cut off. Only what the directory itself has as `deleting` goes:
- * a disk that the directory does not know is kept, since the directory may have been lost.
+ * Finishes deletions that were cut off or have failed, again and again until they succeed: callers
+ * were told that such a disk is gone.
+ * @returns stops it
  */
-export async function sweepDeletedDisks(
-  files: DiskFiles,
-  directory: Directory,
-  disks: DiskRegistry,
-  log: Logger,
-): Promise<void> {
+export function sweepDeletedDisks(deps: DiskSweepDeps): () => void {
+  let isFirst = true;
+  return repeatInBackground('disk.sweepDeleted', LIMITS.diskSweepMs, async () => {
+    if (isFirst) await sweepFiles(deps);
+    isFirst = false;
+    await sweepNoted(deps);
+    await deps.files.removeLeftovers();
+  });
+}
+
+/**
+ * Looks at every disk on the storage: the directory may have lost its note of a deletion. Only what
+ * the directory itself has as `deleting` goes: a disk that it does not know is kept, since it may
+ * have lost that, too.
+ */
+async function sweepFiles(deps: DiskSweepDeps): Promise<void> {
+  const { files, directory } = deps;
   for (const diskId of await files.list()) {
-    try {
+    await trySweep(deps, diskId, async () => {
       const { accountId } = (await files.readManifest(diskId)).disk;
       const entry = await directory.disks.get(accountId, diskId);
-      if (entry?.record.status !== 'deleting') continue;
-      log.info({ diskId }, 'sweep:diskDeleted');
-      await disks.delete({ accountId, diskId });
-      await directory.disks.remove(entry.record);
-    } catch (error) {
-      log.warn({ diskId, err: toError(error) }, 'sweep:diskSkipped');
-    }
+      if (entry?.record.status === 'deleting') await finish(deps, entry);
+    });
+  }
+}
+
+async function sweepNoted(deps: DiskSweepDeps): Promise<void> {
+  const { hostId, directory } = deps;
+  const { deletions } = directory.disks;
+  for (const disk of await deletions.list()) {
+    await trySweep(deps, disk.id, async () => {
+      const entry = await directory.disks.get(disk.accountId, disk.id);
+      if (entry?.record.status !== 'deleting') return deletions.forgetIfOld(disk);
+      const { handler = hostId } = entry;
+      if (handler === hostId) await finish(deps, entry); // Another host deletes its own disks.
+    });
+  }
+}
+
+async function finish({ directory, disks, log }: DiskSweepDeps, entry: DiskEntry): Promise<void> {
+  const { accountId, id: diskId } = entry.record;
+  await disks.delete({ accountId, diskId });
+  await directory.disks.remove(entry.record);
+  log.info({ diskId }, 'sweep:diskDeleted');
+}
+
+async function trySweep(
+  { log }: DiskSweepDeps,
+  diskId: string,
+  sweep: () => Promise<void>,
+): Promise<void> {
+  try {
+    await sweep();
+  } catch (error) {
+    log.warn({ diskId, err: toError(error) }, 'sweep:diskSkipped');
   }
 }

@@ -87,8 +87,10 @@ const deleteDiskRoute = route({
   params: DiskPath,
   replies: { 200: BareSuccess },
   errors: [400, 404],
-  async handle({ deps, caller, params, requestId }) {
-    await deleteDisk(deps, { accountId: caller.accountId, diskId: params.id }, { requestId });
+  async handle({ deps, caller, params, requestId, note }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    const { unfinished } = await deleteDisk(deps, disk, { requestId });
+    if (unfinished !== undefined) note({ unfinished: unfinished.message });
     return { status: 200 };
   },
 });

@@ -2,6 +2,7 @@ import type { ChainableCommander, Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
 import type { AuthorizedUser } from '../schemas/disk-user.ts';
+import { DiskDeletions } from './disk-deletions.ts';
 import { clientsOf, type DiskClient, recordClient, toClients } from './disk-clients.ts';
 import { leaseHolder } from './disk-leases.ts';
 import { DiskUserIndex } from './disk-user-index.ts';
@@ -192,10 +193,12 @@ export class Disks {
   readonly #redis: Redis;
   readonly #userIndex: DiskUserIndex;
   readonly region: string;
+  readonly deletions: DiskDeletions;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
     this.#userIndex = new DiskUserIndex(redis, region);
+    this.deletions = new DiskDeletions(redis, region);
     this.region = region;
   }
 
@@ -326,6 +329,7 @@ export class Disks {
   /** Hides the disk and frees its name. Delete its data after this, then call {@link remove}. */
   async beginDelete(record: DiskRecord): Promise<boolean> {
     const { accountId, id } = record;
+    await this.deletions.note(record);
     const result = await beginDelete.run(
       this.#redis,
       [
@@ -344,6 +348,7 @@ export class Disks {
       ...this.#diskAndUsers(disk),
       keys.diskEpoch(this.region, disk.accountId, disk.id),
     );
+    await this.deletions.forget(disk);
   }
 
   /** Adds uses to the disk's figures; no error when the disk is gone. */

@@ -39,6 +39,7 @@ export const keys = {
   idempotencyUse: () => 'berth:{idempotency}:use',
   idempotencyEnds: () => 'berth:{idempotency}:ends',
 
+  diskDeletions: (region: string) => `berth:{${region}}:disk-deletions`,
   hosts: (region: string) => `berth:{${region}}:hosts`,
   directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,

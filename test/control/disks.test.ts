@@ -1,7 +1,9 @@
 import anyTest, { type TestFn } from 'ava';
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { access, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import type { DiskRecord } from '../../shared/directory/disks.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -18,6 +20,8 @@ import {
 import { ObjectClient } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+const runFile = promisify(execFile);
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
@@ -304,6 +308,44 @@ test('deletion answers success without data and leaves nothing of the disk', asy
   t.false((await list(api)).data.some((disk) => disk.id === id));
   const left = await readdir(join(stack.environment['STORAGE_DIR'] ?? '', 'disks'));
   t.false(left.includes(id));
+});
+
+test.serial('a deletion that fails half-way has succeeded, and goes on by itself', async (t) => {
+  const { api, stack } = t.context;
+  const { id } = await createDisk(api);
+  await exec(api, id, 'echo data > file');
+  const disks = join(stack.environment['STORAGE_DIR'] ?? '', 'disks');
+  await runFile('chattr', ['+i', join(disks, id, 'image.ext4')]);
+  t.is((await api.call('DELETE', `/api/disks/${id}`)).status, 200);
+  for (const method of ['GET', 'DELETE']) {
+    t.is((await api.call(method, `/api/disks/${id}`)).status, 404, method);
+  }
+  const asides = async (): Promise<string[]> =>
+    (await readdir(disks)).filter((name) => name.startsWith('.'));
+  const [aside = ''] = await asides();
+  await runFile('chattr', ['-i', join(disks, aside, 'image.ext4')]);
+  const redis = await stack.redisClient();
+  await waitFor(
+    'the rest to be deleted',
+    async () => {
+      const isKnown = (await redis.keys(`*${id}*`)).length > 0;
+      return !isKnown && (await asides()).length === 0;
+    },
+    60_000,
+  );
+  t.deepEqual(await redis.keys('*disk-deletions'), []);
+});
+
+test.serial('a deletion that no host could do now is refused before it begins', async (t) => {
+  const { api, stack } = t.context;
+  const { id } = await createDisk(api);
+  const { diskLeases } = await stack.openDirectory();
+  const { accountId } = await readManifest(stack, id);
+  const lease = await diskLeases.acquire({ accountId, diskId: id }, 'host-aaaaaaaaaaaa', 60_000);
+  t.is((await api.call('DELETE', `/api/disks/${id}`)).body.code, 'unavailable');
+  t.is((await api.call('GET', `/api/disks/${id}`)).status, 200, 'it is as it was');
+  if (!('heldBy' in lease)) await diskLeases.release(lease);
+  t.is((await api.call('DELETE', `/api/disks/${id}`)).status, 200);
 });
 
 test('a deleted disk is gone while a command still runs on it, and ends the command', async (t) => {
