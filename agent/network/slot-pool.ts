@@ -20,8 +20,27 @@ export interface SlotPoolOptions {
   readonly readyMax: number;
   /** The slots that the journal says are in use. */
   readonly leased: readonly number[];
+  /** How slots are made on this host; tests may have others than network namespaces. */
+  readonly namespaces?: SlotNamespaces;
   readonly log: Logger;
 }
+
+/** What a slot consists of on the host. All may be repeated. */
+export interface SlotNamespaces {
+  /** The slots of a host of which there is something. */
+  list(hostId: string): Promise<number[]>;
+  make(plan: SlotPlan): Promise<void>;
+  /** Makes the slot as new for another agent. @returns false when it has to be made again */
+  renew(plan: SlotPlan): Promise<boolean>;
+  remove(plan: SlotPlan): Promise<void>;
+}
+
+const KERNEL: SlotNamespaces = {
+  list: slotsWithNamespace,
+  make: makeSlot,
+  renew: renewSlot,
+  remove: removeSlot,
+};
 
 interface Slot {
   readonly plan: SlotPlan;
@@ -37,6 +56,7 @@ interface Slot {
  */
 export class SlotPool {
   readonly #options: SlotPoolOptions;
+  readonly #namespaces: SlotNamespaces;
   readonly #slots = new Map<number, Slot>();
   /** What is done to one slot is done in order, for it always has the same lane. */
   readonly #lanes: Promise<unknown>[] = Array.from({ length: LANES }, () => Promise.resolve());
@@ -47,6 +67,7 @@ export class SlotPool {
 
   private constructor(options: SlotPoolOptions) {
     this.#options = options;
+    this.#namespaces = options.namespaces ?? KERNEL;
     for (const index of options.leased) {
       this.#slots.set(index, { plan: this.#plan(index), made: undefined, state: 'leased' });
     }
@@ -57,11 +78,11 @@ export class SlotPool {
     const { hostId, slotsMax, log } = options;
     assert(slotsMax <= LIMITS.slotsPerHostMax);
     const pool = new SlotPool(options);
-    const left = (await slotsWithNamespace(hostId)).filter((index) => !pool.#slots.has(index));
+    const left = (await pool.#namespaces.list(hostId)).filter((index) => !pool.#slots.has(index));
     const removed = Promise.all(
       left.map((index) => {
         log.warn({ slot: index }, 'reclaim:slot');
-        return pool.#inLane(index, () => removeSlot(pool.#plan(index)));
+        return pool.#inLane(index, () => pool.#namespaces.remove(pool.#plan(index)));
       }),
     );
     // A start need not wait longer: whoever takes one of these numbers comes after its removal.
@@ -162,7 +183,7 @@ export class SlotPool {
     while (this.#slots.has(index)) index += 1;
     if (index >= this.#options.slotsMax) return undefined;
     const plan = this.#plan(index);
-    const made = this.#inLane(index, () => makeSlot(plan));
+    const made = this.#inLane(index, () => this.#namespaces.make(plan));
     const slot: Slot = { plan, made, state: 'ahead' };
     this.#slots.set(index, slot);
     made.catch((error: unknown) => this.#handleNotMade(slot, toError(error)));
@@ -187,10 +208,10 @@ export class SlotPool {
     const { plan } = slot;
     try {
       await this.#inLane(plan.index, async () => {
-        if (await renewSlot(plan)) return;
+        if (await this.#namespaces.renew(plan)) return;
         this.#options.log.warn({ slot: plan.index }, 'slot:madeAgain');
-        await removeSlot(plan);
-        await makeSlot(plan);
+        await this.#namespaces.remove(plan);
+        await this.#namespaces.make(plan);
       });
     } catch (error) {
       slot.made = undefined; // The next one who asks tries again.
@@ -202,7 +223,7 @@ export class SlotPool {
   async #remove(slot: Slot): Promise<void> {
     const { index } = slot.plan;
     try {
-      await this.#inLane(index, () => removeSlot(slot.plan));
+      await this.#inLane(index, () => this.#namespaces.remove(slot.plan));
       this.#slots.delete(index);
       this.#fill();
     } catch (error) {

@@ -7,15 +7,33 @@ import { appendFileSync, readFileSync } from 'node:fs';
  */
 const crashPoints = process.env['CRASH_POINTS'];
 
+/** Settles when whoever reached the point may go on; an agent that is to crash there never does. */
+type Intercept = (point: string) => Promise<void>;
+
+let intercept: Intercept | undefined;
+
+/** For tests of agents within one process: they decide at every point what comes next. */
+export function interceptFailpoints(by: Intercept | undefined): void {
+  intercept = by;
+}
+
 /**
  * A write to the journal or something done to the host: where a crash matters. Its name says what is
  * done; before and after it lie two crash points.
  */
 export async function step<T>(name: string, action: () => Promise<T>): Promise<T> {
+  if (intercept !== undefined) return intercepted(intercept, name, action);
   if (crashPoints === undefined) return action();
   reach(crashPoints, `before ${name}`);
   const result = await action();
   reach(crashPoints, `after ${name}`);
+  return result;
+}
+
+async function intercepted<T>(by: Intercept, name: string, action: () => Promise<T>): Promise<T> {
+  await by(`before ${name}`);
+  const result = await action();
+  await by(`after ${name}`);
   return result;
 }
 

@@ -1,0 +1,214 @@
+/* What callers ask for, and what they make of the answers. */
+import { randomUUID } from 'node:crypto';
+import type { SandboxActor } from '../../agent/sandboxes/sandbox-actor.ts';
+import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.ts';
+import { AppError } from '../../shared/errors.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import type { Random } from '../chaos/random.ts';
+import type { Known } from './ledger.ts';
+import type { World } from './world.ts';
+
+const ACCOUNTS = ['acct-00000000000000a1', 'acct-00000000000000b2', 'acct-00000000000000c3'];
+/** So many that hosts and slots are full now and then. */
+const SANDBOXES_MAX = 16;
+const MEMORY_MIB = 256;
+
+const actions = {
+  create: 10,
+  start: 8,
+  stop: 5,
+  pause: 8,
+  resume: 9,
+  fork: 5,
+  delete: 5,
+  setLimits: 4,
+  exec: 22,
+  cancelExec: 3,
+  discard: 1,
+  republish: 1,
+} as const;
+type Action = keyof typeof actions;
+
+/** As `pick`, of values that may be undefined. */
+const draw = <T>(random: Random, values: readonly T[]): T | undefined =>
+  values[random.integer(0, values.length - 1)];
+
+/** One of them asks for something; the answer comes when it comes. */
+export function act(world: World): void {
+  const { random, ledger, agent } = world;
+  if (!agent.isReady) return;
+  const action = random.weighted(actions);
+  if (action === 'create') return create(world);
+  const known = ledger.present.length === 0 ? undefined : random.pick(ledger.present);
+  if (known !== undefined) ask(world, action, known);
+}
+
+function ask(world: World, action: Exclude<Action, 'create'>, known: Known): void {
+  const { registry } = world.agent.parts;
+  const ref = { accountId: known.accountId, sandboxId: known.id };
+  const find = (): SandboxActor => registry.find(ref);
+  switch (action) {
+    case 'start':
+    case 'stop':
+    case 'pause':
+    case 'resume':
+      return call(world, action, known, async () => {
+        const actor = find();
+        await actor[action]();
+        world.ledger.see(known, actor.record);
+      });
+    case 'fork':
+      return fork(world, known);
+    case 'delete':
+    case 'discard':
+      return end(world, action, known);
+    case 'setLimits':
+      return setLimits(world, known);
+    case 'exec':
+      return exec(world, known);
+    case 'cancelExec':
+      return call(world, action, known, async () => {
+        const running = (await find().execs()).filter(({ status }) => status === 'running');
+        if (running.length > 0) await find().cancelExec(world.random.pick(running).id);
+      });
+    case 'republish':
+      return call(world, action, known, () => registry.republish());
+  }
+}
+
+/** Begins a call and keeps its answer; one that an agent's end cut off is never answered. */
+function call(world: World, what: string, known: Known, work: () => Promise<void>): void {
+  const { agent, waiting } = world;
+  const name = `${what} ${known.id}`;
+  const token = `${name} ${randomUUID()}`;
+  world.note(what, name);
+  waiting.add(token);
+  const answered = (answer: string): void => {
+    if (agent.isDead) return;
+    waiting.delete(token);
+    world.note('answer', `${name}: ${answer}`);
+  };
+  agent.run(() => {
+    work().then(
+      () => answered('done'),
+      (error: unknown) => answered(error instanceof AppError ? error.code : String(error)),
+    );
+  });
+}
+
+function create(world: World): void {
+  const { random, ledger, agent } = world;
+  if (ledger.present.length >= SANDBOXES_MAX) return;
+  const [id, name] = [newSandboxId(), `sandbox-${ledger.sandboxes.size}`];
+  const [maxTtlSeconds, idleTtlSeconds] = [
+    random.pick([20, 90, 3600]),
+    random.pick([0, 0, 15, 60]),
+  ];
+  const known = ledger.add(id, random.pick(ACCOUNTS), name, idleTtlSeconds);
+  const config = {
+    ...{ name, maxTtlSeconds, idleTtlSeconds, maxConcurrentExecs: 3, baseImage: 'default' },
+    ...{ memSizeMib: MEMORY_MIB, vcpuCount: random.pick([1, 1, 1, 2]) },
+  };
+  const { accountId } = known;
+  const made = { id, accountId, config, environment: {} };
+  call(world, 'create', known, () => bear(world, known, agent.parts.registry.create(made)));
+}
+
+function fork(world: World, source: Known): void {
+  const { ledger, agent } = world;
+  if (ledger.present.length >= SANDBOXES_MAX) return;
+  const [id, name] = [newSandboxId(), `fork-${ledger.sandboxes.size}`];
+  const known = ledger.add(id, source.accountId, name, 0);
+  known.idleTtlsSeconds = [...source.idleTtlsSeconds];
+  const ref = { accountId: source.accountId, sandboxId: source.id };
+  // Only what was there before is sure to be copied.
+  const files = source.written.filter(({ path }) => !path.startsWith('/run/'));
+  call(world, 'fork', known, async () => {
+    await bear(world, known, agent.parts.registry.fork(ref, { id, name, checkpoint: undefined }));
+    known.written.push(...files);
+  });
+}
+
+/** A refused one must leave nothing. */
+async function bear(world: World, known: Known, made: Promise<SandboxActor>): Promise<void> {
+  const { agent, ledger } = world;
+  try {
+    const actor = await made;
+    if (!known.isEnding) known.fate = 'there';
+    ledger.see(known, actor.record);
+  } catch (error) {
+    if (!agent.isDead) known.fate = 'gone';
+    throw error;
+  }
+}
+
+function end(world: World, action: 'delete' | 'discard', known: Known): void {
+  const { agent } = world;
+  const { registry } = agent.parts;
+  const ref = { accountId: known.accountId, sandboxId: known.id };
+  call(world, action, known, async () => {
+    known.ends += 1;
+    known.isEnding = true;
+    known.fate = 'maybe';
+    try {
+      if (action === 'discard') await registry.discard(ref);
+      else await registry.delete(ref);
+    } finally {
+      if (!agent.isDead) known.ends -= 1;
+    }
+    if (agent.isDead) return;
+    // Several may ask for it: only the last answer tells.
+    if (known.ends === 0) known.fate = world.rowOf(known.id) === undefined ? 'gone' : 'there';
+  });
+}
+
+function setLimits(world: World, known: Known): void {
+  const { random } = world;
+  const timeoutSeconds = draw(random, [undefined, 10, 60, 600]);
+  const idleTtlSeconds = draw(random, [undefined, 0, 10, 100]);
+  const askedAt = Date.now();
+  // Until it is answered both the old and the new one may count.
+  if (idleTtlSeconds !== undefined) known.idleTtlsSeconds.push(idleTtlSeconds);
+  const expiresFrom = timeoutSeconds === undefined ? Infinity : askedAt + timeoutSeconds * 1000;
+  known.expiresFrom = Math.min(known.expiresFrom, expiresFrom);
+  call(world, 'setLimits', known, async () => {
+    const ref = { accountId: known.accountId, sandboxId: known.id };
+    const actor = world.agent.parts.registry.find(ref);
+    await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
+    world.ledger.see(known, actor.record);
+  });
+}
+
+function exec(world: World, known: Known): void {
+  const { random, agent } = world;
+  const [id, askedAt] = [randomUUID(), Date.now()];
+  const path = `/${random.pick(['root', 'run'])}/${id}`;
+  const command = random.pick(['exec sleep infinity', `echo ${id} > ${path}`, 'exit 3', 'pwd']);
+  const timeoutSeconds = draw(random, [undefined, undefined, 5, 120]);
+  const bootId = world.rowOf(known.id)?.bootId ?? '';
+  const spec: SandboxExecSpec = {
+    id,
+    command,
+    environment: {},
+    hasTerminal: false,
+    timeoutSeconds,
+  };
+  call(world, 'exec', known, async () => {
+    const ref = { accountId: known.accountId, sandboxId: known.id };
+    const actor = agent.parts.registry.find(ref);
+    const { ended } = await actor.exec(spec);
+    if (agent.isDead) return;
+    known.usedAt = Math.min(askedAt, Date.now());
+    ended.then(
+      async () => {
+        const { exec: record } = await actor.readExec(id);
+        if (agent.isDead) return;
+        known.ended.set(id, record);
+        if (record.status === 'completed' && command.startsWith('echo')) {
+          known.written.push({ path, text: id, bootId });
+        }
+      },
+      () => undefined,
+    );
+  });
+}

@@ -1,0 +1,164 @@
+/* What must hold whenever an agent has recovered, and what must hold when nothing is under way. */
+import { readdir } from 'node:fs/promises';
+import { paths } from '../../agent/system/paths.ts';
+import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import { SandboxCapacity } from '../../shared/directory/capacity.ts';
+import { Sandboxes } from '../../shared/directory/sandboxes.ts';
+import { isTransitional } from '../../shared/sandbox-lifecycle.ts';
+import { needOf } from '../../shared/directory/sandbox-need.ts';
+import type { Known } from './ledger.ts';
+import { HOST_ID, REGION } from './simulated-agent.ts';
+import type { World } from './world.ts';
+
+const same = (one: Iterable<string | number>, two: Iterable<string | number>): boolean =>
+  JSON.stringify([...one].map(String).toSorted()) ===
+  JSON.stringify([...two].map(String).toSorted());
+
+/** Everything that a caller was told is so. */
+export async function checkNow(world: World): Promise<void> {
+  const { ledger, agent, time } = world;
+  for (const known of ledger.sandboxes.values()) {
+    const row = world.rowOf(known.id);
+    if (known.fate === 'gone') {
+      if (row !== undefined) ledger.broken.push(`${known.id}: was deleted, and is there`);
+      continue;
+    }
+    if (row === undefined) {
+      if (known.fate === 'there') ledger.broken.push(`${known.id}: was acknowledged, and is gone`);
+      else if (!world.waiting.size) known.fate = 'gone';
+      continue;
+    }
+    if (!world.waiting.size) Object.assign(known, { fate: 'there', ends: 0, isEnding: false });
+    ledger.checkRow(known, row);
+    checkWritten(world, known, row);
+    for (const [id, seen] of known.ended) {
+      const kept = await time.wait(agent.parts.journal.sandboxes.exec(known.id, id));
+      if (kept !== undefined && kept.status === seen.status && kept.exitCode === seen.exitCode)
+        continue;
+      ledger.broken.push(`command ${id}: was ${seen.status}, and is ${kept?.status ?? 'unknown'}`);
+    }
+  }
+}
+
+function checkWritten({ host, ledger }: World, known: Known, row: SandboxRow): void {
+  const { vmId, bootId, state } = row;
+  for (const { path, text, bootId: writtenIn } of known.written) {
+    if (!path.startsWith('/run/')) {
+      if (host.readFile(vmId, path) !== text) ledger.broken.push(`${known.id}: lost ${path}`);
+      continue;
+    }
+    const kept =
+      state === 'running'
+        ? host.vms.get(vmId)?.guest.memory
+        : state === 'paused'
+          ? host.wholeCheckpoint(vmId)?.memory.memory
+          : undefined;
+    if (kept === undefined || writtenIn !== bootId) continue;
+    if (kept.get(path) !== text) ledger.broken.push(`${known.id}: forgot ${path}`);
+  }
+}
+
+/** Nothing is left over, nothing is shared, and all copies agree. */
+export async function checkAtRest(world: World): Promise<void> {
+  const { ledger, agent, host, time } = world;
+  await checkNow(world);
+  const { journal, uids } = agent.parts;
+  const rows = await time.wait(journal.sandboxes.list());
+  const expect = (
+    what: string,
+    is: Iterable<string | number>,
+    be: Iterable<string | number>,
+  ): void => {
+    if (!same(is, be))
+      ledger.broken.push(`${what}: [${[...is].join()}] instead of [${[...be].join()}]`);
+  };
+  const withSlot = rows.filter(({ slot }) => slot !== undefined);
+  expect(
+    'what is on the host',
+    host.list(),
+    rows.filter((row) => host.list().includes(row.vmId)).map(({ vmId }) => vmId),
+  );
+  expect(
+    'users',
+    uids.taken,
+    rows.map(({ uid }) => uid),
+  );
+  const running = rows.filter(({ state }) => state === 'running');
+  expect(
+    'slots held',
+    withSlot.map(({ id }) => id),
+    running.map(({ id }) => id),
+  );
+  const ready = [...world.namespaces].filter(
+    (index) => !withSlot.some(({ slot }) => slot === index),
+  );
+  if (ready.length > 1) ledger.broken.push(`slots: ${ready.join()} are nobody's`);
+  expect(
+    'machines',
+    host.running.map((vm) => `${vm.id} ${vm.slot} ${vm.uid}`),
+    running.map(({ vmId, slot, uid }) => `${vmId} ${slot} ${uid}`),
+  );
+  const paused = rows.filter(({ state }) => state === 'paused');
+  expect(
+    'checkpoints',
+    host.checkpoints.keys(),
+    paused.map(({ vmId }) => vmId),
+  );
+  const tops = [...host.disks.values()].map(({ layers }) => layers.at(-1));
+  if (new Set(tops).size < tops.length)
+    ledger.broken.push('two disks share a layer that is written');
+  for (const row of rows) await checkExecs(world, row);
+  await checkDirectories(world, rows);
+  const known = ledger.present.filter(({ fate }) => fate === 'there').map(({ id }) => id);
+  const lost = known.filter((id) => !rows.some((row) => row.id === id));
+  if (lost.length > 0) ledger.broken.push(`rows lost: ${lost.join()}`);
+}
+
+/** A command that is said to run does, and only such do. */
+async function checkExecs(world: World, row: SandboxRow): Promise<void> {
+  const { ledger, host, time, agent } = world;
+  const rows: SandboxExecRow[] = await time.wait(
+    agent.parts.journal.sandboxes.runningExecs(row.id),
+  );
+  const processes = row.state === 'running' ? (host.vms.get(row.vmId)?.guest.running ?? []) : [];
+  for (const { id } of rows) {
+    if (processes.some((process) => process.id === id)) continue;
+    ledger.broken.push(`command ${id} of ${row.id} (${row.state}) is said to run`);
+  }
+  for (const { id } of processes) {
+    const kept = await time.wait(agent.parts.journal.sandboxes.exec(row.id, id));
+    if (kept === undefined || kept.status === 'running') continue; // Of the one that it was forked from.
+    ledger.broken.push(`command ${id} of ${row.id} runs and is said to be ${kept.status}`);
+  }
+}
+
+async function checkDirectories(world: World, rows: readonly SandboxRow[]): Promise<void> {
+  const { ledger, redis, time, directory } = world;
+  const sandboxes = new Sandboxes(redis, REGION);
+  const accounts = [...new Set([...ledger.sandboxes.values()].map(({ accountId }) => accountId))];
+  const lists = await time.wait(Promise.all(accounts.map((account) => sandboxes.list(account))));
+  const shown = lists.flat().map(({ id, revision, state }) => `${id} ${revision} ${state}`);
+  const be = rows.map(({ id, revision, state }) => `${id} ${revision} ${state}`);
+  if (!same(shown, be))
+    ledger.broken.push(`the directory shows ${shown.join()} instead of ${be.join()}`);
+  const used = await time.wait(new SandboxCapacity(redis).used(HOST_ID));
+  const needs = rows.filter(({ slot }) => slot !== undefined).map(({ config }) => needOf(config));
+  const memoryMib = needs.reduce((sum, need) => sum + need.memoryMib, 0);
+  if (used.memoryMib !== memoryMib) {
+    ledger.broken.push(`the directory counts ${used.memoryMib} MiB instead of ${memoryMib}`);
+  }
+  const outputs = await readdir(paths.sandboxOutput(directory, '.')).catch(() => []);
+  const left = outputs.filter((name) => !rows.some(({ id }) => id === name));
+  if (left.length > 0) ledger.broken.push(`output of commands is left of ${left.join()}`);
+}
+
+/** What is still under way. */
+export function restlessOf(world: World): string[] {
+  const { agent, ledger, waiting, schedule } = world;
+  if (!agent.isReady) return ['the agent has not recovered'];
+  const moving = ledger.present.flatMap(({ id }) => {
+    const row = world.rowOf(id);
+    return row !== undefined && isTransitional(row.state) ? [`${id} ${row.state}`] : [];
+  });
+  return [...moving, ...waiting, ...(schedule.size > 0 ? [`${schedule.size} events`] : [])];
+}

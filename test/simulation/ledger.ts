@@ -1,0 +1,97 @@
+/* What callers were told, and what must therefore be so. */
+import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+
+interface Written {
+  readonly path: string;
+  readonly text: string;
+  /** What is below /run lasts as long as this boot. */
+  readonly bootId: string;
+}
+
+/** A sandbox as its caller knows it. */
+export interface Known {
+  readonly id: string;
+  readonly accountId: string;
+  readonly name: string;
+  /** `maybe`: nobody was told what came of its creation or deletion. */
+  fate: 'there' | 'maybe' | 'gone';
+  /** How many deletions are under way. */
+  ends: number;
+  /** Somebody has asked for its deletion. */
+  isEnding: boolean;
+  /** The newest that a caller has seen. */
+  record: SandboxRecord | undefined;
+  readonly written: Written[];
+  readonly ended: Map<string, SandboxExecRecord>;
+  /** Before this wall-clock time it must not be paused by a limit, for one reason or the other. */
+  expiresFrom: number;
+  idleTtlsSeconds: number[];
+  usedAt: number;
+}
+
+const RFC_START = 0;
+
+export class Ledger {
+  readonly sandboxes = new Map<string, Known>();
+  /** What was found to be otherwise. */
+  readonly broken: string[] = [];
+
+  get present(): Known[] {
+    return [...this.sandboxes.values()].filter(({ fate }) => fate !== 'gone');
+  }
+
+  add(id: string, accountId: string, name: string, idleTtlSeconds: number): Known {
+    const known: Known = {
+      ...{
+        id,
+        accountId,
+        name,
+        fate: 'maybe',
+        ends: 0,
+        isEnding: false,
+        record: undefined,
+        written: [],
+        ended: new Map(),
+      },
+      ...{ expiresFrom: RFC_START, idleTtlsSeconds: [idleTtlSeconds], usedAt: RFC_START },
+    };
+    this.sandboxes.set(id, known);
+    return known;
+  }
+
+  /** A caller has seen this record. */
+  see(known: Known, record: SandboxRecord): void {
+    if ((known.record?.revision ?? 0) < record.revision) known.record = record;
+  }
+
+  /** Whether the row, the newest there is, agrees with what callers have seen. */
+  checkRow(known: Known, row: SandboxRow): void {
+    const { record, id } = known;
+    if (record === undefined) return;
+    const lost = row.revision < record.revision;
+    const differs = row.revision === record.revision && row.state !== record.state;
+    if (!lost && !differs) return;
+    const seen = `${record.state} in revision ${record.revision}`;
+    this.broken.push(`${id}: was seen ${seen} and is ${row.state} in revision ${row.revision}`);
+  }
+
+  /** Its session has begun: from now on limits count. */
+  noteRunning(id: string, { runningAt, config }: SandboxRow): void {
+    const known = this.sandboxes.get(id);
+    if (known === undefined || runningAt === undefined) return;
+    known.usedAt = Date.parse(runningAt);
+    known.expiresFrom = known.usedAt + config.maxTtlSeconds * 1000;
+  }
+
+  /** A limit has paused it. */
+  checkLimit(id: string): void {
+    const known = this.sandboxes.get(id);
+    if (known === undefined) return;
+    const idle = known.idleTtlsSeconds.filter((seconds) => seconds > 0);
+    const idleFrom = known.usedAt + Math.min(...idle) * 1000;
+    const from = Math.min(known.expiresFrom, idleFrom);
+    if (Date.now() >= from) return;
+    this.broken.push(`${id}: a limit paused it ${from - Date.now()} ms early`);
+  }
+}

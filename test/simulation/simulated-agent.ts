@@ -1,0 +1,231 @@
+/* The part of an agent that has sandboxes, with everything of it real but machines and namespaces. */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { join } from 'node:path';
+import { pino, type Logger } from 'pino';
+import { Journal } from '../../agent/journal/journal.ts';
+import { SlotPool } from '../../agent/network/slot-pool.ts';
+import { FairSlots } from '../../agent/queues/fair-slots.ts';
+import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
+import { SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
+import { SpareMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
+import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
+import { UidPool } from '../../agent/sandboxes/uid-pool.ts';
+import { SandboxCapacity } from '../../shared/directory/capacity.ts';
+import { Sandboxes } from '../../shared/directory/sandboxes.ts';
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { StorageWatch } from '../../shared/storage-watch.ts';
+import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
+import type { PendingKind } from './schedule.ts';
+import type { World } from './world.ts';
+
+export const HOST_ID = 'host-0123456789ab';
+export const REGION = 'test-1';
+const UID_BASE = 700_000_000;
+const BOOT_MS_MAX = 30_000;
+/** So few that they run out. */
+const SLOTS = 12;
+const TOTAL = { memoryMib: 10 * 480, vcpus: 12 };
+
+/** Which agent's code runs: one that is dead must not do anything any more. */
+const running = new AsyncLocalStorage<SimulatedAgent>();
+
+export const runningAgent = (): SimulatedAgent | undefined => running.getStore();
+
+/** Calls an object's methods within `around`. */
+function around<T extends object>(
+  target: T,
+  call: (name: string, work: () => Promise<unknown>) => Promise<unknown>,
+): T {
+  return new Proxy(target, {
+    get(object, name) {
+      const value: unknown = Reflect.get(object, name, object);
+      if (typeof value !== 'function') return value;
+      return (...args: unknown[]) =>
+        call(String(name), async () => (await Reflect.apply(value, object, args)) as unknown);
+    },
+  });
+}
+
+const turns = (): FairSlots => new FairSlots({ count: 2, perAccountMax: 2, refusal: '' });
+
+/** Users that machines have. */
+export class CountedUids extends UidPool {
+  readonly taken: Set<number>;
+
+  constructor(taken: readonly number[]) {
+    super(UID_BASE, taken);
+    this.taken = new Set(taken);
+  }
+
+  override take(): number {
+    const uid = super.take();
+    this.taken.add(uid);
+    return uid;
+  }
+
+  override release(uid: number): void {
+    super.release(uid);
+    this.taken.delete(uid);
+  }
+}
+
+interface Parts {
+  readonly journal: Journal;
+  readonly registry: SandboxRegistry;
+  readonly capacity: HostCapacity;
+  readonly uids: CountedUids;
+  readonly close: () => void;
+}
+
+export class SimulatedAgent {
+  readonly generation: number;
+  isDead = false;
+  /** It has taken up what the journal tells. */
+  isReady = false;
+  /** Why it could not be started. */
+  failure: unknown;
+  readonly #world: World;
+  readonly #log: Logger;
+  #parts: Parts | undefined;
+
+  constructor(world: World, generation: number) {
+    this.#world = world;
+    this.generation = generation;
+    this.#log = pino(
+      { level: 'debug', base: {} },
+      { write: (line) => world.notice(this, JSON.parse(line) as Record<string, unknown>) },
+    );
+  }
+
+  get parts(): Parts {
+    if (this.#parts === undefined) throw new Error('the agent has not been started');
+    return this.#parts;
+  }
+
+  /** What is begun in here stops when the agent dies. */
+  run<T>(work: () => T): T {
+    return running.run(this, work);
+  }
+
+  /** Opens what it is made of; `recover` is then under way. */
+  start(): Promise<void> {
+    return this.run(async () => {
+      const world = this.#world;
+      const journal = await Journal.open(join(world.directory, 'journal.sqlite'));
+      const sandboxes = around(journal.sandboxes, (_, work) => world.time.wait(work()));
+      const rows = await sandboxes.list();
+      const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
+      const log = this.#log;
+      const storage = new StorageWatch({
+        ...{ directories: [], reserveBytes: 0, refusal: new AppError('host_full', ''), log },
+      });
+      const directory = {
+        sandboxes: this.#directory(new Sandboxes(world.redis, REGION)),
+        capacity: this.#directory(new SandboxCapacity(world.redis)),
+      };
+      const capacity = new HostCapacity({
+        ...{ hostId: HOST_ID, total: TOTAL, memoryReserveMib: 0, storage, log },
+        directory: directory.capacity,
+      });
+      const publisher = new SandboxPublisher(directory.sandboxes, log);
+      const uids = new CountedUids(rows.map(({ uid }) => uid));
+      const [boots, resumes] = [turns(), turns()];
+      const driver = new InMemoryDriver(world.host, {
+        ...{ bootTimeoutMs: BOOT_MS_MAX, hasTemplates: true },
+        gate: (point) => this.#wait('driver', point),
+      });
+      const slots = await SlotPool.open({
+        ...{ hostId: HOST_ID, slotsMax: SLOTS, readyMax: 1, leased, log },
+        namespaces: this.#namespaces(),
+      });
+      const spares = new SpareMachines({
+        ...{ driver, slots, uids, max: 2, log },
+        isBusy: () => boots.used > 0 || resumes.used > 0,
+        isLow: () => capacity.load.isLow,
+      });
+      const registry = new SandboxRegistry({
+        ...{
+          hostId: HOST_ID,
+          dataDir: world.directory,
+          platform: 'amd64',
+          bootTimeoutMs: BOOT_MS_MAX,
+        },
+        ...{ uids, spares, journal: sandboxes, driver, slots, capacity, boots, resumes, publisher },
+        ...{ observeStart: () => undefined, image: undefined, log },
+      });
+      this.#parts = { journal, registry, capacity, uids, close: () => publisher.close() };
+      await registry.recover();
+      this.#announceRegularly(capacity, registry);
+      this.isReady = true;
+    });
+  }
+
+  /** From one moment to the next: nothing of what it had begun goes on. */
+  async kill(): Promise<void> {
+    this.isDead = true;
+    this.#world.schedule.forget(this.generation);
+    this.#world.time.forgetTimers();
+    for (const vm of this.#world.host.vms.values()) vm.guest.disconnect();
+    await this.#world.time.settle();
+    await this.#parts?.journal.close();
+  }
+
+  /** Every point at which something may happen to it. */
+  async reach(point: string): Promise<void> {
+    await this.#wait('failpoint', point);
+  }
+
+  #wait(kind: PendingKind, point: string): Promise<void> {
+    if (this.isDead) return new Promise(() => undefined);
+    return this.#world.schedule.wait(this.generation, kind, point);
+  }
+
+  /** Redis is there or not, and may be gone before or after it did what it was asked to. */
+  #directory<T extends object>(target: T): T {
+    const { time } = this.#world;
+    return around(target, async (name, work) => {
+      await this.#wait('directory', `before ${name}`);
+      if (this.#world.isRedisAway) throw new Error('Connection is closed.');
+      const result = await time.wait(work());
+      await this.#wait('directory', `after ${name}`);
+      return result;
+    });
+  }
+
+  #namespaces(): NonNullable<Parameters<typeof SlotPool.open>[0]['namespaces']> {
+    const present = this.#world.namespaces;
+    return {
+      list: async () => [...present],
+      make: async ({ index }) => {
+        await this.#wait('slots', 'make slot');
+        if (present.has(index)) this.#world.host.fault(`slot ${index} was made twice`);
+        present.add(index);
+      },
+      renew: async ({ index }) => {
+        await this.#wait('slots', 'renew slot');
+        return present.has(index);
+      },
+      remove: async ({ index }) => {
+        await this.#wait('slots', 'remove slot');
+        const user = this.#world.host.running.find(({ slot }) => slot === index);
+        // Of a machine that nobody owns any more the slot may go first.
+        if (user !== undefined && this.isReady)
+          this.#world.host.fault(`slot ${index} was taken from ${user.id}`);
+        present.delete(index);
+      },
+    };
+  }
+
+  /** As `openSandboxes` does. */
+  #announceRegularly(capacity: HostCapacity, registry: SandboxRegistry): void {
+    const announce = (): void => {
+      capacity
+        .announce()
+        .then((wasLost) => (wasLost ? registry.republish() : undefined))
+        .catch((err: unknown) => this.#log.warn({ err }, 'capacity:notTold'));
+    };
+    announce();
+    setInterval(announce, LIMITS.hostAnnounceMs);
+  }
+}
