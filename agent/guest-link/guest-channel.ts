@@ -238,8 +238,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return this.#connection.ask('figures', { type: 'stats' });
   }
 
-  async ping(): Promise<void> {
-    await this.#connection.request({ type: 'ping' });
+  /** Resolves when the guest answers. @throws GuestUnavailableError when it does not in time */
+  async ping(timeoutMs: number = GUEST_TIMEOUTS_MS.request): Promise<void> {
+    await this.#connection.ask('done', { type: 'ping' }, { timeoutMs });
   }
 
   /** Resolves when no process runs and the disks are written. A freeze that fails is undone. */

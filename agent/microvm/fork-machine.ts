@@ -1,8 +1,16 @@
 import { mkdir } from 'node:fs/promises';
+import { MachineFault } from '../guest-link/guest-errors.ts';
 import type { MachineOwner } from '../sandboxes/machine-driver.ts';
-import { addLayer, copyDisk, hasEmptyTop, ownerOfDisk, splitDisk } from './disk/disk-chain.ts';
+import {
+  addLayer,
+  copyDisk,
+  hasDisk,
+  hasEmptyTop,
+  ownerOfDisk,
+  splitDisk,
+} from './disk/disk-chain.ts';
 import { switchLayer } from './disk/live-disk.ts';
-import { copyCheckpoint, forkMachine, hasCheckpoint } from './memory/checkpoint.ts';
+import { copyCheckpoint, forkMachine, hasCheckpoint, requireAnswers } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
 import { directoryOf, type MicrovmHost, pathsOf } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
@@ -19,7 +27,8 @@ export async function forkRunning(
 ): Promise<void> {
   const { disks } = pathsOf(host, vmId);
   const { rootDisk } = host;
-  const { machine, template } = running.live();
+  const { machine, channel, template } = running.live();
+  await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
   // In the chain before anything writes to it: a machine that runs on must not be ahead of its
   // disk's record. Made before the machine stops, since that takes time.
@@ -36,18 +45,21 @@ export async function forkRunning(
   } catch (error) {
     if (error instanceof MachineStateError) {
       await running.killProcess(`it did not run on after a fork: ${error.message}`);
+    } else if (error instanceof MachineFault) {
+      running.thawWhenAnswering();
     }
     throw error;
   }
 }
 
-/** Copies the disk of a machine that does not run, and its checkpoint if it has one. */
+/** Copies disk and checkpoint of a machine that does not run, as far as it has them. */
 export async function forkAtRest(
   host: MicrovmHost,
   vmId: string,
   child: MachineOwner,
 ): Promise<void> {
   const { disks, checkpoint } = pathsOf(host, vmId);
+  if (!(await hasDisk(disks))) return; // It never ran: the copy begins like any new machine.
   const { shared } = await splitDisk(disks, host.rootDisk, await ownerOfDisk(disks));
   await copyLayers(host, disks, shared, child);
   if (await hasCheckpoint(checkpoint)) {

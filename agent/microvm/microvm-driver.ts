@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { MachineFault } from '../guest-link/guest-errors.ts';
+import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
 import type { SandboxSettings } from '../sandboxes/settings.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { step } from '../system/failpoint.ts';
@@ -18,7 +18,7 @@ import {
   type Shape,
 } from '../sandboxes/machine-driver.ts';
 import { configureGuest, warmUp } from './configure-guest.ts';
-import { prepareDisk } from './disk/disk-chain.ts';
+import { hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
 import { discardCheckpoint, hasCheckpoint } from './memory/checkpoint.ts';
@@ -90,6 +90,10 @@ export class MicrovmDriver implements MachineDriver {
     await step('make root disk', () => prepareDisk(disks, this.#host.rootDisk, uid));
   }
 
+  hasDisk(vmId: string): Promise<boolean> {
+    return hasDisk(pathsOf(this.#host, vmId).disks);
+  }
+
   async hasTemplate(shape: Shape): Promise<boolean> {
     return !(await this.#host.templates.forNew(shape)).isBlank;
   }
@@ -131,7 +135,7 @@ export class MicrovmDriver implements MachineDriver {
         : forkRunning(this.#host, vmId, running, child));
     } catch (error) {
       await this.remove(child.vmId);
-      if (!(error instanceof MachineFault)) throw error;
+      if (!(error instanceof MachineFault || error instanceof GuestFailure)) throw error;
       const message = 'the sandbox ended or does not answer now; try again';
       throw new AppError('unavailable', message, { cause: error });
     }

@@ -5,6 +5,7 @@ import { isAlive } from '../../shared/process-id.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { step } from '../system/failpoint.ts';
 import type { Machine, MachineEnd, MachineOrigin } from '../sandboxes/machine-driver.ts';
+import type { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../guest-link/guest-errors.ts';
 import type { LiveMachine } from './memory/checkpoint.ts';
 import {
@@ -59,7 +60,8 @@ export class MicrovmMachine implements Machine {
   readonly #settle: (end: MachineEnd) => void;
   readonly #guestReady = Promise.withResolvers<void>();
   #stopRequest: StopRequest | undefined;
-  #isDetached = false;
+  /** Aborted when the machine is not watched any more. */
+  readonly #detached = new AbortController();
 
   constructor(parts: Parts) {
     const { promise, resolve } = Promise.withResolvers<MachineEnd>();
@@ -104,7 +106,7 @@ export class MicrovmMachine implements Machine {
   }
 
   detach(): void {
-    this.#isDetached = true;
+    this.#detached.abort();
     this.guest.close();
     this.#monitor.close();
   }
@@ -120,14 +122,14 @@ export class MicrovmMachine implements Machine {
   }
 
   /** What a pause or a fork works on. @throws MachineFault when monitor or guest do not answer now */
-  live(): { machine: LiveMachine; template: Template } {
+  live(): { machine: LiveMachine; channel: GuestChannel; template: Template } {
     const { client } = this.#monitor;
     const { channel } = this.guest;
     const { template } = this.#parts;
     if (client === undefined) throw new QmpUnavailableError('the virtual machine does not answer');
     if (channel === undefined) throw new GuestUnavailableError('the guest does not answer');
     if (template === undefined) throw new Error('what its memory began as is not there any more');
-    return { machine: { pid: this.pid, monitor: client, guest: channel }, template };
+    return { machine: { pid: this.pid, monitor: client, guest: channel }, channel, template };
   }
 
   /** After a pause or fork that a former agent did not finish; otherwise nothing happens. */
@@ -140,6 +142,18 @@ export class MicrovmMachine implements Machine {
     await this.guest.call(signal, (channel) => channel.thaw());
   }
 
+  /**
+   * A guest that was silent may come back and freeze only then, when nobody waits for that any more:
+   * it is thawed on its next channel.
+   */
+  thawWhenAnswering(): void {
+    const thaw = this.guest.call(this.#detached.signal, (channel) => channel.thaw());
+    thaw.catch((err: unknown) => {
+      if (this.#detached.signal.aborted) return;
+      this.#parts.log.warn({ err: toError(err), vmId: this.#parts.vmId }, 'machine:notThawed');
+    });
+  }
+
   async #askGuest(graceMs: number): Promise<void> {
     const processMs = Math.floor(graceMs * PROCESS_SHARE);
     await this.guest.call(AbortSignal.timeout(graceMs), (channel) => channel.shutdown(processMs));
@@ -149,7 +163,7 @@ export class MicrovmMachine implements Machine {
   async #watch(): Promise<void> {
     const { identity, runDir, cgroup, log } = this.#parts;
     await this.#monitor.run(() => isAlive(identity.keeper));
-    if (this.#isDetached) return;
+    if (this.#detached.signal.aborted) return;
     this.guest.close();
     try {
       await cgroup.kill(); // Only if the shim was killed is there anything left.

@@ -1,3 +1,4 @@
+import { MachineFault } from '../guest-link/guest-errors.ts';
 import { step } from '../system/failpoint.ts';
 import { writtenLayers } from './disk/disk-chain.ts';
 import { pauseMachine } from './memory/checkpoint.ts';
@@ -24,6 +25,8 @@ export async function pauseRunning(
   } catch (error) {
     if (error instanceof MachineStateError) {
       await running.killProcess(`it could not be paused, nor run on: ${error.message}`);
+    } else if (error instanceof MachineFault) {
+      running.thawWhenAnswering();
     }
     throw error;
   }

@@ -89,6 +89,8 @@ export interface Machine {
 export interface MachineDriver {
   /** Makes the root disk, unless there is one. */
   prepare(owner: MachineOwner): Promise<void>;
+  /** Whether the root disk was ever made. */
+  hasDisk(vmId: string): Promise<boolean>;
   /** Whether a machine of this shape would begin with the memory of a template. */
   hasTemplate(shape: Shape): Promise<boolean>;
   /**
@@ -116,8 +118,8 @@ export interface MachineDriver {
   pause(vmId: string): Promise<void>;
   /**
    * Gives a machine that does not exist yet a copy of the disk, and of the memory if there is any:
-   * of a running machine, which stands still for a moment, or of a checkpoint. When this rejects,
-   * nothing of the copy is left.
+   * of a running machine, which stands still for a moment, or of a checkpoint. The copy of a machine
+   * without a disk has none either. When this rejects, nothing of the copy is left.
    * @throws AppError `unavailable` when the machine or its guest ended or does not answer,
    *   `sandbox_start_conflict` when its disk cannot be copied once more
    */

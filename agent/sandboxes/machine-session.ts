@@ -64,6 +64,7 @@ export class MachineSession {
       if (!isPaused) {
         // The disk is about to change: what is left of a checkpoint would not fit it any more.
         await driver.discardCheckpoint(row.vmId);
+        signal.throwIfAborted();
         await driver.prepare(row);
       }
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));

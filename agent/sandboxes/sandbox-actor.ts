@@ -18,11 +18,12 @@ import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { beginPause } from './sandbox-pause.ts';
 import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
-import { beginStop, stopPaused } from './sandbox-rest.ts';
+import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
 import { beginStart, bringUp, type StartState } from './sandbox-start.ts';
 import { StartClock } from './start-clock.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
+const STOP = 'stop was asked for';
 const NOT_CONTINUED = 'it did not run on in time after a fork, so the host ended it';
 
 /**
@@ -152,8 +153,7 @@ export class SandboxActor {
   async stop(): Promise<void> {
     await this.#gate.act('stop', async (to) => {
       if (to === 'stopped') return stopPaused(this.#context);
-      const change = { checkpoint: randomUUID() };
-      await this.#context.sandbox.enter('stopping', change, 'stop was asked for');
+      await this.#context.sandbox.enter('stopping', await newDiskCheckpoint(this.#context), STOP);
       beginStop(this.#context);
     });
   }

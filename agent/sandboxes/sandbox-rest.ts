@@ -12,6 +12,15 @@ import type { SandboxContext } from './sandbox-context.ts';
 export const toExitMessage = (text: string): string =>
   text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
+/** The checkpoint of a sandbox that stops is its disk; one that never came up has none. */
+export async function newDiskCheckpoint({
+  sandbox,
+  deps,
+}: SandboxContext): Promise<Pick<SandboxChange, 'checkpoint'>> {
+  const hasDisk = await deps.driver.hasDisk(sandbox.row.vmId);
+  return { checkpoint: hasDisk ? randomUUID() : undefined };
+}
+
 /** Shuts the machine down, or keeps it from coming up; `finish` follows. */
 export function beginStop({ current, execs }: SandboxContext): void {
   const { session } = current;

@@ -135,6 +135,15 @@ function testEnds(test: TestFn<DriverContext>): void {
     await erase(driver, spec.vmId);
   });
 
+  test('a machine that the host kills ended by that, also for the next agent', async (t) => {
+    const { driver, host } = t.context;
+    const spec = await ownSpec(t);
+    const machine = await boot(driver, spec);
+    const end = { reason: 'killed_by_host', message: 'it was not paused in time' } as const;
+    t.like(await machine.kill(end.message), end);
+    t.like(await (await host.driver()).recover(spec), end);
+  });
+
   test('a guest that shuts down by itself has done so', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);

@@ -139,4 +139,16 @@ function testForks(test: TestFn<DriverContext>): void {
     t.is(await outputOf(last, 'cat /root/name'), 'copy');
     for (const each of [original, last]) await each.kill();
   });
+
+  test('a fork of a machine that never ran has a new disk', async (t) => {
+    const { driver } = t.context;
+    const [spec, child] = await ownSpecs(t, 2);
+    assert(spec !== undefined && child !== undefined);
+    t.false(await driver.hasDisk(spec.vmId));
+    await driver.fork(spec.vmId, child);
+    t.false(await driver.hasCheckpoint(child.vmId));
+    const machine = await boot(driver, child);
+    t.true(await driver.hasDisk(child.vmId));
+    await machine.kill();
+  });
 }

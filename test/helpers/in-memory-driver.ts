@@ -230,6 +230,10 @@ export class InMemoryDriver implements MachineDriver {
     await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid));
   }
 
+  hasDisk(id: string): Promise<boolean> {
+    return Promise.resolve(this.#host.disks.has(id));
+  }
+
   hasTemplate(): Promise<boolean> {
     return Promise.resolve(this.#hasTemplates);
   }
@@ -283,6 +287,7 @@ export class InMemoryDriver implements MachineDriver {
   async fork(id: string, child: MachineOwner): Promise<void> {
     const running = this.#machines.get(id);
     if (running !== undefined) return running.fork(child);
+    if (!this.#host.disks.has(id)) return;
     try {
       await this.#effect('copy disk at rest', id, () => {
         this.#host.copyDisk(id, child.vmId, child.uid);

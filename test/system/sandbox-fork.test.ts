@@ -5,6 +5,7 @@ import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import {
   type ApiSandbox,
+  beginExec,
   bring,
   createSandbox,
   findSandbox,
@@ -110,6 +111,25 @@ test('a fork whose source is killed meanwhile is refused for now, and there is n
   await removeSandbox(api, id);
 });
 
+test('a fork is refused for now while guest and monitor are silent; both answer later', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const [machine = 0] = await machinesOf([id]);
+  process.kill(machine, 'SIGSTOP');
+  const { status, body } = await fork(api, id, { name: 'silent' });
+  process.kill(machine, 'SIGCONT');
+  t.deepEqual([status, body.code], [503, 'runtime_retryable']);
+  t.is(await findSandbox(api, 'silent'), undefined);
+  await waitFor('the guest to answer', async () => {
+    const { status: begun } = await beginExec(api, id, 'true');
+    return begun < 300;
+  });
+  t.is(await outputOf(api, id, 'echo here'), 'here\n');
+  const child = await forkSandbox(api, id);
+  await removeSandbox(api, child.sandbox_id);
+  await removeSandbox(api, id);
+});
+
 test('a sandbox with forks can be deleted only after them', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
@@ -143,6 +163,8 @@ test('what has ended by itself, or is on its way, is not forked; a name is taken
   await bring(api, id, 'stop', 'stopped');
   const taken = await fork(api, id, { name });
   t.deepEqual([taken.status, taken.body.code], [409, 'sandbox_name_conflict']);
+  const child = await forkSandbox(api, id); // Whether it got as far as having a disk or not.
+  await removeSandbox(api, child.sandbox_id);
   await removeSandbox(api, id);
   t.is((await fork(api, id)).status, 404);
 });

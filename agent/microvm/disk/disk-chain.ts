@@ -6,6 +6,7 @@ import { AppError, errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { step } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
+import { listNames } from '../qemu/machine-directory.ts';
 import { isEmptyLayer, prepareRootDisk } from './root-disk.ts';
 import { parseJson } from '../../../shared/json.ts';
 
@@ -40,6 +41,12 @@ export async function readChain(directory: string): Promise<string[]> {
 
 const writeChain = (directory: string, layers: readonly string[]): Promise<void> =>
   writeDurably(directory, NAME, JSON.stringify({ layers }));
+
+/** Whether the disk was ever made. */
+export async function hasDisk(directory: string): Promise<boolean> {
+  const names = await listNames(directory);
+  return names.includes(NAME) || names.includes(FIRST_LAYER);
+}
 
 /** Makes the first layer, unless the disk is there. */
 export async function prepareDisk(directory: string, base: string, uid: number): Promise<void> {

@@ -31,8 +31,13 @@ import { parseJson } from '../../../shared/json.ts';
 
 const FILES = { pages: 'pages', devices: 'devices', marker: 'checkpoint.json' } as const;
 
-/** The guest writes its disks meanwhile, however much it has of them in memory. */
-const FREEZE_TIMEOUT_MS = 60_000;
+/**
+ * How long a guest may take to stop its processes and to write what its disks have in memory. For a
+ * fork less than its caller waits; a pause has no caller that waits for its end.
+ */
+const FREEZE_MS_MAX = { pause: 60_000, fork: 8_000 } as const;
+/** A machine that does not answer in this time is not asked for a fork. */
+const ANSWER_MS_MAX = 5_000;
 
 const Marker = Type.Object({
   version: Type.Literal(1),
@@ -78,7 +83,7 @@ export async function pauseMachine(
   machine: LiveMachine,
   place: CheckpointPlace & { readonly disks: readonly string[] },
 ): Promise<void> {
-  await machine.guest.freeze(FREEZE_TIMEOUT_MS);
+  await machine.guest.freeze(FREEZE_MS_MAX.pause);
   try {
     await stopMachine(machine);
     const marker = await capture(machine, place, { lastOne: true });
@@ -88,6 +93,20 @@ export async function pauseMachine(
     await goOn(machine, error, () => discardCheckpoint(place.directory));
     throw error;
   }
+}
+
+/**
+ * Finds out whether monitor and guest answer, before anything is done that would have to be undone.
+ * @throws MachineFault when they do not
+ */
+export async function requireAnswers(
+  { monitor }: Pick<MachineProcess, 'monitor'>,
+  guest: Pick<GuestChannel, 'ping'>,
+): Promise<void> {
+  await Promise.all([
+    guest.ping(ANSWER_MS_MAX),
+    monitor.execute('query-status', {}, ANSWER_MS_MAX),
+  ]);
 }
 
 /**
@@ -119,7 +138,7 @@ async function captureRunning<T>(
 ): Promise<{ marker: Marker; split: T }> {
   let captured: { marker: Marker; split: T };
   await discardCheckpoint(place.directory); // What takes time is done before the machine stops.
-  await machine.guest.freeze(FREEZE_TIMEOUT_MS);
+  await machine.guest.freeze(FREEZE_MS_MAX.fork);
   try {
     await stopMachine(machine);
     const marker = await capture(machine, place, { lastOne: false });
