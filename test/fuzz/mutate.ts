@@ -67,7 +67,7 @@ const generic: readonly Step[] = [
   ...[flipBit, setByte, remove, duplicate, repeat, changeNumber, cutOff, insertOdd],
 ];
 
-/** Another input made from one of the corpus, the words of the target, and chance. */
+/** Makes a new input from one of the corpus by random mutations and the target's words. */
 export function mutate(
   corpus: readonly Buffer[],
   words: readonly string[],

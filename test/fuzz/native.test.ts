@@ -23,7 +23,7 @@ test('Each corpus has a target and each target a corpus', async (t) => {
 for (const target of targets) {
   test(`${target} has no defect on its corpus`, async (t) => {
     const inputs = (await readdir(`${directory}/corpus/${target}`)).length;
-    const output = await make('replay', `TARGET=${target}`); // On a failure the message has the report.
+    const output = await make('replay', `TARGET=${target}`); // On failure the error's message contains the sanitizer's report.
     t.true(inputs > 0);
     t.true(output.split('\n').includes(`${target} ${inputs}`), output);
   });

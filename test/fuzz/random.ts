@@ -1,4 +1,4 @@
-/** A sequence of numbers that a seed alone decides (mulberry32 by Tommy Ettinger). */
+/** A reproducible sequence of numbers from a seed (mulberry32 by Tommy Ettinger). */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = Math.trunc(seed) % 2 ** 32;
   }
 
-  /** A whole number from 0 to the limit, the limit excluded. */
+  /** An integer of at least 0 and below the limit. */
   below(limit: number): number {
     this.#state = (this.#state + 0x6d2b79f5) % 2 ** 32;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
@@ -14,7 +14,7 @@ export class Random {
     return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * limit);
   }
 
-  /** @throws Error when there is none to choose */
+  /** @throws Error when the list is empty */
   of<T>(choices: readonly T[]): T {
     const chosen = choices[this.below(choices.length)];
     if (chosen === undefined) throw new Error('nothing to choose from');

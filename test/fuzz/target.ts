@@ -1,13 +1,13 @@
-/** One boundary of the system, given whatever bytes another side could send. */
+/** One boundary of the system, to be fed any bytes that its peer could send. */
 export interface Target {
   readonly name: string;
-  /** What is tried first, and what mutations begin with, when there is no corpus yet. */
+  /** The first inputs, and the basis of mutations, while there is no corpus. */
   readonly seeds: readonly (string | Buffer)[];
-  /** Pieces of the input's language, which chance alone would not find. */
+  /** Words of the input's language, which random mutations would not find. */
   readonly words: readonly string[];
   /** What the boundary lets out: parts that `run` needs. Ended when the run is over. */
   readonly open?: () => Promise<AsyncDisposable>;
-  /** Slower targets say how many inputs a run without a time limit takes. */
+  /** How many inputs a run without a time limit takes; set by slower targets. */
   readonly executions?: number;
   /**
    * Gives the input to the boundary and checks what must hold of its answer.
@@ -16,7 +16,7 @@ export interface Target {
   run(input: Buffer): void | Promise<void>;
 }
 
-/** Errors with which a boundary may refuse an input; all others are defects. */
+/** Errors with which a boundary may refuse an input. All others are defects. */
 export type Refusal = (error: unknown) => boolean;
 
 /** The work's result, or undefined when it refused. */
@@ -29,14 +29,14 @@ export function unlessRefused<T>(isRefusal: Refusal, work: () => T): T | undefin
   }
 }
 
-/** An error thrown on purpose: those of the language itself mean that something was overlooked. */
+/** Whether an error was thrown on purpose. Errors of the language itself (TypeError …) are defects. */
 export const isOwnError: Refusal = (error) =>
   error instanceof Error &&
   !(error instanceof TypeError) &&
   !(error instanceof RangeError) &&
   !(error instanceof ReferenceError);
 
-/** Cuts an input in pieces of this many bytes. */
+/** Cuts an input into pieces of this many bytes. */
 export function* cut(input: Buffer, bytes: number): Generator<Buffer> {
   for (let at = 0; at < input.length; at += bytes) yield input.subarray(at, at + bytes);
 }

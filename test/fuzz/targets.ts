@@ -4,7 +4,7 @@ import { httpTargets } from './targets/http.ts';
 import { objectRequestTargets } from './targets/object-requests.ts';
 import { storeTargets } from './targets/stores.ts';
 
-/** Those that need nothing but this process. */
+/** The targets that need only this process. */
 export const inProcessTargets: readonly Target[] = [
   ...objectRequestTargets,
   ...frameTargets,

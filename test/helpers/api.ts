@@ -26,7 +26,7 @@ export interface ApiBody {
   nextCursor?: string;
 }
 
-/** Checks that a reply is one that the published description allows. */
+/** Asserts that the OpenAPI document allows this reply. */
 class ResponseChecker {
   readonly #document: OpenApi;
   readonly #ajv = new Ajv2020({ strict: false, discriminator: true });
@@ -43,7 +43,7 @@ class ResponseChecker {
       new RegExp(`^${candidate.replaceAll(/\{\w+\}/gu, '[^/]+')}$`, 'u').test(path),
     );
     const operation = this.#document.paths[pattern ?? '']?.[method.toLowerCase()];
-    if (operation === undefined) return; // Not an endpoint: nothing is promised.
+    if (operation === undefined) return; // Not an endpoint, so nothing is documented.
     const response = operation.responses[String(status)];
     assert(response !== undefined, `${method} ${path}: status ${status} is not documented`);
     if (response.content === undefined) return; // Answered without a body.
@@ -102,7 +102,7 @@ export class ApiClient {
     return { status: response.status, headers: response.headers, body: parsed as T };
   }
 
-  /** The data of a call that must succeed. */
+  /** Makes a call that must succeed. @returns its data */
   async data<T>(method: string, path: string, body?: unknown): Promise<T> {
     const reply = await this.call(method, path, body);
     assert(reply.body.success, `${method} ${path}: ${reply.status} ${JSON.stringify(reply.body)}`);

@@ -12,7 +12,7 @@ const KILL_AFTER_MS = 5_000;
 export function openPage(url: string, directory: string): AsyncDisposable {
   const args = [
     '--headless=new',
-    '--no-sandbox', // Its sandbox refuses to work as root.
+    '--no-sandbox', // Chromium's sandbox does not work as root.
     '--disable-gpu',
     '--disable-dev-shm-usage',
     '--no-first-run',
@@ -26,7 +26,7 @@ export function openPage(url: string, directory: string): AsyncDisposable {
   ];
   const child = spawn('chromium', args, {
     stdio: 'ignore',
-    detached: true, // A group of its own: its helpers end with it.
+    detached: true, // In its own process group, so that its helpers end with it.
     env: { PATH: process.env['PATH'] ?? '', HOME: directory },
   });
   const exited = once(child, 'exit');

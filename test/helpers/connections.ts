@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net';
 export class HeldConnections implements Disposable {
   readonly #sockets: Socket[] = [];
 
-  /** @returns how many the server has not closed */
+  /** @returns how many connections the server has not closed */
   get openCount(): number {
     return this.#sockets.filter((socket) => !socket.destroyed).length;
   }

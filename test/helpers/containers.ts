@@ -19,12 +19,12 @@ import { temporaryDirectory } from './temporary.ts';
 const MiB = 1024 ** 2;
 
 export interface TestContainers extends AsyncDisposable {
-  /** Everything of theirs lies below it. */
+  /** The directory for everything that belongs to the containers. */
   readonly directory: string;
   readonly host: ContainerHost;
 }
 
-/** What containers need of a host, without an agent. */
+/** Sets up what containers need of a host, without an agent. */
 export async function openContainers(): Promise<TestContainers> {
   const directory = await temporaryDirectory();
   const containersDir = join(directory.path, 'containers');
@@ -75,7 +75,7 @@ export async function runInContainer(
   return { exitCode, stdout: out.toString(), stderr: err.toString() };
 }
 
-/** A shell command that puts a program of test/fixtures, built here, at the path. */
+/** A shell command that writes a program of test/fixtures, built here, to the path. */
 export async function commandToInstall(name: string, path: string): Promise<string> {
   const source = new URL(`../fixtures/${name}.c`, import.meta.url).pathname;
   await using directory = await temporaryDirectory();

@@ -7,7 +7,7 @@ import { waitFor } from './wait.ts';
 const ROOT = '/sys/fs/cgroup';
 const host = await detectCgroups();
 
-/** A control group for processes that a test keeps short of something. */
+/** A cgroup in which a test limits a resource of some processes. */
 export class ControlGroup implements AsyncDisposable {
   /** To be written to, to have a process join. */
   readonly procs: string;
@@ -33,7 +33,7 @@ export class ControlGroup implements AsyncDisposable {
     await writeFile(this.procs, String(pid));
   }
 
-  /** Processes of the group that the kernel ended for want of memory. */
+  /** How many processes of the group the kernel killed for want of memory. */
   oomKills(): Promise<number> {
     return oomKills(host, this.#path);
   }

@@ -9,7 +9,7 @@ export type Environment = Record<string, string>;
 export class Daemon {
   readonly name: string;
   readonly logPath: string;
-  /** In a process group of its own: what is typed at the terminal does not end it. */
+  /** Whether it has its own process group, so that Ctrl-C in the terminal does not end it. */
   isDetached = false;
   readonly #command: readonly string[];
   readonly #environment: Environment;
@@ -42,7 +42,7 @@ export class Daemon {
       detached: this.isDetached,
     });
     const log = createWriteStream(this.logPath, { flags: 'a' });
-    log.on('error', () => undefined); // Some tests fill the file system that it lies on.
+    log.on('error', () => undefined); // Some tests fill the file system that the log is on.
     child.stdout.pipe(log, { end: false });
     child.stderr.pipe(log, { end: false });
     this.#child = child;

@@ -9,7 +9,7 @@ import type { Stack } from './stack.ts';
 
 export const newName = (): string => `disk-${randomBytes(6).toString('hex')}`;
 
-/** An id that no disk has. */
+/** A valid disk id that no disk has. */
 export const missingDiskId = 'dsk-0123456789abcdef';
 
 export const createDisk = (
@@ -23,7 +23,7 @@ export const exec = (api: ApiClient, diskId: string, command: string): Promise<E
 export const diskFolder = (stack: Stack, diskId: string): string =>
   join(stack.environment['STORAGE_DIR'] ?? '', 'disks', diskId);
 
-/** What the storage says about the disk. */
+/** Reads the disk's manifest from the storage. */
 export async function readManifest(stack: Stack, diskId: string): Promise<DiskManifest['disk']> {
   const text = await readFile(join(diskFolder(stack, diskId), 'manifest.json'), 'utf8');
   return parseManifest(text).disk;

@@ -21,7 +21,7 @@ export class FrozenStorage implements AsyncDisposable {
     this.#watchdog = watchdog;
   }
 
-  /** @param directory what it holds is moved; it must be used by nobody now */
+  /** @param directory its contents are moved; nothing may be using it */
   static async mount(directory: string): Promise<FrozenStorage> {
     const beneath = `${directory}.beneath`;
     await rename(directory, beneath);
@@ -35,7 +35,7 @@ export class FrozenStorage implements AsyncDisposable {
     return new FrozenStorage(directory, bindfs, watchdog);
   }
 
-  /** From now on nothing is answered. */
+  /** Makes the file system hang. */
   freeze(): void {
     this.#bindfs.kill('SIGSTOP');
   }

@@ -1,4 +1,4 @@
-/* What parts of the system, and guests and searches that may be hostile, send each other. */
+/* Frames between parts of the system, and from guests and searches, which may be hostile. */
 import assert from 'node:assert';
 import { crc32 } from 'node:zlib';
 import { SearchOutput } from '../../../agent/execs/search-output.ts';
@@ -40,14 +40,14 @@ const guestSeeds = [
   encodeGuestFrame({ type: 'failed', request: 2, code: 1, errno: 2, step: 'exec' }),
 ].map((frame) => Buffer.concat([ZERO, frame]));
 
-/** The input as the inside of a frame whose checksum is right: chance alone never makes one. */
+/** Wraps the input in a frame with a valid checksum, which random mutations never produce. */
 function framed(input: Buffer): Buffer {
   const checksum = Buffer.alloc(4);
   checksum.writeUInt32LE(crc32(input));
   return withoutEnd(stuff(Buffer.concat([input, checksum])));
 }
 
-/** What lies before the zero that ends a frame. */
+/** The bytes before the zero that ends a frame. */
 const withoutEnd = (stuffed: Buffer): Buffer => stuffed.subarray(0, -1);
 
 function checkGuestFrame(stuffed: Buffer): void {

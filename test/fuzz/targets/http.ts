@@ -10,12 +10,12 @@ import type { Target } from '../target.ts';
 const ports = ['CONTROL_PORT', 'CONTROL_INTERNAL_PORT', 'AGENT_PORT', 'AGENT_ADMIN_PORT'] as const;
 const HEAD_END = '\r\n\r\n';
 const ANSWER_MS_MAX = 10_000;
-/** A server that waits for more of a request is given up. */
+/** How long to wait for a server that expects more of a request. */
 const QUIET_MS = 50;
 
 let stack: Stack | undefined;
 
-/** What comes back before the server is done or waits for more. */
+/** The bytes that come back until the server is done or waits for more. */
 function exchange(port: number, input: Buffer): Promise<Buffer> {
   return new Promise((resolve) => {
     const pieces: Buffer[] = [];
@@ -28,12 +28,12 @@ function exchange(port: number, input: Buffer): Promise<Buffer> {
   });
 }
 
-/** The statuses of the whole answers. @throws Error when something else stands between them */
+/** The statuses of all complete answers. @throws Error when there is anything between them */
 function readStatuses(bytes: Buffer): number[] {
   const statuses: number[] = [];
   for (let rest = bytes; rest.length > 0;) {
     const end = rest.indexOf(HEAD_END);
-    if (end === -1) break; // Cut off when the connection was given up.
+    if (end === -1) break; // Incomplete because the connection was abandoned.
     const head = rest.toString('latin1', 0, end);
     const status = /^HTTP\/1\.1 (\d{3}) [^\r\n]*(?:\r\n[!-9;-~]+: ?[^\r\n]*)*$/u.exec(head)?.[1];
     assert(status !== undefined, `not the head of an answer: ${JSON.stringify(head)}`);
@@ -41,7 +41,7 @@ function readStatuses(bytes: Buffer): number[] {
     const from = end + HEAD_END.length;
     const length = /\r\ncontent-length: (\d+)/iu.exec(head)?.[1];
     if (length === undefined && !/^HTTP\/1\.1 (?:1\d\d|204|304)/u.test(head)) break;
-    // An answer to HEAD has no body; a body that begins like a head is none of ours.
+    // An answer to HEAD has no body. None of our bodies begins like a head.
     const isBodyless = rest.toString('latin1', from, from + 9) === 'HTTP/1.1 ';
     rest = rest.subarray(from + (isBodyless ? 0 : Number(length ?? 0)));
   }

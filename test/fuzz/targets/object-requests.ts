@@ -1,4 +1,4 @@
-/* What the object API reads of a request beside its head: signatures, chunks, documents, ranges. */
+/* Parts of object requests that have parsers of their own: signatures, chunks, documents, ranges. */
 import assert from 'node:assert';
 import { Readable } from 'node:stream';
 import { AwsChunkedDecoder } from '../../../agent/objects/auth/aws-chunked.ts';

@@ -1,4 +1,4 @@
-/* What lies in files between two lives of a part, and what a monitor says. */
+/* Data that is stored between two runs of a process, and the messages of a QEMU monitor. */
 import assert from 'node:assert';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ const row: SandboxRow = {
   isDeleting: false,
 };
 
-/** A journal, and a second connection that writes what no agent writes. */
+/** A journal, and a second connection that writes rows which no agent would write. */
 class JournalUnderTest implements AsyncDisposable {
   static async open(): Promise<JournalUnderTest> {
     const directory = await temporaryDirectory();
@@ -95,13 +95,13 @@ const journalRows: Target = {
     assert(underTest !== undefined);
     const { journal, database } = underTest;
     const text = input.toString('utf8');
-    // Texts of callers come back as they were.
+    // Callers' texts must come back unchanged.
     const exitMessage = text.slice(0, 1000);
     const environment = { [text.slice(0, 100)]: text };
     await journal.sandboxes.save({ ...row, exitMessage, environment });
     const [saved] = await journal.sandboxes.list();
     assert.deepStrictEqual([saved?.exitMessage, saved?.environment], [exitMessage, environment]);
-    // What a broken file holds is read as what it is, or refused.
+    // A row of a damaged file is either read as it is or refused.
     const [column = '', value = ''] = text.split('\n', 2);
     const columns = await all(database, "SELECT name FROM pragma_table_info('sandboxes')");
     if (columns.some(({ name }) => name === column) && column !== 'id') {
@@ -113,7 +113,7 @@ const journalRows: Target = {
   },
 };
 
-/** Says one input to each client that connects. */
+/** Sends one input to each client that connects. */
 class Monitor implements AsyncDisposable {
   static async open(): Promise<Monitor> {
     const directory = await temporaryDirectory();
