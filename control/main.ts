@@ -17,7 +17,7 @@ import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
 import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
-import { DirectoryRoom } from './dispatch/directory-room.ts';
+import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
 import { JobDispatch } from './dispatch/job-dispatch.ts';
 import { ObjectProxy } from './dispatch/object-proxy.ts';
@@ -55,7 +55,8 @@ async function main(): Promise<void> {
   const { clusterId, clusterSecret, region } = cluster;
   const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
-  const room = new DirectoryRoom({ alert: directory.spaceAlert, redisDataDir, reserveBytes, log });
+  const { spaceAlert: alert } = directory;
+  const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
   const jobs = new JobDispatch({
     hub,
     nodeId,
@@ -81,7 +82,7 @@ async function main(): Promise<void> {
     ready,
   });
   hub.serve(internal);
-  const deps = { nodeId, config, directory, room, hub, jobs, data };
+  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
   const requestsMax = places.objectRequests;
@@ -96,7 +97,7 @@ async function main(): Promise<void> {
 
   onShutdown(log, LIMITS.shutdownMs, [
     () => announced.leave(),
-    () => room.close(),
+    () => directorySpace.close(),
     // Requests under way are answered first: their answers come over the agents' links.
     async () => {
       const closed = new Promise((resolve) => {

@@ -24,7 +24,7 @@ export interface Host {
   /** What its sandboxes begin with, if its image says so. */
   readonly image?: SandboxImage | undefined;
   readonly load: HostLoad;
-  /** Jobs sent from here and not answered yet; fresher than the host's own word. */
+  /** Jobs sent from here and not answered yet; more recent than what the host reported. */
   readonly jobsPending: number;
 }
 
@@ -86,7 +86,7 @@ export class AgentHub {
   /** Accepts agents on the internal server. */
   serve(server: Server): void {
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-      // Node's server has let go of the socket: without a listener a reset would end this process.
+      // Node's server no longer listens on the socket: an unhandled reset would end this process.
       socket.on('error', () => socket.destroy());
       const hostId = this.#authenticate(request);
       if (hostId === undefined) {

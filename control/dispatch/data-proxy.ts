@@ -76,7 +76,7 @@ export class DataProxy {
     }
   }
 
-  /** Who stands still is in the way of others. */
+  /** All places are taken, so transfers that stall keep others out. */
   get isCrowded(): boolean {
     return this.#places.isCrowded;
   }

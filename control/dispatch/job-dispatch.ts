@@ -175,7 +175,7 @@ export class JobDispatch {
     try {
       return await this.#queuedJobs.takeBack(queue, id);
     } catch {
-      return false; // Redis is away.
+      return false; // Redis cannot be reached.
     }
   }
 

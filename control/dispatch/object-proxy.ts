@@ -52,7 +52,7 @@ export class ObjectProxy {
     this.#places = new FairShares(options.requestsMax);
   }
 
-  /** Who stands still is in the way of others. */
+  /** All places are taken, so transfers that stall keep others out. */
   get isCrowded(): boolean {
     return this.#places.isCrowded;
   }

@@ -59,10 +59,10 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources):
   need.memoryMib <= memoryMib && need.vcpus <= vcpus;
 
 /**
- * The hosts for a new sandbox by their own word, least loaded first. Pure. Their word is up to a
- * second old: whether one has the room, only a reservation tells.
+ * The hosts for a new sandbox by their last report, least loaded first. Pure. Reports are up to a
+ * second old, so only a reservation tells whether a host has the capacity.
  * @returns at least one host id
- * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none could have room
+ * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none could hold it
  */
 export function rankSandboxHosts(hosts: readonly Host[], need: SandboxResources): string[] {
   if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now');

@@ -41,7 +41,7 @@ const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
  * Runs a request at most once for each key of an account; whoever repeats it within 24 hours gets
  * the first answer, waiting for it if need be.
  * @throws AppError what `run` throws, or `idempotency_conflict` (the key came with another
- *   request), `idempotency_answer_lost` (too large to keep, or others took its room),
+ *   request), `idempotency_answer_lost` (too large to keep, or evicted by newer answers),
  *   `outcome_unknown` (the first request was cut off: its control node is gone, or should have been
  *   done long ago), `directory_full` (too many keys)
  */
@@ -106,7 +106,7 @@ async function keep(
   const finished = { ...request, status, ...answer };
   await deps.directory.idempotencyKeys
     .finish(accountId, keyHash, finished, LIMITS.idempotencyTtlMs)
-    // The work is done: its caller gets the answer, though it could not be kept for another.
+    // The work is done, so its caller gets the answer although it could not be kept.
     .catch(() => undefined);
 }
 

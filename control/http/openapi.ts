@@ -75,7 +75,7 @@ const FILE_HEADERS = [
   'If-Unmodified-Since',
 ].map((name) => ({ name, in: 'header', required: false, schema: { type: 'string' } }));
 
-// As generators of clients know it.
+// The form that client generators understand.
 const FILE_SCHEMA = { type: 'string', format: 'binary' };
 
 /** Any type of content; 304 has none. */

@@ -6,7 +6,7 @@ import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 /** With exactly three fraction digits (docs/api.md, Envelope). */
 const timestamp = (text: string): string => new Date(text).toISOString();
 
-/** While the sandbox could go on from it, or will soon. */
+/** States in which a resume, start or fork would use the checkpoint, now or soon. */
 const withCheckpoint: ReadonlySet<SandboxState> = new Set([
   'pausing',
   'paused',
@@ -14,7 +14,7 @@ const withCheckpoint: ReadonlySet<SandboxState> = new Set([
   'stopped',
 ]);
 
-/** The codename only serves to be asked for. */
+/** Without the codename, which is only another name to ask for the image by. */
 const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox['image']> => ({
   name,
   version,

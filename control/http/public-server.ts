@@ -30,7 +30,7 @@ export function startPublicServer(
   const { headerBytesMax } = LIMITS;
   const server = { ...options, name: 'public', headerBytesMax, render } as const;
   return startHttpServer(server, (request, response) => {
-    // Whether the body of an object is wanted its host says.
+    // The host of the object decides whether it wants the body.
     if (isObjectPath(request.url ?? '')) return objects.handle(request, response);
     if (awaitsContinue(request)) response.writeContinue();
     return rest(request, response);

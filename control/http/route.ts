@@ -28,7 +28,7 @@ interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
   readonly note: (fields: Record<string, unknown>) => void;
 }
 
-/** What a handler answers with; the envelope is put around it in one place. */
+/** A handler's answer; `endpoint` puts the envelope around it. */
 export interface EnvelopeReply {
   readonly status: number;
   /** Absent for a bare success. */
@@ -71,7 +71,7 @@ export interface Route<
   readonly bodyOptional?: boolean;
   /** Creates or runs something: an `Idempotency-Key` makes it happen once. */
   readonly idempotent?: boolean;
-  /** A key that stands twice in an object of the body is refused. */
+  /** A body in which an object has the same key twice is refused. */
   readonly bodyKeysUnique?: boolean;
   /** The 401 of this endpoint is plain text (docs/api.md, Authentication). */
   readonly plainUnauthorized?: boolean;

@@ -5,8 +5,8 @@ import type { RequestContext } from './call-handler.ts';
 import { recordDisk } from './record-disk.ts';
 
 /**
- * Octal and shortened forms (`010.0.0.1`, `10/8`) are none: they are other addresses than most
- * people who write them think. Nor are zones, which mean nothing on another host.
+ * Octal and shortened forms (`010.0.0.1`, `10/8`) are refused: they mean other addresses than most
+ * people who write them think. So are zones, which mean nothing on another host.
  */
 const isAddress = (text: string): boolean =>
   ipaddr.IPv4.isValidFourPartDecimal(text) || (ipaddr.IPv6.isValid(text) && !text.includes('%'));

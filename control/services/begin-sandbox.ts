@@ -5,7 +5,7 @@ import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { SandboxOfAccount } from './sandbox-actions.ts';
 import { discardSandbox } from './discard-sandbox.ts';
 
-/** With these nothing remains on the host; after any other failure something may. */
+/** After these errors the host has no part of the sandbox; after any other it may have one. */
 const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
   'no_capacity',
   'host_full',
@@ -18,10 +18,10 @@ const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Has a host begin a sandbox, new or as a copy of another one, at most once.
- * @param sandbox the one to begin
- * @returns it, once its host has journalled it
- * @throws AppError what the host says, or that it does not answer; nothing remains there then
+ * Has a host create a sandbox, new or as a fork, at most once.
+ * @param sandbox the id of the new sandbox
+ * @returns the sandbox, once its host has journalled it
+ * @throws AppError the host's error, or that it did not answer; no sandbox is left there then
  */
 export async function beginSandbox<K extends 'sandbox.create' | 'sandbox.fork'>(
   deps: Deps,
@@ -33,7 +33,7 @@ export async function beginSandbox<K extends 'sandbox.create' | 'sandbox.fork'>(
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     if (error.code === 'outcome_unknown' || error.code === 'timeout') {
-      // The host may have journalled it and been lost only then: that is a beginning, too.
+      // The host may have been lost after it journalled the sandbox, which then exists.
       const { accountId, sandboxId } = sandbox;
       const { sandboxes } = deps.directory;
       const published = await sandboxes.get(accountId, sandboxId).catch(() => undefined);

@@ -9,17 +9,18 @@ import { findDisk } from './find-disk.ts';
 
 const MOVES_MAX = 3;
 
-/** What belongs to one request of a caller. */
+/** What services need to know of the caller's request. */
 export interface RequestContext {
   readonly requestId: string;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Sends a job to the handler of its disks, or makes a host their handler. Disks on different hosts
- * come together first; one that changed hands in between is followed: such a job never began.
- * @param find as of {@link withHandler}
- * @throws AppError what the host says; `disk_in_use` when the disks cannot come together
+ * Sends a job to the host that handles its disks, or chooses a host when none does. Disks of several
+ * hosts are first moved to one of them. When a disk has moved to another host meanwhile, the job has
+ * not begun and is sent there.
+ * @param find see {@link withHandler}
+ * @throws AppError the host's error; `disk_in_use` when the disks cannot be moved to one host
  */
 export async function callHandler<K extends JobKind>(
   deps: Deps,
@@ -35,9 +36,9 @@ export async function callHandler<K extends JobKind>(
 }
 
 /**
- * Does something on the handler of the disks, as {@link callHandler} does; for what is no job.
- * @param attempt is called again, with another host, after `disk_moved`
- * @param find reads a disk again that has moved
+ * Finds the host that handles the disks, as {@link callHandler} does, for work that is not a job.
+ * @param attempt does the work on a host; called again with another host after `disk_moved`
+ * @param find reads the record of a disk that has moved
  */
 export async function withHandler<T>(
   deps: Deps,
@@ -52,7 +53,7 @@ export async function withHandler<T>(
       deps.hub.hosts,
       present.map(({ handler }) => handler),
     );
-    // At once where nothing has to move: requests that come together each see the one before.
+    // Without an await where nothing has to move, so that concurrent requests see each other's load.
     const hostId = togetherAt(present, ranked) ?? (await gather(deps, present, ranked, context));
     try {
       return await attempt(hostId);
@@ -66,15 +67,15 @@ export async function withHandler<T>(
   }
 }
 
-/** The best host, if no other one has any of the disks. */
+/** The best host, unless another host has one of the disks. */
 function togetherAt(disks: readonly DiskEntry[], [best]: readonly string[]): string | undefined {
   const isTogether = disks.every(({ handler }) => handler === undefined || handler === best);
   return isTogether ? best : undefined;
 }
 
 /**
- * The host for all these disks; other hosts let go of those that they have and do not use. When a
- * host cannot let go, its own disk may be the one that stays.
+ * Chooses one host for all these disks and has the other hosts release theirs. When a host cannot
+ * release a disk because it is in use, that host may be the one that is chosen.
  * @throws AppError `disk_in_use` when disks are in use on several hosts
  */
 async function gather(

@@ -4,17 +4,17 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Deps } from './deps.ts';
 import { randomName } from './random-name.ts';
 
-/** How often another name is made up when the account has the one before. */
+/** How many random names are tried when the account already has them. */
 const RANDOM_NAMES_MAX = 5;
 
-/** A sandbox that is about to begin; without a name it gets a random one. */
+/** A sandbox to be created; without a name it gets a random one. */
 export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
   readonly name: string | undefined;
 }
 
 /**
- * Claims a sandbox's name and its place in the account, for a time; the host that takes the sandbox
- * makes both its own. Given up again when `begin` fails.
+ * Reserves a sandbox's name, and its share of the account's limit, for a limited time; the host that
+ * creates the sandbox confirms both. Both are released when `begin` fails.
  * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, and what `begin` throws
  */
 export async function withClaimedName<T>(
@@ -26,7 +26,7 @@ export async function withClaimedName<T>(
   try {
     return await begin(named.name);
   } catch (error) {
-    // Where this fails too, the claim lapses.
+    // If this fails as well, the reservation expires.
     await deps.directory.sandboxes.releaseClaim(named).catch(() => undefined);
     throw error;
   }

@@ -15,7 +15,7 @@ import { findDisk } from './find-disk.ts';
 const CREATION_POLL_MS = 50;
 
 export interface DiskCreation {
-  /** False when a disk of that name and configuration was there already. */
+  /** False when a disk with that name and configuration existed already. */
   readonly created: boolean;
   readonly disk: DiskEntry;
   /** One-time tokens by user identifier. */
@@ -48,7 +48,7 @@ function draftRecord(
   };
 }
 
-/** Without the fields that nobody knows: they would make a repeated call another configuration. */
+/** Drops unknown fields: with them, a repeated call would seem to ask for another configuration. */
 const knownAttributes = ({ uid, gid, mode }: RootAttrs): RootAttrs => ({
   ...(uid === undefined ? {} : { uid }),
   ...(gid === undefined ? {} : { gid }),
@@ -108,7 +108,7 @@ export async function createDisk(
   return { created: false, disk: existing, tokens: new Map() };
 }
 
-/** Another caller is creating the disk: waits for it, or goes on where it was cut off. */
+/** Another call is creating the disk: waits for it, or continues the creation if it was interrupted. */
 async function finishCreation(
   deps: Deps,
   record: DiskRecord,
@@ -150,13 +150,13 @@ async function makeData(
   { requestId }: RequestContext,
 ): Promise<DiskCreation> {
   const payload = { accountId: record.accountId, diskId: record.id };
-  // Without the caller's signal: a creation goes on when the caller hangs up.
+  // Without the caller's signal: a creation continues when the caller hangs up.
   const job = { kind: 'disk.create' as const, payload };
   try {
     await callHandler(deps, [{ record, usage: {}, clients: [] }], job, { requestId });
     await deps.directory.disks.markAvailable(record);
   } catch (error) {
-    // Where this fails too, the creation is up for others when its time is over.
+    // If this fails as well, other calls may continue the creation once its time is over.
     await deps.directory.disks.releaseCreation(record).catch(() => undefined);
     throw error;
   }

@@ -25,7 +25,7 @@ interface RankedHost {
   readonly baseImage: string;
 }
 
-/** The host says so before it has journalled anything: another one may take the sandbox. */
+/** A host that answers with these has journalled nothing, so another host may be asked. */
 const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
   'no_capacity',
   'host_full',
@@ -124,7 +124,7 @@ async function place(
   throw refusal ?? noSandboxCapacity(need);
 }
 
-/** @throws AppError what the host says, or that it does not answer; nothing remains there then */
+/** @throws AppError the host's error, or that it did not answer; no sandbox is left there then */
 async function createOn(
   deps: Deps,
   hostId: string,
@@ -136,7 +136,7 @@ async function createOn(
   try {
     return await beginSandbox(deps, { accountId, sandboxId }, call);
   } catch (error) {
-    // What the host holds by now stays until the host itself lets it go.
+    // A reservation that the host has confirmed by now stays until the host releases it.
     await deps.directory.sandboxCapacity
       .releaseReservation(hostId, sandboxId)
       .catch(() => undefined);

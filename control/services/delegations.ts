@@ -9,7 +9,7 @@ interface DiskOfAccount {
   readonly diskId: string;
 }
 
-/** Who holds what on the disk; only its handler knows, and without one nobody holds anything. */
+/** Lists the disk's delegations. Only its handler knows them; a disk without one has none. */
 export async function listDelegations(
   deps: Deps,
   disk: DiskOfAccount,
@@ -22,7 +22,7 @@ export async function listDelegations(
 }
 
 /**
- * Takes a delegation away; the command that holds it is ended, since it counts on being alone.
+ * Revokes a delegation and ends the command that holds it, which relies on exclusive use.
  * @throws AppError `not_found`
  */
 export async function revokeDelegation(

@@ -1,7 +1,7 @@
 import type { ClusterConfig } from '../../shared/config.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { AgentHub } from '../dispatch/agent-hub.ts';
-import type { DirectoryRoom } from '../dispatch/directory-room.ts';
+import type { DirectorySpace } from '../dispatch/directory-space.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
 import type { ImageAliases } from './image-aliases.ts';
@@ -26,7 +26,7 @@ export interface Deps {
   readonly nodeId: string;
   readonly config: ServiceSettings;
   readonly directory: Directory;
-  readonly room: DirectoryRoom;
+  readonly directorySpace: DirectorySpace;
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
   readonly data: DataProxy;

@@ -7,9 +7,9 @@ const TRY_EVERY_MS = 1_000;
 const TRIES_MAX = 60;
 
 /**
- * Tells a host that a sandbox which it may have begun is not wanted: its caller was told that there
- * is none. A host that is away finds the word in its queue when it returns, however late. Resolves
- * after the first try; while Redis is away further ones follow.
+ * Has a host delete a sandbox that it may have created although the caller was told that there is
+ * none. A host that cannot be reached now finds the job in its queue when it returns, however late.
+ * Resolves after the first attempt; while Redis cannot be reached, more attempts follow.
  */
 export async function discardSandbox(
   { jobs }: Deps,

@@ -70,7 +70,7 @@ export async function addDiskUser(
   try {
     await recordDisk(deps, disk, context);
   } catch (error) {
-    // Its token would never be shown: better no user than one that nobody can use.
+    // The token can never be shown, so the user would be of no use to anybody.
     if (stored.createdAt === user.record.createdAt) {
       await deps.directory.disks.removeUser(entry.record, user.record).catch(() => undefined);
     }

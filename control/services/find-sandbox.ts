@@ -7,8 +7,8 @@ import type { Deps } from './deps.ts';
 export const isUuid = (text: string): boolean => new RegExp(sandboxIdPattern, 'u').test(text);
 
 /**
- * A sandbox of the account, as its host published it last.
- * @throws AppError `not_found`, alike for a missing one, another account's, and what is no id
+ * Finds a sandbox of the account, as its host last published it.
+ * @throws AppError `not_found`, the same for a missing one, another account's and a malformed id
  */
 export async function findSandbox(
   { directory }: Deps,

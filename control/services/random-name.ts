@@ -16,6 +16,6 @@ const nouns = (
 
 const oneOf = (words: readonly string[]): string => words[randomInt(words.length)] ?? '';
 
-/** A name for what its creator gave none, such as `calm-heron-4711`. */
+/** A random name such as `calm-heron-4711`, for a sandbox that was created without a name. */
 export const randomName = (): string =>
   `${oneOf(adjectives)}-${oneOf(nouns)}-${randomInt(1000, 10_000)}`;

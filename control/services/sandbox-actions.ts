@@ -25,15 +25,15 @@ const unaskedWaitMs = {
 } as const;
 type SandboxAction = keyof typeof unaskedWaitMs;
 
-/** @throws AppError `unavailable` while the sandbox's host is away */
+/** @throws AppError `unavailable` while the sandbox's host cannot be reached */
 export function refuseIfAway({ hub }: Deps, { id, hostId }: SandboxRecord): void {
   if (hub.hosts.some((host) => host.hostId === hostId)) return;
   throw new AppError('unavailable', `the host of sandbox ${id} is away now; try again later`);
 }
 
 /**
- * Has the sandbox's own host do something. What it begins goes on when the caller hangs up.
- * @throws AppError what the host says; `unavailable` while it is away
+ * Sends a job to the sandbox's own host. What the host begins continues when the caller hangs up.
+ * @throws AppError the host's error; `unavailable` while the host cannot be reached
  */
 export async function callOwner<K extends JobKind>(
   deps: Deps,
@@ -88,7 +88,7 @@ export async function deleteSandbox(
     if (result.dependentForks !== undefined) throw hasForks(ref.sandboxId, result.dependentForks);
   } catch (error) {
     if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
-    // Repeated, it would answer 404: a deletion that was done must not look like a failure.
+    // The caller would repeat the call and get 404, so a deletion that happened must succeed.
     const present = await deps.directory.sandboxes.get(ref.accountId, ref.sandboxId);
     if (present !== undefined) throw error;
   }

@@ -3,8 +3,8 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 
 /**
- * What a field may be while it is not built: who counts on more is told so, never ignored. A field
- * that gets built leaves this table.
+ * The values that fields of unbuilt features may have. A caller who asks for more is refused, because
+ * a sandbox without what was asked for would be worse. Remove a field when its feature is built.
  */
 const untilBuilt: {
   readonly [F in keyof CreateSandbox]?: (value: NonNullable<CreateSandbox[F]>) => boolean;
@@ -16,7 +16,7 @@ const untilBuilt: {
   enable_service_ingress: (isEnabled) => !isEnabled,
 };
 
-/** @throws AppError `bad_request` naming the first field that asks for what is not built */
+/** @throws AppError `bad_request` naming the first field that asks for an unbuilt feature */
 export function refuseUnbuilt(input: CreateSandbox): void {
   for (const [field, isBuilt] of Object.entries(untilBuilt)) {
     const value: unknown = Reflect.get(input, field);
@@ -27,7 +27,7 @@ export function refuseUnbuilt(input: CreateSandbox): void {
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.
 
-/** @throws AppError `bad_request` for what cannot stand in a process's environment */
+/** @throws AppError `bad_request` for names and values that a process's environment cannot hold */
 export function checkEnvironment(environment: Readonly<Record<string, string>>): void {
   let bytes = 0;
   for (const [name, value] of Object.entries(environment)) {

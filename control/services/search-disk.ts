@@ -21,7 +21,7 @@ export interface SearchRequest {
 
 const checkMatches = compile(Type.Array(GrepMatch));
 
-/** Of a search whose time was over before it began. */
+/** The answer to a search whose deadline passed before it began. */
 const NOT_BEGUN: GrepOutcome = {
   stoppedReason: 'deadline',
   filesScanned: 0,

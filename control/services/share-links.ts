@@ -16,7 +16,7 @@ import { findDisk } from './find-disk.ts';
 
 const PURPOSE = 'share';
 
-/** Shared content is foreign: it neither runs nor counts as ours, wherever it is shown. */
+/** Shared content is not trusted: browsers must not run it in the origin of the API. */
 const SAFETY_HEADERS = {
   'content-security-policy': "default-src 'none'; sandbox",
   'x-content-type-options': 'nosniff',
@@ -30,7 +30,7 @@ const ShareClaims = Type.Object({
   diskId: Type.String({ pattern: diskIdPattern }),
   key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
 });
-/** What a link says: one file of one disk. */
+/** The content of a link's token: one file of one disk. */
 export type SharedFile = Type.Static<typeof ShareClaims>;
 
 const checkClaims = compile(ShareClaims);
@@ -113,7 +113,7 @@ export async function openShared(
     );
     return toReply(answer, file.key);
   } catch (error) {
-    // Gone, or no file any more: to whoever has the link it is all the same.
+    // A missing file and one that became a directory look the same to whoever has the link.
     const isGone =
       error instanceof AppError && (error.code === 'not_found' || error.code === 'bad_request');
     throw isGone ? new AppError('not_found', 'the shared file is not there any more') : error;

@@ -154,7 +154,7 @@ test(
   refuses,
   ({ a, b }) => `{"disks":{"x":"${a}","x":"${b}"},"command":"true"}`,
   400,
-  /stands twice/u,
+  /occurs twice/u,
 );
 
 /**

@@ -1,8 +1,8 @@
 import { visit } from 'jsonc-parser';
 
 /**
- * The first key that an object in a JSON text has twice, or undefined. JSON.parse keeps the last
- * one in silence (RFC 8259, section 4, leaves it open).
+ * The first key that occurs twice in an object of a JSON text, or undefined. JSON.parse silently
+ * keeps the last value (RFC 8259, section 4, leaves it open).
  */
 export function findDuplicateKey(text: string): string | undefined {
   const objects: Set<string>[] = [];

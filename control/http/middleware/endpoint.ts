@@ -40,7 +40,7 @@ const readText = koaBody({
 const carriesBody = (ctx: RequestContext): boolean =>
   ctx.request.length !== undefined ? ctx.request.length > 0 : ctx.get('transfer-encoding') !== '';
 
-/** Whatever keeps a body from being read, the caller sent it so. */
+/** A body that cannot be read is always the caller's fault. */
 function toBodyError(error: Error): AppError {
   const status: unknown = Reflect.get(error, 'status');
   if (status === 413) return new AppError('body_too_large', 'the request body is too large');
@@ -78,7 +78,7 @@ async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unkno
   if (duplicate !== undefined) {
     throw new AppError(
       'bad_request',
-      `the key ${JSON.stringify(duplicate)} stands twice in the body`,
+      `the key ${JSON.stringify(duplicate)} occurs twice in the body`,
     );
   }
   return body;
@@ -90,7 +90,7 @@ function nameIgnoredFields(ctx: RequestContext, schema: TSchema, body: unknown):
   if (names !== undefined) ctx.set('x-ignored-fields', names);
 }
 
-/** Aborts when the connection ends before the answer is out; made for those who ask for it only. */
+/** Aborts when the connection ends before the answer was sent. Created only on request. */
 function hangUpSignal(ctx: RequestContext): AbortSignal {
   const controller = new AbortController();
   if (ctx.res.destroyed) controller.abort();
@@ -142,8 +142,8 @@ export function endpoint(
     }
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
-    // What adds to the directory; reading and deleting go on.
-    if (route.method === 'post' || route.method === 'put') deps.room.refuseIfLow();
+    // Only requests that add to the directory; reading and deleting stay possible.
+    if (route.method === 'post' || route.method === 'put') deps.directorySpace.refuseIfLow();
     let body: unknown;
     if (checkBody !== undefined) {
       body = await readBody(ctx, route.bodyKeysUnique === true);
@@ -180,7 +180,7 @@ export function endpoint(
       requestId,
       signal: hangUpSignal(ctx),
     };
-    // A request with a key goes on when its caller hangs up: the caller will ask again.
+    // A request with a key continues when its caller hangs up, because the caller will ask again.
     const { reply, replayed } = await answerOnce(deps, call, () => run(() => NEVER_ABORTED));
     if (replayed) ctx.set('idempotency-replayed', 'true');
     render(ctx, reply);

@@ -5,7 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 
-export interface DirectoryRoomOptions {
+export interface DirectorySpaceOptions {
   readonly alert: SpaceAlert;
   /** Where Redis keeps its files, on the node that can see them. */
   readonly redisDataDir: string | undefined;
@@ -22,13 +22,13 @@ const refusal = new AppError(
  * Keeps new work away while the storage of Redis is nearly full: Redis ends itself when it cannot
  * write its file. A node beside Redis watches the storage and tells the others through Redis.
  */
-export class DirectoryRoom {
-  readonly #options: DirectoryRoomOptions;
+export class DirectorySpace {
+  readonly #options: DirectorySpaceOptions;
   readonly #watch: StorageWatch | undefined;
   readonly #stop: () => void;
   #isLow = false;
 
-  constructor(options: DirectoryRoomOptions) {
+  constructor(options: DirectorySpaceOptions) {
     const { redisDataDir, reserveBytes, log } = options;
     this.#options = options;
     if (redisDataDir !== undefined) {
