@@ -33,7 +33,7 @@ let shared: Context | undefined;
 
 test.before(async () => {
   const host = await MachineHost.open();
-  const driver = await host.driver();
+  const driver = await host.driver({ hasTemplates: true });
   const spec = await host.newSpec();
   shared = { host, driver, spec, machine: await boot(driver, spec) };
 });
@@ -58,6 +58,15 @@ test('a guest has the memory, processors and disk that it was given', async (t) 
   );
   const size = Number(await outputOf(machine, 'df --output=size -B1G / | tail -1'));
   t.true(size >= 30 && size <= 32);
+});
+
+test('a machine for which there is no template boots', async (t) => {
+  const driver = await t.context.host.driver({ hasTemplates: false });
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  t.is(await outputOf(machine, 'hostname'), spec.settings.hostname);
+  await machine.kill();
+  await erase(driver, spec.vmId);
 });
 
 test('a guest has the network of its slot', async (t) => {

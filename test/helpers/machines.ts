@@ -15,6 +15,7 @@ import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import type { DriverHost } from '../conformance/driver-host.ts';
 import { Collected, processSpec } from './guest.ts';
 import { SlotHost } from './slots.ts';
+import { provideTemplates } from './templates.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';
 
@@ -72,10 +73,13 @@ export class MachineHost implements DriverHost {
     this.#removeDirectory = async () => directory[Symbol.asyncDispose]();
   }
 
-  /** @param options a size bounds what all its machines can write */
+  /** @param options a size bounds what all its machines can write, and leaves out templates */
   static async open(options: { sizeBytes?: number } = {}): Promise<MachineHost> {
     const host = new MachineHost(await temporaryDirectory());
-    if (options.sizeBytes === undefined) return host;
+    if (options.sizeBytes === undefined) {
+      await provideTemplates(paths.templates(host.dataDir));
+      return host;
+    }
     const size = `size=${options.sizeBytes}`;
     await run('mount', ['-t', 'tmpfs', '-o', size, 'tmpfs', host.dataDir]);
     const remove = host.#removeDirectory;

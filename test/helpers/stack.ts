@@ -8,12 +8,14 @@ import type { Redis } from 'ioredis';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import { connectRedis } from '../../shared/directory/redis.ts';
 import { readEnvFile } from '../../scripts/env-file.ts';
+import { paths as hostPaths } from '../../agent/system/paths.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { ApiClient } from './api.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { findLeaks } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
+import { provideTemplates } from './templates.ts';
 import { waitFor } from './wait.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
@@ -67,6 +69,13 @@ export class StackNode {
   start(): Promise<void> {
     return startDaemon(this.daemon, () => isReady(this.#readyUrl));
   }
+}
+
+/** So that the first machine of an agent that runs sandboxes need not boot. */
+async function provideTemplatesTo(agent: Environment): Promise<void> {
+  const { GUEST_DIR, AGENT_DATA_DIR } = agent;
+  if (GUEST_DIR === undefined || AGENT_DATA_DIR === undefined) return;
+  await provideTemplates(hostPaths.templates(AGENT_DATA_DIR));
 }
 
 /**
@@ -147,6 +156,7 @@ export class Stack {
     try {
       await stack.startRedis();
       await stack.startControl();
+      await provideTemplatesTo(environment);
       await stack.startAgent();
     } catch (error) {
       await stack.stop();
@@ -217,6 +227,7 @@ export class Stack {
       AGENT_DATA_DIR: join(this.directory, name),
       ...settings,
     };
+    await provideTemplatesTo(environment);
     return this.#addAgent(name, environment, within);
   }
 

@@ -37,6 +37,9 @@ interface Context {
 }
 const test = anyTest as TestFn<Context>;
 
+// The making of a template is among the steps that an agent is killed in.
+delete process.env['TEMPLATES_DIR'];
+
 test.before(async (t) => {
   const points = new CrashPoints(join(process.cwd(), `.local/crash-${process.pid}`));
   const stack = await Stack.start({ ...sandboxSettings(), ...points.settings });
