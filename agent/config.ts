@@ -94,7 +94,7 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
       max: LIMITS.slotsPerHostMax,
     }),
     slotsReady: reader.integer('SANDBOX_SLOTS_READY', { fallback: 2, min: 0, max: 64 }),
-    sparesMax: reader.integer('SANDBOX_SPARES', { fallback: 2, min: 0, max: 64 }),
+    prewarmedMax: reader.integer('SANDBOX_PREWARMED', { fallback: 2, min: 0, max: 64 }),
   };
 }
 

@@ -19,7 +19,7 @@ export interface SandboxBench {
   /** Whether machines boot from their kernel, because there are no templates. */
   readonly isCold: boolean;
   /** How many prewarmed VMs the host keeps at most. */
-  readonly spares: number;
+  readonly prewarmed: number;
   /** How many sandboxes to run at the same time, or to create one after the other. */
   readonly fleet: number;
   readonly burst: number;
@@ -53,11 +53,11 @@ export async function sandboxDirectory(bench: SandboxBench, id: string): Promise
 
 /** Waits until the host has prewarmed all the machines that it will. */
 async function untilRested(bench: SandboxBench): Promise<void> {
-  const { isCold, spares, memSizeMib, signal } = bench;
-  if (isCold || spares === 0) return;
+  const { isCold, prewarmed, memSizeMib, signal } = bench;
+  if (isCold || prewarmed === 0) return;
   const isRested = async (): Promise<boolean> => {
     signal.throwIfAborted();
-    const made = await logEvents(bench, 'spare:made');
+    const made = await logEvents(bench, 'prewarmed:made');
     const started = await logEvents(bench, 'sandbox:started');
     const taken = new Set(started.map(({ vmId }) => vmId));
     return made.some(({ vmId, memSizeMib: size }) => size === memSizeMib && !taken.has(vmId));

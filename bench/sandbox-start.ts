@@ -24,10 +24,10 @@ async function startOnce(bench: SandboxBench): Promise<Start> {
 
 /** Create to running, and to the first command's output, beside cold boots. */
 export async function benchStart(bench: SandboxBench): Promise<void> {
-  const { memSizeMib, rounds, isCold, spares } = bench;
+  const { memSizeMib, rounds, isCold, prewarmed } = bench;
   const { ours, boots } = await besideBoots(bench, () => startOnce(bench));
   const targets = isCold ? COLD_TARGETS : TARGETS;
-  const ahead = spares > 0 ? 'HTTP' : 'HTTP, nothing prewarmed';
+  const ahead = prewarmed > 0 ? 'HTTP' : 'HTTP, nothing prewarmed';
   const names = { ours: isCold ? 'HTTP, no templates' : ahead, baseline: 'bare QEMU, cold boot' };
   const rows = [
     { title: 'create to running', key: 'runningMs', until: 'to the guest agent’s welcome' },

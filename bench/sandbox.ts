@@ -32,7 +32,7 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
 /** The parts that make sense when machines boot instead of starting from a template. */
 const COLD_PARTS = ['create', 'guest'];
 
-interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'spares' | 'isCold'> {
+interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'prewarmed' | 'isCold'> {
   readonly accelerator: Accelerator;
   readonly only: readonly string[];
 }
@@ -44,13 +44,13 @@ function readFlags(args: readonly string[]): Flags {
       rounds: { type: 'string', default: '20' },
       fleet: { type: 'string', default: '20' },
       burst: { type: 'string', default: '50' },
-      spares: { type: 'string', default: '2' },
+      prewarmed: { type: 'string', default: '2' },
       accelerator: { type: 'string', default: 'tcg' },
       only: { type: 'string' },
       cold: { type: 'boolean', default: false },
     },
   });
-  const number = (name: 'rounds' | 'fleet' | 'burst' | 'spares', min: number): number => {
+  const number = (name: 'rounds' | 'fleet' | 'burst' | 'prewarmed', min: number): number => {
     const value = Number(values[name]);
     assert(Number.isInteger(value) && value >= min, `--${name}: a number from ${min} on`);
     return value;
@@ -61,7 +61,7 @@ function readFlags(args: readonly string[]): Flags {
   const unknown = only.filter((name) => !Object.hasOwn(parts, name));
   assert.deepEqual(unknown, [], `--only: some of ${Object.keys(parts).join(',')}`);
   const numbers = { rounds: number('rounds', 1), fleet: number('fleet', 2) };
-  const sizes = { burst: number('burst', 1), spares: number('spares', 0) };
+  const sizes = { burst: number('burst', 1), prewarmed: number('prewarmed', 0) };
   return { ...numbers, ...sizes, accelerator, isCold, only };
 }
 
@@ -85,7 +85,7 @@ async function findGuest(): Promise<{ guestDir: string; rootDisk: string }> {
 
 /**
  * `npm run bench -- sandbox [--rounds N] [--only create,pause,…] [--fleet N] [--burst N]
- * [--spares N] [--cold] [--accelerator tcg|kvm]`: see docs/benchmarks.md.
+ * [--prewarmed N] [--cold] [--accelerator tcg|kvm]`: see docs/benchmarks.md.
  */
 export async function benchSandbox(args: readonly string[]): Promise<void> {
   const { accelerator, only, ...sizes } = readFlags(args);
@@ -97,7 +97,7 @@ export async function benchSandbox(args: readonly string[]): Promise<void> {
     DEFAULT_ROOT_DISK: rootDisk,
     SANDBOX_ACCELERATOR: accelerator,
     SANDBOX_TEMPLATES: sizes.isCold ? 'off' : 'on',
-    SANDBOX_SPARES: String(sizes.spares),
+    SANDBOX_PREWARMED: String(sizes.prewarmed),
   };
   const memSizeMib = sizes.isCold ? MEM_SIZE_MIB.cold : MEM_SIZE_MIB.usual;
   const stack = await Stack.start(settings, [], true);

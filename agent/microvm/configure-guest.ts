@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
@@ -35,7 +35,7 @@ export async function configureGuest(
   { isFrozen }: { isFrozen: boolean },
 ): Promise<void> {
   await guest.call(signal, async (channel) => {
-    await step('configure guest', () => channel.configure(guestSettings(spec)));
+    await failpoint('configure guest', () => channel.configure(guestSettings(spec)));
     if (isFrozen) await channel.thaw();
   });
 }

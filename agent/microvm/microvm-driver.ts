@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/log.ts';
 import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
 import type { SandboxSettings } from '../sandboxes/settings.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { paths } from '../system/paths.ts';
 import {
@@ -87,7 +87,7 @@ export class MicrovmDriver implements MachineDriver {
   async prepare({ vmId, uid }: MachineOwner): Promise<void> {
     const { disks } = pathsOf(this.#host, vmId);
     await mkdir(directoryOf(this.#host, vmId), { recursive: true, mode: 0o700 });
-    await step('make root disk', () => prepareDisk(disks, this.#host.rootDisk, uid));
+    await failpoint('make root disk', () => prepareDisk(disks, this.#host.rootDisk, uid));
   }
 
   hasDisk(vmId: string): Promise<boolean> {
@@ -165,17 +165,17 @@ export class MicrovmDriver implements MachineDriver {
     this.#prewarmed.delete(vmId);
     const cgroup = vmCgroup(this.#host, vmId);
     const { run, merge } = pathsOf(this.#host, vmId);
-    await step('kill machine', () => cgroup.kill());
+    await failpoint('kill machine', () => cgroup.kill());
     // A shim that an agent started just before its end finds neither place nor group, and gives up.
-    await step('remove run directory', async () => {
+    await failpoint('remove run directory', async () => {
       for (const path of [run, merge]) await rm(path, { recursive: true, force: true });
     });
-    await step('remove control groups', () => cgroup.remove());
+    await failpoint('remove control groups', () => cgroup.remove());
   }
 
   async remove(vmId: string): Promise<void> {
     const directory = directoryOf(this.#host, vmId);
-    await step('remove sandbox', () => rm(directory, { recursive: true, force: true }));
+    await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
   }
 
   async list(): Promise<string[]> {
@@ -212,7 +212,7 @@ export class MicrovmDriver implements MachineDriver {
       this.#machines.set(vmId, machine);
       return machine;
     } catch (error) {
-      await step('kill failed machine', () => vmCgroup(this.#host, vmId).kill());
+      await failpoint('kill failed machine', () => vmCgroup(this.#host, vmId).kill());
       signal.throwIfAborted();
       if (error instanceof BootError) throw error;
       throw new BootError('boot_failed', toError(error).message, { cause: error });

@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts';
 import { toError } from '../../shared/errors.ts';
 import { isAlive } from '../../shared/process-id.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { Machine, MachineEnd, MachineOrigin } from '../sandboxes/machine-driver.ts';
 import type { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../guest-link/guest-errors.ts';
@@ -184,7 +184,7 @@ export class MicrovmMachine implements Machine {
       if (!EXPECTED.has(status)) log.warn({ runDir, status }, 'machine:stopped');
       return;
     }
-    await step('remember end', () => recordObserved(runDir, observed, { isNews }));
-    await step('quit machine', () => this.#monitor.quit());
+    await failpoint('remember end', () => recordObserved(runDir, observed, { isNews }));
+    await failpoint('quit machine', () => this.#monitor.quit());
   }
 }

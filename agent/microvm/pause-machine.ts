@@ -1,5 +1,5 @@
 import { MachineFault } from '../guest-link/guest-errors.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import { writtenLayers } from './disk/disk-chain.ts';
 import { pauseMachine } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
@@ -31,5 +31,5 @@ export async function pauseRunning(
     throw error;
   }
   running.detach();
-  await step('end paused machine', () => vmCgroup(host, vmId).kill());
+  await failpoint('end paused machine', () => vmCgroup(host, vmId).kill());
 }

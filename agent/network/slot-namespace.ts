@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { errnoOf } from '../../shared/errors.ts';
 import { run } from '../system/spawn.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import { denyAll } from './firewall.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 import { parseJson } from '../../shared/json.ts';
@@ -32,7 +32,7 @@ export async function slotsWithNamespace(hostId: string): Promise<number[]> {
 
 /** Makes a slot of which there is nothing yet. What fails half-way is left to {@link removeSlot}. */
 export async function makeSlot(plan: SlotPlan): Promise<void> {
-  await step('make slot', async () => {
+  await failpoint('make slot', async () => {
     await run('ip', ['netns', 'add', plan.namespace]);
     await closeSlot(plan); // Before there is anything that could get through.
     await run('ip', ['-n', plan.namespace, '-batch', '-'], { input: links(plan) });
@@ -41,7 +41,7 @@ export async function makeSlot(plan: SlotPlan): Promise<void> {
 
 /** Removes what there is of a slot; idempotent. What is attached to its tap sees it vanish. */
 export async function removeSlot(plan: SlotPlan): Promise<void> {
-  await step('remove slot', async () => {
+  await failpoint('remove slot', async () => {
     try {
       await run('ip', ['netns', 'delete', plan.namespace]);
     } catch (error) {

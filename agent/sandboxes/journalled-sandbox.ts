@@ -10,7 +10,7 @@ import {
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { SandboxPublisher } from './publisher.ts';
 import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';
@@ -92,7 +92,7 @@ export class JournalledSandbox {
 
   async insert(state: SandboxState, change: SandboxChange): Promise<void> {
     const row = { ...this.#row, ...change, state };
-    await step('journal create', () => this.#deps.journal.insert(row));
+    await failpoint('journal create', () => this.#deps.journal.insert(row));
     this.#row = row;
     this.#isOurs = true;
     this.noticeEntered('created');
@@ -231,7 +231,7 @@ export class JournalledSandbox {
 
   async #write(name: string, change: Partial<SandboxRow>): Promise<void> {
     const row = { ...this.#row, ...change, revision: this.#row.revision + 1 };
-    await step(name, () => this.#deps.journal.save(row));
+    await failpoint(name, () => this.#deps.journal.save(row));
     // What is journalled counts, but for uses meanwhile.
     const { lastActiveAt, idleSince } = this.#row;
     this.#row = {

@@ -14,7 +14,7 @@ import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
-import { SpareMachines } from './prewarmed-machines.ts';
+import { PrewarmedMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
 
@@ -100,14 +100,14 @@ export async function openSandboxes(
   );
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
-  const spares = new SpareMachines({
+  const prewarmed = new PrewarmedMachines({
     ...{ driver, slots, uids, log },
-    max: settings.sparesMax,
+    max: settings.prewarmedMax,
     isBusy: () => boots.used > 0 || resumes.used > 0,
     isLow: () => capacity.load.isLow,
   });
   const registry = new SandboxRegistry({
-    ...{ hostId, dataDir, uids, spares, image: parts.image },
+    ...{ hostId, dataDir, uids, prewarmed, image: parts.image },
     platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
     journal: journal.sandboxes,
     driver,
@@ -134,7 +134,7 @@ export async function openSandboxes(
     async close() {
       clearInterval(timer);
       capacity.close();
-      await spares.close();
+      await prewarmed.close();
       await registry.detach();
       await driver.close();
       publisher.close();

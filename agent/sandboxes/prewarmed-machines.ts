@@ -7,24 +7,24 @@ import type { SlotPool } from '../network/slot-pool.ts';
 import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
 import type { UidPool } from './uid-pool.ts';
 
-/** So long nothing must have come up before one is made: who waits for a sandbox comes first. */
+/** A machine is prewarmed only after nothing came up for so long: who waits for a sandbox comes first. */
 const REST_MS = 200;
 const LOOK_EVERY_MS = 1_000;
 /** After a failure. */
 const RETRY_MS = 60_000;
 /** A shape that nobody asked for again in this time is not kept ready any more. */
 const WANTED_MS = 600_000;
-/** Sandboxes take the last ones. */
+/** The last slots are left to sandboxes. */
 const SLOTS_LEFT_MIN = 4;
 
-/** A machine that runs and is nobody's. */
-export interface SpareMachine {
+/** A running machine that no sandbox has yet. */
+export interface PrewarmedMachine {
   readonly vmId: string;
   readonly uid: number;
   readonly slot: number;
 }
 
-interface Spare extends SpareMachine {
+interface Prewarmed extends PrewarmedMachine {
   readonly shape: string;
 }
 
@@ -33,7 +33,7 @@ interface Wanted {
   readonly at: number;
 }
 
-export interface SpareMachinesDeps {
+export interface PrewarmedMachinesDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly uids: UidPool;
@@ -41,38 +41,38 @@ export interface SpareMachinesDeps {
   readonly max: number;
   /** Something comes up. */
   readonly isBusy: () => boolean;
-  /** The host has no room to spare. */
+  /** The host is short of memory or storage. */
   readonly isLow: () => boolean;
   readonly log: Logger;
 }
 
 /**
- * Machines made ahead, of the shapes that were asked for last: a sandbox that begins with one only
- * has to be told who it is. They are in no journal: the sandbox that takes one journals it as its
- * own, and one that nobody took before the agent's end is a leftover that the next agent removes.
+ * Keeps machines ready of the shapes that were requested last: a sandbox that takes one only has to
+ * be given its identity. They are in no journal: the sandbox that takes one journals it as its own,
+ * and one that nobody took before the agent's end is an orphan that the next agent reclaims.
  */
-export class SpareMachines {
-  readonly #deps: SpareMachinesDeps;
+export class PrewarmedMachines {
+  readonly #deps: PrewarmedMachinesDeps;
   readonly #closed = new AbortController();
-  readonly #spares = new Set<Spare>();
+  readonly #prewarmed = new Set<Prewarmed>();
   /** Shapes by name, the one asked for last at the end; no more than machines are kept. */
   readonly #wanted = new Map<string, Wanted>();
   #timer: NodeJS.Timeout | undefined;
   #working: Promise<void> = Promise.resolve();
   #retryAt = 0;
 
-  constructor(deps: SpareMachinesDeps) {
+  constructor(deps: PrewarmedMachinesDeps) {
     this.#deps = deps;
   }
 
-  /** One of this shape, from now on the caller's own; others like it may be asked for soon. */
-  take(shape: Shape): SpareMachine | undefined {
+  /** Takes one of this shape, which is the caller's own from now on, and keeps another one ready. */
+  take(shape: Shape): PrewarmedMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
     const name = shapeName(shape);
     this.#want(name, shape);
-    const spare = [...this.#spares].find((each) => each.shape === name);
-    if (spare !== undefined) this.#spares.delete(spare);
-    return spare;
+    const machine = [...this.#prewarmed].find((each) => each.shape === name);
+    if (machine !== undefined) this.#prewarmed.delete(machine);
+    return machine;
   }
 
   /** Nothing of them is left when this resolves. */
@@ -80,7 +80,7 @@ export class SpareMachines {
     this.#closed.abort(new Error('the agent ends'));
     clearTimeout(this.#timer);
     await this.#working;
-    await Promise.all([...this.#spares].map((spare) => this.#drop(spare)));
+    await Promise.all([...this.#prewarmed].map((machine) => this.#drop(machine)));
   }
 
   #want(name: string, { vcpuCount, memSizeMib }: Shape): void {
@@ -115,14 +115,14 @@ export class SpareMachines {
       if (now - at > WANTED_MS) this.#wanted.delete(name);
     }
     const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
-    // Else what is given up for want of room would be made again with that very room.
+    // Otherwise what is evicted to free memory would be prewarmed again with that very memory.
     if (isScarce) this.#retryAt = now + RETRY_MS;
     const wanted = isScarce ? [] : [...this.#wanted.values()];
     const names = new Set(wanted.map(({ shape }) => shapeName(shape)));
-    for (const spare of this.#spares) {
-      if (!names.has(spare.shape)) await this.#drop(spare);
+    for (const machine of this.#prewarmed) {
+      if (!names.has(machine.shape)) await this.#drop(machine);
     }
-    const ready = new Set([...this.#spares].map(({ shape }) => shape));
+    const ready = new Set([...this.#prewarmed].map(({ shape }) => shape));
     const missing = wanted.findLast(({ shape }) => !ready.has(shapeName(shape)));
     if (missing === undefined || isBusy() || now < this.#retryAt) return;
     if (slots.freeCount <= SLOTS_LEFT_MIN) return;
@@ -130,7 +130,7 @@ export class SpareMachines {
       await this.#make(missing.shape);
     } catch (error) {
       this.#retryAt = now + RETRY_MS;
-      if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'spare:notMade');
+      if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:notMade');
     }
   }
 
@@ -139,43 +139,43 @@ export class SpareMachines {
     if (!(await driver.hasTemplate(shape))) return; // It is being made.
     const begunAt = performance.now();
     const plan = await slots.lease();
-    const spare = {
+    const machine = {
       ...{ vmId: newSandboxId(), uid: uids.take(), slot: plan.index },
       shape: shapeName(shape),
     };
-    const { vmId, uid } = spare;
+    const { vmId, uid } = machine;
     // Other names are given to it when it becomes a sandbox.
     const identity = { machineId: vmId, bootId: randomUUID() };
     const settings = { hostname: 'prewarmed', ...identity, environment: {} };
     try {
       const spec = { vmId, uid, ...shape, slot: plan, settings };
       const { ended } = await driver.prewarm(spec, this.#closed.signal);
-      this.#spares.add(spare);
-      runInBackground('spare.noticeEnd', async () => {
+      this.#prewarmed.add(machine);
+      runInBackground('prewarmed.noticeEnd', async () => {
         await ended;
-        this.#handleEnded(spare);
+        this.#handleEnded(machine);
       });
     } catch (error) {
-      await this.#remove(spare);
+      await this.#remove(machine);
       throw error;
     }
     const durationMs = Math.round(performance.now() - begunAt);
-    log.info({ ...shape, vmId, durationMs }, 'spare:made');
+    log.info({ ...shape, vmId, durationMs }, 'prewarmed:made');
   }
 
-  #handleEnded(spare: Spare): void {
-    if (!this.#spares.has(spare)) return; // A sandbox has it, or it was ended on purpose.
-    this.#deps.log.warn({ vmId: spare.vmId }, 'spare:ended');
+  #handleEnded(machine: Prewarmed): void {
+    if (!this.#prewarmed.has(machine)) return; // A sandbox has it, or it was ended on purpose.
+    this.#deps.log.warn({ vmId: machine.vmId }, 'prewarmed:ended');
     this.#retryAt = performance.now() + RETRY_MS;
-    runInBackground('spare.drop', () => this.#drop(spare));
+    runInBackground('prewarmed.drop', () => this.#drop(machine));
   }
 
-  async #drop(spare: Spare): Promise<void> {
-    if (this.#spares.delete(spare)) await this.#remove(spare);
+  async #drop(machine: Prewarmed): Promise<void> {
+    if (this.#prewarmed.delete(machine)) await this.#remove(machine);
   }
 
   /** What cannot be removed now is by the next agent; until then nobody else gets user and slot. */
-  async #remove({ vmId, uid, slot }: Spare): Promise<void> {
+  async #remove({ vmId, uid, slot }: Prewarmed): Promise<void> {
     const { driver, slots, uids, log } = this.#deps;
     try {
       await driver.reclaim(vmId);
@@ -183,7 +183,7 @@ export class SpareMachines {
       await slots.release(slot);
       uids.release(uid);
     } catch (error) {
-      log.error({ vmId, err: toError(error) }, 'spare:notRemoved');
+      log.error({ vmId, err: toError(error) }, 'prewarmed:notRemoved');
     }
   }
 }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { pauseIsOver } from './sandbox-pause.ts';
 
@@ -74,12 +74,12 @@ export class SandboxDeletion {
     const { journal, driver, slots, capacity } = deps;
     const { id, vmId, slot } = sandbox.row;
     await sandbox.withdraw();
-    await step('reclaim machine', () => driver.reclaim(vmId));
+    await failpoint('reclaim machine', () => driver.reclaim(vmId));
     capacity.release(id);
     await pauseIsOver(current);
     await execs.removeAll();
-    await step('remove disk', () => driver.remove(vmId));
-    await step('journal deleted', () => journal.remove(id));
+    await failpoint('remove disk', () => driver.remove(vmId));
+    await failpoint('journal deleted', () => journal.remove(id));
     if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
   }
 }

@@ -10,9 +10,9 @@ import { paths } from '../system/paths.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
-import type { SpareMachine, SpareMachines } from './prewarmed-machines.ts';
+import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
 import type { UidPool } from './uid-pool.ts';
-import { step } from '../system/failpoint.ts';
+import { failpoint } from '../system/failpoint.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
 
@@ -40,7 +40,7 @@ export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly image: SandboxImage | undefined;
   /** Has those of the journal. */
   readonly uids: UidPool;
-  readonly spares: SpareMachines;
+  readonly prewarmed: PrewarmedMachines;
 }
 
 export interface SandboxRef {
@@ -79,7 +79,7 @@ export class SandboxRegistry {
     const remove = async (id: string): Promise<void> => {
       log.warn({ vmId: id }, 'reclaim:sandbox');
       await driver.reclaim(id);
-      await step('reclaim unowned disk', () => driver.remove(id));
+      await failpoint('reclaim unowned disk', () => driver.remove(id));
     };
     await Promise.all(unowned.map(remove));
     await Promise.all([...this.#actors.values()].map((actor) => actor.recover()));
@@ -92,8 +92,8 @@ export class SandboxRegistry {
     const { image } = this.#deps;
     const described = { ...config, ...(image === undefined ? {} : { image }) };
     const origin = { id, accountId, config: described, environment, parentId: undefined };
-    const spare = this.#deps.spares.take(config);
-    return this.#make(this.#addNew(origin, spare), { slot: spare?.slot });
+    const prewarmed = this.#deps.prewarmed.take(config);
+    return this.#make(this.#addNew(origin, prewarmed), { slot: prewarmed?.slot });
   }
 
   /**
@@ -188,13 +188,13 @@ export class SandboxRegistry {
   }
 
   /** What is to be made, of a machine that is there or of nothing; it takes its user at once. */
-  #addNew(origin: Origin, spare?: SpareMachine): SandboxActor {
+  #addNew(origin: Origin, prewarmed?: PrewarmedMachine): SandboxActor {
     const now = new Date().toISOString();
     return this.#add({
       ...origin,
       rootDiskId: newDiskId(),
-      vmId: spare?.vmId ?? origin.id,
-      uid: spare?.uid ?? this.#deps.uids.take(),
+      vmId: prewarmed?.vmId ?? origin.id,
+      uid: prewarmed?.uid ?? this.#deps.uids.take(),
       slot: undefined,
       bootId: randomUUID(),
       state: 'pending_start',

@@ -19,6 +19,6 @@ export interface SandboxSettings {
   readonly slotsMax: number;
   /** Of them, kept ready. */
   readonly slotsReady: number;
-  /** Machines made ahead. */
-  readonly sparesMax: number;
+  /** How many prewarmed VMs are kept at most. */
+  readonly prewarmedMax: number;
 }

@@ -1,4 +1,4 @@
-/** Users for machines: each is one sandbox's, or one spare machine's, as long as that exists. */
+/** Users for machines: each is one sandbox's, or one prewarmed machine's, as long as that exists. */
 export class UidPool {
   readonly #base: number;
   readonly #taken: Set<number>;

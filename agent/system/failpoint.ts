@@ -1,11 +1,11 @@
 import { appendFileSync, readFileSync } from 'node:fs';
 
 /*
- * Fault injection. With CRASH_POINTS=<file> the agent writes every point that it reaches to
- * <file>.reached, and ends itself with SIGKILL at the point whose name the file holds: tests see what
- * a crash there leaves (test/system/sandbox-crash.test.ts). Otherwise a step is just its action.
+ * Fault injection. With FAILPOINTS=<file> the agent writes every failpoint that it reaches to
+ * <file>.reached, and kills itself with SIGKILL at the one whose name the file holds: tests see what a
+ * crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the action is done.
  */
-const crashPoints = process.env['CRASH_POINTS'];
+const failpoints = process.env['FAILPOINTS'];
 
 /** Settles when whoever reached the point may go on; an agent that is to crash there never does. */
 type Intercept = (point: string) => Promise<void>;
@@ -18,15 +18,15 @@ export function interceptFailpoints(by: Intercept | undefined): void {
 }
 
 /**
- * A write to the journal or something done to the host: where a crash matters. Its name says what is
- * done; before and after it lie two crash points.
+ * Does something where a crash matters: a write to the journal, or a change of the host. The name says
+ * what is done; before and after it lies a point at which a test can kill the agent.
  */
-export async function step<T>(name: string, action: () => Promise<T>): Promise<T> {
+export async function failpoint<T>(name: string, action: () => Promise<T>): Promise<T> {
   if (intercept !== undefined) return intercepted(intercept, name, action);
-  if (crashPoints === undefined) return action();
-  reach(crashPoints, `before ${name}`);
+  if (failpoints === undefined) return action();
+  reach(failpoints, `before ${name}`);
   const result = await action();
-  reach(crashPoints, `after ${name}`);
+  reach(failpoints, `after ${name}`);
   return result;
 }
 

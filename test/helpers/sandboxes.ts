@@ -49,7 +49,7 @@ export interface ApiSandboxExec {
 export function sandboxSettings(): Environment {
   const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
-  return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_SPARES: '0' };
+  return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_PREWARMED: '0' };
 }
 
 export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;
@@ -185,7 +185,7 @@ export async function machinesOf(ids: readonly string[]): Promise<number[]> {
 }
 
 /** The crash points of a stack's agents (agent/system/failpoint.ts), which were started with its settings. */
-export class CrashPoints {
+export class Failpoints {
   readonly #file: string;
 
   constructor(file: string) {
@@ -193,7 +193,7 @@ export class CrashPoints {
   }
 
   get settings(): Environment {
-    return { CRASH_POINTS: this.#file };
+    return { FAILPOINTS: this.#file };
   }
 
   /** Makes the agent kill itself at this failpoint. */

@@ -7,7 +7,7 @@ import { SlotPool } from '../../agent/network/slot-pool.ts';
 import { FairSlots } from '../../agent/queues/fair-slots.ts';
 import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
 import { SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
-import { SpareMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
+import { PrewarmedMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
 import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
 import { UidPool } from '../../agent/sandboxes/uid-pool.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
@@ -139,7 +139,7 @@ export class SimulatedAgent {
         ...{ hostId: HOST_ID, slotsMax: SLOTS, readyMax: 1, leased, log },
         namespaces: this.#namespaces(),
       });
-      const spares = new SpareMachines({
+      const prewarmed = new PrewarmedMachines({
         ...{ driver, slots, uids, max: 2, log },
         isBusy: () => boots.used > 0 || resumes.used > 0,
         isLow: () => capacity.load.isLow,
@@ -151,7 +151,17 @@ export class SimulatedAgent {
           platform: 'amd64',
           bootTimeoutMs: BOOT_MS_MAX,
         },
-        ...{ uids, spares, journal: sandboxes, driver, slots, capacity, boots, resumes, publisher },
+        ...{
+          uids,
+          prewarmed,
+          journal: sandboxes,
+          driver,
+          slots,
+          capacity,
+          boots,
+          resumes,
+          publisher,
+        },
         ...{ observeStart: () => undefined, image: undefined, log },
       });
       this.#parts = { journal, registry, capacity, uids, close: () => publisher.close() };

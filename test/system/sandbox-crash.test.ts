@@ -11,7 +11,7 @@ import type { ApiClient, ApiReply } from '../helpers/api.ts';
 import {
   type ApiSandbox,
   commandSandbox,
-  CrashPoints,
+  Failpoints,
   createSandbox,
   findSandbox,
   getSandbox,
@@ -33,7 +33,7 @@ const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 10
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
-  readonly points: CrashPoints;
+  readonly points: Failpoints;
 }
 const test = anyTest as TestFn<Context>;
 
@@ -41,7 +41,7 @@ const test = anyTest as TestFn<Context>;
 delete process.env['TEMPLATES_DIR'];
 
 test.before(async (t) => {
-  const points = new CrashPoints(join(process.cwd(), `.local/crash-${process.pid}`));
+  const points = new Failpoints(join(process.cwd(), `.local/crash-${process.pid}`));
   const stack = await Stack.start({ ...sandboxSettings(), ...points.settings });
   Object.assign(t.context, { stack, points, api: await stack.newClient() });
 });

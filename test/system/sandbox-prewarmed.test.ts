@@ -7,7 +7,7 @@ import type { ApiClient } from '../helpers/api.ts';
 import {
   type ApiSandbox,
   bring,
-  CrashPoints,
+  Failpoints,
   createSandbox,
   findSandbox,
   forkSandbox,
@@ -24,7 +24,7 @@ import { waitFor } from '../helpers/wait.ts';
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
-  readonly points: CrashPoints;
+  readonly points: Failpoints;
 }
 const test = anyTest as TestFn<Context>;
 
@@ -32,8 +32,8 @@ const MADE_MS = 60_000;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 test.before(async (t) => {
-  const points = new CrashPoints(join(process.cwd(), `.local/crash-spares-${process.pid}`));
-  const settings = { ...sandboxSettings(), ...points.settings, SANDBOX_SPARES: '1' };
+  const points = new Failpoints(join(process.cwd(), `.local/crash-prewarmed-${process.pid}`));
+  const settings = { ...sandboxSettings(), ...points.settings, SANDBOX_PREWARMED: '1' };
   const stack = await Stack.start(settings);
   const api = await stack.newClient();
   Object.assign(t.context, { stack, api, points });
@@ -61,12 +61,12 @@ const machinesThere = async ({ stack }: Context): Promise<string[]> =>
   readdir(join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes'));
 
 /** The id of the prewarmed VM. */
-async function spare(context: Context): Promise<string> {
+async function prewarmed(context: Context): Promise<string> {
   return waitFor(
     'a prewarmed VM',
     async () => {
       const taken = new Set((await events(context, 'sandbox:started')).map(({ vmId }) => vmId));
-      const made = await events(context, 'spare:made');
+      const made = await events(context, 'prewarmed:made');
       const there = await machinesThere(context);
       const id = made.findLast(({ vmId }) => !taken.has(vmId) && there.includes(String(vmId)));
       return id === undefined ? undefined : String(id['vmId']);
@@ -77,7 +77,7 @@ async function spare(context: Context): Promise<string> {
 
 /** Creates a sandbox while a prewarmed VM is ready. */
 async function createAhead(context: Context): Promise<{ id: string; name: string; vmId: string }> {
-  const vmId = await spare(context);
+  const vmId = await prewarmed(context);
   const { sandbox_id: id, name } = await createSandbox(context.api);
   const started = await waitFor('the log to tell of the start', async () => {
     const all = await events(context, 'sandbox:started');
@@ -134,10 +134,10 @@ test.serial(
 
 test.serial('prewarming follows the shape that was requested last', async (t) => {
   const { api } = t.context;
-  const former = await spare(t.context);
+  const former = await prewarmed(t.context);
   const { sandbox_id: id } = await createSandbox(api, { mem_size_mib: 300 });
   await waitFor('it to go', async () => !(await machinesThere(t.context)).includes(former));
-  t.not(await spare(t.context), former);
+  t.not(await prewarmed(t.context), former);
   await removeSandbox(api, id);
   // And back again.
   const { sandbox_id: again } = await createSandbox(api);
@@ -148,7 +148,7 @@ test.serial(
   'a create replaces a prewarmed VM that died with a machine from the template',
   async (t) => {
     const { api } = t.context;
-    const vmId = await spare(t.context);
+    const vmId = await prewarmed(t.context);
     for (const pid of await machinesOf([vmId])) process.kill(pid, 'SIGKILL');
     const { sandbox_id: id } = await createSandbox(api);
     t.is(await outputOf(api, id, 'echo alive'), 'alive\n');
@@ -161,7 +161,7 @@ test.serial(
   'a killed agent leaves no orphaned prewarmed VM, at whatever failpoint of the create',
   async (t) => {
     const { api, stack, points } = t.context;
-    await spare(t.context);
+    await prewarmed(t.context);
     await stack.agent.stop('SIGKILL');
     await stack.startAgent();
     t.deepEqual(await machinesThere(t.context), []);
@@ -175,7 +175,7 @@ test.serial(
     const all = known.flatMap((name) => [`before ${name}`, `after ${name}`]);
     for (const point of all) t.true(reached.has(point), point);
     for (const point of isFull ? all : all.slice(1, 3)) {
-      await spare(t.context);
+      await prewarmed(t.context);
       await points.takeReached();
       await points.arm(point);
       const name = `crash-${Math.random().toString(36).slice(2)}`;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import Type from 'typebox';
 import { AppError, errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 import { listNames } from '../qemu/machine-directory.ts';
 import { isEmptyLayer, prepareRootDisk } from './root-disk.ts';
@@ -79,8 +79,8 @@ export async function addLayer(directory: string, base: string, uid: number): Pr
     throw new AppError('sandbox_start_conflict', message);
   }
   const fresh = newLayerName();
-  await step('make layer', () => prepareRootDisk(directory, fresh, base, uid));
-  await step('write chain', () => writeChain(directory, [...layers, fresh]));
+  await failpoint('make layer', () => prepareRootDisk(directory, fresh, base, uid));
+  await failpoint('write chain', () => writeChain(directory, [...layers, fresh]));
   return { shared: layers, fresh, isNew: true };
 }
 
@@ -148,13 +148,13 @@ export async function dropLayer(directory: string, { lower, upper }: Neighbours)
   await syncPath(join(directory, lower));
   await freezeLayer(join(directory, lower));
   const layers = await readChain(directory);
-  await step('write chain', () =>
+  await failpoint('write chain', () =>
     writeChain(
       directory,
       layers.filter((layer) => layer !== upper),
     ),
   );
-  await step('remove layer', () => rm(join(directory, upper), { force: true }));
+  await failpoint('remove layer', () => rm(join(directory, upper), { force: true }));
 }
 
 /** Whoever has it may read it, and nobody change it any more. */
@@ -174,11 +174,11 @@ export async function copyDisk(
     const path = join(from, layer);
     await syncPath(path);
     await freezeLayer(path);
-    await step('share layer', () => link(path, join(to.directory, layer)));
+    await failpoint('share layer', () => link(path, join(to.directory, layer)));
   }
   const fresh = newLayerName();
-  await step('make layer', () => prepareRootDisk(to.directory, fresh, to.base, to.uid));
-  await step('write chain', () => writeChain(to.directory, [...shared, fresh]));
+  await failpoint('make layer', () => prepareRootDisk(to.directory, fresh, to.base, to.uid));
+  await failpoint('write chain', () => writeChain(to.directory, [...shared, fresh]));
 }
 
 /** The files of a disk that may have been written to. */

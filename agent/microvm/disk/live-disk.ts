@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { compile } from '../../../shared/validate.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
 
@@ -28,7 +28,7 @@ export async function switchLayer(
   if (node === undefined) throw new Error('the machine has no disk');
   const overlay = layer.replace(/\.qcow2$/u, '');
   const filename = `${QEMU_PATH.disks}/${layer}`;
-  await step('switch layer', async () => {
+  await failpoint('switch layer', async () => {
     await monitor.execute('blockdev-add', {
       driver: 'qcow2',
       'node-name': overlay,

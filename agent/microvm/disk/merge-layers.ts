@@ -1,7 +1,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '../../../shared/process-id.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import {
   dropLayer,
   type Neighbours,
@@ -61,7 +61,7 @@ export async function mergeLayers(
   for (let merged = 0; ; merged += 1) {
     const next = await ownNeighbours(disks, LAYER_BYTES_MAX);
     if (next === undefined) return merged;
-    await step('merge layers', () => commitUpper(host, owner, next, limit));
+    await failpoint('merge layers', () => commitUpper(host, owner, next, limit));
     limit.throwIfAborted();
     await dropLayer(disks, next);
   }

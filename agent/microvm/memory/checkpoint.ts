@@ -6,7 +6,7 @@ import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native } from '../../native/native.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import {
@@ -175,11 +175,13 @@ async function capture(
   { lastOne }: { lastOne: boolean },
 ): Promise<Marker> {
   await discardCheckpoint(directory);
-  await step('make checkpoint directory', () => mkdir(directory, { recursive: true, mode: 0o700 }));
-  const devices = await step('save devices', () => saveDevices(machine, { lastOne }));
+  await failpoint('make checkpoint directory', () =>
+    mkdir(directory, { recursive: true, mode: 0o700 }),
+  );
+  const devices = await failpoint('save devices', () => saveDevices(machine, { lastOne }));
   await writeFile(join(directory, FILES.devices), devices, { mode: 0o600 });
   const named = { version: 1, id: randomUUID(), template: template.key } as const;
-  const changedPages = await step('save pages', () =>
+  const changedPages = await failpoint('save pages', () =>
     savePages(machine, template, join(directory, FILES.pages), pagesKey(named, template)),
   );
   return { ...named, changedPages, devicesHash: sha256(devices) };
@@ -201,24 +203,24 @@ async function savePages(
 }
 
 async function commit(directory: string, marker: Marker): Promise<void> {
-  await step('sync checkpoint', async () => {
+  await failpoint('sync checkpoint', async () => {
     await syncPath(join(directory, FILES.pages));
     await syncPath(join(directory, FILES.devices));
     await syncPath(directory);
     await syncPath(dirname(directory));
   });
   const text = JSON.stringify(marker);
-  await step('mark checkpoint', () => writeDurably(directory, FILES.marker, text));
+  await failpoint('mark checkpoint', () => writeDurably(directory, FILES.marker, text));
 }
 
 /** Gives a copy of the machine what this one would go on with; durable when this returns. */
 export async function copyCheckpoint(from: string, to: string): Promise<void> {
   const marker = await readFile(join(from, FILES.marker), 'utf8');
-  await step('make checkpoint directory', () => mkdir(to, { recursive: true, mode: 0o700 }));
+  await failpoint('make checkpoint directory', () => mkdir(to, { recursive: true, mode: 0o700 }));
   // Nobody changes them: both have the same files, as long as either needs them.
   for (const name of [FILES.pages, FILES.devices]) await link(join(from, name), join(to, name));
   await syncPath(dirname(to));
-  await step('mark checkpoint', () => writeDurably(to, FILES.marker, marker));
+  await failpoint('mark checkpoint', () => writeDurably(to, FILES.marker, marker));
 }
 
 /** Which template a checkpoint stands on; undefined when there is none. */
@@ -255,7 +257,7 @@ export async function restoreTemplate(
   incoming: Writable,
   template: Template,
 ): Promise<void> {
-  await step('load devices', () => loadDevices(machine, incoming, template.devices));
+  await failpoint('load devices', () => loadDevices(machine, incoming, template.devices));
 }
 
 /**
@@ -276,8 +278,8 @@ export async function restoreCheckpoint(
   if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== marker.devicesHash) {
     throw new CheckpointError('the devices of the checkpoint are damaged');
   }
-  await step('load pages', () => loadPages(machine, template, directory, marker));
-  await step('load devices', () => loadDevices(machine, incoming, devices));
+  await failpoint('load pages', () => loadPages(machine, template, directory, marker));
+  await failpoint('load devices', () => loadDevices(machine, incoming, devices));
 }
 
 async function loadPages(
@@ -305,7 +307,7 @@ function damaged(cause: unknown): never {
 
 /** From here on, also after a crash, there is no checkpoint: the machine may run. Idempotent. */
 export async function invalidateCheckpoint(directory: string): Promise<void> {
-  await step('invalidate checkpoint', async () => {
+  await failpoint('invalidate checkpoint', async () => {
     try {
       await unlink(join(directory, FILES.marker));
     } catch (error) {
@@ -322,5 +324,5 @@ export async function invalidateCheckpoint(directory: string): Promise<void> {
 /** Removes a checkpoint, its marker first. Idempotent. */
 export async function discardCheckpoint(directory: string): Promise<void> {
   await invalidateCheckpoint(directory);
-  await step('remove checkpoint', () => rm(directory, { recursive: true, force: true }));
+  await failpoint('remove checkpoint', () => rm(directory, { recursive: true, force: true }));
 }

@@ -7,7 +7,7 @@ import type { Logger } from '../../../shared/log.ts';
 import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { run } from '../../system/spawn.ts';
 import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
 import { hostArchitecture, type VmHost } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
@@ -284,7 +284,9 @@ export class TemplateStore {
     }));
     const oldestFirst = (await Promise.all(dated)).toSorted((a, b) => a.at - b.at);
     for (const { name } of oldestFirst.slice(0, Math.max(0, unused.length - UNUSED_MAX))) {
-      await step('evict template', () => rm(this.#path(name), { recursive: true, force: true }));
+      await failpoint('evict template', () =>
+        rm(this.#path(name), { recursive: true, force: true }),
+      );
     }
   }
 }

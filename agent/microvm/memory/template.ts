@@ -6,7 +6,7 @@ import Type from 'typebox';
 import { GUEST_PROTOCOL_VERSION } from '../../guest-link/guest-protocol.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native, type RamMapping } from '../../native/native.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 import {
   DEVICES_BYTES_MAX,
@@ -101,14 +101,14 @@ export async function saveTemplate(
     dirname(directory),
     `.${basename(directory)}-${randomBytes(6).toString('hex')}`,
   );
-  await step('make template directory', () => mkdir(aside, { mode: 0o700 }));
+  await failpoint('make template directory', () => mkdir(aside, { mode: 0o700 }));
   try {
     const ramBytes = fstatSync(ram).size;
-    const ramHash = await step('copy template', () => copyRam(ram, join(aside, FILES.ram)));
+    const ramHash = await failpoint('copy template', () => copyRam(ram, join(aside, FILES.ram)));
     await writeDurably(aside, FILES.devices, devices);
     const manifest = { version: 1, key, ramBytes, ramHash, devicesHash: sha256(devices) };
     await writeDurably(aside, FILES.manifest, JSON.stringify(manifest));
-    await step('publish template', () => rename(aside, directory));
+    await failpoint('publish template', () => rename(aside, directory));
     await syncPath(dirname(directory));
   } finally {
     await rm(aside, { recursive: true, force: true });

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { overheadMib } from '../../../shared/directory/sandbox-need.ts';
 import { holesPath, native } from '../../native/native.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import type { CgroupHost } from '../../system/cgroup.ts';
 import { machinePaths } from './machine-directory.ts';
 import {
@@ -71,14 +71,14 @@ export const hostArchitecture: QemuSpec['architecture'] =
 export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { run, disks } = machinePaths(spec.directory);
   const { accelerator, vcpuCount, memSizeMib, memory } = spec;
-  const groups = await step('make control groups', () =>
+  const groups = await failpoint('make control groups', () =>
     vmCgroup(host, spec.name).create({
       memoryBytes: (memSizeMib + overheadMib(vcpuCount)) * MiB,
       processes: THREADS + vcpuCount,
       cpus: vcpuCount + CPU_SHARE,
     }),
   );
-  await step('make run directory', () => mkdir(run, { mode: 0o700 }));
+  await failpoint('make run directory', () => mkdir(run, { mode: 0o700 }));
   const args = qemuArguments({
     architecture: hostArchitecture,
     accelerator,
@@ -96,7 +96,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const hasDisk = spec.diskLayers.length > 0;
   const devices = native.newMemory('berth-devices', DEVICES_BYTES);
   try {
-    await step('start machine', () =>
+    await failpoint('start machine', () =>
       startShim({
         runDir: run,
         guestDir: host.guestDir,

@@ -7,7 +7,7 @@ import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journ
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestOutput } from '../../guest-link/guest-types.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import type { ExecOutput } from './exec-output.ts';
 
 const SIGKILL = 9;
@@ -78,7 +78,7 @@ export class SandboxExec {
     const { id, command } = this.#row;
     this.#channel = channel;
     try {
-      await step('start exec', () =>
+      await failpoint('start exec', () =>
         channel.start({
           id,
           command,
@@ -138,7 +138,7 @@ export class SandboxExec {
   async end(ending: 'cancelled' | 'timed_out'): Promise<void> {
     if (this.#row.ending === undefined && this.#row.status === 'running') {
       const row = { ...this.#row, ending };
-      await step('journal exec ending', () => this.#journal.saveExec(row));
+      await failpoint('journal exec ending', () => this.#journal.saveExec(row));
       this.#row = { ...this.#row, ending };
     }
     // Without a channel the next one kills it.
@@ -205,7 +205,7 @@ export class SandboxExec {
       droppedBytes: this.#output.droppedBytes,
     };
     try {
-      await step('journal exec end', () => this.#journal.saveExec(row));
+      await failpoint('journal exec end', () => this.#journal.saveExec(row));
     } finally {
       this.#isFinishing = false;
     }

@@ -12,7 +12,7 @@ import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journ
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
-import { step } from '../../system/failpoint.ts';
+import { failpoint } from '../../system/failpoint.ts';
 import { ExecOutput, readExecOutput, removeExecOutput } from './exec-output.ts';
 import { SandboxExec } from './sandbox-exec.ts';
 
@@ -195,14 +195,16 @@ export class SandboxExecs {
 
   /** With the sandbox. */
   async removeAll(): Promise<void> {
-    await step('remove exec output', () => rm(this.#directory, { recursive: true, force: true }));
+    await failpoint('remove exec output', () =>
+      rm(this.#directory, { recursive: true, force: true }),
+    );
   }
 
   /** Journals it. */
   async #enter(row: SandboxExecRow): Promise<SandboxExec> {
     this.#begun.add(row.id);
     try {
-      await step('journal exec', () => this.#journal.beginExec(row));
+      await failpoint('journal exec', () => this.#journal.beginExec(row));
       return await this.#open(row);
     } catch (error) {
       this.#begun.delete(row.id);
