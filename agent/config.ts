@@ -6,9 +6,7 @@ import { LIMITS } from '../shared/limits.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
-
-const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
+import { GiB, MiB } from '../shared/units.ts';
 
 export interface AgentConfig {
   readonly cluster: ClusterConfig;

@@ -9,8 +9,7 @@ import { readHiddenPaths } from '../agent/containers/hidden-paths.ts';
 import { mountScratch, removeScratch, scratchPaths } from '../agent/containers/scratch.ts';
 import { readSeccomp } from '../agent/containers/seccomp.ts';
 import type { Stack } from '../test/helpers/stack.ts';
-
-const GiB = 1024 ** 3;
+import { GiB } from '../shared/units.ts';
 
 export interface BareRunc {
   run(): Promise<void>;

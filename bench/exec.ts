@@ -5,8 +5,8 @@ import { Stack } from '../test/helpers/stack.ts';
 import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
 import { benchRead } from './read.ts';
 import { alternate, median, printComparison, timed } from './statistics.ts';
+import { GiB, MiB } from '../shared/units.ts';
 
-const GiB = 1024 ** 3;
 const ROUNDS = 120;
 const CALLERS = 16;
 const CALLS_PER_ROUND = 160;

@@ -9,8 +9,6 @@ import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { alternate, median, printComparison } from './statistics.ts';
 
-const GiB = 1024 ** 3;
-const MiB = 1024 ** 2;
 const ROUNDS = 15;
 const TREE = { directories: 200, filesEach: 105, fileBytes: 56_000 };
 const RARE_EACH_FILES = 100;
@@ -47,6 +45,7 @@ for copy in range(${copies}):
 os.makedirs('long')
 with open('long/lines', 'w') as file: file.write(('x' * 60000 + '\\n') * 400)
 END`;
+import { GiB, MiB } from '../shared/units.ts';
 
 type Search = (input: Record<string, unknown>) => Promise<GrepResult>;
 

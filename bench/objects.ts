@@ -12,9 +12,8 @@ import { freePorts } from '../test/helpers/ports.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { serving, startNginx } from './nginx.ts';
 import { alternate, printComparison } from './statistics.ts';
+import { GiB, MiB } from '../shared/units.ts';
 
-const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
 const LARGE_BYTES = 256 * MiB;
 const ROUNDS = 10;
 const LOAD_ROUNDS = 8;

@@ -5,13 +5,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { run } from '../agent/system/spawn.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
 import { median, printComparison, timed } from './statistics.ts';
+import { MiB } from '../shared/units.ts';
 
 const DIRTY_MIB = 512;
 /** From a resume to the next pause, so that the host can remove the former checkpoint. */
 const WORK_MS = 1_000;
 /** From a pause to the next resume, so that the host can release the machine's resources. */
 const REST_MS = 300;
-const MiB = 1024 ** 2;
 
 const pagesOf = async (bench: SandboxBench, id: string): Promise<string> =>
   join(await sandboxDirectory(bench, id), 'checkpoint/pages');

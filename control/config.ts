@@ -4,6 +4,7 @@ import { regionPattern } from '../shared/ids.ts';
 import type { ServiceSettings } from './services/deps.ts';
 import { readImageAliases } from './services/image-aliases.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { MiB, TiB } from '../shared/units.ts';
 
 export interface ControlConfig extends ServiceSettings {
   readonly http: HttpSettings;
@@ -47,9 +48,9 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
     }),
     redisDataDir: environment['REDIS_DATA_DIR'] || undefined,
     redisReserveBytes: reader.integer('REDIS_RESERVE_BYTES', {
-      fallback: 256 * 1024 ** 2,
+      fallback: 256 * MiB,
       min: 0,
-      max: 1024 ** 4,
+      max: TiB,
     }),
     signingKeys: reader.secrets('SIGNING_KEYS', LIMITS.signingKeysMax),
     imageAliases: readImageAliases(reader),

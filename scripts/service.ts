@@ -7,8 +7,9 @@ import type { Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { endProcess, identify, killGroup, type ProcessId } from '../shared/process-id.ts';
 import type { ServiceSpec } from './procfile.ts';
+import { MiB } from '../shared/units.ts';
 
-const LOG_BYTES_MAX = 50 * 1024 * 1024;
+const LOG_BYTES_MAX = 50 * MiB;
 const BACK_OFF_FIRST_MS = 500;
 const BACK_OFF_LAST_MS = 15_000;
 /** A process that ran for this long is restarted without delay again. */

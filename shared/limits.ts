@@ -1,8 +1,5 @@
 import assert from 'node:assert';
-
-const KiB = 1024;
-const MiB = 1024 * KiB;
-const GiB = 1024 * MiB;
+import { DAY_MS, GiB, HOUR_MS, KiB, MINUTE_MS, MiB, TiB } from './units.ts';
 
 /**
  * Every limit of the system. Those that callers can notice are described in docs/api.md, the section
@@ -83,14 +80,14 @@ export const LIMITS = {
   // Object API; sizes and times are those of S3
   objectKeyBytesMax: 1024,
   objectNameBytesMax: 255, // NAME_MAX of ext4.
-  objectBytesMax: 5 * 1024 ** 2 * MiB,
+  objectBytesMax: 5 * TiB,
   partBytesMin: 5 * MiB, // All but the last one.
   uploadsPerDiskMax: 10_000,
-  uploadAgeMsMax: 7 * 24 * 3_600_000,
+  uploadAgeMsMax: 7 * DAY_MS,
   // For how long the completion of an upload can be repeated.
-  uploadAnswerAgeMsMax: 3_600_000,
+  uploadAnswerAgeMsMax: HOUR_MS,
   keysPerDeleteMax: 1000,
-  signatureClockSkewMsMax: 15 * 60_000,
+  signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
   objectAppendBytesMax: 1 * MiB,
@@ -112,7 +109,7 @@ export const LIMITS = {
   // The longest file whose MD5 an append computes by reading it; see docs/object-api.md.
   appendHashedBytesMax: 64 * MiB,
   // A request ends when nothing of its body has arrived for this long and no answer has begun.
-  objectIdleMsMax: 2 * 3_600_000,
+  objectIdleMsMax: 2 * HOUR_MS,
 
   // Grep
   grepPatternBytesMax: 64 * KiB,
@@ -183,7 +180,7 @@ export const LIMITS = {
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,
-  idempotencyTtlMs: 24 * 3_600_000,
+  idempotencyTtlMs: DAY_MS,
   idempotentAnswerBytesMax: 1 * MiB,
   // In Redis, a key takes some 600 bytes and an answer its sealed size.
   idempotencyKeysPerAccountMax: 100_000,

@@ -1,11 +1,12 @@
 import { pino, type Logger } from 'pino';
 import { errnoOf } from './errors.ts';
+import { MiB } from './units.ts';
 
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
 /** How much to buffer while stdout cannot be written; more is dropped. */
-const HELD_BYTES_MAX = 16 * 1024 ** 2;
+const HELD_BYTES_MAX = 16 * MiB;
 
 /** Logs these fields only: Redis errors also carry the arguments of their command, secrets included. */
 function describeError(thrown: unknown): unknown {

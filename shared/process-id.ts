@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Identifies a process even after its pid was given to a later one. */
 export interface ProcessId {
@@ -52,7 +53,7 @@ async function waitForEnd(id: ProcessId, withinMs: number): Promise<boolean> {
   const deadline = performance.now() + withinMs;
   while (isAlive(id)) {
     if (performance.now() > deadline) return false;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await sleep(50);
   }
   return true;
 }

@@ -1,6 +1,6 @@
 import { closeSync, fchownSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { setImmediate, setTimeout as pause } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { toError } from '../../shared/errors.ts';
 import { native } from '../native/native.ts';
 import { type OutputSink, OutputTail, type TailPlace } from './output-tail.ts';
@@ -45,7 +45,7 @@ export class OutputPipe {
    * @throws Error when what was read could not be kept
    */
   async drain(): Promise<void> {
-    while (this.#isBehind) await (this.#pending > 0 ? pause(1) : setImmediate());
+    while (this.#isBehind) await (this.#pending > 0 ? sleep(1) : setImmediate());
     if (this.#failure !== undefined) throw this.#failure;
   }
 

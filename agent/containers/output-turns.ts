@@ -1,7 +1,9 @@
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MiB } from '../../shared/units.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 
 /** So much output is taken between two pauses, from all commands together. */
-const BYTES_PER_BURST = 1024 ** 2;
+const BYTES_PER_BURST = MiB;
 const PAUSE_MS = 4;
 
 /**
@@ -10,19 +12,17 @@ const PAUSE_MS = 4;
  * leave the agent's event loop and most threads to others, and each stream gets its share.
  */
 export class OutputTurns {
-  #last: Promise<void> = Promise.resolve();
+  readonly #queue = new SerialQueue();
   #burst = 0;
 
   /** Runs `write` when it is its turn. */
   run(bytes: number, write: () => Promise<void>): Promise<void> {
-    const turn = this.#last.then(async () => {
+    return this.#queue.add(async () => {
       await write();
       this.#burst += bytes;
       if (this.#burst < BYTES_PER_BURST) return;
       this.#burst = 0;
-      await pause(PAUSE_MS);
+      await sleep(PAUSE_MS);
     });
-    this.#last = turn.catch(() => undefined);
-    return turn;
   }
 }

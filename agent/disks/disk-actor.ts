@@ -1,4 +1,5 @@
 import { realpath } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
@@ -343,8 +344,6 @@ function revokeAll({ claims }: Attachment, reason: AppError): void {
 async function waitUntilUnclaimed(claims: ReadonlyMap<DiskClaim, unknown>): Promise<void> {
   const deadline = performance.now() + LIMITS.killGraceMs;
   while (claims.size > 0 && performance.now() < deadline) {
-    await new Promise((resolve) => {
-      setTimeout(resolve, 10);
-    });
+    await sleep(10);
   }
 }

@@ -17,6 +17,7 @@ import { promisify } from 'node:util';
 import { LIMITS } from '../../shared/limits.ts';
 import { type DirectoryPage, native } from '../native/native.ts';
 import { onDiskThread, toItsEnd } from './disk-threads.ts';
+import { MiB } from '../../shared/units.ts';
 
 /*
  * The calls of the system on what lies on a disk. Each waits for a thread of its account's share and
@@ -76,7 +77,7 @@ export const closeFile = (fd: number): Promise<void> =>
   toItsEnd(() => onDiskThread(() => promisify(close)(fd)));
 
 /** A deleted file up to this size may be closed on the main thread: freeing it takes no time. */
-const QUICKLY_FREED_BYTES = 64 * 1024 ** 2;
+const QUICKLY_FREED_BYTES = 64 * MiB;
 const BLOCK_BYTES = 512; // As stat(2) counts.
 
 /** Closes a file that was only read: at once, unless it may be deleted by that and is large. */

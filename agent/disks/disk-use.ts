@@ -5,6 +5,7 @@ import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 
 interface Disk {
   readonly accountId: string;
@@ -35,7 +36,7 @@ export class DiskUses {
   readonly #log: Logger;
   #unwritten = new Map<string, Unwritten>();
   #timer: NodeJS.Timeout | undefined;
-  #writing: Promise<void> = Promise.resolve();
+  readonly #writes = new SerialQueue();
   #writtenAt = -Infinity;
   #isClosed = false;
 
@@ -70,7 +71,7 @@ export class DiskUses {
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
-    const written = this.#writing.then(() => this.#write());
+    const written = this.#writes.add(() => this.#write());
     await settledWithin(written, LIMITS.diskUseWrittenEveryMs);
   }
 
@@ -94,10 +95,7 @@ export class DiskUses {
     const dueInMs = this.#writtenAt + LIMITS.diskUseWrittenEveryMs - performance.now();
     this.#timer = setTimeout(
       () => {
-        runInBackground('disk.writeUses', () => {
-          this.#writing = this.#write();
-          return this.#writing;
-        });
+        runInBackground('disk.writeUses', () => this.#writes.add(() => this.#write()));
       },
       Math.max(0, dueInMs),
     );

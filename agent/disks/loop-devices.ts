@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
+import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 import { sweepLoops } from './disk-mount.ts';
 
 /** Each host has so many numbers, as disk.h says; the first ones are everybody's. */
@@ -18,7 +20,7 @@ export class LoopDevices {
   readonly firstNumber: number;
   readonly #log: Logger;
   #timer: NodeJS.Timeout | undefined;
-  #sweeping: Promise<void> = Promise.resolve();
+  readonly #sweeps = new SerialQueue();
 
   constructor(hostId: string, log: Logger) {
     const hash = createHash('sha256').update(hostId).digest().readUInt32BE();
@@ -30,16 +32,14 @@ export class LoopDevices {
   sweepSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      const sweeping = this.#sweep();
-      this.#sweeping = sweeping;
+      runInBackground('loop.sweep', () => this.#sweeps.add(() => this.#sweep()));
     }, SWEEP_AFTER_MS);
   }
 
   /** Removes what is left. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
-    await this.#sweeping;
-    await this.#sweep();
+    await this.#sweeps.add(() => this.#sweep());
   }
 
   async #sweep(): Promise<void> {

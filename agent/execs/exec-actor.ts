@@ -2,6 +2,7 @@ import type { ExecMount, ExecOutcome } from '../../shared/jobs/jobs.ts';
 import { closeTails, type ContainerExit } from '../containers/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
+import { MiB } from '../../shared/units.ts';
 
 export interface ExecSpec {
   readonly id: string;
@@ -51,7 +52,7 @@ export class ExecActor {
     if (stdout.droppedBytes > 0) notes.push(cutNote('stdout', stdout.droppedBytes));
     if (stderr.droppedBytes > 0) notes.push(cutNote('stderr', stderr.droppedBytes));
     if (outOfMemory) {
-      const mebibytes = Math.round(this.#memoryBytes / 1024 ** 2);
+      const mebibytes = Math.round(this.#memoryBytes / MiB);
       notes.push(`out of memory: the command may use ${mebibytes} MiB; processes were killed`);
     }
     const note = Buffer.from(notes.map((text) => `\nberth: ${text}\n`).join(''));

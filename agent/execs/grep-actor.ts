@@ -5,6 +5,7 @@ import { closeTails, type ContainerExit } from '../containers/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
 import { SearchOutput } from './search-output.ts';
+import { MiB } from '../../shared/units.ts';
 
 /** The search ends itself at its deadline; this much later it is ended. */
 const END_GRACE_MS = 150;
@@ -105,7 +106,7 @@ export class GrepActor {
   }
 
   async #noteExit({ exitCode, outOfMemory, stdout, stderr }: ContainerExit): Promise<void> {
-    const mebibytes = Math.round(this.#deps.memoryBytes / 1024 ** 2);
+    const mebibytes = Math.round(this.#deps.memoryBytes / MiB);
     const complaint = (await stderr.read()).toString('utf8').slice(-500);
     await closeTails(stdout, stderr);
     const cause = outOfMemory

@@ -157,7 +157,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   /** End of file for the process, after everything that was written before. */
   async closeStdin(id: string): Promise<void> {
     const flow = this.#processes.flow(id);
-    await flow.stdinTail;
+    await flow.stdinWrites.idle;
     await this.#connection.request({ type: 'closeStdin', id, offset: flow.stdinSent });
   }
 

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
+import { SerialQueue } from '../queues/serial-queue.ts';
 import { toError } from '../../shared/errors.ts';
 import { FrameSplitter } from './frame-splitter.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
@@ -11,6 +12,7 @@ import {
   type HostFrame,
 } from './guest-protocol.ts';
 import { type Answer, GuestRequests } from './guest-requests.ts';
+import { MiB } from '../../shared/units.ts';
 
 export const GUEST_TIMEOUTS_MS = {
   request: 10_000,
@@ -21,7 +23,7 @@ export const GUEST_TIMEOUTS_MS = {
 
 const PING_EVERY_MS = 5_000;
 /** A guest that reads nothing is given up before more than this waits for it. */
-const WAITING_BYTES_MAX = 16 * 1024 ** 2;
+const WAITING_BYTES_MAX = 16 * MiB;
 
 type Unnumbered<T> = T extends unknown ? Omit<T, 'request'> : never;
 /** A frame without its request number. */
@@ -53,7 +55,7 @@ export class GuestConnection {
   readonly #splitter = new FrameSplitter();
   readonly #requests = new GuestRequests();
   readonly #closed = new AbortController();
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly #longFrames = new SerialQueue();
   #pinger: NodeJS.Timeout | undefined;
 
   /** The stream belongs to the connection from here on. */
@@ -131,12 +133,10 @@ export class GuestConnection {
 
   /** What is long is sent one after the other, each when what was sent before has left. */
   inTurn<T>(send: () => T): Promise<T> {
-    const sent = this.#turn.then(async () => {
+    return this.#longFrames.add(async () => {
       await this.#drained();
       return send();
     });
-    this.#turn = sent.catch(() => undefined);
-    return sent;
   }
 
   /** @param error why, unless it was closed on purpose */

@@ -102,9 +102,7 @@ export class GuestProcesses {
   /** Resolves when the guest has room for all of it; calls for one process keep their order. */
   writeStdin(id: string, bytes: Buffer): Promise<void> {
     const flow = this.flow(id);
-    const written = flow.stdinTail.then(() => this.#writeStdin(id, flow, bytes));
-    flow.stdinTail = written.catch(() => undefined);
-    return written;
+    return flow.stdinWrites.add(() => this.#writeStdin(id, flow, bytes));
   }
 
   acknowledge(id: string, offset: number): void {

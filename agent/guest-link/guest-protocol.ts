@@ -7,6 +7,7 @@ import {
   type RecordOf,
 } from '../system/binary-record.ts';
 import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
+import { KiB, MiB } from '../../shared/units.ts';
 
 /*
  * The channel between the host and the guest agent of a sandbox; docs/guest-protocol.md tells its
@@ -15,9 +16,6 @@ import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
  * A frame is: u8 kind, u32 request (0 when nobody answers), the fields of the kind, u32 CRC-32 of
  * all before; stuffed, then a zero.
  */
-
-const KiB = 1024;
-const MiB = 1024 * KiB;
 
 /** Bounds of the channel, in bytes unless their names say otherwise. */
 export const GUEST_LIMITS = {

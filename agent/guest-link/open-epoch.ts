@@ -9,11 +9,12 @@ import {
 } from './guest-protocol.ts';
 import { stuffedLengthMax } from './byte-stuffing.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
+import { MiB } from '../../shared/units.ts';
 
 type Welcome = Extract<GuestFrame, { type: 'welcome' }>;
 
 /** What pipes and buffers between host and guest can still hold of former epochs is far less. */
-const STALE_BYTES_MAX = 8 * 1024 ** 2;
+const STALE_BYTES_MAX = 8 * MiB;
 
 /** Kind, request, version, epoch, instance and checksum. All others are skipped unread. */
 const WELCOME_STUFFED_BYTES = stuffedLengthMax(1 + 4 + 2 + 16 + 16 + 4);

@@ -1,4 +1,5 @@
 import { GUEST_LIMITS, PROCESS_FLAGS, type GuestProcessRecord } from './guest-protocol.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 import { GuestProtocolError } from './guest-errors.ts';
 
 /** What is known of one process's bytes: which may still come, and which may still be sent. */
@@ -11,8 +12,7 @@ export class ProcessFlow {
   #stdinSent: number;
   #stdinTaken: number;
   readonly #creditWaiters: (() => void)[] = [];
-  /** The last write: stdin is written in order. */
-  stdinTail: Promise<void> = Promise.resolve();
+  readonly stdinWrites = new SerialQueue();
 
   private constructor(stdinSent: number, stdinTaken: number, outputEnd: number | undefined) {
     this.#stdinSent = stdinSent;

@@ -13,11 +13,12 @@ import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { Histogram } from '../../shared/metrics.ts';
+import { MiB } from '../../shared/units.ts';
 
 /** Jobs beyond those that may run or wait, taken to be refused at once. */
 const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
-const LARGE_ANSWER_BYTES = 1024 ** 2;
+const LARGE_ANSWER_BYTES = MiB;
 const NEVER_ABORTED = new AbortController().signal;
 
 export type JobDurations = Histogram<'kind' | 'outcome'>;

@@ -1,27 +1,22 @@
-import { AppError, toError } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { SerialQueue } from './serial-queue.ts';
 
 /**
  * An actor's mailbox: messages are handled one at a time, in order, so that the actor's state needs
  * no other lock. Bounded; a message that finds it full is refused.
  */
 export class Mailbox {
-  #length = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #queue = new SerialQueue();
 
   /**
    * Sends a message: `handle` runs once all earlier ones are done.
    * @throws AppError `no_capacity` when too many messages wait; else whatever `handle` throws
    */
   async send<T>(handle: () => Promise<T>): Promise<T> {
-    if (this.#length >= LIMITS.mailboxLengthMax) {
+    if (this.#queue.length >= LIMITS.mailboxLengthMax) {
       throw new AppError('no_capacity', 'too much work is waiting for this disk or sandbox');
     }
-    this.#length += 1;
-    const turn = this.#last.then(handle);
-    this.#last = turn.catch(toError).finally(() => {
-      this.#length -= 1;
-    });
-    return turn;
+    return this.#queue.add(handle);
   }
 }

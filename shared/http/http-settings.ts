@@ -3,6 +3,7 @@ import type { ConfigReader } from '../config.ts';
 import type { ConnectionLimits } from './connections.ts';
 import { descriptorLimit, type PlacesMax, shareDescriptors } from './descriptors.ts';
 import { LIMITS } from '../limits.ts';
+import { GiB } from '../units.ts';
 
 /** The limits that a process sets on its callers. */
 export interface HttpSettings {
@@ -43,7 +44,7 @@ export function readHttpSettings(reader: ConfigReader, most: PlacesMax): HttpSet
   const bytesPerSecondMin = reader.integer('TRANSFER_BYTES_PER_SECOND_MIN', {
     fallback: LIMITS.transferBytesPerSecondMin,
     min: 1,
-    max: 1024 ** 3,
+    max: GiB,
   });
   const proxies = reader.list('PROXY_ADDRESSES', '127.0.0.1,::1');
   if (!proxies.every(isAddress)) {

@@ -10,8 +10,7 @@ import { Relay } from './relay.ts';
 import { SlowCalls } from './slow-calls.ts';
 import { SmallStorage } from './storage.ts';
 import { Supervisor } from './supervisor.ts';
-
-const MiB = 1024 ** 2;
+import { MiB } from '../../shared/units.ts';
 
 const answers = async (url: string): Promise<boolean> => {
   try {

@@ -3,9 +3,9 @@ import { mkdtemp, rmdir, statfs } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { MiB } from '../../shared/units.ts';
 
 const run = promisify(execFile);
-const MiB = 1024 ** 2;
 
 /** A storage in memory that can be filled up. */
 export class SmallStorage {

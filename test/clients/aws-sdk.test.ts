@@ -25,6 +25,7 @@ import { escapeKey } from '../helpers/objects.ts';
 import { presign } from '../helpers/presign.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -34,7 +35,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const MiB = 1024 ** 2;
 const REGION = 'us-east-1';
 
 test.before(async (t) => {

@@ -6,6 +6,7 @@ import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
 import { curlSigned, type DiskUser, newDiskUser, Tools } from '../helpers/tools.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -17,7 +18,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const MiB = 1024 ** 2;
 
 test.before(async (t) => {
   const stack = await Stack.start();

@@ -5,8 +5,7 @@ import test from 'ava';
 import { exec } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
 import { newDiskUser, Tools } from '../helpers/tools.ts';
-
-const MiB = 1024 ** 2;
+import { MiB } from '../../shared/units.ts';
 
 let stack: Stack;
 

@@ -16,6 +16,7 @@ import { identify } from '../../shared/process-id.ts';
 import { begin, boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { type DriverContext, ownSpec, testLifecycle, turns } from './lifecycle.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   host: MachineHost;
@@ -99,7 +100,7 @@ test('a machine that the host has no memory for is told from a crash', async (t)
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const machine = await boot(driver, spec);
-  await host.leaveMemory(spec.vmId, 1024 ** 2);
+  await host.leaveMemory(spec.vmId, MiB);
   await begin(machine, 'head -c 150M /dev/zero | tail').catch(() => undefined); // It may be quick.
   t.like(await machine.ended, { reason: 'out_of_memory' });
 });
@@ -170,19 +171,19 @@ test('a guest that floods its console fills no disk, and still answers', async (
 });
 
 test('a machine waits while its host has no room, and goes on when there is some', async (t) => {
-  await using full = await MachineHost.open({ sizeBytes: 48 * 1024 ** 2 });
+  await using full = await MachineHost.open({ sizeBytes: 48 * MiB });
   const turn = await turns.acquire('', never);
   t.teardown(() => turn.release());
   const driver = await full.driver();
   const spec = await full.newSpec();
   const machine = await boot(driver, spec);
   const writing = await begin(machine, 'head -c 100M /dev/urandom > /root/file && sync /root/file');
-  await waitFor('the host to be full', async () => (await full.freeBytes()) < 1024 ** 2);
+  await waitFor('the host to be full', async () => (await full.freeBytes()) < MiB);
   await sleep(1000);
   t.is(writing.exit, undefined);
-  await full.resize(400 * 1024 ** 2);
+  await full.resize(400 * MiB);
   t.is((await writing.ended()).exit?.exitCode, 0);
-  t.is(await outputOf(machine, 'stat -c %s /root/file'), String(100 * 1024 ** 2));
+  t.is(await outputOf(machine, 'stat -c %s /root/file'), String(100 * MiB));
   await machine.kill();
 });
 
@@ -251,8 +252,8 @@ test('a machine has only the descriptors that it needs', async (t) => {
 test('a machine is bounded in memory, processes and processors', async (t) => {
   const { host, spec } = t.context;
   const limits = await host.limits(spec.vmId);
-  const ram = spec.memSizeMib * 1024 ** 2;
-  t.true(limits.memoryBytes > ram && limits.memoryBytes < ram + 512 * 1024 ** 2);
+  const ram = spec.memSizeMib * MiB;
+  t.true(limits.memoryBytes > ram && limits.memoryBytes < ram + 512 * MiB);
   t.true(limits.processes >= 64 && limits.processes <= 256);
   t.is(limits.cpus, 1.5);
 });

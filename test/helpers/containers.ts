@@ -15,8 +15,7 @@ import { OutputTurns } from '../../agent/containers/output-turns.ts';
 import { readSeccomp } from '../../agent/containers/seccomp.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { temporaryDirectory } from './temporary.ts';
-
-const MiB = 1024 ** 2;
+import { MiB } from '../../shared/units.ts';
 
 export interface TestContainers extends AsyncDisposable {
   /** The directory for everything that belongs to the containers. */

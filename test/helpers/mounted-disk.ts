@@ -9,8 +9,8 @@ import { clearUploads } from '../../agent/objects/store/clear-uploads.ts';
 import { ObjectStore } from '../../agent/objects/store/object-store.ts';
 import { newAccountId, newDiskId } from '../../shared/ids.ts';
 import { temporaryDirectory } from './temporary.ts';
+import { MiB } from '../../shared/units.ts';
 
-const MiB = 1024 ** 2;
 /** The range of loop devices for tests that attach disks without an agent. */
 export const FIRST_LOOP = 64 * 1024;
 

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import * as fc from 'fast-check';
+import { MiB } from '../../shared/units.ts';
 
 /** One entry of a random tree; names are bytes. */
 export interface TreeEntry {
@@ -66,7 +67,7 @@ const slash = Buffer.from('/');
 
 const runProgram = (program: string, args: readonly string[], cwd: string): Promise<Buffer> =>
   new Promise((resolve) => {
-    const options = { cwd, encoding: 'buffer', maxBuffer: 64 * 1024 ** 2 } as const;
+    const options = { cwd, encoding: 'buffer', maxBuffer: 64 * MiB } as const;
     execFile(program, args, options, (_error, stdout) => resolve(stdout));
   });
 

@@ -17,6 +17,7 @@ import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
 import { provideTemplates } from './templates.ts';
 import { waitFor } from './wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
@@ -25,7 +26,6 @@ const NODE_FLAGS =
   /^control: .*\bnode (-.*) control/mu
     .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
     ?.split(' ') ?? [];
-const MiB = 1024 ** 2;
 const UNOWNED = /process:(?:unhandledRejection|uncaughtException)/u;
 
 const isReady = async (url: string): Promise<boolean> => {

@@ -19,13 +19,13 @@ import { createDisk, diskFolder, exec, newName } from '../helpers/disks.ts';
 import { Network } from '../helpers/network.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; networks: Network[] }>;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const fullTest = isFull ? test : test.skip;
 const run = promisify(execFile);
 
-const MiB = 1024 ** 2;
 const HEIR_SLOTS = 4;
 const HOST_SLOTS = 16;
 

@@ -5,11 +5,11 @@
 import anyTest, { type TestFn } from 'ava';
 import type { ExecResult } from '../../shared/schemas/exec.ts';
 import type { ApiClient } from '../helpers/api.ts';
+import { MiB } from '../../shared/units.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { peakMemoryBytes, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 
-const MiB = 1024 ** 2;
 const PROCESSES = 64;
 const MEMORY_BYTES = 96 * MiB;
 const SCRATCH_BYTES = 64 * MiB; // The memory limit holds one full scratch space, but not two.

@@ -6,8 +6,6 @@ import { Stack } from '../helpers/stack.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; diskId: string }>;
 
-const MiB = 1024 ** 2;
-
 test.before(async (t) => {
   t.context.stack = await Stack.start();
   t.context.api = await t.context.stack.newClient();
@@ -132,6 +130,7 @@ client = socket.create_connection(("127.0.0.1", 80))
 print(server.accept()[1][0])'`,
   { stdout: '127.0.0.1\n' },
 );
+import { MiB } from '../../shared/units.ts';
 
 test('files on the disk stay, files outside of it do not', async (t) => {
   const { api, diskId } = t.context;

@@ -9,6 +9,7 @@ import { beginRequest, isWhole, outcomeOf } from '../helpers/raw-objects.ts';
 import { codeOf, download, open, share } from '../helpers/shares.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { KiB } from '../../shared/units.ts';
 
 interface Tenant {
   api: ApiClient;
@@ -30,7 +31,6 @@ const test = (anyTest as TestFn<Context>).serial;
 const PLACES = 12;
 const ATTACKERS = 30;
 const STALLED_MS = 2_000;
-const KiB = 1024;
 
 async function newTenant(stack: Stack): Promise<Tenant> {
   const api = await stack.newClient();

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import * as fc from 'fast-check';
 import type { ApiClient } from '../helpers/api.ts';
+import { GiB, MiB } from '../../shared/units.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { grep, postGrep } from '../helpers/greps.ts';
 import {
@@ -19,8 +20,6 @@ import { makeTree, randomTree, rgMatches, sortedLines } from '../helpers/searche
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
 const EXEC_SLOTS = 4;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 

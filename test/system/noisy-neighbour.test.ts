@@ -9,8 +9,8 @@ import { grep } from '../helpers/greps.ts';
 import { peakMemoryBytes, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
-const MiB = 1024 ** 2;
 const EXEC_SLOTS = 20;
 const SLOTS_OF_ONE = 15; // Three quarters, the default of EXEC_SLOTS_PER_ACCOUNT.
 

@@ -20,6 +20,7 @@ import { answerTo, beginRequest, isWhole, outcomeOf } from '../helpers/raw-objec
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -31,7 +32,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const MiB = 1024 ** 2;
 const WAYS = ['handler', 'other', 'control'] as const;
 type Way = (typeof WAYS)[number];
 

@@ -6,6 +6,7 @@ import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient, type ObjectReply, s3UrlOf, textsOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { GiB, MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -16,8 +17,6 @@ interface Context {
 
 const test = anyTest as TestFn<Context>;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
-const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
 
 test.before(async (t) => {
   const stack = await Stack.start({ DISK_SIZE_BYTES: String(16 * GiB) });

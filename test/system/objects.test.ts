@@ -4,6 +4,7 @@ import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { escapeKey, ObjectClient, s3UrlOf, textsOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -15,7 +16,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const MiB = 1024 ** 2;
 
 const md5 = (bytes: string | Buffer): string => createHash('md5').update(bytes).digest('hex');
 

@@ -20,11 +20,11 @@ import {
 import { mountSmall } from '../helpers/small-storage.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 // Serial, because each test brings a host near its limits.
 const test = anyTest.serial;
 const fullTest = process.env['BERTH_TEST_FULL'] === '1' ? test : test.skip;
-const MiB = 1024 ** 2;
 
 /** Like `mountSmall`, but a fifth is reserved for root, as on most hosts. */
 function mountSmallDisk(path: string, sizeMiB: number): { unmount: () => void } {

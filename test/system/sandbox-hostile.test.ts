@@ -33,8 +33,6 @@ import {
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const KiB = 1024;
-const MiB = 1024 * KiB;
 /** Limit on the agent's memory, whatever its guests do. By itself it takes about 130 MiB. */
 const AGENT_BYTES_MAX = 512 * MiB;
 const ENDED_MS_MAX = 120_000;
@@ -155,6 +153,7 @@ while time.time() < end:
         time.sleep(0.001)
 print(written)
 `;
+import { KiB, MiB } from '../../shared/units.ts';
 
 test.serial(
   'a guest whose root garbles the channel harms only itself, and answers again afterwards',

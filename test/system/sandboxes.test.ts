@@ -21,8 +21,7 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
-
-const MiB = 1024 ** 2;
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   readonly stack: Stack;

@@ -10,6 +10,7 @@ import { codeOf, download, open, share } from '../helpers/shares.ts';
 import { diskMount, usersOfDisk } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -17,7 +18,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const MiB = 1024 ** 2;
 const SIZE = 200 * MiB;
 
 test.before(async (t) => {

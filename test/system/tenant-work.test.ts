@@ -5,6 +5,7 @@ import { createDisk, exec } from '../helpers/disks.ts';
 import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { GiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
@@ -12,7 +13,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const GiB = 1024 ** 3;
 
 test.before(async (t) => {
   // Large enough that mke2fs chooses blocks of 4 KiB, with which files can have up to 16 TiB.

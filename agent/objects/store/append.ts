@@ -20,13 +20,14 @@ import type { ObjectPath } from './keys.ts';
 import { describe, type ObjectInfo } from './object-info.ts';
 import { decodeRecord, encodeRecord, etagOf, RECORD_ATTRIBUTE, UNHASHED } from './object-record.ts';
 import { isAbsent } from './store-errors.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /**
  * The state of the MD5 of an object that was appended to, behind a record of the file: the next
  * append need not read what is there already.
  */
 const STATE_ATTRIBUTE = 'trusted.berth.append';
-const READ_BYTES = 1024 ** 2;
+const READ_BYTES = MiB;
 
 /**
  * Adds to the end of a file in its place; commands that have it open see it grow. When the machine

@@ -12,9 +12,10 @@ import {
 import { toItsEnd } from '../../disks/disk-threads.ts';
 import { unless } from './store-errors.ts';
 import type { StoredPart } from './upload-files.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** One piece of work for a thread of the pool, so that others have their turn. */
-const COPY_BYTES = 16 * 1024 ** 2;
+const COPY_BYTES = 16 * MiB;
 
 export interface Assembly extends AsyncDisposable {
   readonly fd: number;

@@ -1,18 +1,17 @@
+import { SerialQueue } from '../../queues/serial-queue.ts';
+
 /** One piece of work at a time for each key; the others wait in order. */
 export class KeyLocks {
-  readonly #last = new Map<string, Promise<unknown>>();
+  /** Of the keys that are being worked on. */
+  readonly #queues = new Map<string, SerialQueue>();
 
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#last.get(key);
-    const mine = (async () => {
-      await before?.catch(() => undefined); // Its own caller is told.
-      return work();
-    })();
-    this.#last.set(key, mine);
+    const queue = this.#queues.get(key) ?? new SerialQueue();
+    this.#queues.set(key, queue);
     try {
-      return await mine;
+      return await queue.add(work);
     } finally {
-      if (this.#last.get(key) === mine) this.#last.delete(key);
+      if (queue.length === 0) this.#queues.delete(key);
     }
   }
 }

@@ -1,10 +1,11 @@
 import { addToMd5, newMd5, syncData, writeChunks } from '../../disks/disk-calls.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** So much is written and hashed at a time, while as much again is read from the caller. */
-const BATCH_BYTES = 1024 ** 2;
+const BATCH_BYTES = MiB;
 const BATCH_CHUNKS_MAX = 1024; // IOV_MAX of writev(2).
 /** Each window is synced while the next one comes, so that the last sync has little to do. */
-const WINDOW_BYTES = 32 * 1024 ** 2;
+const WINDOW_BYTES = 32 * MiB;
 
 /**
  * Writes a body from the start of an empty file. Hashing, writing and reading go on side by side:

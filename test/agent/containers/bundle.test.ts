@@ -2,8 +2,7 @@ import { existsSync } from 'node:fs';
 import test from 'ava';
 import { type BundleSpec, execBundle } from '../../../agent/containers/bundle.ts';
 import { readHiddenPaths } from '../../../agent/containers/hidden-paths.ts';
-
-const MiB = 1024 ** 2;
+import { MiB } from '../../../shared/units.ts';
 
 const spec: BundleSpec = {
   rootPath: '/scratch/root',

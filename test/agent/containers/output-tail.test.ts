@@ -4,8 +4,7 @@ import * as fc from 'fast-check';
 import { OutputTail } from '../../../agent/containers/output-tail.ts';
 import { OutputTurns } from '../../../agent/containers/output-turns.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
-
-const KiB = 1024;
+import { KiB } from '../../../shared/units.ts';
 
 test('keeps the last bytes and counts the others, however they come', async (t) => {
   await using directory = await temporaryDirectory();

@@ -11,8 +11,9 @@ import type { DiskRecord } from '../../../shared/directory/disks.ts';
 import { newAccountId, newDiskId } from '../../../shared/ids.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { MiB } from '../../../shared/units.ts';
 
-const SIZE_BYTES = 16 * 1024 ** 2;
+const SIZE_BYTES = 16 * MiB;
 const HOST = 'host-aaaaaaaaaaaa';
 const OTHER_HOST = 'host-bbbbbbbbbbbb';
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
@@ -66,7 +67,7 @@ test('the root belongs to whom the record says, and is empty', async (t) => {
     t.deepEqual([uid, gid, mode & 0o7777], [1000, 2000, 0o750]);
     t.deepEqual(await readdir(target), []);
     t.true((await usedBytes(target)) < SIZE_BYTES / 2);
-    await writeFile(join(target, 'file'), Buffer.alloc(1024 ** 2));
+    await writeFile(join(target, 'file'), Buffer.alloc(MiB));
   } finally {
     await unmountImage(image, target);
   }

@@ -15,6 +15,7 @@ import {
 } from '../../../agent/guest-link/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
 import { orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
+import { MiB } from '../../../shared/units.ts';
 
 async function endsWith(
   t: ExecutionContext,
@@ -134,7 +135,7 @@ test('whatever came before the welcome is ignored, however it is cut', async (t)
 test('a guest that floods instead of a welcome is given up', async (t) => {
   const guest = new PlayedGuest(() => []);
   const opening = GuestChannel.open(guest.theirs);
-  const flood = Buffer.alloc(1024 ** 2, 1);
+  const flood = Buffer.alloc(MiB, 1);
   for (let index = 0; index < 10; index += 1) guest.write(flood);
   await t.throwsAsync(opening, { name: 'GuestProtocolError' });
 });

@@ -13,6 +13,7 @@ import {
   processSpec,
   startConfigured,
 } from '../../helpers/guest.ts';
+import { MiB } from '../../../shared/units.ts';
 
 const undashed = (id: string): string => id.replaceAll('-', '');
 const network = {
@@ -97,7 +98,7 @@ for (const build of guestBuilds) {
     await using directory = await temporaryDirectory();
     const image = join(directory.path, 'root.ext4');
     await writeFile(image, '');
-    await truncate(image, 64 * 1024 ** 2);
+    await truncate(image, 64 * MiB);
     await run('mke2fs', ['-q', '-t', 'ext4', '-d', await smallRoot(directory.path), image]);
     const prepare = [
       `losetup --find --show ${image} >/run/loop`,

@@ -10,8 +10,8 @@ import {
   startConfigured,
 } from '../../helpers/guest.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { KiB, MiB } from '../../../shared/units.ts';
 
-const MiB = 1024 ** 2;
 const SIGINT = 2;
 
 const plainBytes = (build: { name: string }, bytes: number): number =>

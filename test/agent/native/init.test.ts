@@ -15,8 +15,9 @@ import { run } from '../../../agent/system/spawn.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { MiB } from '../../../shared/units.ts';
 
-const COMMAND_MAX = 1024 ** 2;
+const COMMAND_MAX = MiB;
 const EXIT_KILLED = 137;
 const EXIT_CANNOT_RUN = 126;
 const READY = 0;

@@ -21,10 +21,9 @@ import {
   type FoundLine,
 } from '../../helpers/searches.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { KiB, MiB } from '../../../shared/units.ts';
 
 const ownTools = join(toolsRoot, '.berth');
-const KiB = 1024;
-const MiB = 1024 * KiB;
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const built = await temporaryDirectory();

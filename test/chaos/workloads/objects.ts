@@ -4,8 +4,8 @@ import { escapeKey, ObjectClient, type ObjectReply, textsOf } from '../../helper
 import { waitFor } from '../../helpers/wait.ts';
 import { HANGS_AFTER_MS } from '../attempt.ts';
 import type { Workload, WorkloadContext } from '../workload.ts';
+import { KiB } from '../../../shared/units.ts';
 
-const KiB = 1024;
 const PART_BYTES = 5 * KiB * KiB;
 const SIZES = [100, 4 * KiB, 100 * KiB, 1_000_003] as const;
 const PAUSE_MS = { min: 20, max: 300 } as const;

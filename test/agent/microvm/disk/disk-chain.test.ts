@@ -13,6 +13,7 @@ import {
   splitDisk,
 } from '../../../../agent/microvm/disk/disk-chain.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
+import { MiB } from '../../../../shared/units.ts';
 
 const UID = 700_123_457;
 const LAYERS_MAX = 96;
@@ -28,7 +29,7 @@ async function newDisk(): Promise<Place> {
   const directory = await temporaryDirectory();
   const { path } = directory;
   const [base, disks] = [join(path, 'base'), join(path, 'disks')];
-  await writeFile(base, Buffer.alloc(1024 ** 2));
+  await writeFile(base, Buffer.alloc(MiB));
   await prepareDisk(disks, base, UID);
   return { path, base, disks, [Symbol.asyncDispose]: async () => directory[Symbol.asyncDispose]() };
 }
@@ -60,7 +61,7 @@ test('a top to which nothing was written serves again, but never while another m
 test('only neighbours of its own become one, and never the one that is written to', async (t) => {
   await using disk = await newDisk();
   const { disks, base } = disk;
-  const max = 1024 ** 2;
+  const max = MiB;
   for (let count = 0; count < 4; count += 1) await addLayer(disks, base, UID);
   const [first = '', second = '', third = '', fourth = '', top = ''] = await readChain(disks);
   await mkdir(join(disk.path, 'fork'));

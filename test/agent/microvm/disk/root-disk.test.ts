@@ -4,8 +4,8 @@ import test from 'ava';
 import { emptyLayer, prepareRootDisk } from '../../../../agent/microvm/disk/root-disk.ts';
 import { run } from '../../../../agent/system/spawn.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
+import { GiB } from '../../../../shared/units.ts';
 
-const GiB = 1024 ** 3;
 const UID = 700_123_456;
 
 test('a layer is a whole qcow2 image of the size of its base, and belongs to its user', async (t) => {

@@ -30,6 +30,7 @@ import {
   type TemplateParts,
 } from '../../../../agent/microvm/memory/template.ts';
 import { MachineRoom, type TestMachine } from '../../../helpers/restorable-machines.ts';
+import { MiB } from '../../../../shared/units.ts';
 
 const memSizeMib = 256;
 const PARTS: TemplateParts = {
@@ -116,7 +117,7 @@ test.serial('guests of one template are of their own', async (t) => {
   await t.throwsAsync(second.run(sumOf('x')));
   t.is(await first.run(sumOf('x')), sum);
   // What they use of their RAM is theirs alone: hardly anything came to what they share.
-  t.true(fstatSync(template.ram).blocks * 512 - templateBytes < 4 * 1024 ** 2);
+  t.true(fstatSync(template.ram).blocks * 512 - templateBytes < 4 * MiB);
   await Promise.all([first.kill(), second.kill()]);
 });
 

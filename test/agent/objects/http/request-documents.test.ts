@@ -6,6 +6,7 @@ import {
 } from '../../../../agent/objects/http/request-documents.ts';
 import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
 import { element, renderAnswer } from '../../../../agent/objects/protocol/xml.ts';
+import { MiB } from '../../../../shared/units.ts';
 
 const keysOf = (xml: string) => parseDelete(Buffer.from(xml)).keys;
 const oneKey = (xml: string) => keysOf(`<Delete><Object><Key>${xml}</Key></Object></Delete>`);
@@ -130,7 +131,7 @@ for (const piece of [
   ' ',
 ]) {
   test(`2 MiB of ${JSON.stringify(piece)} are refused without long thought`, (t) => {
-    const filled = Buffer.alloc(2 * 1024 * 1024, piece);
+    const filled = Buffer.alloc(2 * MiB, piece);
     for (const body of [filled, Buffer.concat([Buffer.from('<Delete><Object><Key>'), filled])]) {
       t.throws(() => parseDelete(body), { instanceOf: S3Error });
     }
@@ -193,7 +194,7 @@ test('garbage gives no error of another kind', (t) => {
 });
 
 const malformed = { instanceOf: S3Error, code: 'MalformedXML' };
-const XML_BYTES = 2 * 1024 * 1024;
+const XML_BYTES = 2 * MiB;
 const hostileDocuments: Readonly<Record<string, string>> = {
   'elements within each other': '<a>'.repeat(XML_BYTES / 3),
   'elements within Delete': `<Delete>${'<Object>'.repeat(XML_BYTES / 8 - 1)}`,

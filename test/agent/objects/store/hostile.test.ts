@@ -11,11 +11,12 @@ import test from 'ava';
 import { run } from '../../../../agent/system/spawn.ts';
 import { errnoOf } from '../../../../shared/errors.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
+import { MiB } from '../../../../shared/units.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const plain = { attributes: {} };
 
-const large = (): AsyncIterable<Buffer> => bodyOf(Buffer.alloc(40 * 1024 ** 2, 1));
+const large = (): AsyncIterable<Buffer> => bodyOf(Buffer.alloc(40 * MiB, 1));
 
 const list = async ({ store }: MountedDisk): Promise<string[]> => {
   const { entries } = await store.list({ prefix: '', after: '', limit: 1000 });
@@ -143,7 +144,7 @@ test('a parent that is exchanged for a link outside all the time lets nothing ou
 });
 
 test('a full disk refuses objects and keeps those that are there', async (t) => {
-  await using disk = await mountDisk(24 * 1024 ** 2);
+  await using disk = await mountDisk(24 * MiB);
   const { store, layout } = disk;
   await store.put('kept', bodyOf('kept'), plain);
   await store.append('log', Buffer.from('line'), {});
@@ -153,10 +154,10 @@ test('a full disk refuses objects and keeps those that are there', async (t) => 
   await t.throwsAsync(store.uploads.putPart(id, 'parts', 1, large()), { code });
   t.deepEqual(await readdir(layout.uploads), [id]);
   await run('sh', ['-c', `cat /dev/zero >${join(layout.contents, 'filler')} || true`], {});
-  await t.throwsAsync(store.append('log', Buffer.alloc(1024 ** 2), {}), { code });
+  await t.throwsAsync(store.append('log', Buffer.alloc(MiB), {}), { code });
   t.is(String(await contentOf(store, 'kept')), 'kept');
   t.is(String(await contentOf(store, 'log')), 'line');
   await store.delete('filler');
-  await store.put('fits', bodyOf(Buffer.alloc(1024 ** 2)), plain);
+  await store.put('fits', bodyOf(Buffer.alloc(MiB)), plain);
   t.deepEqual(await list(disk), ['fits', 'kept', 'log']);
 });

@@ -7,6 +7,7 @@ import { compareKeys } from '../../../../agent/objects/store/keys.ts';
 import type { ListRequest } from '../../../../agent/objects/store/list-objects.ts';
 import type { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
 import { bodyOf, contentOf, mountDisk } from '../../../helpers/mounted-disk.ts';
+import { GiB } from '../../../../shared/units.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const runs = isFull ? 200 : 25;
@@ -239,7 +240,7 @@ test('a page can be ended while it is made', async (t) => {
 });
 
 test('100,000 keys of one directory come in pages in byte order', async (t) => {
-  await using disk = await mountDisk(2 * 1024 ** 3);
+  await using disk = await mountDisk(2 * GiB);
   const { store, layout } = disk;
   const directory = join(layout.contents, 'wide');
   await mkdir(directory);

@@ -7,8 +7,8 @@ import { clearUploads } from '../../../../agent/objects/store/clear-uploads.ts';
 import type { PartRef } from '../../../../agent/objects/store/multipart.ts';
 import { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
 import { bodyOf, contentOf, mountDisk } from '../../../helpers/mounted-disk.ts';
+import { MiB } from '../../../../shared/units.ts';
 
-const MiB = 1024 ** 2;
 const md5 = (bytes: Buffer | string): string => createHash('md5').update(bytes).digest('hex');
 const md5OfMd5s = (parts: readonly Buffer[]): string =>
   `${md5(Buffer.concat(parts.map((part) => createHash('md5').update(part).digest())))}-${parts.length}`;

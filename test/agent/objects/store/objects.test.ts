@@ -17,6 +17,7 @@ import { onBehalfOf } from '../../../../agent/disks/disk-threads.ts';
 import type { ObjectInfo } from '../../../../agent/objects/store/object-info.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
+import { MiB, TiB } from '../../../../shared/units.ts';
 
 const test = anyTest as TestFn<{ disk: MountedDisk }>;
 const plain = { attributes: {} };
@@ -40,7 +41,7 @@ const put = (
 ): Promise<ObjectInfo> => store.put(key, bodyOf(content), { attributes });
 
 async function* broken(): AsyncGenerator<Buffer> {
-  yield Buffer.alloc(3 * 1024 ** 2);
+  yield Buffer.alloc(3 * MiB);
   throw new Error('the caller went away');
 }
 
@@ -54,7 +55,7 @@ const onlyNew = (present: ObjectInfo | undefined): void => {
 
 test('an object is a file with the same bytes, and known again', async (t) => {
   const { disk } = t.context;
-  for (const sizeBytes of [0, 1, 55, 56, 63, 64, 65, 1024 ** 2 - 1, 3 * 1024 ** 2 + 7]) {
+  for (const sizeBytes of [0, 1, 55, 56, 63, 64, 65, MiB - 1, 3 * MiB + 7]) {
     const content = randomBytes(sizeBytes);
     const key = `bytes/${sizeBytes}.bin`;
     const stored = await put(disk, key, content);
@@ -71,7 +72,7 @@ test('a body of many tiny pieces, and one of 40 MiB', async (t) => {
   const tiny = randomBytes(5000);
   const { etag } = await disk.store.put('pieces/tiny', bodyOf(tiny, 1), plain);
   t.is(etag, md5(tiny));
-  const large = randomBytes(40 * 1024 ** 2);
+  const large = randomBytes(40 * MiB);
   const stored = await disk.store.put('pieces/large', bodyOf(large, 65_521), plain);
   t.is(stored.etag, md5(large));
   t.is(md5(await contentOf(disk.store, 'pieces/large')), md5(large));
@@ -252,7 +253,7 @@ test('preconditions see the object that is there, and hold until it is exchanged
 
 test('puts of one key at once all succeed, and one of them stays whole', async (t) => {
   const { disk } = t.context;
-  const contents = Array.from({ length: 6 }, () => randomBytes(2 * 1024 ** 2));
+  const contents = Array.from({ length: 6 }, () => randomBytes(2 * MiB));
   const stored = await Promise.all(contents.map((bytes) => put(disk, 'contended', bytes)));
   t.deepEqual(
     stored.map(({ etag }) => etag),
@@ -277,7 +278,7 @@ test('appending makes, extends, and has the ETag of the whole', async (t) => {
   const { store } = disk;
   const attributes = { mode: 0o600, uid: 9, contentType: 'x/y' };
   let content = Buffer.alloc(0);
-  for (const sizeBytes of [3, 0, 64, 1, 1024 ** 2, 61]) {
+  for (const sizeBytes of [3, 0, 64, 1, MiB, 61]) {
     const piece = randomBytes(sizeBytes);
     content = Buffer.concat([content, piece]);
     const info = await store.append('log', piece, attributes);
@@ -297,9 +298,9 @@ test('appending to a file of 15 TiB reads none of it', async (t) => {
   const { store, layout } = t.context.disk;
   const path = join(layout.contents, 'sparse');
   await put(t.context.disk, 'sparse', 'x', { contentType: 'x/y' });
-  await truncate(path, 15 * 1024 ** 4);
+  await truncate(path, 15 * TiB);
   const first = await store.append('sparse', Buffer.from('!'), {});
-  t.is(first.sizeBytes, 15 * 1024 ** 4 + 1);
+  t.is(first.sizeBytes, 15 * TiB + 1);
   t.regex(first.etag, /^[0-9a-f]{32}-0$/u);
   t.deepEqual(await store.head('sparse'), first);
   const second = await store.append('sparse', Buffer.from('!'), {});
@@ -307,7 +308,7 @@ test('appending to a file of 15 TiB reads none of it', async (t) => {
   t.deepEqual(await store.head('sparse'), second);
   const [listed] = (await store.list({ prefix: 'sparse', after: '', limit: 1 })).entries;
   t.like(listed, { etag: second.etag });
-  await truncate(path, 15 * 1024 ** 4);
+  await truncate(path, 15 * TiB);
   t.not((await store.head('sparse')).etag, second.etag);
   await store.delete('sparse');
 });
@@ -324,7 +325,7 @@ test('an object too long to be read keeps type and headers when it is appended t
 });
 
 test('work ends when its signal is aborted, and what was begun is cleared away', async (t) => {
-  await using disk = await mountDisk(64 * 1024 ** 2);
+  await using disk = await mountDisk(64 * MiB);
   const { store, layout } = disk;
   const ended = new AbortController();
   const reason = new Error('the caller is gone');
@@ -332,7 +333,7 @@ test('work ends when its signal is aborted, and what was begun is cleared away',
   async function* endless(): AsyncGenerator<Buffer> {
     for (; sent < 1000; sent += 1) {
       if (sent === 4) ended.abort(reason);
-      yield Buffer.alloc(1024 ** 2);
+      yield Buffer.alloc(MiB);
     }
   }
   const work = onBehalfOf('account', ended.signal, () => store.put('endless', endless(), plain));

@@ -11,8 +11,7 @@ import {
 } from '../../../../agent/sandboxes/execs/exec-output.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
-
-const KiB = 1024;
+import { KiB } from '../../../../shared/units.ts';
 
 test('both streams come back in their order, also while the command runs', async (t) => {
   await using directory = await temporaryDirectory();
