@@ -5,7 +5,7 @@ import { Stack } from '../test/helpers/stack.ts';
 import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
 import { benchRead } from './read.ts';
 import { alternate, median, printComparison, timed } from './statistics.ts';
-import { GiB, MiB } from '../shared/units.ts';
+import { GiB } from '../shared/units.ts';
 
 const ROUNDS = 120;
 const CALLERS = 16;

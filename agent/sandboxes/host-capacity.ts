@@ -6,8 +6,8 @@ import type { Logger } from '../../shared/log.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
+import { MiB } from '../../shared/units.ts';
 
-const MIB = 1024 ** 2;
 const CHECK_EVERY_MS = 1_000;
 
 export interface HostCapacityOptions {
@@ -138,6 +138,6 @@ export class HostCapacity {
   async #readMemory(): Promise<void> {
     const text = await readFile('/proc/meminfo', 'utf8');
     const kib = Number(/^MemAvailable:\s+(\d+) kB$/mu.exec(text)?.[1] ?? Number.POSITIVE_INFINITY);
-    this.#availableMib = (kib * 1024) / MIB;
+    this.#availableMib = (kib * 1024) / MiB;
   }
 }

@@ -14,14 +14,15 @@ import { FILE_BYTES_MAX, type VmHost, vmCgroup } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
 import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
 import { readConsole, readExit, readIdentity, startShim } from '../qemu/shim.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** Chains that are shorter cost little. */
 const LAYERS_LONG = 16;
 /** A start waits for it; what is not merged by then is when the machine next comes up. */
 const MERGE_MS_MAX = 20_000;
 /** A layer that is larger stays as it is. */
-const LAYER_BYTES_MAX = 256 * 1024 ** 2;
-const LIMITS = { memoryBytes: 512 * 1024 ** 2, processes: 32, cpus: 1 } as const;
+const LAYER_BYTES_MAX = 256 * MiB;
+const LIMITS = { memoryBytes: 512 * MiB, processes: 32, cpus: 1 } as const;
 const LOOK_MS = 5;
 
 interface DiskOwner {

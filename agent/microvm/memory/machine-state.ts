@@ -7,9 +7,10 @@ import { MachineFault } from '../../guest-link/guest-errors.ts';
 import type { RamMapping } from '../../native/native.ts';
 import { QEMU_FD } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** A machine's state is about 120 KB; what is much longer is not one. */
-export const DEVICES_BYTES_MAX = 16 * 1024 ** 2;
+export const DEVICES_BYTES_MAX = 16 * MiB;
 
 const TIMEOUTS_MS = { save: 30_000, load: 30_000, look: 1 } as const;
 

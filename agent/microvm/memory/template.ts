@@ -16,6 +16,7 @@ import {
   stopMachine,
 } from './machine-state.ts';
 import { parseJson } from '../../../shared/json.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** Everything that a machine must share with the one whose memory it goes on with. */
 export interface TemplateParts {
@@ -81,7 +82,7 @@ export class TemplateError extends Error {
 
 /** Room for the RAM of a machine, all zero; such a machine maps it so that it holds what it writes. */
 export const newTemplateRam = (memSizeMib: number): number =>
-  native.newMemory('berth-template', memSizeMib * 1024 ** 2);
+  native.newMemory('berth-template', memSizeMib * MiB);
 
 /**
  * Makes a template of a machine that has just booted and of which nobody has asked anything yet. The

@@ -14,9 +14,7 @@ import {
 } from './qemu-arguments.ts';
 import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
-
-const MiB = 1024 ** 2;
-const GiB = 1024 ** 3;
+import { GiB, MiB } from '../../../shared/units.ts';
 
 /** The root disk's size and what qcow2 needs beside it; it bounds what QEMU could write at all. */
 export const FILE_BYTES_MAX = 40 * GiB;

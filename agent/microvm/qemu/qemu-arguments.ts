@@ -1,4 +1,5 @@
 import assert from 'node:assert';
+import { MiB } from '../../../shared/units.ts';
 
 /** Descriptors that the shim leaves open for QEMU (shim.c repeats them). */
 export const QEMU_FD = {
@@ -91,7 +92,7 @@ function machine({ architecture, accelerator, isRestored }: QemuSpec): string[] 
 }
 
 function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
-  const size = `${count(memSizeMib, 1024 ** 2)}M`;
+  const size = `${count(memSizeMib, MiB)}M`;
   const object =
     kind.kind === 'anonymous'
       ? `memory-backend-ram,id=ram,size=${size}`

@@ -4,10 +4,11 @@ import { toError } from '../../../shared/errors.ts';
 import { MachineFault } from '../../guest-link/guest-errors.ts';
 import { connectSocket } from './connect-socket.ts';
 import { parseJson } from '../../../shared/json.ts';
+import { MiB } from '../../../shared/units.ts';
 
 const TIMEOUT_MS = 10_000;
 /** The longest answers, to `query-block` and the like, have some KiB for each device. */
-const LINE_BYTES_MAX = 1024 ** 2;
+const LINE_BYTES_MAX = MiB;
 const WAITING_MAX = 64;
 const TEXT_LENGTH_MAX = 1000;
 

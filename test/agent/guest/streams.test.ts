@@ -10,7 +10,7 @@ import {
   startConfigured,
 } from '../../helpers/guest.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { KiB, MiB } from '../../../shared/units.ts';
+import { MiB } from '../../../shared/units.ts';
 
 const SIGINT = 2;
 
