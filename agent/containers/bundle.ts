@@ -3,13 +3,13 @@ import type { ExecLimits } from './exec-limits.ts';
 import type { IdMapping } from './container-users.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
-/** The mount root, which callers see in every exec (docs/api.md, Exec). */
+/** Where commands see their disks (docs/api.md, Exec). */
 export const MOUNT_ROOT = '/mnt/service';
 /** Where containers see init, the search program, and rg. */
 export const TOOLS = '/.berth';
 
 /**
- * What root keeps inside: enough to install files and change their owners, nothing that reaches
+ * The capabilities of root inside: enough to install files and change their owners, none that reaches
  * the host's devices, network, or other processes.
  */
 export const CAPABILITIES = [
@@ -34,7 +34,7 @@ const ENVIRONMENT = [
 
 const READONLY_PATHS = ['/proc/sys', TOOLS];
 
-// Without users of its own a container takes of what the kernel gives root: part of it is left.
+// A container without users of its own shares the host root's limits, so part of them is left free.
 const SHARED_LIMITS = [
   { type: 'RLIMIT_SIGPENDING', soft: 1024, hard: 1024 },
   { type: 'RLIMIT_MSGQUEUE', soft: 65_536, hard: 65_536 },
@@ -49,7 +49,7 @@ export interface BundleSpec {
   /** Host directory seen at {@link MOUNT_ROOT}; what is mounted on it later appears there. */
   readonly mountPath: string;
   readonly cgroupPath: string;
-  /** Controllers that the host offers; limits without one are left out. */
+  /** The cgroup controllers that the host offers; limits that need another one are left out. */
   readonly controllers: ReadonlySet<string>;
   readonly limits: ExecLimits;
   readonly seccomp: SeccompProfile;
@@ -118,7 +118,7 @@ function resources({ controllers, limits }: BundleSpec): Record<string, unknown>
   };
 }
 
-/** All new ones, but for that of the users, which is there. */
+/** Every namespace is new except the user namespace, which exists already. */
 function namespacesOf(users: BundleUsers | undefined): Record<string, unknown> {
   const namespaces: { type: string; path?: string }[] = [
     ...['pid', 'mount', 'network', 'ipc', 'uts', 'cgroup'].map((type) => ({ type })),

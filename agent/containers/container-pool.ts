@@ -5,26 +5,26 @@ import { newJobId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import { Container, type ContainerHost } from './container.ts';
 
-/** How many containers wait ready, at least; more when more were lately in use at once. */
+/** The least number of ready containers; more are kept when more were recently in use at once. */
 const READY_MIN = 2;
 const DEMAND_WINDOW_MS = 60_000;
 const RETRY_AFTER_FAILURE_MS = 1_000;
 const TRIM_EVERY_MS = 10_000;
-/** Below this share of free memory no container is kept waiting. */
+/** When less than this share of memory is free, no containers are kept ready. */
 const FREE_MEMORY_SHARE_MIN = 0.1;
 
 export interface PoolLimits {
-  /** Containers kept ready, at most. */
+  /** The most containers that are kept ready. */
   readonly readyMax: number;
-  /** Containers started at the same time, at most: more of them only get into each other's way. */
+  /** The most containers that are started at the same time: more would only slow each other down. */
   readonly startingMax: number;
 }
 
 type Waiter = PromiseWithResolvers<Container>;
 
 /**
- * Single-use containers that wait for a command. Whoever takes one gets a fresh one, and another is
- * started in its place; when none is ready, takers are served in the order in which they came.
+ * Prewarmed single-use containers. Each is given out once and replaced by a new one; when none is
+ * ready, takers are served in order of arrival.
  */
 export class ContainerPool {
   readonly #host: ContainerHost;
@@ -32,7 +32,7 @@ export class ContainerPool {
   readonly #log: Logger;
   readonly #ready: Container[] = [];
   readonly #waiters: Waiter[] = [];
-  /** Every container of this host that is not gone yet. */
+  /** Every container of this host that has not been removed yet. */
   readonly #all = new Set<Container>();
   #starting = 0;
   #inUse = 0;
@@ -62,7 +62,7 @@ export class ContainerPool {
     }
   }
 
-  /** A container for one command; it is the taker's until it is {@link Container.gone}. */
+  /** Takes a container for one command; the taker owns it until {@link Container.gone} settles. */
   async take(): Promise<Container> {
     if (this.#closed) throw new Error('the pool is closed');
     this.#noteDemand();
@@ -79,7 +79,7 @@ export class ContainerPool {
     return container;
   }
 
-  /** Ends every container and waits until none is left. */
+  /** Kills every container and waits until all are removed. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
@@ -116,7 +116,7 @@ export class ContainerPool {
     return Math.min(Math.max(READY_MIN, demand), this.#limits.readyMax);
   }
 
-  /** Ends those that wait for a load that is over, or hold memory that is short. */
+  /** Removes ready containers that the load no longer calls for, or whose memory is needed. */
   #trim(): void {
     for (const container of this.#ready.splice(this.#readyTarget())) {
       container.kill().catch((error: unknown) => {
@@ -147,7 +147,10 @@ export class ContainerPool {
       this.#all.delete(container);
     };
     container.gone.then(forget, (error: unknown) => {
-      this.#log.error({ containerId: container.id, err: toError(error) }, 'container:notCleared');
+      this.#log.error(
+        { containerId: container.id, err: toError(error) },
+        'container:cleanupFailed',
+      );
       forget();
     });
     return container;
@@ -160,9 +163,9 @@ export class ContainerPool {
     this.fill();
   }
 
-  /** One taker learns of it; then a pause, so that a broken host is not hammered. */
+  /** Fails one taker and then pauses, so that a broken host does not start containers in a loop. */
   #failed(error: Error): void {
-    this.#log.error({ err: error }, 'container:notStarted');
+    this.#log.error({ err: error }, 'container:startFailed');
     this.#waiters.shift()?.reject(error);
     if (this.#closed || this.#retry !== undefined) return;
     this.#retry = setTimeout(() => {

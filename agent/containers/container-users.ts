@@ -2,36 +2,37 @@ import { closeSync } from 'node:fs';
 import { LIMITS } from '../../shared/limits.ts';
 import { native } from '../native/native.ts';
 
-/** The kernel keeps the last id for "none". */
+/** The kernel reserves the last id for "none". */
 const IDS_END = 2 ** 32 - 1;
 
-/** Ids of the host, from `first` on. */
+/** A range of the host's ids that begins at `first`. */
 export interface IdRange {
   readonly first: number;
   readonly count: number;
 }
 
-/** Consecutive ids of a container and what they are on the host, as the OCI configuration has them. */
+/** Consecutive ids inside a container and their ids on the host, as in the OCI configuration. */
 export interface IdMapping {
   readonly containerID: number;
   readonly hostID: number;
   readonly size: number;
 }
 
-/** One container's own users: root inside is `firstId` of the host, and so on. */
+/** The users of one container: root inside is `firstId` on the host, and so on. */
 export interface ContainerUsers {
   readonly firstId: number;
   readonly mappings: readonly IdMapping[];
-  /** Descriptor of its user namespace, until released. */
+  /** A descriptor of the container's user namespace, open until released. */
   readonly namespace: number;
-  /** To be called when nothing of the container is left. */
+  /** Call it when nothing of the container is left. */
   release(): void;
 }
 
 /**
- * The ids above a container's own range are the host's: files on disks may belong to any of them.
- * @param closed ids that no container may have, because processes of the host or of other containers
- *   run as them
+ * Maps the ids above a container's own range to the same ids of the host, since files on disks may
+ * belong to any of them.
+ * @param closed ids that no container may use, because processes of the host or of other containers
+ *   run under them
  */
 function sharedIds(closed: readonly IdRange[]): IdMapping[] {
   const mappings: IdMapping[] = [];
@@ -46,9 +47,9 @@ function sharedIds(closed: readonly IdRange[]): IdMapping[] {
 }
 
 /**
- * Gives each container users that no other one has: the kernel counts by user what processes take of
- * it (inotify watches, message queues, pending signals, pipes), and what one could do as root of the
- * host, it can only do as one of these.
+ * Gives each container users of its own (docs/decisions/0025). The kernel limits some resources per
+ * user (inotify watches, message queues, pending signals, pipes), so containers cannot use up each
+ * other's; and whatever breaks out of a container is not root on the host.
  */
 export class UserRanges {
   readonly #baseId: number;
@@ -64,11 +65,11 @@ export class UserRanges {
     const own = { first: baseId, count: LIMITS.userRanges * LIMITS.idsPerContainer };
     this.#baseId = baseId;
     this.#shared = sharedIds([own, ...reserved]);
-    // Other agents of this host, in tests for example, begin elsewhere.
+    // Other agents on this machine, in tests for example, start elsewhere in the range.
     this.#next = Math.floor(Math.random() * LIMITS.userRanges);
   }
 
-  /** @throws Error when the kernel has no user namespaces for us, or every range is in use */
+  /** @throws Error when the kernel offers no user namespaces, or every range is in use */
   async take(): Promise<ContainerUsers> {
     if (this.#used.size >= LIMITS.userRanges) throw new Error('every range of user ids is in use');
     while (this.#used.has(this.#next)) this.#next = (this.#next + 1) % LIMITS.userRanges;

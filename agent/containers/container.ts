@@ -22,7 +22,7 @@ import type { ContainerUsers, UserRanges } from './container-users.ts';
 import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from './seccomp.ts';
 
-/** What all containers of this host have in common. */
+/** Settings that all containers of this host share. */
 export interface ContainerHost {
   readonly containersDir: string;
   readonly runcRoot: string;
@@ -33,9 +33,9 @@ export interface ContainerHost {
   readonly cgroupParent: string;
   readonly seccomp: SeccompProfile;
   readonly hiddenPaths: readonly string[];
-  /** Undefined where the kernel cannot: root of every container is then root of the host. */
+  /** Undefined where the kernel does not support it: root inside is then root of the host. */
   readonly userRanges: UserRanges | undefined;
-  /** Where long output is kept. */
+  /** Where output that is too long for memory is kept. */
   readonly tails: TailPlace;
 }
 
@@ -48,7 +48,7 @@ export interface ContainerMount {
   /** Below the mount root; empty: the mount root itself. */
   readonly path: string;
   readonly readOnly: boolean;
-  /** Nothing on it can be run, and no link on it leads anywhere. */
+  /** Mounts it so that nothing on it can be executed and no link on it is followed. */
   readonly dataOnly: boolean;
 }
 
@@ -62,7 +62,7 @@ export interface ContainerExit {
   readonly startedAt: number;
   readonly endedAt: number;
   readonly outOfMemory: boolean;
-  /** Both are to be closed when they were read. */
+  /** The caller closes both after reading them. */
   readonly stdout: OutputTail;
   readonly stderr: OutputTail;
 }
@@ -79,20 +79,20 @@ function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe]
   }
 }
 
-/** Kills a container and removes what runc and the kernel keep of it. Idempotent. */
+/** Kills a container and removes its runc state and control groups. Idempotent. */
 async function deleteContainer(runcRoot: string, id: string): Promise<void> {
   await run('runc', ['--root', runcRoot, 'delete', '--force', id]);
 }
 
-/** Gives up what is kept of a command's output. */
+/** Discards a command's kept output. */
 export async function closeTails(...tails: readonly OutputTail[]): Promise<void> {
   await Promise.all(tails.map((tail) => tail.close()));
 }
 
 /**
- * One single-use container: plain `runc run` of our init, which waits for its one command. Started
- * ahead of time, since starting it takes much longer than most commands; the disks are mounted
- * into it when the command comes.
+ * One single-use container: `runc run` with our init, which waits for its one command. It is started
+ * ahead of time, since that takes much longer than most commands; the disks are mounted into it when
+ * the command arrives.
  */
 export class Container {
   readonly id: string;
@@ -102,10 +102,10 @@ export class Container {
   readonly #stderr: OutputPipe;
   readonly #gone = Promise.withResolvers<void>();
   #runc: ChildProcess | undefined;
-  /** Settles when runc has ended; kept from its start, since its event comes only once. */
+  /** Settles when runc has exited; created when it starts, since the event fires only once. */
   #ended: Promise<void> = Promise.resolve();
   #init: InitChannel | undefined;
-  /** Settles when {@link run} needs the container's directory no more. */
+  /** Settles when {@link run} no longer needs the container's directory. */
   #finished: Promise<void> = Promise.resolve();
   #killed = false;
   /** The tails are the caller's, who closes them. */
@@ -113,7 +113,7 @@ export class Container {
   #mounted: string[] = [];
   #users: ContainerUsers | undefined;
 
-  /** @throws Error when the agent has no descriptors left; nothing is held then */
+  /** @throws Error when the agent is out of file descriptors; nothing is left open then */
   constructor(host: ContainerHost, id: string) {
     [this.#stdout, this.#stderr] = openOutputs(host.tails);
     this.id = id;
@@ -132,7 +132,7 @@ export class Container {
 
   /**
    * Starts the container; it then waits for {@link run}.
-   * @throws Error with the end of runc's log; nothing is left then
+   * @throws Error with the end of runc's log; nothing of the container is left then
    */
   async start(): Promise<void> {
     const { imageDir, mountAliases, limits } = this.#host;
@@ -156,8 +156,8 @@ export class Container {
 
   /**
    * Runs the command to its end. Afterwards none of its processes is left and the disks are no
-   * longer mounted for it. To be called once.
-   * @param output takes what the command writes to stdout, instead of the tail that is kept
+   * longer mounted for it. Call it once.
+   * @param output receives stdout while the command runs; without it, the last part is kept
    * @throws AppError `bad_request` when a subdirectory cannot be mounted; Error when the container
    *   was killed
    */
@@ -168,7 +168,8 @@ export class Container {
   ): Promise<ContainerExit> {
     const runc = this.#runc;
     const init = this.#init;
-    if (runc === undefined || init === undefined || !this.isUsable) throw new Error('not running');
+    if (runc === undefined || init === undefined || !this.isUsable)
+      throw new Error('the container is not running');
     if (output !== undefined) this.#stdout.redirect(output);
     const finished = Promise.withResolvers<void>();
     this.#finished = finished.promise;
@@ -177,7 +178,7 @@ export class Container {
       return await this.#runCommand(command, init);
     } finally {
       await this.#detachAll().finally(finished.resolve);
-      // Answering need not wait for runc to clear up: the process tree is dead, the disks are out.
+      // The answer need not wait for runc's clean-up: the processes are dead, the disks unmounted.
       init.close();
     }
   }
@@ -218,7 +219,7 @@ export class Container {
   }
 
   async #startRunc(): Promise<void> {
-    if (this.#killed) throw new Error('killed before it was started');
+    if (this.#killed) throw new Error('the container was killed before it started');
     const args = [
       ...['--root', this.#host.runcRoot, '--log', scratchPaths(this.#directory).runcLog],
       ...['run', '--preserve-fds', '3', '--bundle', this.#directory, this.id],
@@ -253,7 +254,7 @@ export class Container {
 
   async #attach(mount: ContainerMount): Promise<void> {
     const { diskPath, subdirectory, path } = mount;
-    if (this.#killed) throw new Error('killed');
+    if (this.#killed) throw new Error('the container was killed');
     const { mounts } = scratchPaths(this.#directory);
     const target = join(mounts, path);
     const { firstId = 0, namespace = -1 } = this.#users ?? {};
@@ -269,7 +270,7 @@ export class Container {
   async #detachAll(): Promise<void> {
     for (const target of this.#mounted.toReversed()) {
       try {
-        await native.unmount(target, 0); // Fails while anybody in the container still uses it.
+        await native.unmount(target, 0); // Fails while a process in the container still uses the mount.
       } catch (error) {
         if (errnoOf(error) !== 'EBUSY') throw error;
         await this.kill();
@@ -289,13 +290,13 @@ export class Container {
     init.run(command);
     const exit = await Promise.race([exited, this.#ended]);
     const endedAt = performance.now();
-    if (this.#killed) throw new Error('killed');
-    // Init may be what the kernel chose when memory ran out.
+    if (this.#killed) throw new Error('the container was killed');
+    // When memory ran out, the kernel may have killed init.
     if (exit === undefined && startedAt === undefined) throw new Error(await this.#runcLog());
     // While init waits for us to close, the control group and its counters still exist.
     const kills = exit === undefined ? 1 : await oomKills(this.#host.cgroups, this.#cgroupPath);
     await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
-    if (this.#killed) throw new Error('killed');
+    if (this.#killed) throw new Error('the container was killed');
     this.#tailsGiven = true;
     return {
       exitCode: exit?.[0] ?? EXIT_KILLED,
@@ -307,7 +308,7 @@ export class Container {
     };
   }
 
-  /** runc was killed, for example for want of memory: nothing of the container was cleared away. */
+  /** Cleans up after a runc that was killed, for example when memory ran out. */
   async #clearAfterRunc(): Promise<void> {
     const { cgroups, runcRoot } = this.#host;
     this.#init?.close();

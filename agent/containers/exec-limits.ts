@@ -1,8 +1,8 @@
-/** What one command may use of the host. */
+/** The host resources that one command may use. */
 export interface ExecLimits {
   readonly memoryBytes: number;
   readonly processes: number;
   readonly cpus: number;
-  /** Everything written outside the disk; lives in memory and counts as such. */
+  /** Bytes written outside the disks; they are held in memory and count as memory. */
   readonly scratchBytes: number;
 }

@@ -23,7 +23,7 @@ export class InitChannel extends EventEmitter<InitEvents> {
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     socket.on('close', () => this.emit('closed'));
-    socket.on('error', () => socket.destroy()); // Init is gone; `close` follows.
+    socket.on('error', () => socket.destroy()); // Init has exited; `close` follows.
   }
 
   run(command: string): void {
@@ -33,7 +33,7 @@ export class InitChannel extends EventEmitter<InitEvents> {
     this.#socket.write(Buffer.concat([length, text]));
   }
 
-  /** Init kills everything that still runs and ends. */
+  /** Tells init to kill everything that still runs and to exit. */
   close(): void {
     this.#socket.destroy();
   }

@@ -7,17 +7,17 @@ import { Container, type ContainerHost } from './container.ts';
 import { type IdRange, UserRanges } from './container-users.ts';
 
 export interface UserRangeSettings {
-  /** `auto`: where the kernel can; `on`: or the agent does not start. */
+  /** `auto`: if the kernel supports it; `on`: the agent does not start unless it does. */
   readonly mode: 'auto' | 'on' | 'off';
-  /** The first id of the host that containers have as their own. */
+  /** The first id on the host that is used for containers. */
   readonly baseId: number;
-  /** Ids of the host that no container may have. */
+  /** Ids on the host that no container may use. */
   readonly reserved: readonly IdRange[];
 }
 
 /**
- * Lets a container's users, who are nobody on the host, get to the container's directory, and
- * nowhere else in the data directory.
+ * Lets the users of containers, who have no rights on the host, traverse to their container's
+ * directory and nowhere else in the data directory.
  */
 async function letThrough(dataDir: string, containersDir: string): Promise<void> {
   for (const entry of await readdir(dataDir, { withFileTypes: true })) {
@@ -28,7 +28,7 @@ async function letThrough(dataDir: string, containersDir: string): Promise<void>
   await chmod(dataDir, 0o711);
 }
 
-/** Whatever containers need for it, of kernel, runc and file systems, one container shows it. */
+/** Starts one container, which shows whether kernel, runc and file systems support user ranges. */
 async function probe(host: ContainerHost): Promise<void> {
   const container = new Container(host, newJobId());
   await container.start();
@@ -37,7 +37,7 @@ async function probe(host: ContainerHost): Promise<void> {
 }
 
 /**
- * Finds out whether containers of this host can have users of their own.
+ * Finds out whether containers on this host can have users of their own.
  * @returns undefined when root inside has to be root of the host
  * @throws Error when they cannot but must
  */

@@ -11,13 +11,13 @@ import { type OutputSink, OutputTail, type TailPlace } from './output-tail.ts';
  */
 export class OutputPipe {
   readonly tail: OutputTail;
-  /** For the container, which has its own copy once it was started. */
+  /** The end for the container, which has its own copy once it has started. */
   readonly writeFd: number;
   #sink: OutputSink;
   #isWriteEndOpen = true;
   readonly #readFd: number;
   readonly #socket: Socket;
-  /** Chunks that the sink has not taken yet. */
+  /** Chunks that the sink has not accepted yet. */
   #pending = 0;
   #failure: Error | undefined;
 
@@ -30,26 +30,27 @@ export class OutputPipe {
     this.#socket.on('error', () => this.#socket.destroy());
   }
 
-  /** The user may open it again, by `/dev/stdout`. */
+  /** Gives the pipe to this user, who can then reopen it as `/dev/stdout`. */
   giveTo(userId: number): void {
     fchownSync(this.writeFd, userId, userId);
   }
 
-  /** What is written from here on goes elsewhere. */
+  /** Sends what is written from now on to another sink. */
   redirect(sink: OutputSink): void {
     this.#sink = sink;
   }
 
   /**
-   * Reads what was written so far. Its end need not be reached: runc holds the pipe a while.
-   * @throws Error when what was read could not be kept
+   * Reads everything written so far. Does not wait for the end of the pipe, which runc keeps open for
+   * a while.
+   * @throws Error when the output could not be stored
    */
   async drain(): Promise<void> {
     while (this.#isBehind) await (this.#pending > 0 ? sleep(1) : setImmediate());
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** To be called once the container has its copy: only then can the pipe end. */
+  /** Call it once the container has its copy: only then can the pipe reach its end. */
   closeWriteEnd(): void {
     if (!this.#isWriteEndOpen) return;
     this.#isWriteEndOpen = false;

@@ -3,30 +3,30 @@ import { join } from 'node:path';
 import { newJobId } from '../../shared/ids.ts';
 import type { OutputTurns } from './output-turns.ts';
 
-/** What takes the bytes of a stream; no more is to be written before its promise settles. */
+/** Accepts the bytes of a stream; wait for its promise before the next write. */
 export interface OutputSink {
   write(chunk: Buffer): Promise<void> | undefined;
 }
 
-/** Most commands write less than this, and cost no file. */
+/** Most commands write less than this and need no file. */
 const MEMORY_BYTES = 256 * 1024;
 
 export interface TailPlace {
-  /** Where files are made; each is unlinked as soon as it is open, so nothing is left of it. */
+  /** Where files are created; each is unlinked as soon as it is open, so none can be left over. */
   readonly directory: string;
   readonly turns: OutputTurns;
 }
 
 /**
  * Keeps the last `bytesMax` bytes of a stream and counts those that it dropped before them. Long
- * output lies in a file that is written in a circle, so the agent's memory does not grow with it.
+ * output goes to a file used as a ring buffer, so it does not take the agent's memory.
  */
 export class OutputTail implements OutputSink {
   readonly #bytesMax: number;
   readonly #place: TailPlace;
   #chunks: Buffer[] = [];
   #file: FileHandle | undefined;
-  /** All that was written. */
+  /** Bytes written in total. */
   #bytes = 0;
   #closed = false;
 
@@ -53,7 +53,7 @@ export class OutputTail implements OutputSink {
     return this.#place.turns.run(chunk.length, () => this.#append(chunk));
   }
 
-  /** The kept bytes. To be called when nothing is written any more. */
+  /** Reads the kept bytes. Call it after the last write. */
   async read(): Promise<Buffer> {
     const file = this.#file;
     if (file === undefined) return Buffer.concat(this.#chunks);
@@ -65,7 +65,7 @@ export class OutputTail implements OutputSink {
     return kept;
   }
 
-  /** Gives the file up; what was kept is gone. */
+  /** Closes the file and discards the kept bytes. */
   async close(): Promise<void> {
     const file = this.#file;
     this.#closed = true;
@@ -104,7 +104,7 @@ async function readFully(file: FileHandle, into: Buffer, position: number): Prom
   let done = 0;
   while (done < into.length) {
     const { bytesRead } = await file.read(into, done, into.length - done, position + done);
-    if (bytesRead === 0) throw new Error('kept output is shorter than it was');
+    if (bytesRead === 0) throw new Error('the file with kept output was truncated');
     done += bytesRead;
   }
 }

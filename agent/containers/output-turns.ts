@@ -2,20 +2,20 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { MiB } from '../../shared/units.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 
-/** So much output is taken between two pauses, from all commands together. */
+/** How much output of all commands together is handled between two pauses. */
 const BYTES_PER_BURST = MiB;
 const PAUSE_MS = 4;
 
 /**
- * Has the streams of all commands written one piece at a time, in the order in which the pieces
- * came, at no more than some 250 MiB/s: a command that writes faster waits in its pipe. So floods
- * leave the agent's event loop and most threads to others, and each stream gets its share.
+ * Handles the output of all commands one chunk at a time, in order of arrival, at no more than about
+ * 250 MiB/s: a command that writes faster is blocked by its full pipe. A flood of output thus leaves
+ * the agent's event loop and most threads free, and each stream gets its share.
  */
 export class OutputTurns {
   readonly #queue = new SerialQueue();
   #burst = 0;
 
-  /** Runs `write` when it is its turn. */
+  /** Calls `write` when its turn has come. */
   run(bytes: number, write: () => Promise<void>): Promise<void> {
     return this.#queue.add(async () => {
       await write();

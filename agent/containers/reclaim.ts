@@ -11,10 +11,10 @@ import { removeCgroups } from '../system/cgroup.ts';
 import { reclaimScratch } from './scratch.ts';
 
 /**
- * Clears away what a former agent of this data directory left on the host. No exec outlives its
- * agent, so whatever carries this host's names is a leftover, and nothing of it runs any more
- * (endFormerProcesses): containers first, since they use the mounts; disks last. Disk data is never
- * touched. No step waits for the storage of a disk longer than a detachment may take.
+ * Removes what a former agent of this data directory left on the host. No exec outlives its agent, so
+ * everything with this host's names is a leftover, and its processes have been killed already
+ * (endFormerProcesses). Containers go first, since they use the mounts; disks last. Disk data is never
+ * touched. No step waits for a disk's storage longer than a detach may take.
  */
 export async function reclaim(
   dataDir: string,
@@ -30,7 +30,7 @@ export async function reclaim(
   }
   for (const id of await readdir(paths.runcRoot(dataDir))) {
     log.warn({ containerId: id }, 'reclaim:container');
-    // What runc wrote down of it; its processes are gone, its control groups go below.
+    // Only runc's state is removed here: the processes are gone, and the control groups go below.
     await rm(join(paths.runcRoot(dataDir), id), { recursive: true, force: true });
   }
   for (const id of await readdir(paths.containers(dataDir))) {
@@ -45,13 +45,13 @@ async function unmountDisks(dataDir: string, log: Logger): Promise<void> {
   const unmount = async (target: string): Promise<void> => {
     log.warn({ target }, 'reclaim:mount');
     const err = await unmountLeftover(target).then(() => undefined, toError);
-    if (err !== undefined) log.error({ target, err }, 'reclaim:mountHangs');
+    if (err !== undefined) log.error({ target, err }, 'reclaim:unmountFailed');
   };
-  // Side by side: one whose storage hangs takes as long as it may.
+  // In parallel: a disk whose storage hangs must not hold up the others.
   await Promise.all((await mountsBelow(dataDir)).map(unmount));
   for (const name of await readdir(paths.mounts(dataDir))) {
     const target = join(paths.mounts(dataDir), name);
-    // Never recursive: whatever may lie below is not the agent's.
+    // Never recursive: anything found below does not belong to the agent.
     await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:notEmpty'));
   }
 }

@@ -6,16 +6,16 @@ import { mountsBelow } from '../system/mount-table.ts';
 import { MOUNT_ROOT } from './bundle.ts';
 import type { ContainerUsers } from './container-users.ts';
 
-/** The parts of a container's directory; all of it lives in memory, with a hard size. */
+/** The parts of a container's directory, which is in memory and has a fixed maximum size. */
 export const scratchPaths = (directory: string) => ({
   root: join(directory, 'root'),
-  /** The image, with the owners that the container's users have; only while the root is mounted. */
+  /** The image with its owners mapped to the container's users; only while the root is mounted. */
   image: join(directory, 'image'),
   upper: join(directory, 'upper'),
   work: join(directory, 'work'),
-  /** Seen at `/dev` inside. */
+  /** Mounted at `/dev` inside. */
   devices: join(directory, 'dev'),
-  /** Seen at the mount root inside; disks are mounted on and below it. */
+  /** Mounted at the mount root inside; disks are mounted on and below it. */
   mounts: join(directory, 'mounts'),
   config: join(directory, 'config.json'),
   runcLog: join(directory, 'runc.log'),
@@ -29,7 +29,7 @@ export interface ScratchSpec {
   readonly users: ContainerUsers | undefined;
 }
 
-/** Makes the directories of a path below `top`, which is there, for this user and group. */
+/** Creates the directories of a path below `top`, which exists, for this user and group. */
 export async function makeDirectories(top: string, path: string, owner: number): Promise<void> {
   let made = top;
   for (const name of path.split('/').filter((part) => part !== '')) {
@@ -45,8 +45,8 @@ export async function makeDirectories(top: string, path: string, owner: number):
 }
 
 /**
- * The image's tree and our tools below a writable layer. Files that containers share lie in lower
- * layers only: what a container locks, watches, or leases is its own overlay's file.
+ * Mounts the image and our tools below a writable layer. Containers share files of the lower layers
+ * only: what a container locks, watches, or leases is a file of its own overlay.
  */
 async function mountRoot(directory: string, { imageDir, users }: ScratchSpec): Promise<void> {
   const { root, image, upper, work } = scratchPaths(directory);
@@ -60,18 +60,18 @@ async function mountRoot(directory: string, { imageDir, users }: ScratchSpec): P
   await mkdir(image);
   await native.attach(imageDir, '', image, 0, users.namespace);
   await native.mount('overlay', root, 'overlay', flags, layers(image));
-  await native.unmount(image, UnmountFlag.detach); // The overlay has a mount of its own.
+  await native.unmount(image, UnmountFlag.detach); // The overlay keeps its own reference to the mount.
 }
 
 /**
- * Makes a container's directory: scratch space, its devices, and a writable root. The directory is
- * a shared mount, so that disks mounted in it later reach the container.
+ * Creates a container's directory: scratch space, devices, and a writable root. It is a shared mount,
+ * so that disks mounted in it later appear in the container.
  */
 export async function mountScratch(directory: string, spec: ScratchSpec): Promise<void> {
   const { root, upper, work, devices } = scratchPaths(directory);
   const owner = spec.users?.firstId ?? 0;
   await mkdir(directory, { mode: 0o700 });
-  // Devices work in it: nobody but root and the container's users gets this far.
+  // Devices are usable in it: only root and the container's users can reach it.
   const options = `size=${spec.sizeBytes},mode=0700,uid=${owner},gid=${owner}`;
   await native.mount('tmpfs', directory, 'tmpfs', MountFlag.nosuid, options);
   await Promise.all([
@@ -99,14 +99,14 @@ async function detachIfMounted(target: string): Promise<void> {
   }
 }
 
-/** Takes a container's directory off the host. Idempotent. */
+/** Removes a container's directory from the host. Idempotent. */
 export async function removeScratch(directory: string): Promise<void> {
   const { root, image } = scratchPaths(directory);
   await detachIfMounted(image);
   await detachIfMounted(root);
   await detachIfMounted(directory);
   try {
-    // Never recursive: a disk that were still mounted below would lose its contents.
+    // Never recursive: a disk that is still mounted below would lose its contents.
     await rmdir(directory);
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw error;
@@ -114,9 +114,9 @@ export async function removeScratch(directory: string): Promise<void> {
 }
 
 /**
- * For leftovers: also what else may be mounted below the directory, and what a runc that outlived
- * its agent wrote where the mount had been.
- * @throws Error while something is mounted below: a disk's contents would go with the rest
+ * Removes the directory of a former agent's container, with other mounts below it and with files that
+ * a runc which outlived its agent wrote to the mount point.
+ * @throws Error while something is still mounted below, since a disk's contents would be deleted too
  */
 export async function reclaimScratch(directory: string): Promise<void> {
   for (const target of await mountsBelow(directory)) await detachIfMounted(target);

@@ -60,16 +60,16 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, { oci: string; names: s
   arm64: { oci: 'SCMP_ARCH_AARCH64', names: ['arm64'] },
 };
 
-// Allowed by the source profile for nested containers, which a command here has no use for: each
-// opens a large part of the kernel to whoever makes a user namespace. io_uring and the key ring
-// have a history of escapes.
+// The source profile allows these for nested containers, which commands here do not need: each opens
+// a large part of the kernel to whoever creates a user namespace. io_uring and the key ring have a
+// history of escapes.
 const WITHDRAWN = new Set([
   ...['mount', 'umount', 'umount2', 'mount_setattr', 'move_mount', 'open_tree', 'pivot_root'],
   ...['fsconfig', 'fsmount', 'fsopen', 'fspick', 'name_to_handle_at', 'open_by_handle_at'],
   ...['unshare', 'setns', 'clone', 'clone3', 'keyctl', 'add_key', 'request_key'],
   ...['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'userfaultfd', 'bpf'],
   ...['perf_event_open', 'vmsplice', 'syslog'],
-  // What all users of the host share a fixed number of (fs.aio-max-nr); programs do without.
+  // All users of the host share a fixed number of these (fs.aio-max-nr); programs work without them.
   'io_setup',
   // socketcall hides its arguments behind a pointer; C libraries have not used it since 2015.
   ...['socket', 'socketpair', 'socketcall', 'fcntl'],
@@ -95,8 +95,8 @@ const INTERNET_PROTOCOLS = [0, 6, 17]; // the type's own, TCP, UDP
 const NETLINK_ROUTE = 0;
 
 // What the container's network namespace confines, by list: every other family and protocol is
-// attack surface, reaches the hypervisor (AF_VSOCK), or tells of the host (uevents, audit). The
-// kernel takes the lower half of an argument only; a whole one that equals the value has no upper.
+// attack surface, reaches the hypervisor (AF_VSOCK), or reveals the host (uevents, audit). The kernel
+// uses only the lower half of an argument, so comparing the whole one also requires a zero upper half.
 const SOCKETS: SeccompRule[] = [
   [argument(0, 'SCMP_CMP_EQ', AF_UNIX)],
   ...[AF_INET, AF_INET6].flatMap((family) =>
@@ -115,8 +115,8 @@ const SOCKET_PAIRS: SeccompRule = {
 };
 
 // fcntl without leases (1024), notifications of a directory (1026), and delegations (1039, 1040):
-// until a lease is given back, whoever opens the file waits, be it the agent on a disk. Each pair
-// is a mask and what the command must be under it; from linux/fcntl.h.
+// until a lease is given back, whoever opens the file waits, even the agent. Each pair is a mask and
+// the value that the masked command must have; from linux/fcntl.h.
 const FILE_CONTROLS: SeccompRule[] = [
   [0xffff_ffc0, 0], // 0 to 63: descriptors, flags, locks
   [0xffff_ffff, 1025], // F_GETLEASE
@@ -161,7 +161,7 @@ export function resolveSeccomp(
   return {
     defaultAction: source.defaultAction,
     defaultErrnoRet: source.defaultErrnoRet,
-    // Not the subarchitectures: a call by `int 0x80` has other numbers, and some of them hide their
+    // Subarchitectures are left out: calls by `int 0x80` have other numbers, and some hide their
     // arguments from every rule. A process that makes one is killed.
     architectures: [own.oci],
     syscalls: [
@@ -174,7 +174,7 @@ export function resolveSeccomp(
   };
 }
 
-/** @throws Error when the file is missing or is not such a profile */
+/** @throws Error when the file is missing or is not an OCI seccomp profile */
 export async function readSeccomp(
   path: string,
   capabilities: readonly string[],

@@ -54,7 +54,7 @@ export interface DiskClaim {
 
 interface Attachment {
   readonly lease: DiskLease;
-  /** Each claim with what its holder wants to be told when the disk must be given up. */
+  /** The claims, each with the callback that tells its holder to give the disk up. */
   readonly claims: Map<DiskClaim, (reason: AppError) => void>;
   readonly renewal: NodeJS.Timeout;
   /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
@@ -63,7 +63,8 @@ interface Attachment {
 
 /**
  * One disk on this host. Holds its lease while the disk is mounted and gives the disk up in time
- * when the lease cannot be renewed, so that two hosts never write to it (docs/decisions/0002).
+ * when the lease cannot be renewed, so that two hosts never write to it (docs/architecture.md, Who
+ * owns which truth).
  */
 export class DiskActor {
   readonly #deps: DiskActorDeps;
@@ -86,7 +87,7 @@ export class DiskActor {
     this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
   }
 
-  /** Its storage does not answer: what is asked of it is refused at once. */
+  /** True while the disk's storage does not answer; every request is then refused at once. */
   get isSetAside(): boolean {
     return this.#storage.isSetAside;
   }
@@ -161,18 +162,18 @@ export class DiskActor {
     });
   }
 
-  /** Makes the disk that the directory has as `creating`. Idempotent. */
+  /** Creates the image of a disk that the directory lists as `creating`. Idempotent. */
   create(): Promise<void> {
     return this.#mailbox.send(async () => {
       const entry = await this.#deps.directory.disks.get(this.#disk.accountId, this.#disk.diskId);
       if (entry === undefined) throw new AppError('not_found', 'the disk does not exist');
       await this.#withLease(() => this.#deps.files.create(entry.record));
-      // Users may have been made anew when a creation that was cut off is taken up again.
+      // A retry of a creation that was cut off may have replaced the disk's users.
       await this.#writeManifest();
     });
   }
 
-  /** Writes the present record into the manifest. Idempotent. */
+  /** Writes the directory's current record into the manifest. Idempotent. */
   record(): Promise<void> {
     return this.#mailbox.send(() => this.#writeManifest());
   }
@@ -204,7 +205,7 @@ export class DiskActor {
     return lease;
   }
 
-  /** Work on the image itself, which nobody else may touch meanwhile. */
+  /** Runs work on the image file itself while this host holds the lease. */
   async #withLease(work: () => Promise<void>): Promise<void> {
     if (this.#attachment !== undefined) return this.#storage.work(work);
     this.#storage.refuseIfSetAside();
@@ -219,7 +220,7 @@ export class DiskActor {
   async #attach(): Promise<Attachment> {
     const { directory, log } = this.#deps;
     this.#storage.refuseIfSetAside();
-    // The lease counts from before the request: the answer may be late, the expiry must not be.
+    // The expiry counts from before the request was sent: a late answer must not extend the lease.
     const askedAt = performance.now();
     const lease = await this.#acquire();
     try {
@@ -261,11 +262,11 @@ export class DiskActor {
       clearTimeout(attachment.expiry);
       attachment.expiry = this.#expireAfter(askedAt);
     } catch (error) {
-      this.#deps.log.warn({ diskId: this.#disk.diskId, err: error }, 'disk:leaseNotRenewed');
+      this.#deps.log.warn({ diskId: this.#disk.diskId, err: error }, 'disk:leaseRenewalFailed');
     }
   }
 
-  /** Ahead of whatever waits in the mailbox: users of the disk are told at once. */
+  /** Tells the disk's users at once, ahead of the mailbox, and then detaches. */
   #lose(): void {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
@@ -314,7 +315,7 @@ export class DiskActor {
     try {
       await this.#deps.directory.diskLeases.release(lease);
     } catch (error) {
-      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseNotReleased'); // It expires.
+      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseReleaseFailed'); // It expires by itself.
     }
   }
 
@@ -323,7 +324,8 @@ export class DiskActor {
     const read = (): ReturnType<typeof directory.disks.get> =>
       directory.disks.get(this.#disk.accountId, this.#disk.diskId);
     let written = 0;
-    // Another host may write an older record at the same time: go on until ours is the present one.
+    // Another host may write an older record at the same time: repeat until the record written last
+    // is still the current one.
     for (let entry = await read(); entry !== undefined; entry = await read()) {
       if (entry.record.revision === written || entry.record.status === 'deleting') return;
       const { record } = entry;

@@ -20,14 +20,14 @@ import { onDiskThread, toItsEnd } from './disk-threads.ts';
 import { MiB } from '../../shared/units.ts';
 
 /*
- * The calls of the system on what lies on a disk. Each waits for a thread of its account's share and
- * none begins for a request that has ended (disk-threads.ts); a lint rule keeps the code that works
- * on disks from calling anything else.
+ * System calls on the contents of disks. Each call waits for a thread from its account's share, and
+ * none starts for a request that has ended (disk-threads.ts). A lint rule keeps code that works on
+ * disks from using other file system calls.
  */
 
 type AsyncCall = (...args: never[]) => Promise<unknown>;
 
-/** The same call with all its overloads. */
+/** Wraps a call so that it takes a thread of the share; the overloads are kept. */
 const shared = <F extends AsyncCall>(call: F): F =>
   ((...args) => onDiskThread(() => call(...args))) as F;
 
@@ -48,7 +48,7 @@ export const rmdir = shared(promises.rmdir);
 export const stat = shared(promises.stat);
 export const unlink = shared(promises.unlink);
 
-/* Node has promises for its own file objects only; descriptors of the addon need these. */
+/* Node offers promises for FileHandle only; descriptors that the addon opened need these. */
 export const openFile = shared(promisify(open));
 export const writeText = shared(promisify(writeFile));
 export const statFile = shared(promisify(fstat));
@@ -68,19 +68,22 @@ export const copyRange = sharedNative('copyRange');
 export const getAttribute = sharedNative('getAttribute');
 export const setAttribute = sharedNative('setAttribute');
 export const addToMd5 = sharedNative('addToMd5');
-/* These two take no time. */
+/* These two do no I/O and need no thread. */
 export const newMd5 = (): Buffer => native.newMd5();
 export const digestMd5 = (state: Buffer): Buffer => native.digestMd5(state);
 
-/** Also for a request that has ended. */
+/** Closes a descriptor, even when the request that opened it has ended. */
 export const closeFile = (fd: number): Promise<void> =>
   toItsEnd(() => onDiskThread(() => promisify(close)(fd)));
 
-/** A deleted file up to this size may be closed on the main thread: freeing it takes no time. */
+/** A deleted file up to this size may be closed on the main thread: freeing its blocks is quick. */
 const QUICKLY_FREED_BYTES = 64 * MiB;
 const BLOCK_BYTES = 512; // As stat(2) counts.
 
-/** Closes a file that was only read: at once, unless it may be deleted by that and is large. */
+/**
+ * Closes a file that was only read. Large files are closed on a disk thread, since closing the last
+ * descriptor of a deleted file frees its blocks.
+ */
 export async function closeReadFile(fd: number): Promise<void> {
   if (fstatSync(fd).blocks * BLOCK_BYTES <= QUICKLY_FREED_BYTES) closeSync(fd);
   else await closeFile(fd);

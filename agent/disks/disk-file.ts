@@ -2,7 +2,7 @@ import { type BigIntStats, constants } from 'node:fs';
 import { AppError, errnoOf } from '../../shared/errors.ts';
 import { closeReadFile, openBeneath, statFile } from './disk-calls.ts';
 
-/** A regular file of a disk, open to read. */
+/** A regular file on a disk, open for reading. */
 export interface DiskFile extends AsyncDisposable {
   readonly fd: number;
   readonly stats: BigIntStats;
@@ -13,22 +13,22 @@ function toAppError(error: unknown): unknown {
     case 'ENOENT':
     case 'ENOTDIR':
     case 'ENAMETOOLONG':
-    // Leads out of the disk: there is no such file on it.
+    // The path leads out of the disk, where callers have no files.
     case 'EXDEV':
     case 'ELOOP': {
       return new AppError('not_found', 'there is no such file on the disk');
     }
     case 'EISDIR': {
-      return new AppError('bad_request', 'this is a directory, not a file');
+      return new AppError('bad_request', 'the key names a directory, not a file');
     }
     case 'ENXIO': {
-      return new AppError('bad_request', 'this is not a regular file');
+      return new AppError('bad_request', 'the key does not name a regular file');
     }
     case 'EIO': {
-      return new AppError('unavailable', 'the disk cannot be read now; try again');
+      return new AppError('unavailable', 'the disk cannot be read at the moment; try again');
     }
     case 'EAGAIN': {
-      return new AppError('unavailable', 'the file is locked or moved now; try again');
+      return new AppError('unavailable', 'the file is locked or being moved; try again');
     }
     default: {
       return error;
@@ -39,8 +39,8 @@ function toAppError(error: unknown): unknown {
 /**
  * Opens a file beneath a mounted disk's root. Links are followed as long as they stay on the disk.
  * @param root where the disk is mounted
- * @param key from the disk's root, without a slash at its beginning
- * @throws AppError `not_found`, `bad_request` when it is no regular file, `unavailable`
+ * @param key path from the disk's root, without a leading slash
+ * @throws AppError `not_found`, `bad_request` when it is not a regular file, `unavailable`
  */
 export async function openDiskFile(root: string, key: string): Promise<DiskFile> {
   const fd = await openBeneath(root, key, constants.O_RDONLY).catch((error: unknown) => {

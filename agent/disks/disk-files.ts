@@ -11,8 +11,8 @@ import { syncPath, writeDurably } from '../system/write-durably.ts';
 const DEFAULT_ROOT_MODE = 0o755;
 
 /**
- * Makes an empty ext4 file system in a sparse file. `lost+found` is removed, since a disk belongs
- * to its user from the first byte; e2fsck makes it again should it need it.
+ * Makes an empty ext4 file system in a sparse file. `lost+found` is removed, since a disk starts
+ * out empty for its user; e2fsck recreates it if needed.
  */
 async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs): Promise<void> {
   const file = await open(path, 'wx', 0o600);
@@ -31,12 +31,13 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
 
 /**
  * The files of the region's disks: `<storage>/disks/<id>/image.ext4` and `manifest.json` beside it.
- * The storage may be shared by several hosts; who may mount an image is the lease's matter.
+ * The storage may be shared by several hosts; the disk's lease decides which of
+ * them may mount an image.
  */
 export class DiskFiles {
   readonly #directory: string;
   readonly #sizeBytes: number;
-  /** Names what is half made or half deleted; other hosts leave it alone. */
+  /** Marks disks that this host is creating or deleting; other hosts leave those alone. */
   readonly #asidePrefix: string;
   readonly #asides = new Set<string>();
   #hasLeftovers = false;
@@ -47,7 +48,7 @@ export class DiskFiles {
     this.#asidePrefix = `.${hostId}-`;
   }
 
-  /** Makes the directory, and clears away what a crash of this host left half done. Idempotent. */
+  /** Creates the directory and removes what a crash of this host left unfinished. Idempotent. */
   async prepare(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#directory)) {
@@ -72,8 +73,8 @@ export class DiskFiles {
   }
 
   /**
-   * Makes a disk's file system and manifest; durable when it returns. Built aside and renamed, so
-   * that a crash leaves either no disk or a whole one. Does nothing when the disk is there.
+   * Creates a disk's file system and manifest; durable when it returns. They are built under another
+   * name and renamed, so a crash leaves no disk or a complete one. Does nothing if the disk exists.
    */
   async create(record: DiskRecord): Promise<void> {
     if (await this.exists(record.id)) return;
@@ -102,7 +103,7 @@ export class DiskFiles {
     return parseManifest(await readFile(join(this.#directory, diskId, 'manifest.json'), 'utf8'));
   }
 
-  /** Deletes image and manifest. The rename makes it one step for everybody who looks. */
+  /** Deletes image and manifest. They are renamed first, so that the disk disappears in one step. */
   async remove(diskId: string): Promise<void> {
     const doomed = this.#newAside();
     try {

@@ -17,15 +17,15 @@ import {
   syncFile,
 } from './disk-calls.ts';
 
-/** Containers can neither see nor set `trusted.*` (xattr(7)): the marker is the agent's alone. */
+/** Containers can neither see nor set `trusted.*` (xattr(7)): only the agent uses the marker. */
 const MARKER = 'trusted.berth.layout';
 const DONE = 'contents-1';
 
 /** The two directories of a mounted disk (decision 0013). */
 export interface DiskLayout {
-  /** What callers see: commands, searches, share links, objects. */
+  /** The files that callers see, by commands, searches, share links and the object API. */
   readonly contents: string;
-  /** Half-made objects; no caller ever sees them. */
+  /** Objects that are still being written; callers never see them. */
   readonly uploads: string;
 }
 
@@ -35,12 +35,12 @@ export const layoutOf = (mount: string): DiskLayout => ({
 });
 
 /**
- * Gives a mounted disk its two directories. A new file system, and a disk of the time when callers
- * saw the root itself, becomes one whose `contents` is what the root was, owner and mode included.
+ * Gives a mounted disk its two directories. The root of a new file system, or of an old disk whose
+ * callers saw the root itself, becomes `contents`, with its owner and mode.
  *
- * The marker on the root says what comes next, so being cut off anywhere does no harm: first
- * everything moves into a directory whose unused name was written down before, then the root
- * changes. No entry of a caller can be taken for ours: by then none is left in the root.
+ * The marker on the root records the next step, so this can be interrupted at any point and repeated:
+ * first everything moves into a directory whose unused name the marker holds, then the root changes.
+ * A caller's entry cannot be mistaken for one of ours, since none is left in the root by then.
  */
 export async function prepareLayout(mount: string): Promise<DiskLayout> {
   const root = await openFile(mount, constants.O_RDONLY | constants.O_DIRECTORY);

@@ -4,13 +4,13 @@ import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath } from '../native/native.ts';
 import { ProgramError, run } from '../system/spawn.ts';
 
-/** How long a former attachment of the image may take to end. */
+/** How long to wait for an earlier attachment of the image to end. */
 const FREE_WITHIN_MS = 4_000;
 
-/** How disk.c ends. */
+/** Exit codes of disk.c. */
 const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5 } as const;
 
-/** An image on which a loop device stands that did not ask for the lock. */
+/** The image is attached to a loop device that was set up outside of Berth, without the lock. */
 export class AttachedElsewhereError extends AppError {
   constructor(cause: unknown) {
     const message = 'the disk is attached to this host outside of Berth; detach it there first';
@@ -41,9 +41,9 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
   run(diskProgramPath, args.map(String), { timeoutMs });
 
 /**
- * Mounts a disk image through a loop device that the kernel frees with the mount, and that holds the
- * lock on the image as long as it stands (disk.c).
- * @param firstLoop of the host's own numbers of loop devices (LoopDevices)
+ * Mounts a disk image through a loop device. The kernel frees the device with the mount, and the
+ * device holds the lock on the image for as long as it exists (disk.c).
+ * @param firstLoop the first loop device number that belongs to this host (LoopDevices)
  * @throws AppError `not_found`; `unavailable` while the image is attached already;
  *   ProgramTimeoutError when the storage does not answer
  */
@@ -57,10 +57,10 @@ export async function mountImage(image: string, target: string, firstLoop: numbe
 }
 
 /**
- * Writes everything back and detaches the image; what something still uses is taken away from the
- * host at once, and the kernel ends it with its last user.
- * @returns whether the image is free now, so that another host may have it
- * @throws ProgramTimeoutError when the storage does not answer: then it is not
+ * Writes everything back and detaches the image. A mount that is still in use disappears from the
+ * host at once (a lazy unmount), and the kernel detaches the image when its last user is gone.
+ * @returns whether the image is free, so that another host may attach it
+ * @throws ProgramTimeoutError when the storage does not answer; the image is then not free
  */
 export async function unmountImage(
   image: string,
@@ -75,17 +75,17 @@ export async function unmountImage(
   }
 }
 
-/** Unmounts what a former agent left, whatever image it is of. @throws ProgramTimeoutError */
+/** Unmounts a disk that a former agent left mounted. @throws ProgramTimeoutError */
 export async function unmountLeftover(target: string): Promise<void> {
   await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
 }
 
-/** Removes the loop devices with a host's own numbers that nothing is attached to. */
+/** Removes this host's loop devices that nothing is attached to. */
 export async function sweepLoops(firstLoop: number): Promise<void> {
   await disk(['sweep', firstLoop], LIMITS.loopSweepMsMax);
 }
 
-/** Bytes in use on a mounted disk, as its superblock says (statfs(2)). */
+/** Bytes in use on a mounted disk (statfs(2)). */
 export async function usedBytes(target: string): Promise<number> {
   const { blocks, bfree, bsize } = await statfs(target);
   return (blocks - bfree) * bsize;

@@ -25,7 +25,7 @@ export class DiskRegistry {
     return actor;
   }
 
-  /** @throws AppError `not_found`, or `bad_request` when this is no regular file */
+  /** @throws AppError `not_found`, or `bad_request` when the key is not a regular file */
   async statFile(ref: DiskRef, key: string, clientId: string): Promise<{ sizeBytes: number }> {
     const claim = await this.get(ref).claim(clientId, () => undefined);
     try {

@@ -27,8 +27,8 @@ export interface DiskStorageOptions {
 
 /**
  * Attaches, detaches and changes one disk, each with a deadline. When the storage does not answer
- * in time, the disk is set aside: every request for it is refused at once, until the call that hangs
- * has ended. No other disk waits for it.
+ * in time, the disk is set aside: every request for it is refused at once until the hanging call has
+ * ended. Other disks are not affected.
  */
 export class DiskStorage {
   readonly #options: DiskStorageOptions;
@@ -104,7 +104,10 @@ export class DiskStorage {
     }
   }
 
-  /** Work on the disk's files beside the mount. @throws AppError `unavailable`; what the work throws */
+  /**
+   * Runs work on the disk's files on the storage, apart from the mount.
+   * @throws AppError `unavailable`, or what the work throws
+   */
   async work<T>(work: () => Promise<T>): Promise<T> {
     this.refuseIfSetAside();
     return this.#options.calls.run(work, (ended) => this.#setAside(ended));
@@ -129,7 +132,7 @@ export class DiskStorage {
     runInBackground('disk.await', async () => {
       await ended.catch(toError);
       this.#overdue -= 1;
-      if (!this.isSetAside) log.info({ diskId }, 'disk:answersAgain');
+      if (!this.isSetAside) log.info({ diskId }, 'disk:storageRecovered');
     });
   }
 

@@ -4,20 +4,19 @@ import { AppError } from '../../shared/errors.ts';
 import { FairSlots, type Slot } from '../queues/fair-slots.ts';
 
 /*
- * Who waits for the file system of a disk holds a thread meanwhile, for as long as the disk's owner
- * makes it take: a directory of a million names, a sync on storage that stands still. All such calls
- * run on libuv's pool, like those of the agent's own journal; so each of them has to be let onto a
- * thread, and what owners hold of the pool is bounded, for each of them and for all together
- * (decision 0027).
+ * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides how
+ * long that takes: a directory of a million names, a sync on storage that hangs. All such calls share
+ * libuv's pool with the agent's own journal. Each call therefore needs permission to use a thread, and
+ * the threads that accounts hold are bounded, per account and in total (docs/decisions/0027).
  */
 
 /** libuv's own default (docs.libuv.org/en/v1.x/threadpool.html). */
 const LIBUV_THREADS_DEFAULT = 4;
 
-/** Threads of this process's pool. */
+/** The size of this process's thread pool. */
 export const poolThreads = Number(process.env['UV_THREADPOOL_SIZE']) || LIBUV_THREADS_DEFAULT;
 
-/** A quarter stays for the agent itself: journal, names of hosts, mounts. */
+/** A quarter of the pool is reserved for the agent itself: journal, DNS, mounts. */
 const threads = new FairSlots({
   count: poolThreads - Math.ceil(poolThreads / 4),
   perAccountMax: Math.min(LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)),
@@ -29,14 +28,14 @@ interface DiskWork {
   readonly signal: AbortSignal | undefined;
 }
 
-/** The agent's own work on disks: it has a share like an account. */
+/** The agent's own work on disks has a share of its own, like an account. */
 const ofTheAgent: DiskWork = { accountId: '', signal: undefined };
 
 const current = new AsyncLocalStorage<DiskWork>();
 
 /**
- * Does work on disks in the name of an account: every call of it on a disk takes a thread of the
- * account's share, and none begins once the signal is aborted.
+ * Does work on disks on behalf of an account: every disk call in it takes a thread of the account's
+ * share, and none starts once the signal is aborted.
  */
 export function onBehalfOf<T>(
   accountId: string,
@@ -46,14 +45,14 @@ export function onBehalfOf<T>(
   return current.run({ accountId, signal }, work);
 }
 
-/** For what must be put in order whatever became of the request: the signal does not end it. */
+/** Runs clean-up that must finish even though its request has ended: the signal is ignored. */
 export function toItsEnd<T>(work: () => Promise<T>): Promise<T> {
   const { accountId } = current.getStore() ?? ofTheAgent;
   return current.run({ accountId, signal: undefined }, work);
 }
 
 /**
- * One call of the system on a disk. Work that can take long must be cut into several.
+ * Makes one system call on a disk. Long work must be split into several calls.
  * @throws the signal's reason; AppError `no_capacity` when the account's threads are all held for
  *   too long
  */
@@ -74,7 +73,9 @@ async function turnOf(accountId: string, signal: AbortSignal | undefined): Promi
   if (signal === undefined) return threads.acquire(accountId, never);
   const late = new AbortController();
   const timer = setTimeout(() => {
-    late.abort(new AppError('no_capacity', 'the disks of the account do not keep up; try again'));
+    late.abort(
+      new AppError('no_capacity', 'too many calls on disks of the account are waiting; try again'),
+    );
   }, LIMITS.diskThreadWaitMsMax);
   try {
     return await threads.acquire(accountId, AbortSignal.any([signal, late.signal]));

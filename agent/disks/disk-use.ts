@@ -108,7 +108,7 @@ export class DiskUses {
     const outcomes = await Promise.all(uses.map((use) => this.#writeOne(use)));
     const failures = outcomes.filter((outcome) => outcome !== undefined);
     if (failures.length > 0) {
-      this.#log.warn({ disks: failures.length, err: failures[0] }, 'disk:usesNotWritten');
+      this.#log.warn({ disks: failures.length, err: failures[0] }, 'disk:writeUsesFailed');
     }
     this.#timer = undefined;
     this.#writtenAt = performance.now();
@@ -136,7 +136,7 @@ export class DiskUses {
     try {
       use.usedBytes = (await use.measure()) ?? use.usedBytes;
     } catch (error) {
-      this.#log.warn({ diskId: use.disk.diskId, err: toError(error) }, 'disk:notMeasured');
+      this.#log.warn({ diskId: use.disk.diskId, err: toError(error) }, 'disk:measureFailed');
     }
   }
 }

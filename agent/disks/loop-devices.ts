@@ -5,18 +5,18 @@ import type { Logger } from '../../shared/log.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { sweepLoops } from './disk-mount.ts';
 
-/** Each host has so many numbers, as disk.h says; the first ones are everybody's. */
+/** Loop device numbers per host, as in disk.h; the first range belongs to the rest of the system. */
 const NUMBERS = 1024;
-/** A kernel that is set up for partitions of loop devices has numbers up to 65,535. */
+/** With partitions on loop devices enabled, the kernel's numbers end at 65,535. */
 const RANGES = 63;
 const SWEEP_AFTER_MS = 5_000;
 
 /**
- * The numbers of the loop devices that this host makes, one device for each attachment. Never one
- * that is there already: whoever opens a device that hangs hangs with it.
+ * The numbers of the loop devices that this host creates, one device for each attachment. Existing
+ * devices are never reused: opening one whose storage hangs would hang too.
  */
 export class LoopDevices {
-  /** Hosts on one machine may have the same ones. */
+  /** Two hosts on one machine may have the same range. */
   readonly firstNumber: number;
   readonly #log: Logger;
   #timer: NodeJS.Timeout | undefined;
@@ -28,7 +28,7 @@ export class LoopDevices {
     this.#log = log;
   }
 
-  /** Removes what nothing is attached to any more; that takes the kernel a while for each. */
+  /** Removes unused devices in the background; the kernel takes a while for each. */
   sweepSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
@@ -36,7 +36,7 @@ export class LoopDevices {
     }, SWEEP_AFTER_MS);
   }
 
-  /** Removes what is left. */
+  /** Removes the devices that are left. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     await this.#sweeps.add(() => this.#sweep());
@@ -46,7 +46,7 @@ export class LoopDevices {
     try {
       await sweepLoops(this.firstNumber);
     } catch (error) {
-      this.#log.warn({ err: toError(error) }, 'loop:notSwept');
+      this.#log.warn({ err: toError(error) }, 'loop:sweepFailed');
     }
   }
 }

@@ -1,6 +1,6 @@
 import { AppError, errnoOf } from '../../shared/errors.ts';
 
-/** What the caller is told of a path on a disk that openat2(2) refused; other errors stay. */
+/** Turns openat2(2)'s refusal of a path into an error for the caller; returns other errors as is. */
 export function refusedPath(error: unknown, path: string): unknown {
   switch (errnoOf(error)) {
     case 'ENOENT':

@@ -5,17 +5,18 @@ const unavailable = (): AppError =>
   new AppError('unavailable', 'the storage of the disk does not answer; try again');
 
 /**
- * Work on files of the storage: a few at once, each with a deadline. Node does such work on a few
- * threads that all of the process shares, and storage that hangs keeps the thread that asked it.
+ * Runs work on files of the storage, a few pieces at a time and each with a deadline. Node does such
+ * work on a few threads that the whole process shares, and storage that hangs occupies its thread.
  */
 export class StorageCalls {
   #running = 0;
-  /** In the order in which they came; each takes over the place of one that ends. */
+  /** In order of arrival; each takes over the turn of a piece that ends. */
   readonly #waiters = new Set<() => void>();
 
   /**
-   * @returns what the work comes to; past its time it goes on by itself
-   * @param onLate told when it is given up, with its end
+   * @param onLate called when the deadline passes, with a promise for the work's end: work that was
+   *   given up still runs
+   * @returns what the work returns
    * @throws AppError `unavailable`
    */
   async run<T>(work: () => Promise<T>, onLate: (ended: Promise<unknown>) => void): Promise<T> {
@@ -39,7 +40,7 @@ export class StorageCalls {
     await promise.finally(() => clearTimeout(timer));
   }
 
-  /** Hands the place to the one who has waited longest. */
+  /** Hands the turn to whoever has waited longest. */
   #endTurn(): void {
     const [next] = this.#waiters;
     if (next === undefined) {
@@ -52,8 +53,8 @@ export class StorageCalls {
 }
 
 /**
- * What the promise comes to, if it does in time.
- * @param onLate told when it did not, with its end
+ * Waits for a promise for a limited time.
+ * @param onLate called when the time is up, with the promise, which goes on
  * @throws AppError `unavailable`
  */
 export async function answerWithin<T>(

@@ -22,13 +22,13 @@ export interface CommandSpec {
   readonly requestId: string;
   readonly accountId: string;
   readonly mounts: readonly ExecMount[];
-  /** Asked for when the container is there: it may say how much time is left. */
+  /** Called when the container is ready, so that the command line can contain the time left. */
   readonly command: () => string;
   /** Milliseconds since the epoch. */
   readonly deadlineAt: number;
-  /** The disks are only read: nothing on them is run, and no link on them is followed. */
+  /** Mounts the disks read-only, without execution and without following links on them. */
   readonly dataOnly?: boolean;
-  /** Takes stdout while the command runs, instead of a tail at the end. */
+  /** Receives stdout while the command runs; without it, the last part is kept for the end. */
   readonly output?: OutputSink;
 }
 
@@ -40,8 +40,8 @@ export interface CommandActorDeps {
 }
 
 /**
- * One command in a container, from the journal's intent to its last trace on the host. Its messages
- * are {@link run} (once) and {@link end} (any number, at any time; the first cause is kept).
+ * One command in a container, from the intent in the journal until nothing of it is left on the host.
+ * Call {@link run} once; {@link end} may be called at any time and repeatedly: the first cause counts.
  */
 export class CommandActor {
   readonly #deps: CommandActorDeps;
@@ -52,7 +52,7 @@ export class CommandActor {
   #container: Container | undefined;
   #ending: AppError | undefined;
   readonly #ended = new AbortController();
-  /** Settles when nothing of the command is left on the host. */
+  /** Settles when nothing of the command is left on the host. Set once {@link run} has ended. */
   cleared: Promise<void> = Promise.resolve();
 
   constructor(deps: CommandActorDeps, spec: CommandSpec, disks: ReadonlyMap<string, DiskActor>) {
@@ -61,7 +61,7 @@ export class CommandActor {
     this.#disks = disks;
   }
 
-  /** A container was taken for it. */
+  /** Whether a container was taken for the command. */
   get hasContainer(): boolean {
     return this.#container !== undefined;
   }
@@ -71,14 +71,18 @@ export class CommandActor {
   }
 
   /**
-   * Runs the command. When it settles, no process of the command is left and the disks are free.
-   * @param onBegun the command's turn has come; from here on its outcome may be unknown
-   * @throws AppError with the cause when the command was ended (`timeout`, `cancelled`, …)
+   * Runs the command. When this settles, no process of the command is left and its disks are released.
+   * @param onBegun called when the command's turn has come; after that its outcome may be unknown
+   * @throws AppError the cause when the command was ended (`timeout`, `cancelled`, …)
    */
   async run(onBegun: () => void): Promise<ContainerExit> {
     const { id, accountId, requestId, deadlineAt } = this.#spec;
     const remainingMs = deadlineAt - Date.now();
-    if (remainingMs <= 0) throw new AppError('timeout', 'the command waited past its deadline');
+    if (remainingMs <= 0)
+      throw new AppError(
+        'timeout',
+        'the deadline passed while the command waited in the queue; it was not begun',
+      );
     const timer = setTimeout(() => {
       this.end(new AppError('timeout', 'the command timed out and was ended'));
     }, remainingMs);
@@ -86,7 +90,7 @@ export class CommandActor {
     try {
       slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
       onBegun();
-      // Journal before host: a crash in between leaves a row that reclaim can find.
+      // The journal comes first: a crash after it leaves a row that reclaim finds.
       const begunAt = new Date().toISOString();
       const diskIds = [...this.#disks.keys()];
       await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
@@ -104,7 +108,7 @@ export class CommandActor {
     }
   }
 
-  /** Ends the command; {@link run} then throws the first cause given. */
+  /** Ends the command; {@link run} then throws the first cause that was given. */
   end(cause: AppError): void {
     if (this.#ending !== undefined) return;
     this.#ending = cause;
@@ -112,10 +116,10 @@ export class CommandActor {
     runInBackground('container.kill', () => this.#container?.kill());
   }
 
-  /** Every disk or none: a claim that fails fails the exec, which releases the others. */
+  /** Claims every disk or none: when one claim fails, {@link run} releases the others. */
   async #claimDisks(): Promise<ContainerMount[]> {
-    // In the order of their ids, and so are the checkouts below: two execs with the same disks
-    // cannot each hold what the other waits for.
+    // Claims and checkouts go in the order of disk ids, so that two execs with the same disks cannot
+    // each hold what the other waits for.
     for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
       this.#throwIfEnded();
       const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));
@@ -147,13 +151,13 @@ export class CommandActor {
   async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
     this.#throwIfEnded();
     this.#container = await this.#deps.pool.take();
-    // Ended while it waited for a container.
+    // The command was ended while it waited for a container.
     if (this.#ending !== undefined) {
       runInBackground('container.kill', () => this.#container?.kill());
     }
     const { command, output } = this.#spec;
     const exit = await this.#container.run(command(), mounts, output);
-    // Killed at the very end: the caller was promised the cause, not a result.
+    // When the command was ended just as it finished, the caller gets the cause and not a result.
     if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);
     this.#throwIfEnded();
     return exit;
@@ -163,15 +167,15 @@ export class CommandActor {
     if (this.#ending !== undefined) throw this.#ending;
   }
 
-  /** After the answer: what is left of the container, then the journal's row. */
+  /** Removes the container and then the journal row, without holding up the answer. */
   #clearAway(): void {
     this.cleared = (async () => {
       try {
         await this.#container?.gone;
         await this.#deps.journal.endExec(this.#spec.id);
       } catch (error) {
-        // The row stays, and the next start reclaims what is left.
-        this.#deps.log.error({ err: toError(error), execId: this.#spec.id }, 'exec:notCleared');
+        // The row stays, so the next start of the agent reclaims what is left.
+        this.#deps.log.error({ err: toError(error), execId: this.#spec.id }, 'exec:cleanupFailed');
       }
     })();
   }

@@ -19,17 +19,17 @@ export interface ExecReport {
   readonly output: LargeBody;
 }
 
-/** Bytes of an answer that are read when they are sent; to be closed afterwards. */
+/** A large answer that is read only when it is sent; close it afterwards. */
 export interface LargeBody {
   readonly bytes: number;
   read(): Promise<Buffer[]>;
   close(): Promise<void>;
 }
 
-/** A caller's command on its disks, with what the caller is told of its end. */
+/** Runs a caller's command on disks and reports how it ended. */
 export class ExecActor {
   readonly command: CommandActor;
-  /** What one command may use; named when it is used up. */
+  /** The memory limit of a command, for the note that it ran out of memory. */
   readonly #memoryBytes: number;
 
   constructor(

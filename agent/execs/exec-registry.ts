@@ -15,7 +15,7 @@ export class ExecRegistry {
   readonly #disks: DiskRegistry;
   readonly #deps: GrepActorDeps;
   readonly #commands = new Map<string, CommandActor>();
-  /** Cancelled before they arrived: the cancellation may overtake the job. */
+  /** Ids of commands that were cancelled before they arrived: a cancellation may overtake its job. */
   readonly #cancelledEarly = new Set<string>();
 
   constructor(disks: DiskRegistry, deps: GrepActorDeps) {
@@ -61,7 +61,7 @@ export class ExecRegistry {
     for (const command of this.#commands.values()) if (command.writesToDisks) command.end(reason);
   }
 
-  /** Refuses commands that have not begun; those that run go on. */
+  /** Refuses commands that have not begun; running ones continue. */
   refuseNew(reason: AppError): void {
     this.#deps.slots.close(reason);
   }

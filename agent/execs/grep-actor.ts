@@ -7,7 +7,7 @@ import type { DiskActor } from '../disks/disk-actor.ts';
 import { SearchOutput } from './search-output.ts';
 import { MiB } from '../../shared/units.ts';
 
-/** The search ends itself at its deadline; this much later it is ended. */
+/** The search program ends itself at its deadline; if it does not, it is ended this much later. */
 const END_GRACE_MS = 150;
 
 export interface GrepSpec {
@@ -19,7 +19,7 @@ export interface GrepSpec {
   readonly directory: string;
   readonly pattern: string;
   readonly recursive: boolean;
-  /** Workers at once that the caller allows. */
+  /** How many workers the caller allows at once. */
   readonly concurrency: number;
   readonly maxResults: number;
   /** Milliseconds since the epoch. */
@@ -33,17 +33,17 @@ export interface GrepReport {
 }
 
 export interface GrepActorDeps extends CommandActorDeps {
-  /** What one search may use; named when it is used up. */
+  /** The memory limit of a search, for the note that it ran out of memory. */
   readonly memoryBytes: number;
-  /** Workers that this host gives one search. */
+  /** How many workers this host allows one search. */
   readonly searchWorkers: number;
 }
 
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /**
- * One search: a container with the directory mounted read-only, in which the search program has rg
- * processes at work (docs/decisions/0012). It answers whatever becomes of them.
+ * One search: a container with the directory mounted read-only, in which the search program runs rg
+ * processes (docs/decisions/0012). It answers with what was found even when they fail.
  */
 export class GrepActor {
   readonly command: CommandActor;
@@ -58,7 +58,7 @@ export class GrepActor {
     this.#output = new SearchOutput({
       prefix: directory === '' ? '' : `${directory}/`,
       maxResults,
-      onClosed: () => this.command.end(new AppError('cancelled', 'no more output is wanted')),
+      onClosed: () => this.command.end(new AppError('cancelled', 'enough matches were found')),
     });
     const mount = { diskId, path: '', subdirectory: directory, readOnly: true };
     const command = {
@@ -75,8 +75,9 @@ export class GrepActor {
   }
 
   /**
-   * Searches. A deadline, a directory that is not there and workers that fail are no errors.
-   * @throws AppError when it was ended by others, or could not begin; it may be asked for again
+   * Searches. A deadline that passes, a missing directory and workers that fail are not errors but
+   * reasons in the outcome.
+   * @throws AppError when the search was ended from outside or could not begin; it may be repeated
    */
   async run(onBegun: () => void): Promise<GrepReport> {
     try {
@@ -112,13 +113,13 @@ export class GrepActor {
     const cause = outOfMemory
       ? `out of memory: a search may use ${mebibytes} MiB`
       : `the search program ended with ${exitCode}: ${complaint}`;
-    this.#output.end('incomplete', cause); // Unless it said itself how it ended.
+    this.#output.end('incomplete', cause); // Has no effect when the program reported its end itself.
   }
 
   #noteFailure(error: Error): void {
     const code = error instanceof AppError ? error.code : undefined;
     if (code === 'timeout') this.#output.end('deadline');
-    // Only the mount of the directory is refused so.
+    // Only mounting the directory is refused with this code.
     else if (code === 'bad_request') this.#output.end('list_failed', error.message);
     else if (code === 'outcome_unknown') {
       throw new AppError('unavailable', 'the host ended the search; try again', { cause: error });

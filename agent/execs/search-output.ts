@@ -36,22 +36,22 @@ export interface SearchStatistics {
 }
 
 export interface SearchOutputOptions {
-  /** Put before each file's path: the searched directory, with a slash, or nothing. */
+  /** Prepended to each file's path: the searched directory with a trailing slash, or nothing. */
   readonly prefix: string;
   readonly maxResults: number;
-  /** Nothing more is wanted: too much was found, or it is not what the search program writes. */
+  /** Called when no more output is read: enough was found, or the output is malformed. */
   readonly onClosed: () => void;
 }
 
 /**
- * Reads what a search program writes; its frames are described in search.c. The program works on
- * hostile files, so its output is hostile too: every length and number is checked, and what is kept
- * is bounded.
+ * Parses the output of the search program; search.c describes its frames. The program works on hostile
+ * files, so its output is not trusted: every length and number is checked, and what is kept is
+ * bounded.
  */
 export class SearchOutput implements OutputSink {
   readonly #options: SearchOutputOptions;
   #unread: Buffer = Buffer.alloc(0);
-  /** Each as JSON: that is how they are sent, and how much memory they take. */
+  /** Each match as JSON, the form in which it is sent, so that its size is known. */
   readonly #matches: Buffer[] = [];
   #matchBytes = 0;
   #statistics: SearchStatistics = { filesScanned: 0, listingUs: 0, grepUs: 0, computeUs: 0 };
@@ -66,12 +66,12 @@ export class SearchOutput implements OutputSink {
     return this.#statistics;
   }
 
-  /** Why the search is not complete, in words. */
+  /** A message that says why the search is incomplete. */
   get problem(): string | undefined {
     return this.#problem;
   }
 
-  /** Why it ended; undefined while it goes on. The first reason is kept. */
+  /** Why the search ended; undefined while it runs. The first reason counts. */
   get reason(): StoppedReason | undefined {
     return this.#reason;
   }
@@ -85,7 +85,7 @@ export class SearchOutput implements OutputSink {
     );
   }
 
-  /** Ends the search from outside; what comes later is ignored. */
+  /** Ends the search from outside; later output is ignored. */
   end(reason: StoppedReason, problem?: string): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;

@@ -23,7 +23,7 @@ import { sendBody } from './http/send-body.ts';
 
 export interface DataEndpointOptions {
   readonly disks: DiskRegistry;
-  /** At the same time. */
+  /** The most downloads at the same time. */
   readonly downloadsMax: number;
   readonly log: Logger;
 }
@@ -50,8 +50,8 @@ export class DataEndpoint {
   }
 
   /**
-   * Never throws: what fails is told, or the connection is broken.
-   * @param claims of the control node that asks
+   * Never throws: a failure is answered, or the connection is broken off.
+   * @param claims from the token of the control node that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
     const work = this.#answer(request, response, claims);
@@ -88,7 +88,7 @@ export class DataEndpoint {
 
   #fail(response: ServerResponse, thrown: unknown, notes: Record<string, unknown>): void {
     if (response.headersSent) {
-      // A body that was begun and cannot be finished must not look like a whole one.
+      // A body that cannot be finished must not look complete.
       notes['reason'] = toError(thrown).message;
       response.destroy();
       return;
@@ -96,7 +96,7 @@ export class DataEndpoint {
     const error = toAppError(thrown);
     notes['code'] = error.code;
     if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
-    response.writeHead(409, dataErrorHeaders(error)).end(); // Any status: the header says it.
+    response.writeHead(409, dataErrorHeaders(error)).end(); // A header tells the error.
   }
 
   /** @throws AppError `forbidden`, `unavailable` */

@@ -44,24 +44,24 @@ export interface ObjectGatewayOptions {
   readonly diskRegistry: DiskRegistry;
   readonly storage: StorageWatch;
   readonly forwarder: RequestForwarder;
-  /** Requests at the same time. */
+  /** The most requests at the same time. */
   readonly requestsMax: number;
-  /** Addresses that any number of clients share. */
+  /** Addresses of proxies, which any number of clients share. */
   readonly proxies: readonly string[];
   readonly durations: ObjectDurations;
   readonly log: Logger;
 }
 
 /**
- * The object API (docs/object-api.md). Any agent accepts any request, and forwards one for a disk that
- * another host handles to that host.
+ * The object API (docs/object-api.md). Any agent accepts any request; one for a disk that another host
+ * handles is forwarded to that host.
  */
 export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;
   readonly #stores: ObjectStores;
   readonly #underWay = new Set<Promise<void>>();
   readonly #places: FairShares;
-  /** When each disk user's client was last written down. */
+  /** When each disk user's client was last recorded. */
   readonly #clientsNoted = new Map<string, number>();
   #isClosed = false;
 
@@ -78,8 +78,8 @@ export class ObjectGateway {
   }
 
   /**
-   * A request that control or another agent passes on, on the internal port. Never throws.
-   * @param claims of whoever passes it on
+   * A request that control or another agent forwards to the internal port. Never throws.
+   * @param claims from the forwarder's token
    */
   handleForwarded(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
     const exchange = new Exchange(request, response);
@@ -90,7 +90,7 @@ export class ObjectGateway {
     }
   }
 
-  /** Who stands still is in the way of others. */
+  /** True when so many requests are under way that stalled ones keep others out. */
   get isCrowded(): boolean {
     return this.#places.isCrowded;
   }
@@ -151,7 +151,8 @@ export class ObjectGateway {
   }
 
   /**
-   * Only once it is known whose request it is: until then it costs little more than its connection.
+   * Takes a place for the request once its account is known; until then it costs little more than its
+   * connection.
    * @throws S3Error SlowDown
    */
   #takePlace(accountId: string, address: string): Place {
@@ -168,7 +169,7 @@ export class ObjectGateway {
     try {
       await this.#run(exchange, origin, wanted);
     } catch (error) {
-      // The claim comes first, so nothing of the request was read or answered.
+      // The claim is the first step, so nothing of the request has been read or answered yet.
       if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
       const moved = await this.#options.directory.disks.get(record.accountId, record.id);
       if (moved?.handler === undefined || moved.handler === hostId) throw error;
@@ -208,13 +209,16 @@ export class ObjectGateway {
     const { directory, forwarder } = this.#options;
     const baseUrl = hopsLeft === '0' ? undefined : await directory.hosts.find(hostId);
     if (baseUrl === undefined) {
-      throw new S3Error('ServiceUnavailable', 'The host that has the disk cannot be reached now.');
+      throw new S3Error(
+        'ServiceUnavailable',
+        'The host that has the disk cannot be reached at the moment.',
+      );
     }
     exchange.notes['forwardedTo'] = hostId;
     await exchange.forward(forwarder, { hostId, baseUrl, origin: { address, hopsLeft: '0' } });
   }
 
-  /** For `connectedClients`; the answer does not wait for it. */
+  /** Records the client for `connectedClients`, without holding up the answer. */
   #noteClient({ principal }: Admission, { record }: DiskEntry, address: string): void {
     if (principal.kind !== 'disk_user') return;
     const { identifier } = principal;
@@ -229,7 +233,7 @@ export class ObjectGateway {
   }
 }
 
-/** A request that was let in. */
+/** A request that was authenticated and authorized. */
 interface Wanted {
   readonly target: ObjectTarget;
   readonly admission: Admission;

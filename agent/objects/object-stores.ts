@@ -13,7 +13,7 @@ export interface OpenStore extends AsyncDisposable {
   readonly store: ObjectStore;
 }
 
-/** The stores of the disks that requests work on: one for each disk, so that its locks hold. */
+/** The stores of the disks in use: requests share one store per disk, and so its locks. */
 export class ObjectStores {
   readonly #disks: DiskRegistry;
   readonly #shared = new Map<string, Shared>();
@@ -24,7 +24,7 @@ export class ObjectStores {
 
   /**
    * Claims the disk until the store is disposed.
-   * @throws AppError `disk_moved` when another host has it, and others of the disk actor
+   * @throws AppError `disk_moved` when another host has it, and the other errors of a claim
    */
   async open(
     { accountId, id: diskId }: { accountId: string; id: string },

@@ -18,7 +18,7 @@ export interface AwsChunkedOptions {
   readonly trailerNames: readonly string[];
   /** Whether the payload declaration ends with `-TRAILER`. */
   readonly hasTrailer: boolean;
-  /** Of the request, when its chunks are signed. */
+  /** The request's signature, when its chunks are signed. */
   readonly signature?: VerifiedSignature | undefined;
 }
 
@@ -39,7 +39,7 @@ export function readDecodedLength(value: string | undefined): number {
   return Number(value);
 }
 
-/** The chain of chunk signatures: each is made from the one before and from a hash. */
+/** The chain of chunk signatures: each is computed from the previous one and a hash. */
 class SignatureChain {
   readonly #request: VerifiedSignature;
   #previous: string;
@@ -64,8 +64,8 @@ class SignatureChain {
  * Decodes the content encoding `aws-chunked` (S3 API reference, "Transferring payload in multiple
  * chunks", with and without trailing headers), in constant memory.
  *
- * Bytes are handed on before the signature of their chunk is checked: what is made of them may be
- * published only after `end`. Every failure is an S3Error: InvalidRequest for malformed framing,
+ * Bytes are passed on before the signature of their chunk is checked, so whatever is built from them
+ * may be published only after `end`. Every failure is an S3Error: InvalidRequest for malformed framing,
  * IncompleteBody for a length that is not the announced one, SignatureDoesNotMatch,
  * MalformedTrailerError.
  */
@@ -156,7 +156,7 @@ export class AwsChunkedDecoder extends Transform {
     this.#chunkSignature = signature;
     const { decodedBytes } = this.#options;
     if (this.#decodedBytes > decodedBytes || (bytes === 0 && this.#decodedBytes < decodedBytes)) {
-      throw new S3Error('IncompleteBody', 'The body has not the length that was announced.');
+      throw new S3Error('IncompleteBody', 'The body does not have the announced length.');
     }
     if (bytes === 0) {
       this.#verifyChunk(EMPTY_SHA256);
@@ -189,7 +189,7 @@ export class AwsChunkedDecoder extends Transform {
 
   #verifyTrailers(given: string): void {
     if (!/^[0-9a-f]{64}$/.test(given)) throw new S3Error('MalformedTrailerError');
-    this.#assertTrailersComplete(); // So none can follow what signs them.
+    this.#assertTrailersComplete(); // No trailer may follow the signature over them.
     const text = [...this.#trailers].map(([name, value]) => `${name}:${value}\n`).join('');
     const hash = createHash('sha256').update(text, 'latin1').digest('hex');
     this.#chain?.verify('AWS4-HMAC-SHA256-TRAILER', [hash], given);

@@ -7,7 +7,7 @@ export const SIGNATURE_PARAMETER = 'X-Amz-Signature';
 const TARGET_LENGTH_MAX = 16 * 1024;
 const PARAMETERS_MAX = 128;
 
-/** A request as Node's HTTP server gives it. */
+/** A request as Node's HTTP server delivers it. */
 export interface RequestHead {
   readonly method: string;
   /** Path and query exactly as received. */
@@ -36,7 +36,7 @@ export function splitTarget(target: string): Target {
   const parameters = pairs
     .filter((pair) => pair !== '')
     .map((pair): Parameter => {
-      // A plus in a query is a space to servers; signers write it %20.
+      // Servers read a plus in a query as a space; signers write %20.
       const [name = '', ...value] = pair.replaceAll('+', '%20').split('=');
       return [canonicalUriPart(name), canonicalUriPart(value.join('='))];
     });
@@ -87,6 +87,6 @@ export function hashCanonicalRequest(
     signedHeaders.join(';'),
     declaredPayload,
   ].join('\n');
-  // Header values come from Node one character a byte, and bytes are what the client has signed.
+  // Node delivers header values with one character per byte, and the client signed bytes.
   return createHash('sha256').update(canonicalRequest, 'latin1').digest('hex');
 }

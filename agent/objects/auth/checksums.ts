@@ -6,7 +6,7 @@ import { headerNames, headerValue, type RawHeaders } from '../protocol/raw-heade
 import type { Payload } from './sigv4.ts';
 
 const PREFIX = 'x-amz-checksum-';
-// These headers begin alike and say something about checksums, but carry none.
+// These headers have the same prefix but carry no checksum.
 const NOT_CHECKSUMS = new Set(['algorithm', 'mode', 'type'].map((name) => `${PREFIX}${name}`));
 
 class Crc32 implements Digest {
@@ -39,11 +39,11 @@ const algorithms: ReadonlyMap<string, Algorithm> = new Map([
 
 const isChecksum = (name: string): boolean => name.startsWith(PREFIX) && !NOT_CHECKSUMS.has(name);
 
-/** One checksum that the body must have. */
+/** One checksum that the body must match. */
 interface Check {
   readonly header: string;
   readonly digest: Digest;
-  /** Undefined when a trailer brings it. */
+  /** Undefined when it comes in a trailer. */
   readonly expected: Buffer | undefined;
   readonly code: S3ErrorCode;
 }
@@ -75,7 +75,7 @@ export function readTrailerNames(headers: RawHeaders): string[] {
   return names.filter((name) => name !== '');
 }
 
-/** Compares a body, as it passes, with the checksums that its request gives for it. */
+/** Verifies a body, as it streams through, against the checksums that its request declares. */
 export class BodyChecks {
   readonly #checks: readonly Check[];
 
@@ -111,7 +111,7 @@ export class BodyChecks {
   }
 
   /**
-   * To be called once, when the body has ended.
+   * Call it once, when the body has ended.
    * @param trailers that came with it
    * @throws S3Error BadDigest, XAmzContentSHA256Mismatch, InvalidDigest for a trailer
    */

@@ -26,13 +26,13 @@ export interface PrincipalDeps {
   readonly encryptionKey: Buffer;
 }
 
-/** Clients ask for the same things on many connections at once. */
+/** Clients look the same credentials up on many connections at once. */
 export class PrincipalReads {
   readonly callers = new SharedReads<Caller>();
   readonly disks = new SharedReads<DiskEntry | undefined>();
 }
 
-/** Who asks: an account with its API key, or a user of a disk with its token. */
+/** Who makes the request: an account with its API key, or a disk user with its token. */
 export type Principal =
   | { readonly kind: 'account'; readonly accountId: string }
   | { readonly kind: 'disk_user'; readonly identifier: string; readonly disks: DiskEntry[] };
@@ -40,7 +40,7 @@ export type Principal =
 export interface Admission {
   readonly principal: Principal;
   readonly payload: Payload;
-  /** What the chunks of a signed body are checked against. */
+  /** For checking the signatures of a signed body's chunks. */
   readonly signature?: VerifiedSignature;
 }
 
@@ -56,7 +56,7 @@ const findDisk = (
 ): Promise<DiskEntry | undefined> =>
   reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
 
-/** Those that the request may be about: the bucket's, or for want of it any, to check the signature. */
+/** The disk users that may have signed: those of the bucket, or of any disk when there is none. */
 function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
   if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
   const named = refs.filter(({ id }) => id === bucket);
@@ -75,7 +75,7 @@ async function disksOfUser(
   return entries.filter(isAvailable).filter(hasUser);
 }
 
-/** Of the disk's token user with this identifier, if there is one. */
+/** The secret of the disk's token user with this identifier, if there is one. */
 const sealedTokenOf = ({ users }: DiskRecord, identifier: string): string | undefined =>
   users.find((user) => user.type === 'token' && user.identifier === identifier)?.sealedToken;
 
@@ -88,14 +88,14 @@ async function admitDiskUser(
   const { accessKeyId: identifier, payload } = claim;
   const known = await disksOfUser(deps, identifier, bucket);
   if (known.length === 0) throw new S3Error('InvalidAccessKeyId');
-  // Anybody may name a role like another's token user; a token's identifier only its owner has.
+  // Anybody may name a role like another's token user, but only a token's owner has its identifier.
   const disks = known.filter(({ record }) => sealedTokenOf(record, identifier) !== undefined);
   const [first] = disks;
   const sealedToken = first && sealedTokenOf(first.record, identifier);
   if (first === undefined || sealedToken === undefined) {
     throw new S3Error(
       'AccessDenied',
-      'Users of this type sign in through their cloud, which this server has not; use a disk token.',
+      'Users of this type sign in through their cloud, which this server lacks; use a disk token.',
     );
   }
   // Whoever has the same identifier on several disks has the same token there.
@@ -144,7 +144,7 @@ export async function reachableDisks(
 
 /**
  * The disk of a bucket, if the principal may use it from there. The allowed addresses bind the
- * users of the disk, not API keys (docs/object-api.md, Credentials).
+ * users of the disk, not API keys (docs/api.md, allowed-ips).
  * @throws S3Error NoSuchBucket, AccessDenied
  */
 export async function authorize(

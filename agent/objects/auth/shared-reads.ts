@@ -1,12 +1,12 @@
 /**
- * Reads of what many ask for at once. Each gets what was read after it had asked, so nobody sees
- * less than with a read of its own; those who ask while a read is under way share the next one.
+ * Coalesces equal reads. Each caller gets the result of a read that began after it asked, so nobody
+ * sees older data than with a read of its own; callers that ask during a read share the next one.
  */
 export class SharedReads<T> {
   readonly #running = new Map<string, Promise<T>>();
   readonly #next = new Map<string, Promise<T>>();
 
-  /** @param name of what is read; equal names share */
+  /** @param name identifies what is read; reads with equal names are shared */
   read(name: string, load: () => Promise<T>): Promise<T> {
     const running = this.#running.get(name);
     if (running === undefined) return this.#begin(name, load);

@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto';
 
-/** For what a signing key is good: one day, region and service. */
+/** The scope of a signing key: one day, region and service. */
 export interface Scope {
   /** As `20130524`. */
   readonly date: string;

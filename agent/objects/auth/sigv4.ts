@@ -27,20 +27,20 @@ import { deriveSigningKey, hmac, type Scope } from './sigv4-key.ts';
 
 const ALGORITHM = 'AWS4-HMAC-SHA256';
 const SIGNED_HEADERS_MAX = 128;
-// A header of these kinds changes what the request does, so whoever signed must have meant it.
+// These headers change what the request does, so they must be covered by the signature.
 const MUST_BE_SIGNED = /^x-(?:amz|archil|service)-/;
 
-/** What the request says its body is (`x-amz-content-sha256`). */
+/** How the request declares its body (`x-amz-content-sha256`). */
 export type Payload =
   | { readonly kind: 'unsigned' }
   | { readonly kind: 'sha256'; readonly sha256: string }
   | { readonly kind: 'aws-chunked'; readonly signed: boolean; readonly trailer: boolean };
 
-/** What a signed request claims; nothing of it is proved yet. */
+/** The claims of a signed request; nothing has been verified yet. */
 export interface SignatureClaim {
   readonly accessKeyId: string;
   readonly scope: Scope;
-  /** Of the signing, as `20130524T000000Z`. */
+  /** The time of signing, as `20130524T000000Z`. */
   readonly timestamp: string;
   readonly signedHeaders: readonly string[];
   readonly payload: Payload;
@@ -50,7 +50,7 @@ export interface SignatureClaim {
   readonly stringToSign: string;
 }
 
-/** A request whose signature was checked, with what its chunks are checked against. */
+/** A request whose signature was verified, with what is needed to verify its chunks. */
 export interface VerifiedSignature extends SignatureClaim {
   readonly signingKey: Buffer;
 }
@@ -240,7 +240,7 @@ export function readSignature(head: RequestHead, now: number): SignatureClaim | 
   }
   const isPresigned = /[?&]X-Amz-(?:Algorithm|Credential|Signature)=/.test(head.target);
   if (authorization === undefined && !isPresigned) return undefined;
-  // Which of several counts must not depend on who reads them.
+  // With several values, which one counts must not depend on the reader.
   if (authorizations.length + Number(isPresigned) > 1) {
     throw invalid('Only one way to authorize may be used at a time.');
   }

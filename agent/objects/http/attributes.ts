@@ -3,7 +3,7 @@ import { S3Error } from '../protocol/errors.ts';
 import { header, type ObjectCall } from './operation.ts';
 import type { WriteAttributes } from '../store/object-info.ts';
 
-/** Headers that are kept with an object and come back with it, beside `x-amz-meta-*`. */
+/** Headers that are stored with an object and returned with it, in addition to `x-amz-meta-*`. */
 const KEPT_HEADERS: ReadonlySet<string> = new Set([
   ...['cache-control', 'content-disposition', 'content-language', 'expires'],
 ]);
@@ -33,7 +33,7 @@ function readMode(call: ObjectCall): number | undefined {
   return Number.parseInt(text, 8);
 }
 
-/** `aws-chunked` is how the body came, not what the object is. */
+/** Drops `aws-chunked`, which describes the transfer and not the object. */
 function contentEncoding(call: ObjectCall): string | undefined {
   const codings = (header(call, 'content-encoding') ?? '').split(',').map((text) => text.trim());
   return (
@@ -57,7 +57,7 @@ function keptHeaders(call: ObjectCall): Record<string, string> {
 }
 
 /**
- * What a request says about the object that it writes.
+ * Reads the attributes that a request gives the object that it writes.
  * @throws S3Error InvalidArgument
  */
 export function readAttributes(call: ObjectCall): WriteAttributes {

@@ -37,14 +37,14 @@ function toS3Error(thrown: unknown): S3Error {
 /** One request and its answer, whichever way it ends. */
 export class Exchange {
   readonly request: IncomingMessage;
-  /** What its log event says beside the usual. */
+  /** Additional fields of the request's log event. */
   readonly notes: Record<string, unknown>;
   operation = 'none';
   readonly #response: ServerResponse;
   readonly #requestId: string;
   readonly #ended = new AbortController();
   readonly #progress: NodeJS.Timeout;
-  /** Of the failure that ended it, which a broken connection never shows. */
+  /** The status of the failure that ended the request, which a broken connection never shows. */
   #failedStatus: number | undefined;
 
   /** @param idleMsMax how long the request may be at work while nothing of its body arrives */
@@ -66,7 +66,7 @@ export class Exchange {
     });
   }
 
-  /** Aborted when nobody waits for the answer any more, or nobody may: work for it ends. */
+  /** Aborted when the client is gone or may not wait any longer; work for the answer then ends. */
   get signal(): AbortSignal {
     return this.#ended.signal;
   }
@@ -107,7 +107,7 @@ export class Exchange {
     }
   }
 
-  /** The disk is taken away, or time is up: whatever is under way breaks off. */
+  /** Ends the request, for example because its disk was given up or its time is up. */
   abort(reason: AppError): void {
     this.notes['aborted'] = reason.message;
     this.#ended.abort(reason);
@@ -115,7 +115,7 @@ export class Exchange {
     else this.fail(reason);
   }
 
-  /** Answers with an error, or breaks off an answer that was begun. Never throws. */
+  /** Answers with an error, or breaks the connection off if the answer has begun. Never throws. */
   fail(thrown: unknown): void {
     const response = this.#response;
     if (this.#failedStatus !== undefined) return; // The first failure is the cause of the others.

@@ -3,7 +3,7 @@ import type { BigIntStats } from 'node:fs';
 import { type ByteRange, parseRanges } from '../protocol/byte-ranges.ts';
 import { allowsRange, checkPreconditions, type RequestHeaders } from '../protocol/preconditions.ts';
 
-/** What HTTP has to know of a file. */
+/** The facts about a file that an HTTP answer needs. */
 export interface FileFacts {
   readonly sizeBytes: number;
   readonly etag: string;
@@ -23,7 +23,7 @@ export interface FileResponse {
 
 const ETAG_HEX_DIGITS = 32;
 
-/** The tag changes whenever content does: each write moves ctime, which nobody can set back. */
+/** Changes whenever the content does: each write advances ctime, which nobody can set back. */
 export function factsOf(stats: BigIntStats, contentType: string): FileFacts {
   const { ino, size, mtimeNs, ctimeNs, mtime } = stats;
   const hash = createHash('sha256').update([ino, size, mtimeNs, ctimeNs].join(' ')).digest('hex');
@@ -54,7 +54,8 @@ function multipartBody(
 
 /**
  * The answer to a GET or HEAD of a file: preconditions first, then the range (RFC 9110, sections
- * 13.2.2 and 14). Range counts for GET only. Pure but for the boundary of a multipart answer.
+ * 13.2.2 and 14). Range applies to GET only. Pure except for the random boundary of a multipart
+ * answer.
  */
 export function respondWithFile(
   file: FileFacts,
@@ -63,7 +64,7 @@ export function respondWithFile(
   now: Date = new Date(),
 ): FileResponse {
   const { sizeBytes, etag, contentType } = file;
-  // Section 8.8.2.1: no date in the future is told, whatever a file pretends.
+  // Section 8.8.2.1: a date in the future must not be sent, whatever the file's mtime is.
   const modifiedAt = file.modifiedAt > now ? now : file.modifiedAt;
   const validators = { etag, 'last-modified': modifiedAt.toUTCString() };
   const verdict = checkPreconditions(headers, { etag, modifiedAt });

@@ -6,7 +6,7 @@ import type { OpenObject } from '../store/object-info.ts';
 import type { ObjectStore } from '../store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
-/** A request that was let in, with what an operation on the bucket's disk works with. */
+/** An admitted request, with everything that an operation on the bucket's disk needs. */
 export interface ObjectCall {
   readonly request: IncomingMessage;
   readonly target: ObjectTarget;
@@ -31,7 +31,7 @@ export interface S3Reply {
 
 export type Operation = (call: ObjectCall) => Promise<S3Reply>;
 
-/** A header's one value, in Node's joined form. */
+/** A header's value as Node joins repeated ones. */
 export function header({ request }: ObjectCall, name: string): string | undefined {
   const value = request.headers[name];
   return typeof value === 'string' ? value : undefined;

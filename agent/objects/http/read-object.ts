@@ -4,9 +4,9 @@ import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { S3Error } from '../protocol/errors.ts';
 
 /**
- * The bytes of a range of an open file, in buffers of their own. Both ends are included; an end
- * before the start is no bytes.
- * @throws S3Error OperationAborted when the file became shorter meanwhile
+ * Reads a range of an open file in chunks. Both ends are included; an end before the start means no
+ * bytes.
+ * @throws S3Error OperationAborted when the file was truncated meanwhile
  */
 export async function* readObject(
   { fd }: { readonly fd: number },
@@ -21,7 +21,8 @@ export async function* readObject(
       length,
       at,
     );
-    if (bytesRead === 0) throw new S3Error('OperationAborted', 'The source was changed meanwhile.');
+    if (bytesRead === 0)
+      throw new S3Error('OperationAborted', 'The source was changed while it was read.');
     yield buffer.subarray(0, bytesRead);
     at += bytesRead;
   }

@@ -8,9 +8,9 @@ import type { Admission } from '../auth/principal.ts';
 import { headerValue, type RawHeaders } from '../protocol/raw-headers.ts';
 
 export interface BodyOptions {
-  /** More is refused, before it is read where the length is announced. */
+  /** The most bytes accepted; a longer announced length is refused before anything is read. */
   readonly bytesMax: number;
-  /** The checksum headers speak of the object, not of this body: CompleteMultipartUpload. */
+  /** Set for CompleteMultipartUpload, whose checksum headers describe the object, not the body. */
   readonly checksumsOfObject?: boolean;
 }
 
@@ -19,13 +19,13 @@ const isChecksumHeader = (name: string): boolean => /^x-amz-checksum-/iu.test(na
 const withoutChecksums = (headers: RawHeaders): RawHeaders =>
   headers.filter((_, index) => !isChecksumHeader(headers[index - (index % 2)] ?? ''));
 
-/** The body of a request: decoded, bounded, and compared with what the request says of it. */
+/** The body of a request: decoded, bounded, and verified against the request's headers. */
 export class RequestBody {
   readonly #request: IncomingMessage;
   readonly #admission: Admission;
   readonly #onRead: () => void;
 
-  /** @param onRead the body is about to be read: a client that waits for that may send it */
+  /** @param onRead called before the body is read, so that a client that waits may send it */
   constructor(request: IncomingMessage, admission: Admission, onRead: () => void) {
     this.#request = request;
     this.#admission = admission;
@@ -45,12 +45,12 @@ export class RequestBody {
   }
 
   /**
-   * The bytes; the last one comes only once all of them were checked.
+   * Yields the bytes; the last chunk comes only after all of them were verified.
    * @throws S3Error EntityTooLarge, IncompleteBody, BadDigest and others of the modules used
    */
   async *read({ bytesMax, checksumsOfObject = false }: BodyOptions): AsyncGenerator<Buffer> {
     const { payload } = this.#admission;
-    const tooLarge = new S3Error('EntityTooLarge', `The body may have ${bytesMax} bytes.`);
+    const tooLarge = new S3Error('EntityTooLarge', `The body may have at most ${bytesMax} bytes.`);
     if ((this.length ?? 0) > bytesMax) throw tooLarge;
     const { rawHeaders } = this.#request;
     const headers = checksumsOfObject ? withoutChecksums(rawHeaders) : rawHeaders;
@@ -89,7 +89,7 @@ export class RequestBody {
     const request = this.#request;
     if (decoder === undefined) {
       try {
-        // Whoever stops reading still has to answer on the same connection.
+        // A reader that stops early must still answer on the same connection.
         yield* request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
       } catch (cause) {
         throw cutOff(cause);

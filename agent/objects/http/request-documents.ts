@@ -3,10 +3,9 @@ import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 
-// A Delete document has three levels; more are refused before anything is built from them.
+// A Delete document has three levels; deeper ones are refused before they are parsed.
 const NESTING_MAX = 8;
-// Of 10,000 parts with seven fields each, and some room. A parser held up by more would hold up
-// the whole agent.
+// 10,000 parts with seven fields each, and a margin. Parsing more would block the whole agent.
 const TAGS_MAX = 200_000;
 
 /** The body of DeleteObjects. */
@@ -150,8 +149,8 @@ function itemsOf(root: Node, name: string, countMax: number): Node[] {
 }
 
 /**
- * Reads the body of DeleteObjects, with or without namespace. Keys are kept exactly,
- * white space too; whether a key is valid is the caller's question.
+ * Reads the body of DeleteObjects, with or without namespace. Keys are kept exactly, including white
+ * space; the caller decides whether a key is valid.
  * @param body whose length the caller has bounded
  * @throws S3Error MalformedXML
  */
@@ -173,9 +172,9 @@ function readPart(item: Node): ListedPart {
 }
 
 /**
- * Reads the body of CompleteMultipartUpload, in the order of the document. The
- * checksums of parts that SDKs add are left to the ETags. Order, range and existence of the parts
- * are the caller's questions.
+ * Reads the body of CompleteMultipartUpload, in the order of the document. The checksums of parts that
+ * SDKs add are ignored: the ETags identify the parts. The caller checks order, range and existence of
+ * the parts.
  * @param body whose length the caller has bounded
  * @throws S3Error MalformedXML
  */

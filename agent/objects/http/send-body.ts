@@ -3,7 +3,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { readBytes } from '../../disks/disk-calls.ts';
 import type { BodyPart } from './file-response.ts';
 
-/** Settles when the bytes have left: their buffer may be used again then. */
+/** Settles when the bytes have been written: their buffer may then be reused. */
 function write(to: Writable, bytes: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
     const onClose = (): void => reject(new Error('the connection ended'));
@@ -21,15 +21,15 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
   while (filled < buffer.length) {
     const left = buffer.length - filled;
     const { bytesRead } = await readBytes(fd, buffer, filled, left, position + filled);
-    // The length was promised: no end of the body may look like a whole one.
+    // The length was announced: a short body must not look complete.
     if (bytesRead === 0) throw new Error('the file was truncated while it was sent');
     filled += bytesRead;
   }
 }
 
 /**
- * Writes the parts of a body, reading the file with two buffers in turn: one is filled while the
- * other is on its way. Does not end the stream.
+ * Writes the parts of a body with two alternating buffers: one is filled from the file while the
+ * other is sent. Does not end the stream.
  * @param to must be done with the bytes of a write when it calls back, as a socket is
  * @throws Error when the file cannot be read, ends early, or the connection ends
  */
@@ -46,7 +46,7 @@ export async function sendBody(
   );
   const size = Math.min(bufferBytes, longest);
   const first = Buffer.allocUnsafeSlow(size);
-  // One is enough for what fits into it.
+  // One buffer is enough for a body that fits into it.
   const isSmall = body.length === 1 && longest === size;
   const buffers = [first, isSmall ? first : Buffer.allocUnsafeSlow(size)] as const;
   let turn: 0 | 1 = 0;
@@ -54,7 +54,7 @@ export async function sendBody(
   const enqueue = async (bytes: Buffer): Promise<void> => {
     await writing;
     writing = write(to, bytes).then(() => onSent(bytes.length));
-    writing.catch(() => undefined); // Thrown by whoever awaits it next.
+    writing.catch(() => undefined); // The next await throws it.
   };
   for (const part of body) {
     if (typeof part === 'string') {

@@ -1,6 +1,6 @@
 import { S3Error } from '../protocol/errors.ts';
 
-/** The bucket, key and query of a request to the object API, decoded once. */
+/** The bucket, key and query of an object request, decoded once. */
 export interface ObjectTarget {
   /** Empty: the service itself. */
   readonly bucket: string;
@@ -29,7 +29,8 @@ function readQuery(text: string): Map<string, string> {
 }
 
 /**
- * Splits a request target in path style: `/<bucket>/<key>?<query>`. In the path `+` is itself.
+ * Splits a request target in path style: `/<bucket>/<key>?<query>`. A `+` in the path is
+ * literal.
  * @param target as received
  * @throws S3Error InvalidURI
  */

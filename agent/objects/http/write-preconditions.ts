@@ -4,7 +4,7 @@ import { quoted } from './operation.ts';
 import { checkPreconditions } from '../protocol/preconditions.ts';
 import type { ObjectInfo } from '../store/object-info.ts';
 
-/** Copies name the conditions on their source with this before the usual names. */
+/** The header prefix of a copy's conditions on its source. */
 const COPY_SOURCE = 'x-amz-copy-source-';
 
 function conditions(headers: IncomingHttpHeaders, prefix: string): Record<string, string> {
@@ -12,7 +12,7 @@ function conditions(headers: IncomingHttpHeaders, prefix: string): Record<string
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = headers[`${prefix}${name}`];
-      // Tags of S3 clients come with and without their quotes.
+      // S3 clients send ETags with and without quotes.
       return typeof value === 'string' ? [[name, withQuotes(value)]] : [];
     }),
   );
@@ -41,6 +41,6 @@ export function checkWritePreconditions(
   else if (found['if-match'] !== undefined) throw new S3Error('PreconditionFailed');
 }
 
-/** @throws S3Error PreconditionFailed unless the source of a copy is as the request says */
+/** @throws S3Error PreconditionFailed unless a copy's source meets the request's conditions */
 export const checkCopySource = (headers: IncomingHttpHeaders, source: ObjectInfo): void =>
   check(conditions(headers, COPY_SOURCE), source);

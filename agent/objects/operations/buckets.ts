@@ -33,11 +33,11 @@ export const getBucketLocation: Operation = async ({ disk }) => ({
   xml: renderAnswer('LocationConstraint', disk.record.region),
 });
 
-/** Tools ask before they list; there are no versions. */
+/** GetBucketVersioning, which tools call before they list: objects have no versions. */
 export const getBucketVersioning: Operation = async () => ({
   status: 200,
   xml: renderAnswer('VersioningConfiguration', []),
 });
 
-/** Tools make sure of their bucket before they write; disks are made with the REST API. */
+/** CreateBucket, which tools call before they write: disks are created with the REST API. */
 export const createBucket: Operation = () => Promise.reject(new S3Error('BucketAlreadyOwnedByYou'));

@@ -20,7 +20,7 @@ async function openSource(call: ObjectCall): Promise<Source> {
   const { bucket, key, query } = readTarget(text.startsWith('/') ? text : `/${text}`);
   if (key === '') throw new S3Error('InvalidArgument', 'x-amz-copy-source must name an object.');
   if (query.has('versionId') && query.get('versionId') !== 'null') {
-    throw new S3Error('NotImplemented', 'There are no versions.');
+    throw new S3Error('NotImplemented', 'Objects have no versions.');
   }
   const store = bucket === call.target.bucket ? call.store : await call.openStore(bucket);
   const file = await store.open(key);
@@ -37,7 +37,8 @@ function attributesOfCopy(call: ObjectCall, { bucket, key, file }: Source): Writ
   const given = readAttributes(call);
   const directive = header(call, 'x-amz-metadata-directive') ?? 'COPY';
   if (directive === 'REPLACE') return given;
-  if (directive !== 'COPY') throw new S3Error('InvalidArgument', 'x-amz-metadata-directive');
+  if (directive !== 'COPY')
+    throw new S3Error('InvalidArgument', 'x-amz-metadata-directive must be COPY or REPLACE.');
   if (bucket === call.target.bucket && key === call.target.key) {
     throw new S3Error('InvalidRequest', 'A copy onto itself must replace the metadata.');
   }
@@ -51,7 +52,7 @@ const copyResult = (name: string, { etag, modifiedAt }: Pick<ObjectInfo, 'etag' 
     element('ETag', quoted(etag)),
   ]);
 
-/** CopyObject: read and written like a put, so that it is as atomic and durable. */
+/** CopyObject: the source is read and written like a put, so a copy is as atomic and durable. */
 export const copyObject: Operation = async (call) => {
   const source = await openSource(call);
   try {

@@ -4,17 +4,20 @@ import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { urlEncodeKey } from '../protocol/uri-escapes.ts';
 import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
 
-/** What both forms of listing and that of uploads have in common. */
+/** The parameters that both object listings and the listing of uploads share. */
 interface ListRequest {
   readonly prefix: string;
   readonly delimiter: '/' | undefined;
   readonly limit: number;
   readonly encodingType: string | undefined;
-  /** A key as this listing carries it. */
+  /** Encodes a key as this listing requires. */
   readonly show: (key: string) => string;
 }
 
-/** A count of the query; larger ones are cut. @throws S3Error InvalidArgument */
+/**
+ * Reads a count from the query; values above the maximum are lowered.
+ * @throws S3Error InvalidArgument
+ */
 export function readCount(
   { target }: ObjectCall,
   name: string,
@@ -49,7 +52,7 @@ function readRequest(call: ObjectCall, countName: string): ListRequest {
 interface KeyPage {
   readonly elements: readonly XmlElement[];
   readonly isTruncated: boolean;
-  /** The last key or common prefix of the page: where the next one goes on. */
+  /** The last key or common prefix of the page, after which the next page begins. */
   readonly last: string;
 }
 
@@ -88,12 +91,12 @@ const encodeToken = (key: string): string => Buffer.from(key).toString('base64ur
 function decodeToken(token: string): string {
   const key = Buffer.from(token, 'base64url').toString('utf8');
   if (key === '' || encodeToken(key) !== token) {
-    throw new S3Error('InvalidArgument', 'The continuation token is not one of a listing.');
+    throw new S3Error('InvalidArgument', 'The continuation token was not returned by a listing.');
   }
   return key;
 }
 
-/** ListObjectsV2. The continuation token wins over a start-after that is sent again. */
+/** ListObjectsV2. The continuation token takes precedence over start-after. */
 export const listObjectsV2: Operation = async (call) => {
   const { target } = call;
   const request = readRequest(call, 'max-keys');

@@ -34,7 +34,7 @@ function overrides({ target }: ObjectCall): Record<string, string> {
   return headers;
 }
 
-/** The answer to GET or HEAD of what `info` describes, its body left out. */
+/** The status and headers for a GET or HEAD of the object that `info` describes. */
 function respond(call: ObjectCall, info: ObjectInfo, method: 'GET' | 'HEAD') {
   const { sizeBytes, etag, modifiedAt, contentType } = info;
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
@@ -80,7 +80,7 @@ export const putObject: Operation = async (call) => {
   return { status: 200, headers: { etag: quoted(etag) } };
 };
 
-/** AppendObject (docs/object-api.md): at most 1 MiB at a time; creates a missing file. */
+/** AppendObject (docs/object-api.md): at most 1 MiB at a time, to a file that may not exist yet. */
 export const appendObject: Operation = async (call) => {
   const body = await call.body.readAll({ bytesMax: LIMITS.objectAppendBytesMax });
   const { etag } = await call.store.append(call.target.key, body, readAttributes(call));
@@ -92,7 +92,7 @@ export const deleteObject: Operation = async ({ store, target }) => {
   return { status: 204 };
 };
 
-/** DeleteObjects: each key for itself; those that fail are told beside those that are gone. */
+/** DeleteObjects: keys are deleted independently; the answer lists failures and deletions. */
 export const deleteObjects: Operation = async ({ store, body }) => {
   const { keys, quiet } = parseDelete(await body.readAll(xmlBody));
   const results = new Map<string, S3Error | undefined>();

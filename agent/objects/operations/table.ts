@@ -19,7 +19,7 @@ import {
   putObject,
 } from './objects.ts';
 
-/** What S3 has behind a flag of the query and this server has not. */
+/** Query flags of S3 operations that this server does not have. */
 const NOT_BUILT = new Set([
   ...['accelerate', 'acl', 'analytics', 'attributes', 'cors', 'encryption', 'intelligent-tiering'],
   ...['inventory', 'legal-hold', 'lifecycle', 'logging', 'metrics', 'notification'],
@@ -35,7 +35,7 @@ const unlessCopied =
 
 type Row = readonly [method: string, flag: string, name: string, operation: Operation];
 
-/** Finds the first row whose method and query flag match; an empty flag always matches. */
+/** The first row whose method and query flag match applies; an empty flag always matches. */
 const bucketOperations: readonly Row[] = [
   ['GET', 'uploads', 'ListMultipartUploads', listMultipartUploads],
   ['GET', 'location', 'GetBucketLocation', getBucketLocation],
@@ -66,7 +66,7 @@ export interface NamedOperation {
 }
 
 /**
- * The operation that a request asks for.
+ * Finds the operation that a request asks for.
  * @throws S3Error NotImplemented, MethodNotAllowed
  */
 export function findOperation(

@@ -1,4 +1,4 @@
-/** What the checksums of this folder and `node:crypto`'s hashes have in common. */
+/** The interface that the checksums here share with `node:crypto`'s hashes. */
 export interface Digest {
   update(chunk: Buffer): unknown;
   /** The value in big-endian order, as headers carry it. */
@@ -54,7 +54,7 @@ export const CRC32C = makeKind(32, [0, 0x82f63b78]);
 /** CRC-64/NVME (NVM Express NVM Command Set 1.0, §5.2.1.3.4). */
 export const CRC64NVME = makeKind(64, [0x9a6c9329, 0xac4bc9b5]);
 
-/** Computes a CRC that Node does not have. */
+/** Computes a CRC that Node does not provide. */
 export class Crc implements Digest {
   readonly #kind: CrcKind;
   #high: number;

@@ -1,9 +1,9 @@
 import { element, renderDocument } from './xml.ts';
 
 /*
- * Clients repeat a call that was answered with 429 or 5xx, some of them for hours. So
- * everything that would fail again in the same way has a 4xx, a full disk too: 507 would fit by
- * its name but is repeated; 403 looks like a failed login, and SDKs then renew credentials.
+ * Clients retry a call that was answered with 429 or 5xx, some of them for hours. Whatever would fail
+ * again in the same way therefore answers 4xx, even a full disk: 507 would fit by its name but is
+ * retried, and 403 looks like a failed login, after which SDKs renew their credentials.
  */
 const codes = {
   AccessDenied: [403, 'Access denied.'],
@@ -49,7 +49,7 @@ export type S3ErrorCode = keyof typeof codes;
 export class S3Error extends Error {
   readonly code: S3ErrorCode;
   readonly status: number;
-  /** Of the answer, beside the usual ones. */
+  /** Additional headers of the answer. */
   readonly headers: Readonly<Record<string, string>>;
 
   /** @param message replaces the code's own text */
@@ -67,7 +67,7 @@ export class S3Error extends Error {
 }
 
 /**
- * The body of a failed answer. Like S3's own it has no namespace.
+ * The body of an error answer. Like S3's own it has no namespace.
  * @param resource path of the request, without its query: that of a presigned URL is a credential
  */
 export function renderError(error: S3Error, resource: string, requestId: string): string {

@@ -1,4 +1,4 @@
-/** Request headers that decide about a representation; names in lower case. */
+/** The request headers that preconditions are read from; names in lower case. */
 export type RequestHeaders = Readonly<Record<string, string | undefined>>;
 
 export interface Validators {
@@ -29,7 +29,7 @@ function listsTag(header: string, etag: string, options: { weak: boolean }): boo
 }
 
 /**
- * What the preconditions of a GET or HEAD come to, in the order of RFC 9110, section 13.2.2.
+ * Evaluates the preconditions of a GET or HEAD in the order of RFC 9110, section 13.2.2.
  * Pure.
  */
 export function checkPreconditions(
@@ -53,8 +53,8 @@ export function checkPreconditions(
 }
 
 /**
- * Whether If-Range lets a Range header count (RFC 9110, section 13.1.5): only with a validator that
- * is strong. A date is when the second that it names is over, so that no change in it can follow.
+ * Whether If-Range allows the Range header (RFC 9110, section 13.1.5), which takes a strong validator.
+ * A date is strong once the second that it names is over, so that no later change falls into it.
  */
 export function allowsRange(
   ifRange: string | undefined,

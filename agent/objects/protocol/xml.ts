@@ -1,14 +1,15 @@
 const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
 
-// What XML 1.0 §2.2 has no character for, and CR, which every parser would turn into LF.
+// Characters that XML 1.0 §2.2 excludes, and CR, which parsers turn into LF.
 // oxlint-disable-next-line no-control-regex -- these are the characters to be replaced
 const NOT_CARRIED = /[\u0000-\u0008\u000B-\u001F\uFFFE\uFFFF]/g;
 
 /**
- * Text as element content. Only named entities: clients exist that do not decode numeric references
- * (`&#39;`). Quotes stay as they are: those of the ETags alone would be 2000 entities in a page
- * of a listing, and the parser of the public client refuses a document with more than 1000. A character that cannot be carried becomes U+FFFD, so that a key with it
- * is never mistaken for another key; listings with `encoding-type=url` show it exactly.
+ * Escapes text as element content. Only named entities are used, since some clients do not decode
+ * numeric references. Quotes are not escaped: the ETags of a listing page alone would need 2000
+ * entities, and the public client's parser refuses a document with more than 1000. A character that
+ * XML cannot carry becomes U+FFFD, so that its key is not mistaken for another key; listings with
+ * `encoding-type=url` show such keys exactly.
  */
 function escapeText(text: string): string {
   return text
@@ -39,6 +40,6 @@ export function element(name: string, content: XmlContent, attributes = ''): Xml
 export const renderDocument = (root: XmlElement): string =>
   `<?xml version="1.0" encoding="UTF-8"?>\n${root.markup}\n`;
 
-/** A successful answer: its root has the namespace of S3's own answers. */
+/** A successful answer: its root element has the namespace of S3's own answers. */
 export const renderAnswer = (name: string, content: XmlContent): string =>
   renderDocument(element(name, content, S3_NAMESPACE));

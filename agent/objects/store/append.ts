@@ -23,16 +23,16 @@ import { isAbsent } from './store-errors.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /**
- * The state of the MD5 of an object that was appended to, behind a record of the file: the next
- * append need not read what is there already.
+ * The MD5 state of an object that was appended to, kept with a record of the file, so that the next
+ * append need not read the existing content.
  */
 const STATE_ATTRIBUTE = 'trusted.berth.append';
 const READ_BYTES = MiB;
 
 /**
- * Adds to the end of a file in its place; commands that have it open see it grow. When the machine
- * goes down meanwhile, a part of what was added may stay. The caller holds the lock of the key.
- * @returns undefined when there is no file to add to
+ * Appends to a file in place; commands that have it open see it grow. If the host crashes meanwhile,
+ * part of the appended bytes may remain. The caller holds the lock of the key.
+ * @returns undefined when there is no file to append to
  */
 export async function appendToFile(
   contents: string,
@@ -60,14 +60,14 @@ async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
   const record = decodeRecord(await getAttribute(fd, RECORD_ATTRIBUTE), before);
   const md5 = (await keptMd5(fd, before)) ?? (await md5Of(fd, before));
   try {
-    await writeChunks(fd, 0, [body]); // O_APPEND: the offset does not count.
+    await writeChunks(fd, 0, [body]); // The offset is ignored with O_APPEND.
   } catch (error) {
     await toItsEnd(() => truncateFile(fd, before.sizeBytes));
     throw error;
   }
   if (md5 !== undefined) await addToMd5(md5, [body]);
   const after = statusOf(fd);
-  // A command that added to the file at the same time: what the MD5 is of is not the file.
+  // A command appended to the file at the same time, so the MD5 does not match the file.
   if (after.sizeBytes !== before.sizeBytes + body.length) return;
   const etag =
     md5 === undefined
@@ -82,7 +82,7 @@ async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
   await setAttribute(fd, RECORD_ATTRIBUTE, bytes);
 }
 
-/** Changes whenever the object does, without its being read. */
+/** A value that changes whenever the object does, without reading the object. */
 const chain = (etag: string, body: Buffer): Buffer =>
   createHash('md5').update(`${etag}\n`).update(body).digest();
 
@@ -95,7 +95,7 @@ async function keptMd5(fd: number, status: FileStatus): Promise<Buffer | undefin
   return state;
 }
 
-/** @returns undefined for a file so long that reading it is no part of an append */
+/** @returns undefined when the file is too long to be read for an append */
 async function md5Of(fd: number, { sizeBytes }: FileStatus): Promise<Buffer | undefined> {
   if (sizeBytes > LIMITS.appendHashedBytesMax) return undefined;
   const md5 = newMd5();

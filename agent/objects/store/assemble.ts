@@ -14,7 +14,7 @@ import { unless } from './store-errors.ts';
 import type { StoredPart } from './upload-files.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** One piece of work for a thread of the pool, so that others have their turn. */
+/** How much one call on a pool thread copies, so that other work gets its turn. */
 const COPY_BYTES = 16 * MiB;
 
 export interface Assembly extends AsyncDisposable {
@@ -23,9 +23,9 @@ export interface Assembly extends AsyncDisposable {
 }
 
 /**
- * Joins parts in the file of the first one, which saves copying it. Unless that file is renamed the
- * part is again what it was when the assembly is disposed of; after a crash, when it is assembled
- * the next time, since the names of parts say how long they are.
+ * Appends the other parts to the file of the first one, which saves copying that. Unless the file is
+ * renamed, disposing of the assembly truncates it to the part again; after a crash the next assembly
+ * does so, since the names of parts contain their lengths.
  */
 export async function assemble(
   directory: string,
@@ -57,7 +57,7 @@ export async function assemble(
   return { fd, path, [Symbol.asyncDispose]: restore };
 }
 
-/** Whether the open file still has its name: if not it has become the object. */
+/** Whether the open file still has its name; if not, it has become the object. */
 async function isAt(path: string, fd: number): Promise<boolean> {
   const found = await lstat(path, { bigint: true }).catch(unless('ENOENT', 'ENOTDIR'));
   return found?.ino === (await statFile(fd, { bigint: true })).ino;
@@ -74,7 +74,7 @@ async function copyPart(
     for (let done = 0; done < sizeBytes;) {
       const wanted = Math.min(COPY_BYTES, sizeBytes - done);
       const copied = await copyRange(from, to, done, offset + done, wanted);
-      if (copied === 0) throw new Error(`part ${name} is shorter than it was`);
+      if (copied === 0) throw new Error(`part ${name} was truncated`);
       done += copied;
     }
     await beginWriteBack(to, offset, sizeBytes);

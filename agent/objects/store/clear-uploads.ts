@@ -6,12 +6,12 @@ import { unless } from './store-errors.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
 import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
 
-/** What is left after this long is removed another time. */
+/** How long one clean-up may take; the next one continues. */
 const EXPIRE_FOR_MS = 1_000;
 
 /**
- * On attaching a disk: removes what a crash left half written, ends the uploads whose object
- * appeared right before it, and removes what has expired.
+ * Cleans up when a disk is attached: removes what a crash left unfinished, completes uploads whose
+ * object appeared just before the crash, and removes what has expired.
  */
 export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
   for (const name of await readdir(uploads)) {

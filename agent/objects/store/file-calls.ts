@@ -16,7 +16,7 @@ export interface FileStatus extends FileIdentity, Attributes {
   readonly modifiedAt: Date;
 }
 
-/** At once: the inode of an open file is in memory, and a thread takes longer to be asked. */
+/** Synchronous: the inode of an open file is in memory, and asking a thread takes longer. */
 export function statusOf(fd: number): FileStatus {
   const found = fstatSync(fd, { bigint: true });
   return {
@@ -33,5 +33,5 @@ export function statusOf(fd: number): FileStatus {
 
 export async function changeAttributes(fd: number, attributes: Attributes): Promise<void> {
   await changeOwner(fd, attributes.uid, attributes.gid);
-  await changeMode(fd, attributes.mode); // Second: a new owner takes the set-user-id bits away.
+  await changeMode(fd, attributes.mode); // After chown, which clears the set-user-id bits.
 }

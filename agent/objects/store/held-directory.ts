@@ -8,15 +8,15 @@ import { isAbsent, unless } from './store-errors.ts';
 
 export const DIRECTORY_MODE_DEFAULT = 0o755;
 
-/** A directory that stays the same one whatever is moved meanwhile. */
+/** A directory held open, so that it stays the same one even if it is renamed. */
 export interface HeldDirectory extends AsyncDisposable {
   readonly fd: number;
-  /** Where one name in it is reached, by calls that do not follow a last link. */
+  /** The path of a name in it, for calls that do not follow a final link. */
   at(name: string): string;
 }
 
 /**
- * Opens a directory beneath the root; links that stay beneath it are followed.
+ * Opens a directory beneath the root; links that lead nowhere outside it are followed.
  * @throws Error `ENOENT`, `ENOTDIR`, `EXDEV`, `ELOOP` when there is none
  */
 export async function holdDirectory(root: string, path: string, flags = 0): Promise<HeldDirectory> {
@@ -29,9 +29,9 @@ export async function holdDirectory(root: string, path: string, flags = 0): Prom
 }
 
 /**
- * Opens a directory and makes what is missing on the way, durably.
- * @param owner of the directories that are made
- * @throws S3Error `OperationAborted` when something else is in the way
+ * Opens a directory and durably creates the missing directories on its path.
+ * @param owner of the directories that are created
+ * @throws S3Error `OperationAborted` when a part of the path is not a directory
  */
 export async function holdMadeDirectory(
   root: string,
@@ -50,7 +50,7 @@ export async function holdMadeDirectory(
   try {
     return await holdDirectory(root, path);
   } catch (error) {
-    // A link that leads nowhere: it is there, and so nothing can be made in its place.
+    // A dangling link: its name is taken, so no directory can be created there.
     throw isAbsent(error) ? blocked() : error;
   }
 }
@@ -58,7 +58,7 @@ export async function holdMadeDirectory(
 const blocked = (): S3Error =>
   new S3Error('OperationAborted', 'A part of the key is not a directory on the disk.');
 
-/** Makes a directory unless something has the name; durable when it returns. */
+/** Creates a directory unless the name is taken; durable when it returns. */
 export async function makeDirectoryIn(
   parent: HeldDirectory,
   name: string,

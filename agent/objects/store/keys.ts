@@ -3,9 +3,9 @@ import { S3Error } from '../protocol/errors.ts';
 
 /** Where an object lies below a disk's contents. */
 export interface ObjectPath {
-  /** Without the slash that ends the key of a directory. */
+  /** Without the trailing slash of a directory's key. */
   readonly path: string;
-  /** Path of the directory that holds it; empty: the contents themselves. */
+  /** The parent directory; empty: the root of the contents. */
   readonly parent: string;
   readonly name: string;
   /** The key ends in a slash. */
@@ -20,7 +20,7 @@ export function parseKey(key: string): ObjectPath {
   const segments = path.split('/');
   for (const segment of segments) {
     if (!isName(segment)) {
-      throw new S3Error('InvalidArgument', 'A segment of the key cannot be the name of a file.');
+      throw new S3Error('InvalidArgument', 'A segment of the key is not a valid file name.');
     }
     if (Buffer.byteLength(segment) > LIMITS.objectNameBytesMax) {
       throw new S3Error('KeyTooLongError', `A segment exceeds ${LIMITS.objectNameBytesMax} bytes.`);
@@ -38,6 +38,6 @@ export const isName = (segment: string): boolean =>
   !segment.includes('\0') &&
   segment.isWellFormed();
 
-/** The order of keys: that of their UTF-8 bytes, which UTF-16 does not have. */
+/** Orders keys by their UTF-8 bytes; comparing strings would order them by UTF-16 units. */
 export const compareKeys = (a: string, b: string): number =>
   Buffer.compare(Buffer.from(a), Buffer.from(b));

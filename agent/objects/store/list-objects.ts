@@ -6,12 +6,12 @@ import { isAbsent } from './store-errors.ts';
 
 export interface ListRequest {
   readonly prefix: string;
-  /** With it, what lies in child directories counts as one common prefix each. */
+  /** When set, each child directory is listed as one common prefix. */
   readonly delimiter?: '/' | undefined;
   /** Only keys and common prefixes after this one. */
   readonly after: string;
   readonly limit: number;
-  /** Ends a long walk through directories without files. */
+  /** Ends a long walk through directories that have no files. */
   readonly signal?: AbortSignal;
 }
 
@@ -27,21 +27,21 @@ export interface ObjectPage {
   readonly isTruncated: boolean;
 }
 
-/** Smallest page of names that is worth a scan of their directory. */
+/** The smallest page of names that is worth scanning a directory for. */
 const NAMES_MIN = 16;
 
 /** One directory on the way through the tree. */
 interface Scope {
-  /** From the contents; empty, or with a slash at the end. */
+  /** Relative to the contents; empty, or with a trailing slash. */
   readonly path: string;
-  /** How the names begin. */
+  /** The prefix of the names. */
   readonly prefix: Buffer;
   readonly after: Buffer;
 }
 
 /**
- * One page of the keys with the prefix, in the order of their UTF-8 bytes, depth first. Nothing is
- * kept between pages, so a page costs a scan of each directory that it touches.
+ * Lists one page of the keys with a prefix, in the order of their UTF-8 bytes, depth first. Nothing is
+ * kept between pages, so each page scans every directory that it touches.
  */
 export async function listObjects(contents: string, request: ListRequest): Promise<ObjectPage> {
   const scope = firstScope(request);
@@ -77,7 +77,7 @@ const SLASH = 0x2f;
 class Walk {
   readonly #contents: string;
   readonly #request: ListRequest;
-  /** Names held on all levels: a deep tree must not hold a page on each of them. */
+  /** Names held on all levels together: a deep tree must not hold a page on each level. */
   #held = 0;
 
   constructor(contents: string, request: ListRequest) {
@@ -108,14 +108,14 @@ class Walk {
     try {
       return await listDirectory(this.#contents, path, ...args);
     } catch (error) {
-      // Not there, or removed just now, or too deep to be reached.
+      // Missing, just removed, or too deep to be opened.
       if (isAbsent(error)) return { entries: [] };
       throw error;
     }
   }
 }
 
-/** The child directory, and where to begin in it: the bound may lead into it. */
+/** The child directory and where to start in it, since the bound may lie inside it. */
 function childScope({ path, after }: Scope, name: string): Scope {
   const start = Buffer.from(`${name}/`);
   const leadsInto = after.length > start.length && after.subarray(0, start.length).equals(start);

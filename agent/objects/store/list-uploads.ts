@@ -27,7 +27,7 @@ export interface UploadPage {
 
 const READS_AT_ONCE = 32;
 
-/** Reads the keys of all uploads of the disk, of which there are a bounded number. */
+/** Reads the keys of all uploads of the disk, whose number is bounded. */
 export async function listUploads(
   directory: string,
   request: UploadListRequest,
@@ -58,7 +58,7 @@ function isAfterMarkers(
   group: string | undefined,
   { keyMarker, uploadIdMarker }: UploadListRequest,
 ): boolean {
-  if (group !== undefined && keyMarker === group) return false; // It was the last one listed.
+  if (group !== undefined && keyMarker === group) return false; // The previous page ended with it.
   const order = compareKeys(key, keyMarker);
   return order === 0 ? uploadIdMarker !== '' && uploadId > uploadIdMarker : order > 0;
 }
@@ -69,7 +69,7 @@ async function readUploads(directory: string): Promise<ListedUpload[]> {
   for (let start = 0; start < ids.length; start += READS_AT_ONCE) {
     const batch = ids.slice(start, start + READS_AT_ONCE).map(async (uploadId) => {
       const upload = await findUpload(directory, uploadId);
-      if (upload === undefined) return; // Completed or aborted just now.
+      if (upload === undefined) return; // It was just completed or aborted.
       found.push({ key: upload.key, uploadId, initiatedAt: initiatedAtOf(uploadId) });
     });
     await Promise.all(batch);

@@ -37,7 +37,7 @@ import { writeBody } from './write-body.ts';
 
 const EXPIRE_EVERY_MS = 600_000;
 
-/** A part as the caller names it. */
+/** A part as the caller lists it. */
 export interface PartRef {
   readonly partNumber: number;
   /** Without quotes. */
@@ -53,14 +53,14 @@ export interface PartPage {
   readonly isTruncated: boolean;
 }
 
-/** Multipart uploads (docs/object-api.md). Callers see an object only once it is complete. */
+/** Multipart uploads. Nothing of an object is visible before its upload is complete. */
 export class MultipartUploads {
   readonly #disk: DiskLayout;
   readonly #locks: KeyLocks;
   readonly #completing = new Set<string>();
   #expiredAt = performance.now();
 
-  /** @param locks of the keys of this disk, shared with whoever else publishes there */
+  /** @param locks the disk's key locks, shared with everything else that publishes objects there */
   constructor(disk: DiskLayout, locks: KeyLocks) {
     this.#disk = disk;
     this.#locks = locks;
@@ -69,7 +69,7 @@ export class MultipartUploads {
   /** @throws S3Error `InvalidRequest` when too many uploads are under way on the disk */
   async create(key: string, attributes: WriteAttributes): Promise<string> {
     if (parseKey(key).isDirectory) {
-      throw new S3Error('InvalidArgument', 'A directory has no bytes.');
+      throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     }
     checkAttributes(attributes);
     return asS3(async () => {
@@ -112,8 +112,8 @@ export class MultipartUploads {
   }
 
   /**
-   * Makes the object of its parts; durable when it returns. Repeated with the same parts after it
-   * succeeded it answers the same for an hour.
+   * Creates the object from its parts; durable when it returns. For an hour after it succeeded, a
+   * repetition with the same parts gets the same answer.
    * @throws S3Error `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`,
    *   `EntityTooLarge`, `OperationAborted`, and what the precondition throws
    */
@@ -173,7 +173,7 @@ export class MultipartUploads {
     return asS3(() => listUploads(this.#disk.uploads, request));
   }
 
-  /** Uploads under way; those that have expired are removed from time to time. */
+  /** Counts the uploads under way, and removes expired ones from time to time. */
   async #count(): Promise<number> {
     const { uploads } = this.#disk;
     const count = (await readdir(uploads)).filter(isUploadId).length;
@@ -188,7 +188,7 @@ export class MultipartUploads {
     throw new S3Error('OperationAborted', 'The upload is being completed.');
   }
 
-  /** The stored parts that the caller names. */
+  /** Finds the stored parts that the caller lists. */
   async #choose(uploadId: string, parts: readonly PartRef[]): Promise<StoredPart[]> {
     const stored = new Map<string, StoredPart>();
     for (const part of await storedParts(
@@ -216,7 +216,7 @@ export class MultipartUploads {
     const { uploadId, upload, target, chosen, partsDigest, precondition } = work;
     const { contents, uploads } = this.#disk;
     const [first, ...others] = chosen;
-    if (first === undefined) throw new S3Error('InvalidRequest', 'There must be a part.');
+    if (first === undefined) throw new S3Error('InvalidRequest', 'At least one part is required.');
     const md5s = Buffer.from(chosen.map(({ etag }) => etag).join(''), 'hex');
     const etag = { md5: hash('md5', md5s, 'buffer'), partCount: chosen.length };
     const { key, attributes } = upload;
@@ -227,7 +227,7 @@ export class MultipartUploads {
         etag,
         attributes,
         precondition,
-        // First the answer, then the object: the part that became it is missing ever after.
+        // The answer is stored before the object appears: afterwards the part's file is gone.
         beforeRename: (future) =>
           writeAnswer(uploads, uploadId, { key, partsDigest, firstPart: first.name, info: future }),
       }),
@@ -239,7 +239,7 @@ export class MultipartUploads {
 
 const toPair = ({ partNumber, etag }: PartRef): [number, string] => [partNumber, etag];
 
-/** @throws S3Error when the parts cannot be joined as requested (docs/object-api.md, Errors) */
+/** @throws S3Error when the listed parts cannot be joined (docs/object-api.md, Errors) */
 function checkParts(
   wanted: readonly PartRef[],
   found: readonly (StoredPart | undefined)[],

@@ -19,26 +19,26 @@ export interface ObjectInfo extends Attributes {
   readonly etag: string;
   readonly modifiedAt: Date;
   readonly contentType: string;
-  /** Further headers that were given with it; names in lower case. */
+  /** Other headers that were stored with it; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly isDirectory: boolean;
 }
 
-/** An object held open: it stays what it was when another takes its place. */
+/** An open object: it keeps its content even if another one replaces it. */
 export interface OpenObject extends ObjectInfo {
-  /** To read from; of a directory, which has no bytes, not to be read. */
+  /** A descriptor to read from; do not read a directory's. */
   readonly fd: number;
   readonly close: () => Promise<void>;
 }
 
-/** What a caller may say about a new object. */
+/** The attributes that a caller may give a new object. */
 export interface WriteAttributes extends Partial<Attributes> {
   readonly contentType?: string;
-  /** Headers to come back with the object; names in lower case, bounded by the caller. */
+  /** Headers to store with the object; names in lower case; the caller bounds their size. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Throws an S3Error to refuse the change of the object that is there now. */
+/** Throws an S3Error to refuse changing the present object. */
 export type Precondition = (present: ObjectInfo | undefined) => void;
 
 /** 255 bytes that can stand in a header (RFC 9110 §5.5). */
@@ -47,7 +47,10 @@ const contentTypePattern = /^[\t\u0020-\u007E]{0,255}$/u;
 /** @throws S3Error `InvalidArgument` */
 export function checkAttributes({ contentType = '' }: WriteAttributes): void {
   if (!contentTypePattern.test(contentType)) {
-    throw new S3Error('InvalidArgument', 'The content type is too long or no header value.');
+    throw new S3Error(
+      'InvalidArgument',
+      'The content type is too long or not a valid header value.',
+    );
   }
 }
 
@@ -77,7 +80,7 @@ export async function headObject(contents: string, target: ObjectPath): Promise<
   return info;
 }
 
-/** What is there, or undefined when nothing is. */
+/** Opens what is there; undefined when nothing is. */
 export async function findObject(
   contents: string,
   target: ObjectPath,
@@ -90,7 +93,7 @@ export async function findObject(
   }
 }
 
-/** What is known of an open file as the object of this name. */
+/** Describes an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
   const attribute = target.isDirectory ? undefined : await getAttribute(fd, RECORD_ATTRIBUTE);
   return infoOf(fd, attribute, target);
@@ -118,7 +121,7 @@ function infoOf(fd: number, attribute: Buffer | undefined, target: ObjectPath): 
   return { ...common, isDirectory: false, sizeBytes, etag, contentType, headers };
 }
 
-/** The record of an object; a content type that its name tells anyway is not kept. */
+/** Builds an object's record; a content type that its name implies is left out. */
 export function newRecord(
   etag: Pick<ObjectRecord, 'md5' | 'partCount'>,
   { contentType, headers = {} }: WriteAttributes,

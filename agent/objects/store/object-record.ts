@@ -5,28 +5,28 @@ import type { FileIdentity } from '../../native/native.ts';
 import { parseJson } from '../../../shared/json.ts';
 
 /**
- * What an object is beyond its file, in an extended attribute that containers neither see nor set
- * (xattr(7)). It counts only while size and modification time are those that it names: a command
- * that changes the file leaves it behind.
+ * The properties of an object that its file does not have, in an extended attribute that containers can
+ * neither see nor set (xattr(7)). It is valid only while the file has the size and modification time
+ * that it names, so a command that changes the file invalidates it.
  */
 export const RECORD_ATTRIBUTE = 'trusted.berth.object';
 
-/** The ETag of no bytes. */
+/** The MD5 of an empty object. */
 export const EMPTY_ETAG = 'd41d8cd98f00b204e9800998ecf8427e';
 
 /**
- * In place of the number of parts: the 16 bytes are no MD5 of the object, which would take too long
- * to read, but change with every append to it.
+ * Stands in for the number of parts when the 16 bytes are not the object's MD5, which would take too
+ * long to compute, but a value that changes with every append.
  */
 export const UNHASHED = 0xffff;
 
 export interface ObjectRecord {
   readonly md5: Buffer;
-  /** Of a multipart object; 0 for others, or UNHASHED. */
+  /** The number of parts of a multipart object; 0 for other objects, or UNHASHED. */
   readonly partCount: number;
-  /** Undefined when the name says it. */
+  /** Undefined when the file name implies it. */
   readonly contentType: string | undefined;
-  /** Headers that come back with the object; names in lower case. */
+  /** Headers that are returned with the object; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -37,7 +37,7 @@ export interface ObjectRecord {
  */
 const VERSION = 1;
 const HEAD_BYTES = 35;
-const SEPARATOR = '\n'; // No content type has one.
+const SEPARATOR = '\n'; // A content type cannot contain one.
 
 export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
@@ -52,7 +52,7 @@ export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   return Buffer.concat([head, type, Buffer.from(headers)]);
 }
 
-/** @returns undefined when there is none or it is not about these contents */
+/** @returns undefined when there is no record or it does not match the file's content */
 export function decodeRecord(
   bytes: Buffer | undefined,
   file: FileIdentity,
@@ -85,7 +85,7 @@ export function etagOf(record: ObjectRecord | undefined, file: FileIdentity): st
   return record.partCount === 0 ? digits : `${digits}-${record.partCount}`;
 }
 
-/** The type that the name of a file tells. */
+/** The content type that a file name implies. */
 export function guessContentType(name: string): string {
   const type = lookup(extname(name));
   if (type === false) return 'application/octet-stream';

@@ -38,15 +38,16 @@ import { writeBody } from './write-body.ts';
 
 export interface PutOptions {
   readonly attributes: WriteAttributes;
-  /** Called right before the object appears, with the one that is there. */
+  /** Called just before the object appears, with the one that it replaces. */
   readonly precondition?: Precondition;
   /** Called with the MD5 of the whole body before the object appears; throws to refuse it. */
   readonly verify?: (md5: Buffer) => void | Promise<void>;
 }
 
 /**
- * The objects of one mounted disk: its files (decision 0013). One per disk, since it keeps changes
- * of one key apart. Every method throws S3Error for what the caller or the disk can be blamed for.
+ * The objects of one mounted disk, which are its files (docs/decisions/0013). There must be only one
+ * per disk, since it serializes changes of a key. Methods throw S3Error for failures that the caller
+ * or the disk causes.
  */
 export class ObjectStore {
   readonly #disk: DiskLayout;
@@ -71,8 +72,9 @@ export class ObjectStore {
   }
 
   /**
-   * Writes a whole object; durable when it returns. A key that ends in a slash makes a directory.
-   * @param body whose chunks are taken over: nobody may use one again
+   * Writes a whole object; durable when it returns. A key that ends in a slash creates a
+   * directory.
+   * @param body whose chunks the store takes over: the caller must not use them again
    * @throws S3Error `OperationAborted`, `QuotaExceeded`, and what the options throw
    */
   async put(key: string, body: AsyncIterable<Buffer>, options: PutOptions): Promise<ObjectInfo> {
@@ -92,13 +94,14 @@ export class ObjectStore {
   }
 
   /**
-   * Adds to the end of an object, or makes it; the attributes are for a new one.
+   * Appends to an object, or creates it; the attributes apply to a new one only.
    * @throws S3Error as `put`
    */
   async append(key: string, body: Buffer, attributes: WriteAttributes): Promise<ObjectInfo> {
     const target = parseKey(key);
     checkAttributes(attributes);
-    if (target.isDirectory) throw new S3Error('InvalidArgument', 'A directory has no bytes.');
+    if (target.isDirectory)
+      throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     return asS3(() =>
       this.#locks.run(target.path, async () => {
         const appended = await appendToFile(this.#disk.contents, target, body);
@@ -130,7 +133,8 @@ export class ObjectStore {
     { attributes, precondition, verify }: PutOptions,
   ): Promise<ObjectInfo> {
     for await (const chunk of body) {
-      if (chunk.length > 0) throw new S3Error('InvalidArgument', 'A directory has no bytes.');
+      if (chunk.length > 0)
+        throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     }
     await verify?.(digestMd5(newMd5()));
     const { uid = 0, gid = 0, mode = DIRECTORY_MODE_DEFAULT } = attributes;
@@ -142,7 +146,10 @@ export class ObjectStore {
         await makeDirectoryIn(parent, target.name, { uid, gid, mode });
         const made = await findObject(contents, target);
         if (made !== undefined) return made;
-        throw new S3Error('OperationAborted', 'Something that is no directory has the name.');
+        throw new S3Error(
+          'OperationAborted',
+          'The name belongs to something that is not a directory.',
+        );
       }),
     );
   }

@@ -18,18 +18,18 @@ import { unless } from './store-errors.ts';
 const FILE_MODE_DEFAULT = 0o644;
 
 export interface Publication {
-  /** A whole file in the disk's `uploads`; it is renamed. */
+  /** A complete file in the disk's `uploads`, which is renamed. */
   readonly staged: { readonly fd: number; readonly path: string };
   readonly etag: Pick<ObjectRecord, 'md5' | 'partCount'>;
   readonly attributes: WriteAttributes;
   readonly precondition?: Precondition | undefined;
-  /** Called last of all before the object appears. */
+  /** Called as the last step before the object appears. */
   readonly beforeRename?: (info: ObjectInfo) => Promise<void>;
 }
 
 /**
- * Puts a file in the place of an object, durably and in one step: whoever looks sees the former
- * object or this one. The caller holds the lock of the key.
+ * Makes a file the object of a key, durably and atomically: readers see the former object or this
+ * one. The caller holds the lock of the key.
  * @throws S3Error `OperationAborted` when a directory is in its place or a file in a parent's, and
  *   what the precondition throws
  */
@@ -44,7 +44,7 @@ export async function publish(
   const place = parent.at(target.name);
   const former = (await lstat(place).catch(unless('ENOENT'))) ?? undefined;
   if (former?.isDirectory() === true) {
-    throw new S3Error('OperationAborted', 'A directory has the name of the object.');
+    throw new S3Error('OperationAborted', 'The key names a directory on the disk.');
   }
   await changeAttributes(staged.fd, mergeAttributes(attributes, former));
   const record = newRecord(etag, attributes, target);
@@ -58,7 +58,7 @@ export async function publish(
   return info;
 }
 
-/** An object that replaces another keeps its owner and mode, unless the request names others. */
+/** An object that replaces another keeps the owner and mode that the request does not set. */
 function mergeAttributes(
   { mode, uid, gid }: WriteAttributes,
   former: Stats | undefined,

@@ -5,13 +5,13 @@ import { toItsEnd } from '../../disks/disk-threads.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { newStagedName } from './upload-names.ts';
 
-/** A file that is being written and that nobody sees; it is gone with its scope unless renamed. */
+/** A file being written, invisible to callers; it is removed with its scope unless renamed. */
 export interface StagedFile extends AsyncDisposable {
   readonly fd: number;
   readonly path: string;
 }
 
-/** @throws S3Error `ServiceUnavailable` when the disk is not mounted any more */
+/** @throws S3Error `ServiceUnavailable` when the disk is no longer mounted */
 export async function stageFile(uploads: string): Promise<StagedFile> {
   const path = join(uploads, newStagedName());
   const fd = await openFile(path, 'wx+', 0o600).catch((error: unknown) => {

@@ -1,18 +1,18 @@
 import { errnoOf } from '../../../shared/errors.ts';
 import { S3Error } from '../protocol/errors.ts';
 
-/** What errno names mean where nothing more is known; everything else is a defect of ours. */
+/** The error for each errno that a disk or caller can cause; any other is a bug. */
 const answers: Readonly<Record<string, () => S3Error>> = {
   ENOSPC: () => new S3Error('QuotaExceeded'),
   EDQUOT: () => new S3Error('QuotaExceeded'),
   EFBIG: () => new S3Error('EntityTooLarge'),
   ENAMETOOLONG: () => new S3Error('KeyTooLongError'),
-  // The file system is broken, or the disk was given up just now.
+  // The file system is damaged, or the disk was just given up.
   EROFS: () => new S3Error('ServiceUnavailable'),
   EIO: () => new S3Error('ServiceUnavailable'),
   EUCLEAN: () => new S3Error('ServiceUnavailable'),
   ESTALE: () => new S3Error('ServiceUnavailable'),
-  // A process holds a lease on the file, or moves directories all the time.
+  // A process holds a lease on the file, or keeps moving directories.
   EAGAIN: () => new S3Error('ServiceUnavailable'),
   EMFILE: () => new S3Error('SlowDown'),
   ENFILE: () => new S3Error('SlowDown'),
@@ -27,13 +27,13 @@ const answers: Readonly<Record<string, () => S3Error>> = {
   EXDEV: () => new S3Error('OperationAborted'),
   ENXIO: () => new S3Error('OperationAborted'),
   EMLINK: () => new S3Error('OperationAborted'),
-  // A file that a command made immutable, chattr(1), or that is a program in use.
+  // A command made the file immutable (chattr(1)), or it is a running program.
   EPERM: () => new S3Error('OperationAborted'),
   EACCES: () => new S3Error('OperationAborted'),
   ETXTBSY: () => new S3Error('OperationAborted'),
 };
 
-/** Runs work on a disk; a failure of the system becomes what the caller is told. */
+/** Runs work on a disk and turns system errors into errors for the caller. */
 export async function asS3<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -42,12 +42,12 @@ export async function asS3<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Nothing is there that could be an object. */
+/** Whether the error means that there is no object. */
 const absent = new Set(['ENOENT', 'ENOTDIR', 'EISDIR', 'ELOOP', 'EXDEV', 'ENXIO', 'ENAMETOOLONG']);
 
 export const isAbsent = (error: unknown): boolean => absent.has(errnoOf(error) ?? '');
 
-/** For `catch`: goes on when the system failed for one of these reasons. */
+/** For `catch`: ignores system errors with one of these codes. */
 export const unless =
   (...codes: string[]) =>
   (error: unknown): void => {

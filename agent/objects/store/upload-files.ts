@@ -23,8 +23,8 @@ import { doneName, isUploadId, newStagedName, newUploadId } from './upload-names
 import { parseJson } from '../../../shared/json.ts';
 
 /*
- * The files of multipart uploads, in a disk's `uploads` (names: upload-names.ts). All of it is
- * root's alone, so what is read here was written here.
+ * The files of multipart uploads, in a disk's `uploads` (names: upload-names.ts). Only root
+ * has access to them, so their content is trusted.
  */
 
 export interface Upload {
@@ -32,12 +32,12 @@ export interface Upload {
   readonly attributes: WriteAttributes;
 }
 
-/** What a completed upload was answered with, for a caller that did not get the answer. */
+/** The stored answer of a completed upload, for a caller that did not receive it. */
 export interface CompletedUpload {
   readonly key: string;
-  /** Of the list of parts that the caller sent. */
+  /** A digest of the list of parts that the caller sent. */
   readonly partsDigest: string;
-  /** Name of the part's file that became the object: it is missing once the object is there. */
+  /** The file of the part that becomes the object; it is gone once the object exists. */
   readonly firstPart: string;
   readonly info: ObjectInfo;
 }
@@ -78,7 +78,7 @@ export async function createUpload(uploads: string, upload: Upload): Promise<str
   return uploadId;
 }
 
-/** @throws S3Error `NoSuchUpload`, also when the upload is one of another key */
+/** @throws S3Error `NoSuchUpload`, also when the upload belongs to another key */
 export async function readUpload(uploads: string, uploadId: string, key: string): Promise<Upload> {
   if (!isUploadId(uploadId)) throw new S3Error('NoSuchUpload');
   const upload = await findUpload(uploads, uploadId);
@@ -90,7 +90,7 @@ export async function findUpload(uploads: string, uploadId: string): Promise<Upl
   return readJson<Upload>(join(uploads, uploadId, UPLOAD_FILE));
 }
 
-/** Keeps a part that was written, in place of one of the same number; durable when it returns. */
+/** Stores a written part and replaces one of the same number; durable when it returns. */
 export async function keepPart(
   uploads: string,
   uploadId: string,
@@ -109,8 +109,8 @@ export async function keepPart(
 }
 
 /**
- * The parts with numbers in (after, last], in their order. There are two of one number when a crash
- * came between their exchange.
+ * Lists the parts with numbers in (after, last], in order. A number can occur twice when a crash
+ * interrupted a replacement.
  */
 export async function storedParts(
   uploads: string,
@@ -155,7 +155,7 @@ export async function writeAnswer(
 }
 
 /**
- * Keeps the answer of an upload whose object is there, and removes the rest of it. Idempotent.
+ * Stores the answer of an upload whose object exists, and removes the upload's files. Idempotent.
  * @returns false when the upload was not completed
  */
 export async function finishUpload(uploads: string, uploadId: string): Promise<boolean> {
@@ -163,10 +163,10 @@ export async function finishUpload(uploads: string, uploadId: string): Promise<b
   const answer = await readJson<CompletedUpload>(join(directory, ANSWER_FILE));
   if (answer === undefined) {
     if (!(await exists(join(uploads, doneName(uploadId))))) return false;
-    await removeUpload(uploads, uploadId); // Cut off between the two steps at the end.
+    await removeUpload(uploads, uploadId); // A crash interrupted the last two steps.
     return true;
   }
-  // What was to become the object is still here: the completion was cut off.
+  // The file that was to become the object still exists: the completion was interrupted.
   if (await exists(join(directory, answer.firstPart))) return false;
   await rename(join(directory, ANSWER_FILE), join(uploads, doneName(uploadId)));
   await removeUpload(uploads, uploadId);
@@ -185,7 +185,7 @@ export async function findAnswer(
   return { ...answer, info: { ...answer.info, modifiedAt } };
 }
 
-/** Removes an upload in one step for everybody who looks, even when it is cut off. */
+/** Removes an upload; it disappears in one step, even if this is interrupted. */
 export async function removeUpload(uploads: string, name: string): Promise<void> {
   const doomed = join(uploads, newStagedName());
   try {

@@ -1,9 +1,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 
 /*
- * What lies in a disk's `uploads`:
- *   put-<uuid>     an object or a part that is being written, or an upload being made or removed;
- *                  whatever has this name when the disk is attached is a leftover
+ * The names in a disk's `uploads`:
+ *   put-<uuid>     an object or a part being written, or an upload being created or removed;
+ *                  leftovers when the disk is attached
  *   <upload id>/   a multipart upload: `upload.json` and `part-<number>-<md5>-<bytes>`
  *   done-<upload id>   the answer of an upload that was completed
  * An upload id is the time of its creation in ms, eleven hexadecimal digits, and 128 random bits.

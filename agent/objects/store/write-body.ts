@@ -1,18 +1,17 @@
 import { addToMd5, newMd5, syncData, writeChunks } from '../../disks/disk-calls.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** So much is written and hashed at a time, while as much again is read from the caller. */
+/** How much is written and hashed at a time, while the next batch is read from the caller. */
 const BATCH_BYTES = MiB;
 const BATCH_CHUNKS_MAX = 1024; // IOV_MAX of writev(2).
-/** Each window is synced while the next one comes, so that the last sync has little to do. */
+/** Each window is synced while the next one arrives, so that the last sync is short. */
 const WINDOW_BYTES = 32 * MiB;
 
 /**
- * Writes a body from the start of an empty file. Hashing, writing and reading go on side by side:
- * in a row they would take twice as long.
- * A long body is durable when it returns, so that publishing it takes no time.
- * @param body whose chunks are taken over: nobody may use one again
- * @returns the state of the body's MD5; see files.c
+ * Writes a body to an empty file. Reading, hashing and writing overlap; one after the other they would
+ * take twice as long. A long body is durable when this returns, so that publishing it is quick.
+ * @param body whose chunks this takes over: the caller must not use them again
+ * @returns the MD5 state of the body; see files.c
  */
 export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promise<Buffer> {
   const md5 = newMd5();
@@ -25,7 +24,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
     const written = chunks;
     const work = [writeChunks(fd, writtenBytes, written), addToMd5(md5, written)];
     batch = Promise.all(work).then(() => freeAll(written));
-    batch.catch(() => undefined); // Seen by whoever waits for it next.
+    batch.catch(() => undefined); // The next await throws it.
     writtenBytes += batchBytes;
     [chunks, batchBytes] = [[], 0];
   };
@@ -48,14 +47,14 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
     if (writtenBytes > WINDOW_BYTES) await syncData(fd);
     return md5;
   } finally {
-    // The file may be closed and its number be another's as soon as this returns.
+    // As soon as this returns, the descriptor may be closed and its number reused.
     await Promise.allSettled([batch, window]);
   }
 }
 
 /**
- * Gives the memory of chunks back now. Left to the collector, each 64 MiB of them makes V8 look
- * through its whole heap, which cost a put a third of its time.
+ * Frees the memory of chunks at once. Left to the garbage collector, every 64 MiB of them triggers a
+ * collection of V8's whole heap, which took a third of the time of a put.
  */
 function freeAll(chunks: readonly Buffer[]): void {
   for (const { buffer, length } of chunks) {
