@@ -56,17 +56,21 @@ test('a thousand uses are counted exactly in a few writes', async (t) => {
   t.true(calls >= 2 && calls <= 20, `${calls} calls`);
 });
 
-test('while Redis is away uses are kept, and written when it is back', async (t) => {
+test('while Redis refuses writes uses are kept, and written when it takes them again', async (t) => {
   await using server = await startRedis();
   const { redis } = server;
   const directory = openDirectory(redis, region);
   const ref = await makeDisk(directory.disks);
   const uses = new DiskUses(directory, log);
-  redis.disconnect();
+  await redis.config('SET', 'min-replicas-to-write', '1');
+  await redis.config('RESETSTAT');
   uses.record(ref, 1, async () => 7);
-  await pause(50);
+  await waitFor(
+    'a write that is refused',
+    async () => scriptCalls(await redis.info('commandstats')) > 0,
+  );
   uses.record(ref, 1, async () => undefined);
-  await redis.connect();
+  await redis.config('SET', 'min-replicas-to-write', '0');
   const usage = await waitFor('the uses', async () => {
     const entry = await directory.disks.get(accountId, ref.diskId);
     return entry?.usage.requests === 2 ? entry.usage : undefined;
