@@ -9,7 +9,6 @@
  *     so that owners are the same inside as on the disk; otherwise it is -1. `subdirectory` is
  *     resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
  *     open_tree(2), mount_setattr(2), move_mount(2).
- *   inode(disk, path)                        -> Promise<number>    its inode, resolved as above
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  */
@@ -21,7 +20,6 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "beneath.h"
@@ -33,7 +31,6 @@ struct mount_task {
   char *data; /* Options of the file system, or a path beneath the source. */
   uint32_t flags;
   int user_namespace;
-  uint64_t inode;
 };
 
 static int run_mount(struct task *task) {
@@ -67,25 +64,6 @@ static int run_attach(struct task *task) {
   return error;
 }
 
-static int run_inode(struct task *task) {
-  struct mount_task *work = (struct mount_task *)task;
-  struct stat found;
-  int error = 0, fd = open_beneath(work->source, work->data, 0);
-  if (fd < 0) return errno;
-  if (fstat(fd, &found) != 0)
-    error = errno;
-  else
-    work->inode = found.st_ino;
-  close(fd);
-  return error;
-}
-
-static napi_value result_inode(napi_env env, struct task *task) {
-  napi_value value;
-  napi_create_double(env, (double)((struct mount_task *)task)->inode, &value);
-  return value;
-}
-
 static void release(struct task *task) {
   struct mount_task *work = (struct mount_task *)task;
   free(work->source);
@@ -94,10 +72,10 @@ static void release(struct task *task) {
   free(work->data);
 }
 
-static struct mount_task *new_mount_task(int (*run)(struct task *),
-                                         napi_value (*result)(napi_env, struct task *)) {
+static struct mount_task *new_mount_task(int (*run)(struct task *)) {
   struct mount_task *work = calloc(1, sizeof *work);
-  if (work != NULL) work->task = (struct task){.run = run, .result = result, .release = release};
+  if (work != NULL)
+    work->task = (struct task){.run = run, .result = result_nothing, .release = release};
   return work;
 }
 
@@ -111,7 +89,7 @@ static bool read_flags(napi_env env, napi_value value, uint32_t *into) {
 
 static napi_value js_mount(napi_env env, napi_callback_info info) {
   napi_value args[5];
-  struct mount_task *work = new_mount_task(run_mount, result_nothing);
+  struct mount_task *work = new_mount_task(run_mount);
   if (work == NULL || !read_arguments(env, info, 5, args) ||
       !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->target) ||
       !read_text(env, args[2], &work->type) || !read_flags(env, args[3], &work->flags) ||
@@ -122,7 +100,7 @@ static napi_value js_mount(napi_env env, napi_callback_info info) {
 
 static napi_value js_unmount(napi_env env, napi_callback_info info) {
   napi_value args[2];
-  struct mount_task *work = new_mount_task(run_unmount, result_nothing);
+  struct mount_task *work = new_mount_task(run_unmount);
   if (work == NULL || !read_arguments(env, info, 2, args) ||
       !read_text(env, args[0], &work->target) || !read_flags(env, args[1], &work->flags))
     return refuse_task(env, &work->task);
@@ -131,22 +109,13 @@ static napi_value js_unmount(napi_env env, napi_callback_info info) {
 
 static napi_value js_attach(napi_env env, napi_callback_info info) {
   napi_value args[5];
-  struct mount_task *work = new_mount_task(run_attach, result_nothing);
+  struct mount_task *work = new_mount_task(run_attach);
   if (work == NULL || !read_arguments(env, info, 5, args) ||
       !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data) ||
       !read_text(env, args[2], &work->target) || !read_flags(env, args[3], &work->flags) ||
       napi_get_value_int32(env, args[4], &work->user_namespace) != napi_ok)
     return refuse_task(env, &work->task);
   return start_task(env, &work->task, "attach", NULL);
-}
-
-static napi_value js_inode(napi_env env, napi_callback_info info) {
-  napi_value args[2];
-  struct mount_task *work = new_mount_task(run_inode, result_inode);
-  if (work == NULL || !read_arguments(env, info, 2, args) ||
-      !read_text(env, args[0], &work->source) || !read_text(env, args[1], &work->data))
-    return refuse_task(env, &work->task);
-  return start_task(env, &work->task, "openat2", NULL);
 }
 
 static napi_value js_pipe(napi_env env, napi_callback_info info) {
@@ -187,7 +156,6 @@ void define_mount_functions(napi_env env, napi_value exports) {
       {"mount", NULL, js_mount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unmount", NULL, js_unmount, NULL, NULL, NULL, napi_enumerable, NULL},
       {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
-      {"inode", NULL, js_inode, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
   };

@@ -45,7 +45,6 @@ interface NativeModule {
   ): Promise<void>;
   newUserNamespace(owner: number, mapping: string): Promise<number>;
   makeDevices(directory: string, owner: number): Promise<void>;
-  inode(disk: string, path: string): Promise<number>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
   openBeneath(root: string, path: string, flags: number): Promise<number>;

@@ -116,7 +116,7 @@ test('what a crash would leave unfinished', async (t) => {
     sandboxes: (SandboxRow & { environmentNames: string[]; execs: SandboxExecRow[] })[];
   };
   t.deepEqual(report.unfinished, [
-    `command ${diskExec.id} on disks runs, or is not cleared away`,
+    `command ${diskExec.id} on disks runs or is not reclaimed yet`,
     `sandbox ${starting.id} is in state pending_start`,
     `sandbox ${deleting.id} is being deleted`,
     `command ${exec.id} of sandbox ${running.id} runs`,
