@@ -376,6 +376,10 @@ test('what starts takes no mounts yet', async (t) => {
   const refused = await api.call('POST', `/api/sandboxes/${id}/start`, { mounts });
   t.is(refused.status, 400);
   t.regex(refused.body.error, /^mounts: .*not supported yet/u);
+  // Of no type that its schema knows, for it knows no ports.
+  const ports = await api.call('POST', `/api/sandboxes/${id}/start`, { ports: null });
+  t.is(ports.status, 400);
+  t.regex(ports.body.error, /^ports: .*not supported yet/u);
   for (const body of [undefined, {}, { mounts: [] }]) {
     const reply = await api.call('POST', `/api/sandboxes/${id}/start`, body);
     t.is(reply.body.code, 'not_enabled');
