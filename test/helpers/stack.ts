@@ -227,8 +227,9 @@ export class Stack {
       AGENT_DATA_DIR: join(this.directory, name),
       ...settings,
     };
+    const node = this.#addAgent(name, environment, within);
     await provideTemplatesTo(environment);
-    return this.#addAgent(name, environment, within);
+    return node;
   }
 
   #addControl(name: string, environment: Environment): StackNode {
