@@ -1,0 +1,83 @@
+/* Prewarming on machines in memory, by a clock that the test moves. */
+import anyTest from 'ava';
+import { pino } from 'pino';
+import { SlotPool } from '../../../agent/network/slot-pool.ts';
+import { SpareMachines } from '../../../agent/sandboxes/prewarmed-machines.ts';
+import { UidPool } from '../../../agent/sandboxes/uid-pool.ts';
+import { newHostId } from '../../../shared/ids.ts';
+import { FakeTime } from '../../helpers/fake-time.ts';
+import { InMemoryDriver } from '../../helpers/in-memory-driver.ts';
+import { InMemoryHost } from '../../helpers/in-memory-host.ts';
+
+const { serial: test } = anyTest;
+const log = pino({ level: 'silent' });
+const shape = { vcpuCount: 1, memSizeMib: 256 };
+const done = (): Promise<void> => Promise.resolve();
+
+/** Machines of one host of which so many are kept ready. */
+async function open(max: number) {
+  const time = new FakeTime();
+  const host = new InMemoryHost();
+  const namespaces = {
+    list: () => Promise.resolve([]),
+    make: done,
+    renew: () => Promise.resolve(true),
+    remove: done,
+  };
+  const slots = await SlotPool.open({
+    ...{ hostId: newHostId(), slotsMax: 12, readyMax: 0, leased: [], namespaces, log },
+  });
+  const uids = new UidPool(700_000_000, []);
+  const driver = new InMemoryDriver(host, { hasTemplates: true });
+  const busy = { isBusy: false };
+  const spares = new SpareMachines({
+    ...{ driver, slots, uids, max, log },
+    isBusy: () => busy.isBusy,
+    isLow: () => false,
+  });
+  return { time, host, slots, uids, spares, busy, [Symbol.dispose]: () => time[Symbol.dispose]() };
+}
+
+test('a machine of a shape that was asked for is made once nothing else comes up', async (t) => {
+  using opened = await open(2);
+  const { time, host, spares, busy } = opened;
+  busy.isBusy = true;
+  t.is(spares.take(shape), undefined);
+  await time.pass(5_000);
+  t.is(host.running.length, 0);
+  busy.isBusy = false;
+  await time.pass(20_000);
+  t.is(host.running.length, 1);
+  const taken = spares.take(shape);
+  t.is(taken?.vmId, host.running[0]?.id);
+  t.is(spares.take(shape), undefined, 'it was given away once');
+  await spares.close();
+});
+
+test('a shape that nobody asked for again is not kept ready', async (t) => {
+  using opened = await open(2);
+  const { time, host, slots, uids, spares } = opened;
+  spares.take(shape);
+  await time.pass(2_000);
+  t.is(host.running.length, 1);
+  await time.pass(11 * 60_000, 5_000);
+  t.deepEqual(host.list(), []);
+  t.is(slots.freeCount, 12);
+  t.is(uids.take(), 700_000_000, 'its user can be another one’s');
+  await spares.close();
+});
+
+test('one that ends by itself is cleared away, and another is made after a while', async (t) => {
+  using opened = await open(1);
+  const { time, host, spares } = opened;
+  spares.take(shape);
+  await time.pass(2_000);
+  host.running[0]?.stop('guest_panic');
+  await time.pass(5_000);
+  t.deepEqual(host.list(), []);
+  await time.pass(70_000);
+  t.is(host.running.length, 1);
+  await spares.close();
+  t.deepEqual(host.list(), []);
+  t.deepEqual(host.faults, []);
+});
