@@ -158,7 +158,9 @@ function end(world: World, action: 'delete' | 'discard', known: Known): void {
     }
     if (agent.isDead) return;
     // Several may ask for it: only the last answer tells.
-    if (known.ends === 0) known.fate = world.rowOf(known.id) === undefined ? 'gone' : 'there';
+    if (known.ends > 0) return;
+    const isThere = world.rowOf(known.id) !== undefined;
+    known.fate = isThere ? (known.record === undefined ? 'maybe' : 'there') : 'gone';
   });
 }
 
@@ -203,6 +205,8 @@ function exec(world: World, known: Known): void {
       async () => {
         const { exec: record } = await actor.readExec(id);
         if (agent.isDead) return;
+        // An agent that lets go tells no end.
+        if (record.status === 'running') return;
         known.ended.set(id, record);
         if (record.status === 'completed' && command.startsWith('echo')) {
           known.written.push({ path, text: id, bootId });

@@ -28,9 +28,17 @@ export interface Known {
   expiresFrom: number;
   idleTtlsSeconds: number[];
   usedAt: number;
+  /** A limit was reached, and may have been noticed, before the wall clock was set back. */
+  wasDue: boolean;
 }
 
 const RFC_START = 0;
+
+/** Before this a limit must not pause it. */
+function limitFrom({ idleTtlsSeconds, usedAt, expiresFrom }: Known): number {
+  const idle = idleTtlsSeconds.filter((seconds) => seconds > 0);
+  return Math.min(expiresFrom, usedAt + Math.min(...idle) * 1000);
+}
 
 export class Ledger {
   readonly sandboxes = new Map<string, Known>();
@@ -54,7 +62,12 @@ export class Ledger {
         written: [],
         ended: new Map(),
       },
-      ...{ expiresFrom: RFC_START, idleTtlsSeconds: [idleTtlSeconds], usedAt: RFC_START },
+      ...{
+        expiresFrom: RFC_START,
+        idleTtlsSeconds: [idleTtlSeconds],
+        usedAt: RFC_START,
+        wasDue: false,
+      },
     };
     this.sandboxes.set(id, known);
     return known;
@@ -80,18 +93,22 @@ export class Ledger {
   noteRunning(id: string, { runningAt, config }: SandboxRow): void {
     const known = this.sandboxes.get(id);
     if (known === undefined || runningAt === undefined) return;
+    known.wasDue = false;
     known.usedAt = Date.parse(runningAt);
     known.expiresFrom = known.usedAt + config.maxTtlSeconds * 1000;
+  }
+
+  /** The wall clock is about to be set. */
+  noteWallClock(): void {
+    for (const known of this.sandboxes.values()) known.wasDue ||= Date.now() >= limitFrom(known);
   }
 
   /** A limit has paused it. */
   checkLimit(id: string): void {
     const known = this.sandboxes.get(id);
     if (known === undefined) return;
-    const idle = known.idleTtlsSeconds.filter((seconds) => seconds > 0);
-    const idleFrom = known.usedAt + Math.min(...idle) * 1000;
-    const from = Math.min(known.expiresFrom, idleFrom);
-    if (Date.now() >= from) return;
+    const from = limitFrom(known);
+    if (known.wasDue || Date.now() >= from) return;
     this.broken.push(`${id}: a limit paused it ${from - Date.now()} ms early`);
   }
 }

@@ -2,7 +2,7 @@
 import anyTest from 'ava';
 import { pino } from 'pino';
 import { SlotPool } from '../../../agent/network/slot-pool.ts';
-import { SpareMachines } from '../../../agent/sandboxes/prewarmed-machines.ts';
+import { PrewarmedMachines } from '../../../agent/sandboxes/prewarmed-machines.ts';
 import { UidPool } from '../../../agent/sandboxes/uid-pool.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { FakeTime } from '../../helpers/fake-time.ts';
@@ -30,7 +30,7 @@ async function open(max: number) {
   const uids = new UidPool(700_000_000, []);
   const driver = new InMemoryDriver(host, { hasTemplates: true });
   const busy = { isBusy: false };
-  const spares = new SpareMachines({
+  const spares = new PrewarmedMachines({
     ...{ driver, slots, uids, max, log },
     isBusy: () => busy.isBusy,
     isLow: () => false,
