@@ -222,12 +222,15 @@ export class SandboxJournal {
     );
   }
 
-  /** Writes what can change of a command. */
+  /**
+   * Writes what can change of a command. One that has ended stays as it is: a write that began while it
+   * ran may come late.
+   */
   async saveExec(row: SandboxExecRow): Promise<void> {
     await run(
       this.#database,
       `UPDATE sandbox_execs SET (status, ending, finished_at, exit_code, exit_reason,
-       execute_time_ms, dropped_bytes) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?`,
+       execute_time_ms, dropped_bytes) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ? AND status = 'running'`,
       [
         row.status,
         row.ending ?? null,

@@ -139,7 +139,7 @@ export class SandboxExec {
     if (this.#row.ending === undefined && this.#row.status === 'running') {
       const row = { ...this.#row, ending };
       await failpoint('journal exec ending', () => this.#journal.saveExec(row));
-      this.#row = { ...this.#row, ending };
+      if (this.#row.status === 'running') this.#row = { ...this.#row, ending };
     }
     // Without a channel the next one kills it.
     await this.#channel?.signal(this.#row.id, SIGKILL).catch(() => undefined);

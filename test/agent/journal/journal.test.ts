@@ -6,6 +6,8 @@ import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
 import { type ExecIntent, holdLock, Journal } from '../../../agent/journal/journal.ts';
 import { newAccountId, newDiskId, newJobId, newRequestId } from '../../../shared/ids.ts';
+import type { SandboxExecRow } from '../../../agent/journal/sandbox-journal.ts';
+import { newSandbox } from '../../helpers/sandbox-records.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const newIntent = (begunAt = new Date().toISOString()): ExecIntent => ({
@@ -47,6 +49,29 @@ test('texts are kept as they are', async (t) => {
   const intent = { ...newIntent(), requestId: `'; DROP TABLE execs; -- "\u{1f600}` };
   await journal.beginExec(intent);
   t.deepEqual(await journal.execs(), [intent]);
+  await journal.close();
+});
+
+test('a command that has ended stays so, when a write that began while it ran comes late', async (t) => {
+  await using directory = await temporaryDirectory();
+  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
+  const sandbox = newSandbox();
+  await journal.sandboxes.insert(sandbox);
+  const command: SandboxExecRow = {
+    id: newJobId(),
+    sandboxId: sandbox.id,
+    command: 'true',
+    status: 'running',
+    startedAt: new Date().toISOString(),
+    droppedBytes: 0,
+    timeoutAt: undefined,
+    ending: undefined,
+  };
+  await journal.sandboxes.beginExec(command);
+  await journal.sandboxes.saveExec({ ...command, status: 'completed', exitCode: 0 });
+  await journal.sandboxes.saveExec({ ...command, ending: 'cancelled' });
+  const [kept] = await journal.sandboxes.listExecs(sandbox.id, 1, 100);
+  t.like(kept, { status: 'completed', exitCode: 0, ending: undefined });
   await journal.close();
 });
 
