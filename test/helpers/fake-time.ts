@@ -25,14 +25,21 @@ export class FakeTime implements Disposable {
     syncBuiltinESMExports(); // For `import { setTimeout } from 'node:timers/promises'`.
   }
 
-  /** Something outside of this process, which has to answer before anything can be said to rest. */
-  async wait<T>(call: Promise<T>): Promise<T> {
+  /**
+   * Something outside of this process, which has to answer before anything can be said to rest.
+   * @param abandoned settles when nobody waits for the answer any more: it may never come
+   */
+  async wait<T>(call: Promise<T>, abandoned?: Promise<void>): Promise<T> {
+    const answered = call.then(
+      () => undefined,
+      () => undefined,
+    );
     this.#calls += 1;
-    try {
-      return await call;
-    } finally {
-      this.#calls -= 1;
-    }
+    Promise.race(abandoned === undefined ? [answered] : [answered, abandoned]).then(
+      () => (this.#calls -= 1),
+      () => undefined,
+    );
+    return call;
   }
 
   /** Until nothing happens any more without time passing. */

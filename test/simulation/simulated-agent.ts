@@ -87,6 +87,7 @@ export class SimulatedAgent {
   failure: unknown;
   readonly #world: World;
   readonly #log: Logger;
+  readonly #died = Promise.withResolvers<void>();
   #parts: Parts | undefined;
 
   constructor(world: World, generation: number) {
@@ -113,7 +114,9 @@ export class SimulatedAgent {
     return this.run(async () => {
       const world = this.#world;
       const journal = await Journal.open(join(world.directory, 'journal.sqlite'));
-      const sandboxes = around(journal.sandboxes, (_, work) => world.time.wait(work()));
+      const sandboxes = around(journal.sandboxes, (_, work) =>
+        world.time.wait(work(), this.#died.promise),
+      );
       const rows = await sandboxes.list();
       const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
       const log = this.#log;
@@ -178,7 +181,10 @@ export class SimulatedAgent {
     this.#world.time.forgetTimers();
     for (const vm of this.#world.host.vms.values()) vm.guest.disconnect();
     await this.#world.time.settle();
-    await this.#parts?.journal.close();
+    const closing = this.#parts?.journal.close();
+    // A statement that comes behind the closing may never be answered.
+    this.#died.resolve();
+    await closing;
   }
 
   /** Every point at which something may happen to it. */
@@ -197,7 +203,7 @@ export class SimulatedAgent {
     return around(target, async (name, work) => {
       await this.#wait('directory', `before ${name}`);
       if (this.#world.isRedisAway) throw new Error('Connection is closed.');
-      const result = await time.wait(work());
+      const result = await time.wait(work(), this.#died.promise);
       await this.#wait('directory', `after ${name}`);
       return result;
     });

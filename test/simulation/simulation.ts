@@ -87,7 +87,7 @@ class Simulation {
     try {
       world.startAgent();
       await world.time.settle();
-      for (; taken < stepsMax && world.broken.length === 0; taken += 1) await this.#failpoint();
+      for (; taken < stepsMax && world.broken.length === 0; taken += 1) await this.#takeStep();
       if (world.broken.length === 0) await this.#comeToRest();
     } catch (error) {
       world.ledger.broken.push(
@@ -103,7 +103,7 @@ class Simulation {
     return { seed, steps: taken, broken, trace, counts, reached: schedule.reached, crashPoints };
   }
 
-  async #failpoint(): Promise<void> {
+  async #takeStep(): Promise<void> {
     const world = this.#world;
     const { random, time } = world;
     // Until it has recovered an agent is asked for little.
