@@ -49,12 +49,17 @@ export class Journal {
 
   static async open(path: string): Promise<Journal> {
     const database = await open(path);
-    await exec(
-      database,
-      'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON',
-    );
-    await migrate(database);
-    return new Journal(database);
+    try {
+      await exec(
+        database,
+        'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON',
+      );
+      await migrate(database);
+      return new Journal(database);
+    } catch (error) {
+      await close(database); // With whatever transaction it was in.
+      throw error;
+    }
   }
 
   /**

@@ -41,9 +41,9 @@ const PROGRAM = `
   Promise.reject(new Error('nobody listens'));
   setTimeout(async () => {
     console.error(await metrics.getSingleMetricAsString('berth_unhandled_rejections_total'));
+    setTimeout(() => { throw new Error('caught by nobody'); }, 50);
     throw new Error('half-way');
   }, 50);
-  setTimeout(() => { throw new Error('caught by nobody'); }, 200);
   setTimeout(() => console.error('ran on'), 60_000);
 `;
 

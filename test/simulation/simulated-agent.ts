@@ -89,6 +89,7 @@ export class SimulatedAgent {
   readonly #log: Logger;
   readonly #died = Promise.withResolvers<void>();
   #parts: Parts | undefined;
+  #opening: Promise<Journal> | undefined;
 
   constructor(world: World, generation: number) {
     this.#world = world;
@@ -113,7 +114,8 @@ export class SimulatedAgent {
   start(): Promise<void> {
     return this.run(async () => {
       const world = this.#world;
-      const journal = await Journal.open(join(world.directory, 'journal.sqlite'));
+      this.#opening = Journal.open(join(world.directory, 'journal.sqlite'));
+      const journal = await world.time.wait(this.#opening);
       const sandboxes = around(journal.sandboxes, (_, work) =>
         world.time.wait(work(), this.#died.promise),
       );
@@ -181,7 +183,8 @@ export class SimulatedAgent {
     this.#world.time.forgetTimers();
     for (const vm of this.#world.host.vms.values()) vm.guest.disconnect();
     await this.#world.time.settle();
-    const closing = this.#parts?.journal.close();
+    const journal = await this.#opening?.catch(() => undefined);
+    const closing = journal?.close();
     // A statement that comes behind the closing may never be answered.
     this.#died.resolve();
     await closing;
