@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeSlot, removeSlot } from '../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
+import { guestNetwork } from '../agent/microvm/configure-guest.ts';
 import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
 import { run } from '../agent/system/spawn.ts';
 import { newHostId } from '../shared/ids.ts';
@@ -158,14 +159,7 @@ async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void>
     hostname: 'bare',
     machineId: randomUUID(),
     bootId: randomUUID(),
-    network: {
-      interface: 'eth0',
-      address: slot.guestAddress,
-      prefixBits: slot.prefixBits,
-      gateway: slot.gatewayAddress,
-      resolver: slot.gatewayAddress,
-      mtuBytes: slot.mtuBytes,
-    },
+    network: guestNetwork(slot),
     rootDisk: { device: '/dev/vda', type: 'ext4' },
     directory: '/root',
     environment: {},

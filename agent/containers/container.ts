@@ -90,9 +90,9 @@ export async function closeTails(...tails: readonly OutputTail[]): Promise<void>
 }
 
 /**
- * One single-use container: `runc run` with our init, which waits for its one command. It is started
- * ahead of time, since that takes much longer than most commands; the disks are mounted into it when
- * the command arrives.
+ * One single-use container: `runc run` with our init, which waits for its one command. The pool starts
+ * containers before commands arrive, because starting one takes much longer than most commands run;
+ * the disks are mounted into the container when its command arrives.
  */
 export class Container {
   readonly id: string;

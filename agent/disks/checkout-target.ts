@@ -3,7 +3,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { closeFile, openBeneath, statFile } from './disk-calls.ts';
 import { refusedPath } from './refused-path.ts';
 
-/** Linux's own, the same on x86_64 and arm64; Node does not name it. */
+/** open(2)'s flag, which `fs.constants` lacks. The value is the same on x86_64 and arm64. */
 const O_PATH = 0o10_000_000;
 
 /** What one command asks to hold exclusively. */

@@ -89,7 +89,7 @@ export class Delegations {
 
   list(): Delegation[] {
     return this.#entries.flatMap(({ clientId, targets, isGranted }) => {
-      // One for each inode, which may be asked for by several paths.
+      // A command may check out one inode by several paths: list the inode once, by the first path.
       const byInode = new Map(targets.toReversed().map((target) => [target.inodeId, target]));
       return [...byInode.values()].toReversed().map(({ inodeId, path }) => ({
         clientId,

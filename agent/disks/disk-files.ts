@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { DiskRecord } from '../../shared/directory/disks.ts';
+import type { DiskRecord } from '../../shared/directory/disk-record.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';

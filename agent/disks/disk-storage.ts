@@ -9,7 +9,10 @@ import { onBehalfOf } from './disk-threads.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { answerWithin, type StorageCalls } from './storage-calls.ts';
 
-/** Of a program that the kernel ends: memory that it freed so is there for the next one. */
+/**
+ * How often umount is run when the kernel kills it for want of memory. Each kill frees some memory,
+ * so the next run may succeed.
+ */
 const UNMOUNT_TRIES = 3;
 
 export interface DiskStorageOptions {
@@ -64,7 +67,7 @@ export class DiskStorage {
       if (error instanceof AttachedElsewhereError) {
         log.error({ diskId, err: error.cause }, 'disk:attachedElsewhere');
       }
-      // It may have mounted the disk before the kernel ended it.
+      // A mount helper that the kernel killed may have mounted the disk before.
       if (error instanceof ProgramError && error.wasKilled) this.#isFree = await this.unmount();
       throw error;
     }

@@ -1,6 +1,6 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
-import type { DiskEntry } from '../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';

@@ -40,8 +40,9 @@ export interface CommandActorDeps {
 }
 
 /**
- * One command in a container, from the intent in the journal until nothing of it is left on the host.
- * Call {@link run} once; {@link end} may be called at any time and repeatedly: the first cause counts.
+ * Runs one command in a container: journals the intent, runs the command, and clears everything it
+ * left on the host. Call {@link run} once. {@link end} may be called at any time and repeatedly; the
+ * error of the first call is the one that the command ends with.
  */
 export class CommandActor {
   readonly #deps: CommandActorDeps;

@@ -42,8 +42,9 @@ export interface GrepActorDeps extends CommandActorDeps {
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /**
- * One search: a container with the directory mounted read-only, in which the search program runs rg
- * processes (docs/decisions/0012). It answers with what was found even when they fail.
+ * Runs one search in a container with the directory mounted read-only, where the search program splits
+ * the files among rg processes (docs/decisions/0012). When rg processes fail, the search still answers
+ * with the matches found until then.
  */
 export class GrepActor {
   readonly command: CommandActor;

@@ -84,7 +84,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     connection.receive(rest);
     try {
       const processes = await channel.#processes.learn();
-      // What came right behind the list may have ended it, before anybody could be told.
+      // The bytes that followed the list may have closed the connection while nobody listened yet.
       if (connection.isClosed) throw new GuestUnavailableError('the guest hung up');
       connection.pingRegularly();
       return { channel, processes };

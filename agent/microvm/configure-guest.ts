@@ -2,25 +2,29 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { failpoint } from '../system/failpoint.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
+import type { SlotPlan } from '../network/slot.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
 
 /** Run once in a prewarmed machine, so that a sandbox's first command finds shell and programs in memory. */
 const WARM_UP = '/bin/true; true';
 
+/** The guest's only network card, as its slot has it. */
+export const guestNetwork = (slot: SlotPlan): GuestSettings['network'] => ({
+  interface: 'eth0',
+  address: slot.guestAddress,
+  prefixBits: slot.prefixBits,
+  gateway: slot.gatewayAddress,
+  resolver: slot.gatewayAddress,
+  mtuBytes: slot.mtuBytes,
+});
+
 /** What the guest is told: the sandbox's own and the machine's. */
 const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
   ...settings,
   directory: '/',
   rootDisk: { device: '/dev/vda', type: 'ext4' },
-  network: {
-    interface: 'eth0',
-    address: slot.guestAddress,
-    prefixBits: slot.prefixBits,
-    gateway: slot.gatewayAddress,
-    resolver: slot.gatewayAddress,
-    mtuBytes: slot.mtuBytes,
-  },
+  network: guestNetwork(slot),
 });
 
 /**

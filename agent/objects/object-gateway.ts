@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runInBackground } from '../../shared/background.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
-import type { DiskEntry } from '../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import {

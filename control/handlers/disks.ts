@@ -1,4 +1,4 @@
-import type { DiskEntry } from '../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import type { Page } from '../../shared/directory/page.ts';
 import {
   BareSuccess,

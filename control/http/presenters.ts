@@ -1,5 +1,5 @@
 import type { ApiKeyRecord } from '../../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disks.ts';
+import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { Caller } from '../../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskRecord } from '../../shared/directory/disks.ts';
+import type { DiskEntry, DiskRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';

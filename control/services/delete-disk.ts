@@ -1,4 +1,4 @@
-import type { DiskEntry } from '../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { rankHosts } from '../dispatch/placement.ts';
 import type { Deps } from './deps.ts';

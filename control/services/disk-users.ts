@@ -1,4 +1,4 @@
-import type { DiskUserRecord } from '../../shared/directory/disks.ts';
+import type { DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { randomSecret, seal, sha256 } from '../../shared/secrets.ts';

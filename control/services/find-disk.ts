@@ -1,4 +1,4 @@
-import type { DiskEntry } from '../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { Deps } from './deps.ts';
 

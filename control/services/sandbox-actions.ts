@@ -13,17 +13,19 @@ export interface SandboxOfAccount {
   readonly sandboxId: string;
 }
 
+/** The actions that the owner carries out by one kind of job; fork and delete have their own. */
+type OwnerAction = JobPayload<'sandbox.action'>['action'];
+
 /** How long the answer waits for what the request began. */
 export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
 
 /** The same when the caller did not say: a pause or stop is nearly always over at once. */
-const unaskedWaitMs = {
+const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
   start: 0,
   resume: 0,
   pause: LIMITS.sandboxBriefWaitMs,
   stop: LIMITS.sandboxBriefWaitMs,
-} as const;
-type SandboxAction = keyof typeof unaskedWaitMs;
+};
 
 /** @throws AppError `unavailable` while the sandbox's host cannot be reached */
 export function refuseIfAway({ hub }: Deps, { id, hostId }: SandboxRecord): void {
@@ -56,7 +58,7 @@ export async function callOwner<K extends JobKind>(
 export async function actOnSandbox(
   deps: Deps,
   ref: SandboxOfAccount,
-  { action, wait }: { action: SandboxAction; wait: boolean | undefined },
+  { action, wait }: { action: OwnerAction; wait: boolean | undefined },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { access, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { DiskRecord } from '../../shared/directory/disks.ts';
+import type { DiskRecord } from '../../shared/directory/disk-record.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Disk } from '../../shared/schemas/disk.ts';

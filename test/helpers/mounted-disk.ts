@@ -7,7 +7,7 @@ import { mountImage, sweepLoops, unmountImage } from '../../agent/disks/disk-mou
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { clearUploads } from '../../agent/objects/store/clear-uploads.ts';
 import { ObjectStore } from '../../agent/objects/store/object-store.ts';
-import { newAccountId, newDiskId } from '../../shared/ids.ts';
+import { newDiskRecord } from './disk-record.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -28,20 +28,9 @@ export async function mountDisk(sizeBytes = 512 * MiB): Promise<MountedDisk> {
   const directory = await temporaryDirectory();
   const files = new DiskFiles(directory.path, sizeBytes, 'host-aaaaaaaaaaaa');
   await files.prepare();
-  const id = newDiskId();
-  await files.create({
-    id,
-    accountId: newAccountId(),
-    organization: 'organization',
-    region: 'local-test',
-    name: 'disk',
-    status: 'available',
-    createdAt: new Date().toISOString(),
-    allowedIps: [],
-    users: [],
-    revision: 1,
-  });
-  const image = files.imagePath(id);
+  const record = newDiskRecord();
+  await files.create(record);
+  const image = files.imagePath(record.id);
   const mount = join(directory.path, 'mount');
   const attach = async (): Promise<DiskLayout> => {
     await mountImage(image, mount, FIRST_LOOP);

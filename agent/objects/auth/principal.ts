@@ -1,6 +1,7 @@
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskRecord, Disks } from '../../../shared/directory/disks.ts';
+import type { DiskEntry, DiskRecord } from '../../../shared/directory/disk-record.ts';
+import type { Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import type { DiskEntry } from '../../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import type { BodyPart } from './file-response.ts';
 import type { RequestBody } from './request-body.ts';
 import type { OpenObject } from '../store/object-info.ts';

@@ -1,4 +1,4 @@
-import type { DiskEntry } from '../../../shared/directory/disks.ts';
+import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import { S3Error } from '../protocol/errors.ts';
 import type { Operation, S3Reply } from '../http/operation.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';

@@ -7,8 +7,7 @@ import test from 'ava';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
 import { mountImage, unmountImage, usedBytes } from '../../../agent/disks/disk-mount.ts';
 import { run } from '../../../agent/system/spawn.ts';
-import type { DiskRecord } from '../../../shared/directory/disks.ts';
-import { newAccountId, newDiskId } from '../../../shared/ids.ts';
+import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { MiB } from '../../../shared/units.ts';
@@ -17,20 +16,6 @@ const SIZE_BYTES = 16 * MiB;
 const HOST = 'host-aaaaaaaaaaaa';
 const OTHER_HOST = 'host-bbbbbbbbbbbb';
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
-
-const newRecord = (change: Partial<DiskRecord> = {}): DiskRecord => ({
-  id: newDiskId(),
-  accountId: newAccountId(),
-  organization: 'organization',
-  region: 'local-test',
-  name: 'disk',
-  status: 'available',
-  createdAt: new Date().toISOString(),
-  allowedIps: [],
-  users: [],
-  revision: 1,
-  ...change,
-});
 
 async function storage(): Promise<AsyncDisposable & { path: string; files: DiskFiles }> {
   const directory = await temporaryDirectory();
@@ -41,7 +26,7 @@ async function storage(): Promise<AsyncDisposable & { path: string; files: DiskF
 
 test('a disk is a sparse image with a sound file system and its record beside it', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   t.false(await store.files.exists(record.id));
   await store.files.create(record);
   t.true(await store.files.exists(record.id));
@@ -57,7 +42,7 @@ test('a disk is a sparse image with a sound file system and its record beside it
 
 test('the root belongs to whom the record says, and is empty', async (t) => {
   await using store = await storage();
-  const record = newRecord({ rootAttrs: { uid: 1000, gid: 2000, mode: 0o750 } });
+  const record = newDiskRecord({ rootAttrs: { uid: 1000, gid: 2000, mode: 0o750 } });
   await store.files.create(record);
   const target = join(store.path, 'mount');
   const image = store.files.imagePath(record.id);
@@ -76,7 +61,7 @@ test('the root belongs to whom the record says, and is empty', async (t) => {
 
 test('unmounting takes the disk out of every mount namespace of the host', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   const image = store.files.imagePath(record.id);
   const target = join(store.path, 'mount');
@@ -95,7 +80,7 @@ test('unmounting takes the disk out of every mount namespace of the host', async
 
 test('an image in use is not mounted a second time', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   const image = store.files.imagePath(record.id);
   const [target, other] = [join(store.path, 'mount'), join(store.path, 'other')];
@@ -109,7 +94,7 @@ test('an image in use is not mounted a second time', async (t) => {
 
 test('making a disk that is there leaves it alone', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   const before = await stat(store.files.imagePath(record.id), { bigint: true });
   await store.files.create({ ...record, name: 'another' });
@@ -121,13 +106,13 @@ test('making a disk that is there leaves it alone', async (t) => {
 test('a disk that cannot be made leaves nothing', async (t) => {
   await using store = await storage();
   const tooSmall = new DiskFiles(store.path, 1024, HOST);
-  await t.throwsAsync(tooSmall.create(newRecord()));
+  await t.throwsAsync(tooSmall.create(newDiskRecord()));
   t.deepEqual(await readdir(join(store.path, 'disks')), []);
 });
 
 test('removing is one step, and may be repeated', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   await store.files.remove(record.id);
   await t.notThrowsAsync(store.files.remove(record.id));
@@ -136,7 +121,7 @@ test('removing is one step, and may be repeated', async (t) => {
 
 test('a manifest is replaced whole', async (t) => {
   await using store = await storage();
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   await Promise.all(
     Array.from({ length: 20 }, (_, revision) =>
@@ -154,7 +139,7 @@ test('a manifest is replaced whole', async (t) => {
 test('at the start a host clears its own leftovers, not those of others', async (t) => {
   await using store = await storage();
   const disks = join(store.path, 'disks');
-  const record = newRecord();
+  const record = newDiskRecord();
   await store.files.create(record);
   for (const name of [`.${HOST}-0123`, `.${OTHER_HOST}-0123`]) {
     await mkdir(join(disks, name));
@@ -170,7 +155,7 @@ test('at the start a host clears its own leftovers, not those of others', async 
 
 test('an agent that dies while it makes or removes disks leaves each whole or not at all', async (t) => {
   await using store = await storage();
-  const records = Array.from({ length: 50 }, () => newRecord());
+  const records = Array.from({ length: 50 }, () => newDiskRecord());
   const module = new URL('../../../agent/disks/disk-files.ts', import.meta.url).href;
   const text = `
     const { DiskFiles } = await import('${module}');

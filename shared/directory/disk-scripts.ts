@@ -1,0 +1,90 @@
+import { Script } from './script.ts';
+
+/*
+ * The Lua scripts that change a disk in the directory, each in one step. {@link Disks} runs them.
+ */
+
+// KEYS names, list, disk, users; ARGV name, id, member, limit, record fields as JSON, users as JSON
+export const create = new Script(`
+  local taken = redis.call('HGET', KEYS[1], ARGV[1])
+  if taken then return taken end
+  if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 'limit' end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  redis.call('ZADD', KEYS[2], 0, ARGV[3])
+  redis.call('HSET', KEYS[3], unpack(cjson.decode(ARGV[5])))
+  redis.call('DEL', KEYS[4])
+  local users = cjson.decode(ARGV[6])
+  if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
+  return ARGV[2]
+`);
+// KEYS disk, users; ARGV now, until, users as JSON. The resumed creation gets new users, because the
+// tokens of the first ones were shown to nobody.
+export const resumeCreation = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 'done' end
+  local busyUntil = redis.call('HGET', KEYS[1], 'creatingUntil')
+  if tonumber(busyUntil) > tonumber(ARGV[1]) then return 'busy' end
+  redis.call('HSET', KEYS[1], 'creatingUntil', ARGV[2])
+  redis.call('DEL', KEYS[2])
+  local users = cjson.decode(ARGV[3])
+  if #users > 0 then redis.call('HSET', KEYS[2], unpack(users)) end
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 'taken'
+`);
+export const releaseCreation = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+  redis.call('HSET', KEYS[1], 'creatingUntil', 0)
+  return 1
+`);
+export const markAvailable = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end
+  redis.call('HSET', KEYS[1], 'status', 'available')
+  return 1
+`);
+// KEYS disk, users; ARGV field, user JSON, limit
+export const addUser = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
+  local present = redis.call('HGET', KEYS[2], ARGV[1])
+  if present then return present end
+  if redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[3]) then return 'limit' end
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return ARGV[2]
+`);
+// KEYS disk, users; ARGV field, prefix of the fields of the user's clients
+export const removeUser = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
+  local removed = redis.call('HDEL', KEYS[2], ARGV[1])
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, #ARGV[2]) == ARGV[2] then redis.call('HDEL', KEYS[1], field) end
+  end
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return removed
+`);
+export const setAllowedIps = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 0 end
+  redis.call('HSET', KEYS[1], 'allowedIps', ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 1
+`);
+// KEYS names, list, disk; ARGV id, member. The name is free again at once.
+export const beginDelete = new Script(`
+  local name = redis.call('HGET', KEYS[3], 'name')
+  if not name then return 0 end
+  redis.call('HSET', KEYS[3], 'status', 'deleting')
+  redis.call('ZREM', KEYS[2], ARGV[2])
+  if redis.call('HGET', KEYS[1], name) == ARGV[1] then redis.call('HDEL', KEYS[1], name) end
+  return 1
+`);
+// KEYS disk; ARGV at, used bytes or empty, requests, milliseconds. Hosts may write in another order
+// than they had the disk: the figures of the latest use stay.
+export const recordUses = new Script(`
+  if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+  local last = redis.call('HGET', KEYS[1], 'lastAccessed')
+  if not last or last <= ARGV[1] then
+    redis.call('HSET', KEYS[1], 'lastAccessed', ARGV[1])
+    if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'usedBytes', ARGV[2]) end
+  end
+  redis.call('HINCRBY', KEYS[1], 'requests', ARGV[3])
+  redis.call('HINCRBY', KEYS[1], 'requestMsTotal', ARGV[4])
+  return 1
+`);
