@@ -172,6 +172,8 @@ async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void>
     terminal: undefined,
     stdin: false,
     isFollowed: true,
+    isSession: false,
+    timeoutMs: undefined,
   });
   await output;
 }

@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { toError } from '../../shared/errors.ts';
 import { GUEST_TIMEOUTS_MS, GuestConnection } from './guest-connection.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
-import { checkStream, GuestProcesses } from './guest-processes.ts';
+import { GuestProcesses } from './guest-processes.ts';
 import {
   GUEST_PROTOCOL_VERSION,
   PROCESS_FLAGS,
@@ -12,7 +12,7 @@ import {
   type GuestProcessRecord,
 } from './guest-protocol.ts';
 import type { Answer } from './guest-requests.ts';
-import type { GuestEvents, GuestOutput, GuestProcessSpec, GuestSettings } from './guest-types.ts';
+import type { GuestEvents, GuestProcessSpec, GuestSettings } from './guest-types.ts';
 import { openEpoch } from './open-epoch.ts';
 
 const ENTROPY_BYTES = 64;
@@ -57,6 +57,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     this.#processes = new GuestProcesses(this.#connection, {
       output: (output) => this.emit('output', output),
       exited: (exit) => this.emit('exited', exit),
+      evicted: (id) => this.emit('evicted', id),
     });
   }
 
@@ -120,21 +121,26 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await answered;
   }
 
-  /** Resolves with the shell's process number inside once it was executed. */
-  async start(spec: GuestProcessSpec): Promise<number> {
+  /**
+   * Resolves with the shell's process number inside once it was executed.
+   * @param started called then, before any event of the process
+   */
+  async start(spec: GuestProcessSpec, started: () => void = () => undefined): Promise<number> {
     const command = terminated(spec.command);
     const environment = environmentBlock(spec.environment);
     const directory = terminated(spec.directory);
     const flags =
       (spec.terminal === undefined ? 0 : PROCESS_FLAGS.terminal) |
       (spec.stdin ? PROCESS_FLAGS.stdin : 0) |
-      (spec.isFollowed ? PROCESS_FLAGS.followed : 0);
+      (spec.isFollowed ? PROCESS_FLAGS.followed : 0) |
+      (spec.isSession ? PROCESS_FLAGS.session : 0);
     const frame = {
       type: 'start',
       id: spec.id,
       flags,
       columns: spec.terminal?.columns ?? 0,
       rows: spec.terminal?.rows ?? 0,
+      timeoutMs: spec.timeoutMs ?? 0,
       commandBytes: command.length,
       environmentBytes: environment.length,
       directoryBytes: directory.length,
@@ -143,10 +149,15 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       this.#processes.add(spec.id, spec);
       this.#connection.stage(Buffer.concat([command, environment, directory]));
       const refused = (): void => this.#processes.drop(spec.id);
-      const expected = { timeoutMs: GUEST_TIMEOUTS_MS.start, refused };
+      const expected = { timeoutMs: GUEST_TIMEOUTS_MS.start, apply: started, refused };
       return { answered: this.#connection.ask('started', frame, expected) };
     });
     return (await answered).pid;
+  }
+
+  /** How many bytes of input the guest was sent; after a new connection, how many it has received. */
+  stdinSent(id: string): number {
+    return this.#processes.flow(id).stdinSent;
   }
 
   /** Resolves when the guest has room for all of it; calls for one process keep their order. */
@@ -166,6 +177,14 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.request({ type: 'resize', id, columns, rows });
   }
 
+  /**
+   * Ends the process and its group by SIGKILL; its exit then says `killed`. Nothing happens when it
+   * has ended.
+   */
+  async kill(id: string): Promise<void> {
+    await this.#connection.request({ type: 'kill', id });
+  }
+
   /** To the process's group. Nothing happens when it has ended. */
   async signal(id: string, number: number): Promise<void> {
     await this.#connection.request({ type: 'signal', id, number });
@@ -173,14 +192,20 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
 
   /**
    * Output comes from the offset on, or from the oldest that is left; resolves with where it begins.
-   * From now on the process waits rather than lose output that was not acknowledged, also while no
-   * host is there.
+   * From now on, until the host leaves, the process waits rather than lose output that was not
+   * acknowledged. A second call begins again at its own offset.
+   * @param followed called with where output begins, before the first of it comes
    */
-  async follow(id: string, offset: number): Promise<number> {
+  async follow(
+    id: string,
+    offset: number,
+    followed: (from: number) => void = () => undefined,
+  ): Promise<number> {
     const flow = this.#processes.flow(id);
     const apply = (answer: Answer<'followed'>): void => {
       if (answer.offset < offset) throw new GuestProtocolError('output begins too early');
       flow.follow(answer.offset);
+      followed(answer.offset);
     };
     const frame = { type: 'follow', id, offset } as const;
     return (await this.#connection.ask('followed', frame, { apply })).offset;
@@ -196,25 +221,6 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   /** All output before the offset was dealt with; without this no more than the window comes. */
   acknowledge(id: string, offset: number): void {
     this.#processes.acknowledge(id, offset);
-  }
-
-  /** A piece of what the guest has kept, from one stream; empty when there is none yet. */
-  async read(id: string, offset: number, lengthMax: number): Promise<GuestOutput> {
-    const frame = { type: 'read', id, offset, length: lengthMax } as const;
-    const chunk = await this.#connection.ask('chunk', frame, {
-      apply: (answer) => {
-        checkStream(answer.stream);
-        if (answer.offset < offset || answer.bytes.length > lengthMax) {
-          throw new GuestProtocolError('other output than was asked for');
-        }
-      },
-    });
-    return {
-      processId: id,
-      stream: checkStream(chunk.stream),
-      offset: chunk.offset,
-      bytes: Buffer.from(chunk.bytes),
-    };
   }
 
   /** Drops what the guest has kept of a process that has ended. */
@@ -271,6 +277,8 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
         return this.#processes.receiveExit(frame);
       case 'taken':
         return this.#processes.receiveTaken(frame);
+      case 'evicted':
+        return this.#processes.receiveEvicted(frame);
       case 'poweringOff':
         this.emit('poweringOff', frame.isRequested !== 0);
         return;

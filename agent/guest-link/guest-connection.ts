@@ -154,6 +154,7 @@ export class GuestConnection {
       case 'output':
       case 'exited':
       case 'taken':
+      case 'evicted':
       case 'poweringOff':
         return this.#handlers.news(frame);
       case 'welcome':

@@ -8,6 +8,7 @@ import {
   type GuestProcessRecord,
 } from './guest-protocol.ts';
 import type { Answer } from './guest-requests.ts';
+import { endOfProcess } from './process-end.ts';
 import type { GuestExit, GuestOutput } from './guest-types.ts';
 import { ProcessFlow } from './process-flow.ts';
 
@@ -15,6 +16,7 @@ import { ProcessFlow } from './process-flow.ts';
 interface Handlers {
   readonly output: (output: GuestOutput) => void;
   readonly exited: (exit: GuestExit) => void;
+  readonly evicted: (processId: string) => void;
 }
 
 /** @throws GuestProtocolError when there is no such stream */
@@ -67,18 +69,19 @@ export class GuestProcesses {
 
   /**
    * Whether the guest's table has room for another process besides those that are about to start.
-   * Processes stay in it until they are forgotten; a fork inherits its parent's.
+   * Processes stay in it until they are forgotten or evicted; a fork inherits its parent's.
    */
   hasRoomBeside(starting: ReadonlySet<string>): boolean {
     const unknown = [...starting].filter((id) => !this.#flows.has(id));
-    return this.#flows.size + unknown.length < GUEST_LIMITS.processesMax;
+    const evictable = [...this.#flows.values()].filter(({ isEvictable }) => isEvictable);
+    return this.#flows.size - evictable.length + unknown.length < GUEST_LIMITS.processesMax;
   }
 
   /** A process that is about to start. @throws RangeError when there are too many, or it is there */
-  add(id: string, { isFollowed }: { isFollowed: boolean }): void {
+  add(id: string, spec: { isFollowed: boolean; isSession: boolean }): void {
     if (this.#flows.has(id)) throw new RangeError('process id is taken');
-    if (this.#flows.size >= GUEST_LIMITS.processesMax) throw new RangeError('too many processes');
-    this.#flows.set(id, ProcessFlow.ofNew(isFollowed));
+    if (!this.hasRoomBeside(new Set())) throw new RangeError('too many processes');
+    this.#flows.set(id, ProcessFlow.ofNew(spec));
   }
 
   /** @throws RangeError when it is not known */
@@ -120,19 +123,20 @@ export class GuestProcesses {
     this.#handlers.output({ processId: id, stream: checked, offset, bytes });
   }
 
-  receiveExit({ id, isSignal, status, end, sinceEndMs }: Answer<'exited'>): void {
+  receiveExit({ id, flags, status, end, sinceEndMs }: Answer<'exited'>): void {
     const flow = this.#flowOfGuest(id);
     if (flow === undefined) return;
     flow.receiveExit(end);
     const endedAt = endedAtOf(sinceEndMs);
-    this.#noteEnd(id, isSignal, { status, end, endedAt });
-    this.#handlers.exited({
-      processId: id,
-      exitCode: isSignal === 0 ? status : undefined,
-      signal: isSignal === 0 ? undefined : status,
-      end,
-      endedAt,
-    });
+    const exit = { flags, status, end, endedAt };
+    this.#noteEnd(id, exit);
+    this.#handlers.exited({ processId: id, ...endOfProcess(exit) });
+  }
+
+  receiveEvicted({ id }: Answer<'evicted'>): void {
+    if (this.#flowOfGuest(id) === undefined) return;
+    this.drop(id);
+    this.#handlers.evicted(id);
   }
 
   receiveTaken({ id, offset }: Answer<'taken'>): void {
@@ -166,14 +170,12 @@ export class GuestProcesses {
 
   #noteEnd(
     id: string,
-    isSignal: number,
-    exit: Pick<GuestProcessRecord, 'status' | 'end' | 'endedAt'>,
+    exit: Pick<GuestProcessRecord, 'flags' | 'status' | 'end' | 'endedAt'>,
   ): void {
     const index = this.#listed.findIndex((record) => record.id === id);
     const record = this.#listed[index];
     if (record === undefined) return;
-    const flags =
-      record.flags | PROCESS_FLAGS.exited | (isSignal === 0 ? 0 : PROCESS_FLAGS.signalled);
+    const flags = record.flags | PROCESS_FLAGS.exited | exit.flags;
     this.#listed[index] = { ...record, ...exit, flags };
   }
 

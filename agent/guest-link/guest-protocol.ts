@@ -26,6 +26,7 @@ export const GUEST_LIMITS = {
   environmentMax: 256 * KiB,
   environmentEntriesMax: 4096,
   directoryMax: 4095,
+  ringMin: 1 * MiB, // Which a process may always keep, however little memory the guest has left.
   ringMax: 4 * MiB,
   outputWindow: 256 * KiB, // Sent and not acknowledged, for each process.
   inputWindow: 64 * KiB, // Sent and not taken by the process, for each process.
@@ -35,12 +36,14 @@ export const GUEST_LIMITS = {
   recordsPerPageMax: 256,
   freezeMsMax: 60_000,
   shutdownMsMax: 60_000,
+  retainMs: 15 * 60_000, // How long a session's process is kept after its end.
+  hostSilenceMs: 30_000, // After that the guest takes its host for gone.
 } as const;
 
 assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
 assert(GUEST_LIMITS.payloadMax <= GUEST_LIMITS.inputWindow);
 
-export const GUEST_PROTOCOL_VERSION = 2;
+export const GUEST_PROTOCOL_VERSION = 3;
 export const stuffedFrameMax = stuffedLengthMax(GUEST_LIMITS.frameMax);
 
 interface Shape {
@@ -82,6 +85,7 @@ export const hostFrames = {
       flags: 'u8',
       columns: 'u16',
       rows: 'u16',
+      timeoutMs: 'u32', // 0: none.
       // Staged before, in this order.
       commandBytes: 'u32',
       environmentBytes: 'u32',
@@ -95,7 +99,7 @@ export const hostFrames = {
   follow: { kind: 10, fields: { ...process, offset: 'u64' } },
   unfollow: { kind: 11, fields: process },
   ack: { kind: 12, fields: { ...process, offset: 'u64' } },
-  read: { kind: 13, fields: { ...process, offset: 'u64', length: 'u32' } },
+  kill: { kind: 13, fields: process },
   forget: { kind: 14, fields: process },
   list: { kind: 15, fields: { after: 'u32' } },
   stats: { kind: 16, fields: {} },
@@ -111,10 +115,9 @@ export const guestFrames = {
   failed: { kind: 66, fields: { code: 'u16', errno: 'u16', step: 'text8' } },
   started: { kind: 67, fields: { pid: 'u32' } },
   followed: { kind: 68, fields: { offset: 'u64' } },
-  chunk: { kind: 69, fields: { stream: 'u8', offset: 'u64', bytes: 'rest' } },
-  records: { kind: 70, fields: { next: 'u32', records: 'rest' } },
+  records: { kind: 69, fields: { next: 'u32', records: 'rest' } },
   figures: {
-    kind: 71,
+    kind: 70,
     fields: {
       memoryBytes: 'u64',
       availableBytes: 'u64',
@@ -126,19 +129,23 @@ export const guestFrames = {
   output: { kind: 80, fields: { ...process, stream: 'u8', offset: 'u64', bytes: 'rest' } },
   exited: {
     kind: 81,
-    fields: { ...process, isSignal: 'u8', status: 'u8', end: 'u64', sinceEndMs: 'u64' },
+    fields: { ...process, flags: 'u8', status: 'u8', end: 'u64', sinceEndMs: 'u64' },
   },
   taken: { kind: 82, fields: { ...process, offset: 'u64' } },
   poweringOff: { kind: 83, fields: { isRequested: 'u8' } },
+  evicted: { kind: 84, fields: process },
 } as const satisfies Record<string, Shape>;
 
-/** Bits of `flags` in `start` and in a process record. */
+/** Bits of `flags` in `start`, in a process record, and (how it ended) in `exited`. */
 export const PROCESS_FLAGS = {
   terminal: 1,
   stdin: 2, // Open for more.
   followed: 4,
   exited: 8,
   signalled: 16,
+  session: 32, // Of a process session: kept for `retainMs` after its end, then evicted.
+  killed: 64,
+  timedOut: 128,
 } as const;
 
 /** Why the guest refused a request. */

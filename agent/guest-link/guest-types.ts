@@ -11,6 +11,8 @@ export interface GuestExit {
   /** One of both: the shell's exit code, or the number of the signal that ended it. */
   exitCode: number | undefined;
   signal: number | undefined;
+  /** Why it ended, when the host's side made it end. */
+  cause: 'killed' | 'timed_out' | undefined;
   /** How many bytes it has put out; the last of them may still be on their way. */
   end: number;
   /** By the host's clock, in milliseconds since the epoch; as true as the guest. */
@@ -20,6 +22,8 @@ export interface GuestExit {
 export interface GuestEvents {
   output: [output: GuestOutput];
   exited: [exit: GuestExit];
+  /** The guest keeps nothing of this ended process any more. */
+  evicted: [processId: string];
   /** The guest ends: because it was asked to, or by itself. */
   poweringOff: [isRequested: boolean];
   /** Once, after everything else; with an error unless `close` was called. */
@@ -56,4 +60,8 @@ export interface GuestProcessSpec {
   stdin: boolean;
   /** From the first byte on, as `follow(id, 0)` would. */
   isFollowed: boolean;
+  /** Kept for a while after its end, then evicted; others are kept until `forget`. */
+  isSession: boolean;
+  /** After so long the guest kills it, by a clock that stands still while the machine is paused. */
+  timeoutMs: number | undefined;
 }

@@ -9,20 +9,26 @@ export class ProcessFlow {
   #acked = 0;
   #ackDue = false;
   #outputEnd: number | undefined;
+  readonly #isSession: boolean;
   #stdinSent: number;
   #stdinTaken: number;
   readonly #creditWaiters: (() => void)[] = [];
   readonly stdinWrites = new SerialQueue();
 
-  private constructor(stdinSent: number, stdinTaken: number, outputEnd: number | undefined) {
-    this.#stdinSent = stdinSent;
-    this.#stdinTaken = stdinTaken;
+  private constructor(
+    isSession: boolean,
+    stdin: { readonly sent: number; readonly taken: number },
+    outputEnd: number | undefined,
+  ) {
+    this.#isSession = isSession;
+    this.#stdinSent = stdin.sent;
+    this.#stdinTaken = stdin.taken;
     this.#outputEnd = outputEnd;
   }
 
-  static ofNew(isFollowed: boolean): ProcessFlow {
-    const flow = new ProcessFlow(0, 0, undefined);
-    if (isFollowed) flow.follow(0);
+  static ofNew(spec: { readonly isFollowed: boolean; readonly isSession: boolean }): ProcessFlow {
+    const flow = new ProcessFlow(spec.isSession, { sent: 0, taken: 0 }, undefined);
+    if (spec.isFollowed) flow.follow(0);
     return flow;
   }
 
@@ -36,11 +42,18 @@ export class ProcessFlow {
     if (stdinTaken > stdinReceived || stdinReceived - stdinTaken > GUEST_LIMITS.inputWindow) {
       throw new GuestProtocolError('guest took impossible input');
     }
-    return new ProcessFlow(stdinReceived, stdinTaken, isExited ? end : undefined);
+    const isSession = (record.flags & PROCESS_FLAGS.session) !== 0;
+    const stdin = { sent: stdinReceived, taken: stdinTaken };
+    return new ProcessFlow(isSession, stdin, isExited ? end : undefined);
   }
 
   get hasExited(): boolean {
     return this.#outputEnd !== undefined;
+  }
+
+  /** The guest evicts it when it needs the place. */
+  get isEvictable(): boolean {
+    return this.#isSession && this.hasExited && this.#nextOutput === undefined;
   }
 
   get stdinSent(): number {

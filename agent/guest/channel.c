@@ -22,7 +22,8 @@ static const struct channel_handlers *handlers;
 
 static struct watch channel = {.fd = -1};
 static bool port, ended, readable, writable;
-static uint64_t retry_at_ms;
+static uint64_t retry_at_ms, heard_at_ms;
+static uint64_t silence_ms = LIMIT_HOST_SILENCE_MS;
 
 /* Input that is not handled yet; a zero ends a frame. `skipping`: the present frame is too long. */
 static uint8_t in[STUFFED_MAX + 1];
@@ -54,7 +55,7 @@ int channel_open(int fd, bool is_port, const struct channel_handlers *its_handle
 
 bool channel_is_blocked(void) { return out_sent < out_length; }
 
-uint64_t channel_tick(void) {
+static uint64_t tick_writing(void) {
   if (!channel_is_blocked()) return UINT64_MAX;
   if (writable) return 0;
   uint64_t now = now_ms();
@@ -65,7 +66,27 @@ uint64_t channel_tick(void) {
   return retry_at_ms;
 }
 
+/* A host that comes back later begins with a hello. */
+static void lose_host(void) {
+  if (!has_epoch) return;
+  has_epoch = false;
+  handlers->host_left();
+}
+
+static uint64_t tick_listening(void) {
+  uint64_t silent_at_ms = heard_at_ms + silence_ms;
+  if (has_epoch && now_ms() >= silent_at_ms) lose_host();
+  return has_epoch ? silent_at_ms : UINT64_MAX;
+}
+
+uint64_t channel_tick(void) {
+  uint64_t writing = tick_writing(), listening = tick_listening();
+  return writing < listening ? writing : listening;
+}
+
 bool channel_has_ended(void) { return ended; }
+
+void set_host_silence(uint64_t ms) { silence_ms = ms; }
 
 struct writer *new_frame(uint8_t kind, uint32_t request) {
   begin_frame(&frame, kind, request);
@@ -162,11 +183,13 @@ static bool read_input(void) {
   ssize_t count = read(channel.fd, in + in_length, sizeof in - in_length);
   if (count > 0) {
     in_length += (size_t)count;
+    heard_at_ms = now_ms();
     return true;
   }
   if (count < 0 && errno == EINTR) return true;
   readable = false;
   if (!port && (count == 0 || (errno != EAGAIN && errno != EINTR))) ended = true;
+  if (port && count == 0) lose_host();
   return false;
 }
 

@@ -11,6 +11,8 @@
 struct channel_handlers {
   /* A new host has connected: whatever the former one had begun to ask for is void. */
   void (*host_changed)(void);
+  /* No host is there any more, or it has been silent for too long. */
+  void (*host_left)(void);
   /* The fields of a frame, whose kind may be unknown. */
   void (*frame_received)(uint8_t kind, uint32_t request, struct reader *reader);
   /* Composes the next frame to send unasked; false when there is none. */
@@ -24,12 +26,14 @@ struct channel_handlers {
 int channel_open(int fd, bool is_port, const struct channel_handlers *handlers);
 /* Reads, handles and writes without blocking; true when it should be called again at once. */
 bool channel_run(void);
-/* When to call `channel_run` again if nothing happens before. */
+/* Does what is due by now; returns when to call `channel_run` again if nothing happens before. */
 uint64_t channel_tick(void);
 /* Some output waits for the host to read. */
 bool channel_is_blocked(void);
 /* The other end of a socket is gone. */
 bool channel_has_ended(void);
+/* After how many milliseconds a silent host counts as gone. */
+void set_host_silence(uint64_t ms);
 
 /* Begins an answer, or another frame that may be sent now; `send_frame` sends it. */
 struct writer *new_frame(uint8_t kind, uint32_t request);

@@ -93,6 +93,7 @@ static void start(uint32_t request, struct reader *reader) {
   spec.flags = (uint8_t)take_number(reader, 1);
   spec.columns = (uint16_t)take_number(reader, 2);
   spec.rows = (uint16_t)take_number(reader, 2);
+  spec.timeout_ms = take_number(reader, 4);
   size_t command_bytes = take_number(reader, 4);
   spec.environment_length = take_number(reader, 4);
   size_t directory_bytes = take_number(reader, 4);
@@ -121,7 +122,8 @@ static void put_record(struct writer *writer, const struct process *process) {
   if (process->streams.stdin_open && !process->streams.close_stdin_due) flags |= FLAG_STDIN;
   if (process->streams.is_retained) flags |= FLAG_FOLLOWED;
   if (process->reported) flags |= FLAG_EXITED;
-  if (process->reported && process->by_signal) flags |= FLAG_SIGNALLED;
+  if (process->session) flags |= FLAG_SESSION;
+  flags |= process_end_flags(process);
   put_bytes(writer, process->id, ID_BYTES);
   put_number(writer, (uint64_t)process->pid, 4);
   put_number(writer, flags, 1);
@@ -178,21 +180,6 @@ static void stats(uint32_t request) {
 static void answer_result(uint32_t request, const char *step, int error) {
   if (error != 0) return answer_error(request, step, error);
   answer_done(request);
-}
-
-static void read_output(uint32_t request, const struct process *process, struct reader *reader) {
-  uint64_t offset = take_number(reader, 8);
-  size_t length = take_number(reader, 4);
-  if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
-  if (offset < process->streams.ring.oldest) offset = process->streams.ring.oldest;
-  if (length > LIMIT_PAYLOAD_MAX) length = LIMIT_PAYLOAD_MAX;
-  int stream;
-  const uint8_t *bytes = ring_run(&process->streams.ring, offset, &length, &stream);
-  struct writer *writer = new_frame(KIND_CHUNK, request);
-  put_number(writer, (uint64_t)stream, 1);
-  put_number(writer, offset, 8);
-  if (bytes != NULL) put_bytes(writer, bytes, length);
-  send_frame(writer);
 }
 
 static void resize(uint32_t request, struct process *process, struct reader *reader) {
@@ -253,8 +240,9 @@ static void handle_process(uint8_t kind, uint32_t request, struct reader *reader
       return resize(request, process, reader);
     case KIND_FOLLOW:
       return follow(request, process, reader);
-    case KIND_READ:
-      return read_output(request, process, reader);
+    case KIND_KILL:
+      if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+      return answer_result(request, "kill", process_kill(process));
     case KIND_UNFOLLOW:
       if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
       streams_unfollow(&process->streams);

@@ -3,8 +3,9 @@
  * It owns the processes, their terminals and their output; the host talks to it over one port.
  *
  * Usage: init                                            in a virtual machine
- *        guest --socket FD [--group DIR] [--rings BYTES]  in tests, as PID 1 of a PID namespace:
- *              does not touch the clock, the power or the first mounts
+ *        guest --socket FD [--group DIR] [--rings BYTES] [--retain MS] [--silence MS]
+ *              in tests, as PID 1 of a PID namespace: does not touch the clock, the power or the
+ *              first mounts
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -48,6 +49,8 @@ struct options {
   int socket; /* -1 in a virtual machine. */
   const char *group;
   uint64_t rings_bytes;
+  uint64_t retain_ms;
+  uint64_t silence_ms;
 };
 
 static _Noreturn void die(const char *what, int error) {
@@ -130,6 +133,8 @@ static struct options read_options(int argc, char **argv) {
     if (strcmp(name, "--socket") == 0) options.socket = atoi(value);
     if (strcmp(name, "--group") == 0) options.group = value;
     if (strcmp(name, "--rings") == 0) options.rings_bytes = strtoull(value, NULL, 10);
+    if (strcmp(name, "--retain") == 0) options.retain_ms = strtoull(value, NULL, 10);
+    if (strcmp(name, "--silence") == 0) options.silence_ms = strtoull(value, NULL, 10);
   }
   return options;
 }
@@ -143,7 +148,7 @@ static void raise_limits(void) {
 static void bound_rings(uint64_t bytes) {
   struct sysinfo info;
   if (bytes == 0 && sysinfo(&info) == 0) bytes = (uint64_t)info.totalram * info.mem_unit / 4;
-  set_ring_budget(bytes);
+  set_ring_budget(bytes, evict_process);
 }
 
 /*
@@ -178,8 +183,14 @@ static void forget_host(void) {
   processes_forget_host();
 }
 
+static void release_from_host(void) {
+  forget_host();
+  processes_release();
+}
+
 static const struct channel_handlers handlers = {
     .host_changed = forget_host,
+    .host_left = release_from_host,
     .frame_received = handle_command,
     .compose = processes_compose,
 };
@@ -195,6 +206,8 @@ int main(int argc, char **argv) {
   set_up(&options);
   raise_limits();
   bound_rings(options.rings_bytes);
+  if (options.retain_ms != 0) set_retention(options.retain_ms);
+  if (options.silence_ms != 0) set_host_silence(options.silence_ms);
   if (loop_open() != 0) die("epoll", errno);
   watch_signals();
   int fd = options.socket >= 0 ? options.socket : wait_for_port();

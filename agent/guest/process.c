@@ -16,6 +16,12 @@ enum { DRAIN_MS = 1000 };
 
 static struct process *table[LIMIT_PROCESSES_MAX];
 static uint32_t count;
+static uint64_t retain_ms = LIMIT_RETAIN_MS;
+
+/* What the present host has not been told of yet. */
+static uint8_t evicted[LIMIT_PROCESSES_MAX][ID_BYTES];
+static uint32_t evicted_count;
+
 static uint32_t turn; /* Round robin: a process with much output must not silence the others. */
 
 struct process *find_process(const uint8_t *id) {
@@ -76,6 +82,8 @@ static struct process *add_process(const struct process_spec *spec) {
   memcpy(process->id, spec->id, ID_BYTES);
   process->index = index;
   process->terminal = spec->flags & FLAG_TERMINAL;
+  process->session = spec->flags & FLAG_SESSION;
+  process->timeout_at_ms = spec->timeout_ms == 0 ? 0 : now_ms() + spec->timeout_ms;
   process->columns = spec->columns;
   process->rows = spec->rows;
   process->streams.is_terminal = process->terminal;
@@ -88,6 +96,7 @@ static struct process *add_process(const struct process_spec *spec) {
 
 void start_process(const struct process_spec *spec, uint32_t request) {
   if (find_process(spec->id) != NULL) return answer_failed(request, FAILURE_PROCESS_EXISTS);
+  if (count == LIMIT_PROCESSES_MAX) evict_process();
   struct process *process = add_process(spec);
   if (process == NULL) return answer_failed(request, FAILURE_TOO_MANY_PROCESSES);
   struct spawned spawned;
@@ -124,7 +133,42 @@ int process_signal(struct process *process, int number) {
   return errno == ESRCH ? 0 : errno;
 }
 
+int process_kill(struct process *process) {
+  if (process->ended) return 0;
+  process->killed = true;
+  return process_signal(process, SIGKILL);
+}
+
 void forget_process(struct process *process) { remove_process(process); }
+
+void set_retention(uint64_t ms) { retain_ms = ms; }
+
+/* What a client reads is not taken from it. */
+static bool is_evictable(const struct process *process) {
+  return process->session && process->reported && !process->streams.is_followed;
+}
+
+static bool evict(struct process *process) {
+  if (evicted_count == LIMIT_PROCESSES_MAX) return false;
+  memcpy(evicted[evicted_count++], process->id, ID_BYTES);
+  remove_process(process);
+  return true;
+}
+
+bool evict_process(void) {
+  struct process *first = NULL;
+  uint32_t index = 0;
+  for (struct process *process; (process = next_process(&index)) != NULL; index++)
+    if (is_evictable(process) && (first == NULL || process->ended_at_ms < first->ended_at_ms))
+      first = process;
+  return first != NULL && evict(first);
+}
+
+uint8_t process_end_flags(const struct process *process) {
+  if (!process->reported) return 0;
+  return (uint8_t)((process->by_signal ? FLAG_SIGNALLED : 0) | (process->killed ? FLAG_KILLED : 0) |
+                   (process->timed_out ? FLAG_TIMED_OUT : 0));
+}
 
 static uint64_t drain_until_ms(const struct process *process) {
   return process->ended_at_ms + DRAIN_MS;
@@ -165,18 +209,40 @@ bool processes_have_ended(void) {
   return true;
 }
 
+/* Each returns when it is to be called again. */
+
+static uint64_t tick_running(struct process *process) {
+  if (process->timeout_at_ms == 0) return UINT64_MAX;
+  if (now_ms() < process->timeout_at_ms) return process->timeout_at_ms;
+  process->timeout_at_ms = 0;
+  process->timed_out = true;
+  process_signal(process, SIGKILL);
+  return UINT64_MAX;
+}
+
+static uint64_t tick_draining(struct process *process) {
+  finish_draining(process);
+  if (process->reported) return 0; /* It can be told at once. */
+  if (is_late(process) && streams_wait_for_host(&process->streams)) return UINT64_MAX;
+  return drain_until_ms(process);
+}
+
+static uint64_t tick_retained(struct process *process) {
+  if (!is_evictable(process)) return UINT64_MAX;
+  uint64_t until_ms = process->ended_at_ms + retain_ms;
+  if (now_ms() < until_ms) return until_ms;
+  evict(process);
+  return UINT64_MAX;
+}
+
 uint64_t processes_tick(void) {
   uint64_t next = UINT64_MAX;
   uint32_t index = 0;
   for (struct process *process; (process = next_process(&index)) != NULL; index++) {
-    if (!process->ended || process->reported) continue;
-    finish_draining(process);
-    if (process->reported) {
-      next = 0; /* It can be told at once. */
-      continue;
-    }
-    if (is_late(process) && streams_wait_for_host(&process->streams)) continue;
-    if (drain_until_ms(process) < next) next = drain_until_ms(process);
+    uint64_t due = !process->ended      ? tick_running(process)
+                   : !process->reported ? tick_draining(process)
+                                        : tick_retained(process);
+    if (due < next) next = due;
   }
   return next;
 }
@@ -188,6 +254,20 @@ void processes_forget_host(void) {
     process->exit_due = false;
     process->start_request = 0;
   }
+  evicted_count = 0;
+}
+
+void processes_release(void) {
+  uint32_t index = 0;
+  for (struct process *process; (process = next_process(&index)) != NULL; index++)
+    streams_unfollow(&process->streams);
+}
+
+static bool compose_evicted(struct writer *writer) {
+  if (evicted_count == 0) return false;
+  begin_frame(writer, KIND_EVICTED, 0);
+  put_bytes(writer, evicted[--evicted_count], ID_BYTES);
+  return true;
 }
 
 static bool compose_exit(struct process *process, struct writer *writer) {
@@ -195,7 +275,7 @@ static bool compose_exit(struct process *process, struct writer *writer) {
   process->exit_due = false;
   begin_frame(writer, KIND_EXITED, 0);
   put_bytes(writer, process->id, ID_BYTES);
-  put_number(writer, process->by_signal, 1);
+  put_number(writer, process_end_flags(process), 1);
   put_number(writer, process->status, 1);
   put_number(writer, process->streams.ring.end, 8);
   put_number(writer, process_since_end_ms(process), 8);
@@ -226,6 +306,7 @@ static bool compose_output(struct process *process, struct writer *writer) {
 }
 
 bool processes_compose(struct writer *writer) {
+  if (compose_evicted(writer)) return true;
   for (uint32_t passed = 0; passed < LIMIT_PROCESSES_MAX; passed++) {
     turn = (turn + 1) % LIMIT_PROCESSES_MAX;
     struct process *process = table[turn];

@@ -14,6 +14,9 @@ struct process {
   uint32_t index; /* In the table. */
   pid_t pid;
   bool starting, terminal;
+  bool session;   /* Of a process session: it is kept for a while after its end, then evicted. */
+  bool killed;    /* The host killed it while it ran. */
+  bool timed_out; /* It ran for longer than it may, and was killed for it. */
   bool ended;     /* The shell was reaped; its output may not be drained yet. */
   bool reported;  /* The end may be told: the output is drained. */
   bool by_signal; /* `status` is the number of a signal, not an exit code. */
@@ -22,6 +25,7 @@ struct process {
   uint16_t columns, rows;
   uint32_t start_request; /* 0 when nobody waits for the answer. */
   uint64_t ended_at_ms;   /* By `now_ms`. */
+  uint64_t timeout_at_ms; /* When its time is up; 0: never. */
   struct streams streams;
   struct watch failure; /* Closed by exec; before that it reports what went wrong. */
 };
@@ -36,7 +40,16 @@ void start_process(const struct process_spec *spec, uint32_t request);
 /* 0, or an error number. */
 int process_resize(struct process *process, uint16_t columns, uint16_t rows);
 int process_signal(struct process *process, int number);
+/* Ends it with SIGKILL on behalf of its owner, which its record then tells. 0, or an error number. */
+int process_kill(struct process *process);
 void forget_process(struct process *process);
+/* Frees what is kept of the session process that ended first; false when there is none to free. */
+bool evict_process(void);
+/* Keeps ended session processes for this long, in milliseconds. */
+void set_retention(uint64_t ms);
+
+/* How it ended: FLAG_SIGNALLED, FLAG_KILLED, FLAG_TIMED_OUT; 0 while it runs. */
+uint8_t process_end_flags(const struct process *process);
 
 /* How long ago it ended, in milliseconds; 0 while it runs. */
 uint64_t process_since_end_ms(const struct process *process);
@@ -45,6 +58,8 @@ bool processes_have_ended(void);
 void process_reaped(pid_t pid, int status);
 /* A new host has connected: it follows nothing yet, and waits for no answer. */
 void processes_forget_host(void);
+/* No host is connected: no process waits for one. */
+void processes_release(void);
 /* Composes the next frame to send (an end, input taken, or output); false when there is none. */
 bool processes_compose(struct writer *writer);
 /* Does what is due by now; returns when to be called again. */

@@ -12,10 +12,14 @@ enum {
   MAPPED = LIMIT_RING_MAX + STREAMS_BYTES,
 };
 
-static uint64_t budget = UINT64_C(16) * LIMIT_RING_MAX;
+static uint64_t budget;
+static bool (*make_room)(void);
 static uint64_t reserved_in_all;
 
-void set_ring_budget(uint64_t bytes) { budget = bytes; }
+void set_ring_budget(uint64_t bytes, bool (*free_another)(void)) {
+  budget = bytes;
+  make_room = free_another;
+}
 
 uint64_t ring_bytes_reserved(void) { return reserved_in_all; }
 
@@ -32,13 +36,19 @@ static int map(struct ring *ring) {
   return 0;
 }
 
+static bool may_grow(const struct ring *ring) {
+  while (reserved_in_all + STEP > budget)
+    if (!make_room()) return ring->reserved < LIMIT_RING_MIN;
+  return true;
+}
+
 /*
  * Until the ring first wraps, its capacity can still be cut to what is reserved: every byte is
  * where its offset says.
  */
 static void grow(struct ring *ring) {
   if (ring->end < ring->reserved || ring->reserved >= ring->capacity) return;
-  if (ring->reserved > 0 && reserved_in_all + STEP > budget) {
+  if (!may_grow(ring)) {
     ring->capacity = ring->reserved;
     return;
   }

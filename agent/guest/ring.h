@@ -4,6 +4,7 @@
  * ring fills.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +17,11 @@ struct ring {
   uint32_t reserved; /* The part of the capacity that counts against the budget of all rings. */
 };
 
-/* The limit for all rings together. Each ring may always take a first step beyond it. */
-void set_ring_budget(uint64_t bytes);
+/*
+ * The limit for all rings together, which only rings of less than LIMIT_RING_MIN exceed. Before a
+ * ring exceeds it or stops growing, `make_room` may free others: true when it freed one.
+ */
+void set_ring_budget(uint64_t bytes, bool (*make_room)(void));
 uint64_t ring_bytes_reserved(void);
 
 /* Contiguous space for new bytes that overwrites nothing from `keep` on; NULL and 0 for none. */

@@ -10,6 +10,7 @@ struct process_spec {
   uint8_t id[ID_BYTES];
   uint8_t flags;
   uint16_t columns, rows;
+  uint64_t timeout_ms; /* 0: none. */
   const char *command; /* Texts end with NUL. */
   size_t command_length;
   const char *environment; /* NAME=value entries, each ended by NUL. */

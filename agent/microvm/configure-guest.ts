@@ -48,10 +48,11 @@ export async function configureGuest(
 export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promise<void> {
   if (channel === undefined) throw new Error('the guest does not answer');
   const id = randomUUID();
-  const spec = { environment: {}, directory: '', terminal: undefined, stdin: false };
+  const streams = { terminal: undefined, stdin: false, isFollowed: false };
+  const spec = { environment: {}, directory: '', isSession: false, timeoutMs: undefined };
   const exited = once(channel, 'exited', { signal });
   exited.catch(() => undefined); // Nobody may be waiting any more when it is given up.
-  await channel.start({ id, command: WARM_UP, ...spec, isFollowed: false });
+  await channel.start({ id, command: WARM_UP, ...spec, ...streams });
   await exited;
   await channel.forget(id);
 }

@@ -9,6 +9,7 @@ import { EventEmitter, once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { type Duplex, duplexPair } from 'node:stream';
 import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import type { ProcessEnd } from '../../agent/guest-link/process-end.ts';
 import type { GuestProcessSpec, GuestSettings } from '../../agent/guest-link/guest-types.ts';
 import { run } from '../../agent/system/spawn.ts';
 
@@ -173,6 +174,8 @@ export const processSpec = (
   terminal: undefined,
   stdin: false,
   isFollowed: true,
+  isSession: false,
+  timeoutMs: undefined,
   ...changes,
 });
 
@@ -197,9 +200,7 @@ export async function startConfigured(
 /** Collects the channel's messages about one process. */
 export class Collected extends EventEmitter {
   readonly pieces: { stream: number; offset: number; bytes: Buffer }[] = [];
-  exit:
-    | { exitCode: number | undefined; signal: number | undefined; end: number; endedAt: number }
-    | undefined;
+  exit: ProcessEnd | undefined;
   cursor = 0;
   readonly #id: string;
   readonly #isAcknowledging: boolean;

@@ -132,7 +132,7 @@ export class InMemoryGuest {
       type: 'exited',
       request: 0,
       id: process.id,
-      isSignal: Number(isSignal),
+      flags: isSignal ? PROCESS_FLAGS.signalled : 0,
       status,
       end,
       sinceEndMs: 0,

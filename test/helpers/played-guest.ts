@@ -95,7 +95,7 @@ export const exitOf = (id: string, end: number): GuestFrame => ({
   type: 'exited',
   request: 0,
   id,
-  isSignal: 0,
+  flags: 0,
   status: 0,
   end,
   sinceEndMs: 0,

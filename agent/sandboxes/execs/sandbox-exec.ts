@@ -7,6 +7,7 @@ import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journ
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestOutput } from '../../guest-link/guest-types.ts';
+import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { ExecOutput } from './exec-output.ts';
 
@@ -19,14 +20,6 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 const CLOCK_ERROR_MS = 10;
 
 const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
-
-interface Exit {
-  readonly exitCode: number | undefined;
-  readonly signal: number | undefined;
-  readonly end: number;
-  /** By the host's clock, in milliseconds since the epoch. */
-  readonly endedAt: number;
-}
 
 /** How a command begins. */
 export interface ExecStart {
@@ -44,7 +37,7 @@ export class SandboxExec {
   readonly #log: Logger;
   #row: SandboxExecRow;
   #channel: GuestChannel | undefined;
-  #exit: Exit | undefined;
+  #exit: ProcessEnd | undefined;
   /** Why the sandbox is about to end it, if it is. */
   #expected: string | undefined;
   #isFinishing = false;
@@ -87,6 +80,8 @@ export class SandboxExec {
           terminal: hasTerminal ? { columns: 80, rows: 24 } : undefined,
           stdin: false,
           isFollowed: true,
+          isSession: false,
+          timeoutMs: undefined, // The journal keeps when its time is up.
         }),
       );
     } catch (error) {
@@ -105,11 +100,7 @@ export class SandboxExec {
     if (record === undefined)
       return this.#finish('failed', 'the sandbox does not know it any more');
     if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
-      const isSignal = (record.flags & PROCESS_FLAGS.signalled) !== 0;
-      const { status, end, endedAt } = record;
-      this.#exit = isSignal
-        ? { exitCode: undefined, signal: status, end, endedAt }
-        : { exitCode: status, signal: undefined, end, endedAt };
+      this.#exit = endOfProcess(record);
     } else if (this.#row.ending !== undefined) {
       await channel.signal(this.#row.id, SIGKILL);
     }
@@ -129,7 +120,7 @@ export class SandboxExec {
     });
   }
 
-  receiveExit(exit: Exit): void {
+  receiveExit(exit: ProcessEnd): void {
     this.#exit = exit;
     this.#then(() => this.#finishIfDrained());
   }
@@ -183,7 +174,7 @@ export class SandboxExec {
   }
 
   /** Its time ran out while no agent was there, but it had ended before. */
-  #endedInTime({ endedAt }: Exit): boolean {
+  #endedInTime({ endedAt }: ProcessEnd): boolean {
     const { ending, timeoutAt } = this.#row;
     return ending === 'timed_out' && endedAt < (timeoutAt ?? 0) - CLOCK_ERROR_MS;
   }

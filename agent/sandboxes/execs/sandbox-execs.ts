@@ -250,6 +250,7 @@ export class SandboxExecs {
     // Nobody's: ended and journalled as such, or of the sandbox that this one was forked from. They
     // are not to wait for a reader that never comes.
     for (const { id, flags } of known.values()) {
+      if ((flags & PROCESS_FLAGS.session) !== 0) continue;
       await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));
     }
   }

@@ -43,7 +43,7 @@ const exited = (end: number): GuestFrame => ({
   type: 'exited',
   request: 0,
   id,
-  isSignal: 0,
+  flags: 0,
   status: 0,
   end,
   sinceEndMs: 0,

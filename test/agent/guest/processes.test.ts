@@ -2,6 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
 import { GuestFailure } from '../../../agent/guest-link/guest-errors.ts';
+import { endOfProcess } from '../../../agent/guest-link/process-end.ts';
 import { GUEST_LIMITS } from '../../../agent/guest-link/guest-protocol.ts';
 import {
   collect,
@@ -184,17 +185,54 @@ for (const {
     await t.throwsAsync(channel.signal(spec.id, SIGTERM), { message: /unknownProcess/u });
   });
 
-  test(`${build.name}: what is kept can be read again, from any offset`, async (t) => {
+  test(`${build.name}: what is kept comes again, from any offset`, async (t) => {
     const spec = processSpec('printf 12345; sleep 0.1; printf abc >&2');
     await collect(channel, spec);
-    const read = async (offset: number, length: number): Promise<unknown[]> => {
-      const chunk = await channel.read(spec.id, offset, length);
-      return [chunk.stream, chunk.offset, chunk.bytes.toString()];
+    const again = async (offset: number): Promise<unknown[]> => {
+      const collected = new Collected(channel, spec.id);
+      t.is(await channel.follow(spec.id, offset), offset);
+      await collected.until(() => offset === 8 || collected.cursor === 8);
+      return collected.pieces.map((piece) => [piece.stream, piece.offset, piece.bytes.toString()]);
     };
-    t.deepEqual(await read(0, 100), [1, 0, '12345']);
-    t.deepEqual(await read(3, 1), [1, 3, '4']);
-    t.deepEqual(await read(5, 100), [2, 5, 'abc']);
-    t.deepEqual(await read(8, 100), [1, 8, '']);
+    t.deepEqual(await again(0), [
+      [1, 0, '12345'],
+      [2, 5, 'abc'],
+    ]);
+    t.deepEqual(await again(3), [
+      [1, 3, '45'],
+      [2, 5, 'abc'],
+    ]);
+    t.deepEqual(await again(5), [[2, 5, 'abc']]);
+    t.deepEqual(await again(8), []);
+  });
+
+  test(`${build.name}: a process whose time is up is killed, and its exit says so`, async (t) => {
+    const { exit } = await collect(channel, processSpec('echo a; sleep 1000', { timeoutMs: 100 }));
+    t.like(exit, { cause: 'timed_out', signal: SIGKILL, exitCode: undefined, end: 2 });
+    const inTime = await collect(channel, processSpec('sleep 0.1', { timeoutMs: 60_000 }));
+    t.like(inTime.exit, { cause: undefined, exitCode: 0 });
+  });
+
+  test(`${build.name}: the exit of a process that was killed says so`, async (t) => {
+    const spec = processSpec('trap "" TERM; echo ready; sleep 1000 & wait');
+    const collected = new Collected(channel, spec.id);
+    await channel.start(spec);
+    await collected.until(() => collected.cursor > 0);
+    await channel.kill(spec.id);
+    await collected.ended();
+    t.like(collected.exit, { cause: 'killed', signal: SIGKILL });
+    const record = (await channel.list()).find(({ id }) => id === spec.id);
+    t.is(endOfProcess(record ?? t.fail()).cause, 'killed');
+    await channel.kill(spec.id); // Again, when it is no more: nothing.
+    await t.throwsAsync(channel.kill(randomUUID()), { message: /unknownProcess/u });
+  });
+
+  test(`${build.name}: a kill that comes after the end changes nothing`, async (t) => {
+    const spec = processSpec('exit 3');
+    await collect(channel, spec);
+    await channel.kill(spec.id);
+    const record = (await channel.list()).find(({ id }) => id === spec.id);
+    t.like(endOfProcess(record ?? t.fail()), { cause: undefined, exitCode: 3 });
   });
 
   test(`${build.name}: figures of the guest`, async (t) => {
@@ -232,9 +270,57 @@ for (const {
     const records = await own.list();
     t.is(new Set(records.map(({ id }) => id)).size, 1000);
     const [some] = specs.slice(700);
-    t.is((await own.read(some?.id ?? '', 0, 100)).bytes.toString(), '700\n');
+    const kept = new Collected(own, some?.id ?? '');
+    await own.follow(some?.id ?? '', 0);
+    await kept.until(() => kept.cursor === 4);
+    t.is(kept.text, '700\n');
     t.log(`resident with 1000 retained: ${(await guest.memoryBytes('VmRSS')) / 1024} KiB`);
     await own.forget(some?.id ?? '');
     t.is((await collect(own, processSpec('echo again'))).text, 'again\n');
+  });
+
+  test(`${build.name}: processes of sessions make room for new ones when they have ended`, async (t) => {
+    await using started = await startConfigured({ build });
+    const { channel: own } = started;
+    const evicted: string[] = [];
+    own.on('evicted', (id) => evicted.push(id));
+    const change = { isSession: true, isFollowed: false };
+    const specs = Array.from({ length: 1000 }, () => processSpec('true', change));
+    for (let at = 0; at < specs.length; at += 20) {
+      await Promise.all(
+        specs.slice(at, at + 20).map(async ({ id, ...spec }) => {
+          const collected = new Collected(own, id);
+          await own.start({ id, ...spec });
+          await collected.until(() => collected.exit !== undefined);
+        }),
+      );
+    }
+    const [first] = specs;
+    await own.follow(first?.id ?? '', 0); // What a client reads is not taken from it.
+    t.is((await collect(own, processSpec('echo new'))).text, 'new\n');
+    const kept = new Set((await own.list()).map(({ id }) => id));
+    t.is(kept.size, 1000);
+    t.true(kept.has(first?.id ?? ''));
+    t.is(evicted.length, 1);
+    t.true(specs.slice(1, 40).some(({ id }) => id === evicted[0]));
+  });
+
+  test(`${build.name}: a session’s process is evicted some time after its end`, async (t) => {
+    await using started = await startConfigured({ build, args: ['--retain', '300'] });
+    const { channel: own } = started;
+    const session = processSpec('true', { isSession: true });
+    const other = processSpec('true');
+    const evicted = new Promise((resolve) => {
+      own.once('evicted', resolve);
+    });
+    await collect(own, other);
+    await collect(own, session);
+    await own.unfollow(session.id);
+    t.is(await evicted, session.id);
+    t.deepEqual(
+      (await own.list()).map(({ id }) => id),
+      [other.id],
+    );
+    await t.throwsAsync(own.follow(session.id, 0), { instanceOf: RangeError });
   });
 }

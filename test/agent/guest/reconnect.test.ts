@@ -7,6 +7,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../../agent/guest-link/guest-errors.ts';
 import {
   encodeHostFrame,
   GUEST_LIMITS,
@@ -198,7 +199,7 @@ for (const build of guestBuilds) {
     channel.close();
   });
 
-  test(`${build.name}: output waits for the next host while nobody is there`, async (t) => {
+  test(`${build.name}: output waits for the next host until the last one counts as gone`, async (t) => {
     await using guest = await TestGuest.start({ build });
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
@@ -212,6 +213,41 @@ for (const build of guestBuilds) {
     await collected.ended();
     t.is(collected.exit?.end, 10_000_000);
     t.is(collected.of(1).length, 10_000_000);
+    channel.close();
+  });
+
+  test(`${build.name}: a process does not wait for a host that is gone, and keeps the newest`, async (t) => {
+    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
+    const port = new GuestPort(guest.socket);
+    const first = await GuestChannel.open(port.connect());
+    await first.channel.configure(guestSettings());
+    const spec = processSpec('seq 1000000');
+    const end = 6_888_896;
+    await first.channel.start(spec);
+    first.channel.close();
+    const ended = await waitFor('the end', async () => {
+      const { channel, processes } = await GuestChannel.open(port.connect());
+      channel.close();
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      return processes.find((record) => (record.flags & PROCESS_FLAGS.exited) !== 0);
+    });
+    t.is(ended.end, end);
+    const { channel } = await GuestChannel.open(port.connect());
+    const collected = new Collected(channel, spec.id);
+    const from = await channel.follow(spec.id, 0);
+    t.is(from, end - GUEST_LIMITS.ringMax);
+    await collected.until(() => collected.cursor === end);
+    t.true(collected.text.endsWith('999999\n1000000\n'));
+    channel.close();
+  });
+
+  test(`${build.name}: a host that was taken for gone begins anew when it comes back`, async (t) => {
+    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
+    const { channel } = await GuestChannel.open(guest.socket);
+    await channel.configure(guestSettings());
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    // Whatever it asks is not answered, so that it opens a new epoch.
+    await t.throwsAsync(channel.ping(300), { instanceOf: GuestUnavailableError });
     channel.close();
   });
 
