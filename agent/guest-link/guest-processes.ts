@@ -20,7 +20,7 @@ interface Handlers {
 }
 
 /** @throws GuestProtocolError when there is no such stream */
-export function checkStream(stream: number): 1 | 2 {
+function checkStream(stream: number): 1 | 2 {
   if (stream !== 1 && stream !== 2) throw new GuestProtocolError('no such stream');
   return stream;
 }
