@@ -3,6 +3,7 @@ import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/c
 import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
@@ -123,7 +124,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
     host,
     port: reader.integer('AGENT_PORT', { min: 1, max: 65_535 }),
     adminPort,
-    publicUrl: reader.string('AGENT_PUBLIC_URL', { pattern: '^https?://' }),
+    publicUrl: reader.string('AGENT_PUBLIC_URL', { pattern: publicUrlPattern }),
     internalUrl: reader.string('AGENT_INTERNAL_URL', {
       fallback: `http://${host}:${adminPort}`,
       pattern: '^http://',

@@ -20,6 +20,7 @@ import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
 import { announceHost } from './links/announce-host.ts';
 import { type AgentConfig, readAgentConfig } from './config.ts';
+import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
@@ -43,7 +44,10 @@ interface Parts {
   readonly log: Logger;
 }
 
-function linkToControl({ config, hostId, directory, host, isDraining, log }: Parts): ControlLinks {
+function linkToControl(
+  { config, hostId, directory, host, isDraining, log }: Parts,
+  connectionKeys: ConnectionKeys,
+): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
   const { disks, execs, storage, sandboxes } = host;
   const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
@@ -56,6 +60,7 @@ function linkToControl({ config, hostId, directory, host, isDraining, log }: Par
     internalUrl: config.internalUrl,
     ...(host.image === undefined ? {} : { image: host.image }),
     nodes: directory.controlNodes,
+    connectionKeys,
     log,
     load: () => ({
       execSlots: config.execSlots,
@@ -144,7 +149,8 @@ async function main(): Promise<void> {
   let draining = false;
   const isDraining = (): boolean => draining;
   const parts = { config, hostId, directory, host, isDraining, log };
-  const links = linkToControl(parts);
+  const connectionKeys = new ConnectionKeys({ hostId, region });
+  const links = linkToControl(parts, connectionKeys);
   const seal = new JobSeal(clusterSecret);
   const { execSlots } = config;
   const handlers = jobHandlers(host);

@@ -3,6 +3,7 @@ import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { toError } from '../shared/errors.ts';
 import { newNodeId } from '../shared/ids.ts';
+import { ConnectionSigner } from '../shared/links/connection-token.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
 import { createHttpMetrics } from '../shared/http/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -53,7 +54,9 @@ async function main(): Promise<void> {
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
   const { clusterId, clusterSecret, region } = cluster;
-  const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, log });
+  const connections = new ConnectionSigner(config.signingKeys, region);
+  const connectionKeys = connections.publicKeys;
+  const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, connectionKeys, log });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
@@ -82,7 +85,7 @@ async function main(): Promise<void> {
     ready,
   });
   hub.serve(internal);
-  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data };
+  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, connections };
   const app = createApp({ deps, log, durations, ready });
   const forwarder = new RequestForwarder(clusterSecret);
   const requestsMax = places.objectRequests;

@@ -4,6 +4,7 @@ import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
 import { grepRoutes } from './handlers/greps.ts';
 import { notBuiltRoutes } from './handlers/not-built.ts';
+import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
@@ -20,6 +21,7 @@ export const routes: readonly Route[] = [
   ...sandboxRoutes,
   ...sandboxLifecycleRoutes,
   ...sandboxExecRoutes,
+  ...sandboxConnectionRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,
 ];

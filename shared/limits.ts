@@ -66,6 +66,12 @@ export const LIMITS = {
   shareTtlSecondsMax: 7 * 24 * 3600,
   signingKeysMax: 4,
 
+  // Sandbox connections
+  connectionTokenTtlMs: 60_000,
+  connectionTokenLengthMax: 1024,
+  // For how much longer than a token lives an agent keeps the keys of a control node that is gone.
+  connectionKeySlackMs: 30_000,
+
   // Downloads
   rangesMax: 16,
   // Each download has two such buffers, whatever the size of its file.
@@ -248,6 +254,8 @@ assert(LIMITS.execsWaitingPerAccountMax < LIMITS.execsWaitingMax);
 assert(LIMITS.hostJobsPerAccountMax < LIMITS.hostJobsAtOnceMax);
 assert(LIMITS.sandboxJobsPerAccountMax < LIMITS.sandboxJobsAtOnceMax);
 assert(LIMITS.idempotentAnswerBytesMax * 2 < LIMITS.idempotentBytesPerAccountMax);
+// A node that has not noticed yet that its link is lost, with a clock that is ahead, still signs.
+assert(LIMITS.linkSilenceMsMax + LIMITS.partTokenTtlMs < LIMITS.connectionKeySlackMs);
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
 assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);

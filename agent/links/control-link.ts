@@ -4,6 +4,7 @@ import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../../shared/log.ts';
+import { readConnectionKeys } from '../../shared/links/connection-keys.ts';
 import { signOnce } from '../../shared/links/single-use-token.ts';
 import {
   type AgentFrame,
@@ -11,6 +12,7 @@ import {
   encodeFrame,
   type HostLoad,
 } from '../../shared/links/stream-protocol.ts';
+import type { ConnectionKeys } from './connection-keys.ts';
 
 export interface ControlLinkOptions {
   readonly hostId: string;
@@ -24,6 +26,8 @@ export interface ControlLinkOptions {
   readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
+  /** Told the keys of every node that has registered this host. */
+  readonly connectionKeys: ConnectionKeys;
   readonly onCancel: (jobId: string) => void;
   /** No control node was reached for long: nobody can use this host's disks through it. */
   readonly onCutOff: () => void;
@@ -128,7 +132,7 @@ export class ControlLinks {
   }
 
   #connect(node: ControlNode): void {
-    const { hostId, clusterId, clusterSecret, log } = this.#options;
+    const { hostId, clusterId, clusterSecret, connectionKeys, log } = this.#options;
     const claims = { hostId, clusterId, nodeId: node.nodeId };
     const token = signOnce(clusterSecret, 'agent-link', claims);
     const socket = new WebSocket(node.linkUrl, {
@@ -154,6 +158,7 @@ export class ControlLinks {
     socket.on('close', (code, reason) => {
       if (this.#links.get(node.nodeId) === link) this.#links.delete(node.nodeId);
       if (link.registered) {
+        connectionKeys.release(node.nodeId);
         log.info({ nodeId: node.nodeId, code, reason: reason.toString() }, 'link:closed');
       }
     });
@@ -166,12 +171,19 @@ export class ControlLinks {
     socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, load }));
   }
 
+  #holdKeys(nodeId: string, signed: string): void {
+    const { hostId, region, clusterSecret, connectionKeys } = this.#options;
+    const keys = readConnectionKeys(clusterSecret, { nodeId, hostId, region }, signed);
+    connectionKeys.hold(nodeId, keys);
+  }
+
   #receive(node: ControlNode, link: Link, data: Buffer): void {
     const { log, onCancel } = this.#options;
     try {
       const frame = decodeControlFrame(data);
       switch (frame.type) {
         case 'registered': {
+          this.#holdKeys(node.nodeId, frame.connectionKeys);
           link.registered = true;
           log.info({ nodeId: node.nodeId }, 'link:registered');
           break;

@@ -5,6 +5,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { findFramingFault } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { signConnectionKeys } from '../../shared/links/connection-keys.ts';
 import { SingleUseTokens } from '../../shared/links/single-use-token.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import {
@@ -59,6 +60,8 @@ export interface AgentHubOptions {
   readonly clusterId: string;
   readonly clusterSecret: string;
   readonly region: string;
+  /** The node's public connection keys, which every agent is told. */
+  readonly connectionKeys: readonly string[];
   readonly log: Logger;
 }
 
@@ -171,7 +174,7 @@ export class AgentHub {
   }
 
   #register(hostId: string, socket: WebSocket, data: Buffer): void {
-    const { clusterId, region, nodeId, log } = this.#options;
+    const { clusterId, clusterSecret, region, nodeId, connectionKeys, log } = this.#options;
     const { frame } = decodeAgentFrame(data);
     if (frame.type !== 'register' || frame.hostId !== hostId) throw new Error('not a registration');
     if (frame.clusterId !== clusterId || frame.region !== region) {
@@ -199,7 +202,9 @@ export class AgentHub {
       this.#links.delete(hostId);
       this.#lose(hostId);
     });
-    socket.send(encodeFrame({ type: 'registered', nodeId }));
+    const keyLink = { nodeId, hostId, region };
+    const signed = signConnectionKeys(clusterSecret, keyLink, connectionKeys);
+    socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed }));
     log.info({ hostId, publicUrl: frame.publicUrl }, 'link:registered');
   }
 

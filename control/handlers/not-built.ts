@@ -36,7 +36,6 @@ const sandbox = '/api/sandboxes/{sid}';
 export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
-  notBuilt('post', `${sandbox}/connections`, 'connectSandbox', sandboxes),
   notBuilt('get', `${sandbox}/network`, 'getSandboxNetwork', sandboxes),
   notBuilt('put', `${sandbox}/network`, 'setSandboxNetwork', sandboxes),
   notBuilt('get', `${sandbox}/ports`, 'listSandboxPorts', sandboxes),

@@ -77,6 +77,8 @@ export interface Route<
   readonly plainUnauthorized?: boolean;
   /** Creates, starts, resumes or forks a sandbox: its 503s have the codes that clients wait out. */
   readonly bringsUpSandbox?: boolean;
+  /** Writes nothing to the directory, though it is a POST: works also while that is almost full. */
+  readonly writesNothing?: boolean;
   /** Statuses that are answered without a body. */
   readonly empty?: readonly number[];
   /** Statuses that are answered with a file, or a part of it, instead of the envelope. */

@@ -1,5 +1,6 @@
 import type { ClusterConfig } from '../../shared/config.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
+import type { ConnectionSigner } from '../../shared/links/connection-token.ts';
 import type { AgentHub } from '../dispatch/agent-hub.ts';
 import type { DirectorySpace } from '../dispatch/directory-space.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
@@ -14,7 +15,7 @@ export interface ServiceSettings {
   /** Only accounts that were let in may create disks here. */
   readonly regionIsPreview: boolean;
   readonly execTimeoutMs: number;
-  /** Sign what callers get to keep, such as share links: the first signs, all verify. */
+  /** Sign share links and, derived, connection URLs: the first signs, all verify. */
   readonly signingKeys: readonly string[];
   /** What callers may call the image of a host, whatever it is. */
   readonly imageAliases: ImageAliases;
@@ -30,4 +31,6 @@ export interface Deps {
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
   readonly data: DataProxy;
+  /** Signs the URLs of sandbox connections. */
+  readonly connections: ConnectionSigner;
 }

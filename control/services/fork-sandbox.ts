@@ -6,7 +6,7 @@ import type { Deps } from './deps.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
-import { refuseIfAway, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
+import { findOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox } from './find-sandbox.ts';
 
 /**
@@ -25,7 +25,7 @@ export async function forkSandbox(
 ): Promise<SandboxRecord> {
   const { accountId } = ref;
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
-  refuseIfAway(deps, parent);
+  findOwner(deps, parent);
   const childId = newSandboxId();
   const child = { accountId, id: childId, name: given };
   return withClaimedName(deps, child, (name) => {

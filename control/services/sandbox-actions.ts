@@ -4,6 +4,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
 import { RefusedRequest } from './refused-request.ts';
+import type { Host } from '../dispatch/agent-hub.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findSandbox } from './find-sandbox.ts';
@@ -27,9 +28,13 @@ const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
   stop: LIMITS.sandboxBriefWaitMs,
 };
 
-/** @throws AppError `unavailable` while the sandbox's host cannot be reached */
-export function refuseIfAway({ hub }: Deps, { id, hostId }: SandboxRecord): void {
-  if (hub.hosts.some((host) => host.hostId === hostId)) return;
+/**
+ * The host that owns the sandbox.
+ * @throws AppError `unavailable` while the host cannot be reached
+ */
+export function findOwner({ hub }: Deps, { id, hostId }: SandboxRecord): Host {
+  const owner = hub.hosts.find((host) => host.hostId === hostId);
+  if (owner !== undefined) return owner;
   throw new AppError('unavailable', `the host of sandbox ${id} is away now; try again later`);
 }
 
@@ -43,7 +48,7 @@ export async function callOwner<K extends JobKind>(
   job: { kind: K; payload: JobPayload<K> },
   { requestId }: RequestContext,
 ): Promise<JobReply<K>> {
-  refuseIfAway(deps, record);
+  findOwner(deps, record);
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
   return deps.jobs.call({ ...job, hostId: record.hostId, requestId, deadlineAt });
 }

@@ -12,6 +12,9 @@ import { parseJson } from '../json.ts';
  * parts of the lengths that the header's `body` lists (a command's output; none in most frames).
  */
 
+/** Absolute URLs in which a path can be appended: without query and fragment. */
+export const publicUrlPattern = '^https?://[^/?#\\s]+(/[^?#\\s]*)?$';
+
 const JobId = Type.String({ minLength: 1, maxLength: 64 });
 const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
 
@@ -53,7 +56,7 @@ const AgentFrame = taggedUnion('type', [
     hostId: Type.String({ pattern: hostIdPattern }),
     clusterId: Type.String(),
     region: Type.String(),
-    publicUrl: Type.String({ maxLength: 2048 }),
+    publicUrl: Type.String({ pattern: publicUrlPattern, maxLength: 2048 }),
     /** URL of the host's internal port, for the data endpoint. */
     internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
     /** What its sandboxes begin with. */
@@ -79,7 +82,12 @@ const AgentFrame = taggedUnion('type', [
 export type AgentFrame = Type.Static<typeof AgentFrame>;
 
 const ControlFrame = taggedUnion('type', [
-  Type.Object({ type: Type.Literal('registered'), nodeId: Type.String() }),
+  Type.Object({
+    type: Type.Literal('registered'),
+    nodeId: Type.String(),
+    /** The node's public connection keys, signed with the cluster's secret (connection-keys.ts). */
+    connectionKeys: Type.String({ maxLength: 2048 }),
+  }),
   // The caller hung up.
   Type.Object({ type: Type.Literal('cancel'), jobId: JobId }),
 ]);

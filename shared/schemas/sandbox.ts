@@ -129,6 +129,15 @@ export const ForkSandbox = Type.Object({
 });
 export type ForkSandbox = Type.Static<typeof ForkSandbox>;
 
+export const SandboxConnection = Type.Object({
+  url: Type.String({
+    format: 'uri',
+    description: 'WebSocket URL of the sandbox at its host, with a signed token.',
+  }),
+  expires_at: Timestamp,
+});
+export type SandboxConnection = Type.Static<typeof SandboxConnection>;
+
 /** Body of the time limits; at least one of them. */
 export const SandboxTimeout = Type.Object({
   timeout: Type.Optional(

@@ -188,7 +188,7 @@ test('a registration is answered with the name of the node', async (t) => {
   const answered = once(socket, 'message') as Promise<[Buffer]>;
   socket.send(encodeFrame(registration(t.context, hostId)));
   const [answer] = await answered;
-  t.deepEqual(decodeControlFrame(answer), { type: 'registered', nodeId: t.context.nodeId });
+  t.like(decodeControlFrame(answer), { type: 'registered', nodeId: t.context.nodeId });
   socket.close();
   await once(socket, 'close');
 });

@@ -111,6 +111,7 @@ const calls: Readonly<Record<string, Call>> = {
   execInSandbox: { method: 'POST', path: `${sandboxPath}/execs`, body: { command: 'true' } },
   getSandboxExec: { method: 'GET', path: execPath },
   cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
+  connectSandbox: { method: 'POST', path: `${sandboxPath}/connections` },
 };
 
 const send = (api: ApiClient, { method, path, body }: Call, diskId: string) => {

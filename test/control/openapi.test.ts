@@ -83,11 +83,11 @@ GET /api/sandboxes/{sid}/execs
 POST /api/sandboxes/{sid}/execs
 GET /api/sandboxes/{sid}/execs/{eid}
 POST /api/sandboxes/{sid}/execs/{eid}/cancel
+POST /api/sandboxes/{sid}/connections
 `;
 const notBuilt = `
 POST /api/images
 GET /api/images/{image_id}
-POST /api/sandboxes/{sid}/connections
 GET /api/sandboxes/{sid}/network
 PUT /api/sandboxes/{sid}/network
 GET /api/sandboxes/{sid}/ports

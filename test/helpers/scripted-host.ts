@@ -1,5 +1,6 @@
 import { type Job, Worker } from 'bullmq';
 import { pino } from 'pino';
+import { ConnectionKeys } from '../../agent/links/connection-keys.ts';
 import { ControlLinks } from '../../agent/links/control-link.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
@@ -31,23 +32,29 @@ export class ScriptedHost {
   readonly jobs: JobEnvelope[] = [];
   /** The answer to jobs from here on. */
   script: Script = () => Promise.resolve({});
+  /** Verifies the URLs of connections that control signs for this host. */
+  readonly connectionKeys: ConnectionKeys;
   readonly #links: ControlLinks;
   readonly #worker: Worker;
 
   private constructor(
     { environment }: Stack,
     nodes: ConstructorParameters<typeof ControlLinks>[0]['nodes'],
+    publicUrl: string,
   ) {
     const { hostId } = this;
+    const region = environment['REGION'] ?? '';
+    this.connectionKeys = new ConnectionKeys({ hostId, region });
     this.#links = new ControlLinks({
       hostId,
       nodes,
       clusterId: environment['CLUSTER_ID'] ?? '',
       clusterSecret: environment['CLUSTER_SECRET'] ?? '',
-      region: environment['REGION'] ?? '',
-      publicUrl: 'http://127.0.0.1:1',
+      region,
+      publicUrl,
       internalUrl: 'http://127.0.0.1:2',
       log: pino({ level: 'silent' }),
+      connectionKeys: this.connectionKeys,
       load: () => LOAD,
       onCancel: () => undefined,
       onCutOff: () => undefined,
@@ -65,9 +72,12 @@ export class ScriptedHost {
   }
 
   /** Creates a host and waits until it is linked. */
-  static async link(stack: Stack): Promise<ScriptedHost> {
+  static async link(
+    stack: Stack,
+    { publicUrl = 'http://127.0.0.1:1' } = {},
+  ): Promise<ScriptedHost> {
     const { controlNodes } = await stack.openDirectory();
-    const host = new ScriptedHost(stack, controlNodes);
+    const host = new ScriptedHost(stack, controlNodes, publicUrl);
     host.#links.start();
     await waitFor('the scripted host to be linked', async () => host.#links.isConnected);
     return host;

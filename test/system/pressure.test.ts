@@ -3,6 +3,7 @@ import { mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest from 'ava';
+import { newSandboxId } from '../../shared/ids.ts';
 import type { GrepResult } from '../../shared/schemas/grep.ts';
 import { ApiClient } from '../helpers/api.ts';
 import {
@@ -226,6 +227,9 @@ test('when the disk of Redis is nearly full new work is refused on every node, t
         t.truthy(refused.headers.get('retry-after'));
         t.is((await node.call('POST', '/api/disks', { name: 'another' })).status, 503);
         t.is((await node.call('GET', `/api/disks/${id}`)).status, 200);
+        // Connecting to a sandbox writes nothing, so it goes as far as looking for the sandbox.
+        const connect = `/api/sandboxes/${newSandboxId()}/connections`;
+        t.is((await node.call('POST', connect)).status, 404);
       }
       t.is((await api.call('DELETE', `/api/disks/${other.id}`)).status, 200);
       await rm(ballast);

@@ -27,9 +27,6 @@ import {
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Actions that are not built and answer 501 in every state. */
-const notBuilt: ReadonlySet<SandboxAction> = new Set(['connect']);
-
 const SETTLED_MS_MAX = 120_000;
 
 interface Context {
@@ -63,14 +60,13 @@ async function tryAll(
   const { api } = t.context;
   for (const action of sandboxActions) {
     const verdict = verdictOn(state, action);
-    if (verdict.kind === 'begin' && !notBuilt.has(action)) continue;
+    if (verdict.kind === 'begin') continue;
     const { status, body } = (await call(api, id, action)) as ApiReply<{
       code: string;
       data: ApiSandbox;
     }>;
     const what = `${action} while ${state}: ${status} ${JSON.stringify(body)}`;
-    if (notBuilt.has(action)) t.is(status, 501, what);
-    else if (verdict.kind === 'refuse') t.deepEqual([status, body.code], [409, verdict.code], what);
+    if (verdict.kind === 'refuse') t.deepEqual([status, body.code], [409, verdict.code], what);
     else if (verdict.kind === 'unchanged') t.is(status, 200, what);
     else t.true(status >= 200 && status < 300, what);
     t.is((await getSandbox(api, id)).status, statusOfState(state), what);
@@ -105,7 +101,6 @@ async function removeFrom(
   t.is(verdictOn(state, 'delete').kind, 'begin');
   t.is((await call(t.context.api, id, 'delete')).status, 204);
   for (const action of sandboxActions) {
-    if (notBuilt.has(action)) continue;
     t.is((await call(t.context.api, id, action)).status, 404, `${action} after its deletion`);
   }
 }

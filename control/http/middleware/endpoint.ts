@@ -121,6 +121,10 @@ function checkKey(key: string): string {
 const fingerprintOf = (ctx: RequestContext): string =>
   sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}`);
 
+/** Reading and deleting stay possible while the directory is almost full. */
+const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
+  (method === 'post' || method === 'put') && writesNothing !== true;
+
 /** One route as middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
@@ -142,8 +146,7 @@ export function endpoint(
     }
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
-    // Only requests that add to the directory; reading and deleting stay possible.
-    if (route.method === 'post' || route.method === 'put') deps.directorySpace.refuseIfLow();
+    if (addsToDirectory(route)) deps.directorySpace.refuseIfLow();
     let body: unknown;
     if (checkBody !== undefined) {
       body = await readBody(ctx, route.bodyKeysUnique === true);

@@ -38,7 +38,7 @@ const bodylessFrame: fc.Arbitrary<AgentFrame> = fc.oneof(
     hostId,
     clusterId: text,
     region: text,
-    publicUrl: text,
+    publicUrl: fc.webUrl({ validSchemes: ['http', 'https'] }),
     load,
   }),
   fc.record({ type: type('heartbeat'), load }),
@@ -67,7 +67,7 @@ const agentMessage = fc.oneof(
   bodylessFrame.map((frame) => ({ frame, body: [] as Buffer[] })),
 );
 const controlFrame: fc.Arbitrary<ControlFrame> = fc.oneof(
-  fc.record({ type: type('registered'), nodeId: text }),
+  fc.record({ type: type('registered'), nodeId: text, connectionKeys: text }),
   fc.record({ type: type('cancel'), jobId }),
 );
 
@@ -157,7 +157,24 @@ test(refused, { type: 'result', jobId: 'a', result: {}, body: [-1] });
 test(refused, { type: 'result', jobId: 'a', result: {}, body: [0.5] });
 test(refused, { type: 'result', jobId: 'a', result: {}, body: [0, 0, 0] });
 test(refused, { type: 'result', jobId: 'a', result: [], body: [] });
+test(refused, { type: 'registered', nodeId: 'a' });
+test(refused, { type: 'registered', nodeId: 'a', connectionKeys: 'x'.repeat(2049) });
 test(refused, { type: '__proto__' });
+
+test('a host cannot register with a public URL to which no path can be appended', (t) => {
+  const urls = ['', 'ws://a', 'http://', 'http:///a', 'http://a?b', 'http://a/#b', 'http://a b'];
+  fc.assert(
+    fc.property(load, fc.constantFrom(...urls), (present, publicUrl) => {
+      const frame: AgentFrame = {
+        ...{ type: 'register', hostId: 'host-0123456789ab', clusterId: '', region: '' },
+        ...{ internalUrl: 'http://a', publicUrl, load: present },
+      };
+      t.true(refuses(decodeAgentFrame, encodeFrame(frame)), publicUrl);
+      const valid = encodeFrame({ ...frame, publicUrl: 'https://a:1/b/' });
+      t.false(refuses(decodeAgentFrame, valid));
+    }),
+  );
+});
 
 test('a frame whose header is nested too deeply is refused on either side', (t) => {
   const header = Buffer.from('['.repeat(2_000_000));

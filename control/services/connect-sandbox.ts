@@ -1,0 +1,42 @@
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { statusOfState, verdictOn } from '../../shared/sandbox-lifecycle.ts';
+import type { SandboxConnection } from '../../shared/schemas/sandbox.ts';
+import type { Deps } from './deps.ts';
+import { findSandbox } from './find-sandbox.ts';
+import { findOwner, type SandboxOfAccount } from './sandbox-actions.ts';
+
+/**
+ * Where a WebSocket for a sandbox's processes is opened. The scheme follows that of the host's public
+ * URL, so a proxy that ends TLS in front of the agent is reached by `wss:`. The path cannot be that of
+ * an object, whose first segment is a disk id (`dsk-…`).
+ * @param publicUrl of the host (AGENT_PUBLIC_URL), possibly with a path, which stays in front
+ */
+export function connectionUrl(publicUrl: string, sandboxId: string, token: string): string {
+  const base = publicUrl.replace(/^http/u, 'ws').replace(/\/+$/u, '');
+  return `${base}/sandboxes/${sandboxId}/connection?token=${token}`;
+}
+
+/**
+ * Signs a URL with which processes of a running sandbox are reached at its host, until the URL
+ * expires, any number of times. Asks nobody: the host verifies the URL and the state by itself.
+ * @throws AppError `not_found`, `sandbox_not_running`; `unavailable` while the host cannot be reached
+ */
+export async function connectSandbox(
+  deps: Deps,
+  { accountId, sandboxId }: SandboxOfAccount,
+): Promise<SandboxConnection> {
+  const record = await findSandbox(deps, accountId, sandboxId);
+  const verdict = verdictOn(record.state, 'connect');
+  if (verdict.kind === 'refuse') {
+    const status = statusOfState(record.state);
+    throw new AppError(verdict.code, `the sandbox is ${status}: connect is not possible now`);
+  }
+  const { hostId, publicUrl } = findOwner(deps, record);
+  const expiresAt = Date.now() + LIMITS.connectionTokenTtlMs;
+  const token = deps.connections.sign({ sandboxId, accountId, hostId, expiresAt });
+  return {
+    url: connectionUrl(publicUrl, sandboxId, token),
+    expires_at: new Date(expiresAt).toISOString(),
+  };
+}
