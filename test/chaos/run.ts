@@ -159,7 +159,7 @@ export class ChaosRun {
   async stop(logs: string): Promise<void> {
     this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
     await this.#probe[Symbol.asyncDispose]();
-    await this.#loops.stop();
+    this.#loops.stop();
     if (this.findings.broken.length > 0) await this.#cluster.saveLogs(logs);
     await this.#cluster.stop();
   }

@@ -1,4 +1,4 @@
-import { Ajv2020 } from 'ajv/dist/2020.js';
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
 import assert from 'node:assert';
 
@@ -26,23 +26,51 @@ export interface ApiBody {
   nextCursor?: string;
 }
 
-/** Asserts that the OpenAPI document allows this reply. */
-class ResponseChecker {
-  readonly #document: OpenApi;
-  readonly #ajv = new Ajv2020({ strict: false, discriminator: true });
+interface KnownPath {
+  readonly pattern: RegExp;
+  readonly operations: Record<string, Operation>;
+}
 
-  constructor(document: OpenApi) {
-    this.#document = document;
+/** Asserts that the OpenAPI document allows a reply. Each schema is compiled once. */
+class ResponseChecker {
+  static readonly #ofServers = new Map<string, Promise<ResponseChecker>>();
+  readonly #paths: readonly KnownPath[];
+  // What is compiled is used a few times: neither optimizing it nor checking the document against
+  // the schema of schemas pays. openapi.test.ts does check it.
+  readonly #ajv = new Ajv2020({
+    strict: false,
+    discriminator: true,
+    meta: false,
+    validateSchema: false,
+    code: { optimize: false },
+  });
+  readonly #validators = new Map<object, ValidateFunction>();
+
+  private constructor(document: OpenApi) {
+    this.#paths = Object.entries(document.paths).map(([path, operations]) => ({
+      pattern: new RegExp(`^${path.replaceAll(/\{\w+\}/gu, '[^/]+')}$`, 'u'),
+      operations,
+    }));
     formats.default(this.#ajv);
     this.#ajv.addSchema(document, 'openapi');
   }
 
+  /** The checker of a control node's document, shared by all its clients in this process. */
+  static async of(baseUrl: string): Promise<ResponseChecker> {
+    const known = this.#ofServers.get(baseUrl);
+    if (known !== undefined) return known;
+    const loading = fetch(`${baseUrl}/openapi.json`)
+      .then((response) => response.json())
+      .then((document) => new ResponseChecker(document as OpenApi));
+    this.#ofServers.set(baseUrl, loading);
+    loading.catch(() => this.#ofServers.delete(baseUrl));
+    return loading;
+  }
+
   check(method: string, url: string, status: number, type: string, body: unknown): void {
     const path = url.split('?')[0] ?? '';
-    const pattern = Object.keys(this.#document.paths).find((candidate) =>
-      new RegExp(`^${candidate.replaceAll(/\{\w+\}/gu, '[^/]+')}$`, 'u').test(path),
-    );
-    const operation = this.#document.paths[pattern ?? '']?.[method.toLowerCase()];
+    const known = this.#paths.find(({ pattern }) => pattern.test(path));
+    const operation = known?.operations[method.toLowerCase()];
     if (operation === undefined) return; // Not an endpoint, so nothing is documented.
     const response = operation.responses[String(status)];
     assert(response !== undefined, `${method} ${path}: status ${status} is not documented`);
@@ -50,12 +78,20 @@ class ResponseChecker {
     const content = response.content[type] ?? response.content['*/*'];
     assert(content !== undefined, `${method} ${path}: ${status} as ${type} is not documented`);
     if (type !== 'application/json') return;
-    const schema = JSON.stringify(content.schema).replaceAll('"#/', '"openapi#/');
-    const validate = this.#ajv.compile(JSON.parse(schema) as object);
+    const validate = this.#validator(content.schema);
     assert(
       validate(body),
       `${method} ${path}: ${status} does not match: ${this.#ajv.errorsText(validate.errors)}`,
     );
+  }
+
+  #validator(schema: object): ValidateFunction {
+    const known = this.#validators.get(schema);
+    if (known !== undefined) return known;
+    const text = JSON.stringify(schema).replaceAll('"#/', '"openapi#/');
+    const validate = this.#ajv.compile(JSON.parse(text) as object);
+    this.#validators.set(schema, validate);
+    return validate;
   }
 }
 
@@ -63,7 +99,6 @@ class ResponseChecker {
 export class ApiClient {
   readonly baseUrl: string;
   readonly key: string;
-  #checker: ResponseChecker | undefined;
 
   constructor(baseUrl: string, key: string) {
     this.baseUrl = baseUrl;
@@ -97,7 +132,7 @@ export class ApiClient {
     const text = await response.text();
     const type = (response.headers.get('content-type') ?? '').split(';')[0] ?? '';
     const parsed: unknown = type === 'application/json' ? JSON.parse(text) : text;
-    const checker = await this.#responseChecker();
+    const checker = await ResponseChecker.of(this.baseUrl);
     checker.check(method, path, response.status, type, parsed);
     return { status: response.status, headers: response.headers, body: parsed as T };
   }
@@ -107,13 +142,5 @@ export class ApiClient {
     const reply = await this.call(method, path, body);
     assert(reply.body.success, `${method} ${path}: ${reply.status} ${JSON.stringify(reply.body)}`);
     return reply.body.data as T;
-  }
-
-  async #responseChecker(): Promise<ResponseChecker> {
-    if (this.#checker === undefined) {
-      const response = await fetch(`${this.baseUrl}/openapi.json`);
-      this.#checker = new ResponseChecker((await response.json()) as OpenApi);
-    }
-    return this.#checker;
   }
 }

@@ -24,8 +24,8 @@ async function processesIn(directory: string): Promise<string[]> {
   return found;
 }
 
-async function loopDevicesIn(directory: string): Promise<string[]> {
-  const files = [...(await loopFiles())].filter(([, file]) => file.startsWith(directory));
+function loopDevicesIn(directory: string): string[] {
+  const files = [...loopFiles()].filter(([, file]) => file.startsWith(directory));
   return files.map(([name, file]) => `loop device ${name}: ${file}`);
 }
 
@@ -61,7 +61,7 @@ export async function findLeaks(directory: string, cgroup: string): Promise<stri
   return [
     ...mounts.map((line) => `mount ${line}`),
     ...(await processesIn(directory)),
-    ...(await loopDevicesIn(directory)),
+    ...loopDevicesIn(directory),
     ...(await cgroupsNamed(cgroup)),
     ...(await slotsOfHostsIn(directory)),
   ];

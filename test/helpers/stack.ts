@@ -291,7 +291,7 @@ export class Stack {
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
-    leaks.push(...(await this.#loops.stop()));
+    leaks.push(...this.#loops.stop());
     if (codes.some((code) => code !== 0 && code !== null)) {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);

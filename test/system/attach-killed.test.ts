@@ -64,7 +64,7 @@ for (const call of CALLS) {
     t.is(acknowledged.length, LINES);
     // Drops the page cache: a file system that a second writer destroyed would show its damage now.
     await stack.agent.stop('SIGKILL');
-    await waitFor('the guard', async () => (await loopsOn(image)).length === 0);
+    await waitFor('the guard', async () => loopsOn(image).length === 0);
     await stack.startAgent();
     t.deepEqual((await exec(api, id, 'cat log')).stdout.trimEnd().split('\n'), acknowledged);
   });
@@ -86,7 +86,7 @@ for (const call of ['LOOP_CONFIGURE', 'mounted'] as const) {
       const { status, body } = await refused;
       t.deepEqual([status, body.code], [503, 'no_capacity']);
       t.is((await exec(api, id, 'ls; echo kept > log')).stdout, '');
-      t.is((await loopsOn(join(diskFolder(stack, id), 'image.ext4'))).length, 1);
+      t.is(loopsOn(join(diskFolder(stack, id), 'image.ext4')).length, 1);
     },
   );
 }
@@ -121,5 +121,5 @@ test.serial('the next agent finishes a detachment that was cut off', async (t) =
   await stopped;
   await stack.startAgent();
   t.is((await exec(api, id, 'cat log')).stdout, 'kept\n');
-  t.is((await loopsOn(image)).length, 1);
+  t.is(loopsOn(image).length, 1);
 });

@@ -69,7 +69,7 @@ test('the kernel holds the lock as long as the loop device stands', async (t) =>
   await t.throwsAsync(mountImage(image, target, FIRST_LOOP), { code: 'unavailable' });
   await file.close();
   await waitFor('the lock', async () => !(await isLocked(image)));
-  t.deepEqual(await loopsOn(image), []);
+  t.deepEqual(loopsOn(image), []);
 });
 
 for (const call of CALLS) {
@@ -84,7 +84,7 @@ for (const call of CALLS) {
     await slow.disarm(name);
     const codes = [await exitOf(attach(scene, other, name)), await first];
     t.true(codes.includes(0) && codes.includes(IN_USE), codes.join(' '));
-    t.is((await loopsOn(scene.image)).length, 1);
+    t.is(loopsOn(scene.image).length, 1);
     const [mounted = ''] = await mountsBelow(scene.path);
     await unmountImage(scene.image, mounted);
   });
@@ -99,7 +99,7 @@ for (const call of CALLS) {
     child.kill('SIGKILL');
     await exited;
     await waitFor('the lock', async () => !(await isLocked(scene.image)));
-    t.deepEqual(await loopsOn(scene.image), []);
+    t.deepEqual(loopsOn(scene.image), []);
     t.deepEqual(await mountsBelow(scene.path), []);
   });
 }
@@ -112,7 +112,7 @@ test('an image that somebody attached without the lock is left alone', async (t)
       code: 'unavailable',
       message: /outside of Berth/u,
     });
-    t.is((await loopsOn(scene.image)).length, 1);
+    t.is(loopsOn(scene.image).length, 1);
     t.deepEqual(await readdir(scene.target), []);
     t.false(await isLocked(scene.image));
   } finally {
