@@ -16,7 +16,7 @@ import { clearUploads } from './objects/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
 import { paths } from './system/paths.ts';
 import { DiskFiles } from './disks/disk-files.ts';
-import { FairSlots } from './queues/fair-slots.ts';
+import { FairTurns } from './queues/fair-turns.ts';
 import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
@@ -113,14 +113,14 @@ function openExecs(
   const { memoryBytes, cpus, processes } = config.execLimits;
   // Beside the workers run init and the search program.
   const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
-  const slots = new FairSlots({
+  const turns = new FairTurns({
     count: config.execSlots,
     perAccountMax: config.execSlotsPerAccount,
     waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
     waitMsMax: LIMITS.execWaitMsMax,
     refusal: 'the host has more commands waiting than it can soon run',
   });
-  return new ExecRegistry(disks, { ...parts, slots, memoryBytes, searchWorkers });
+  return new ExecRegistry(disks, { ...parts, turns, memoryBytes, searchWorkers });
 }
 
 function watchStorage(
@@ -159,7 +159,7 @@ class StartParts {
 async function openFiles(config: AgentConfig, hostId: string, log: Logger): Promise<DiskFiles> {
   const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
   const prepared = files.prepare();
-  const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:notPrepared');
+  const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:prepareFailed');
   prepared.catch(report);
   if (await settledWithin(prepared, LIMITS.startStepMsMax)) await prepared;
   else log.error('storage:silent');

@@ -180,7 +180,7 @@ async function main(): Promise<void> {
     async (signal) => {
       draining = true;
       stopSweeping();
-      links.tellLoad();
+      links.sendLoad();
       worker.drain();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.

@@ -95,22 +95,22 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
     labelNames: ['state'] as const,
     registers: [registry],
     collect() {
-      count.reset(); // A state that nobody is in any more is not told for ever.
+      count.reset(); // Drops the states that no sandbox is in any more.
       for (const state of sandboxes()?.states ?? []) count.inc({ state });
     },
   });
-  const room: Gauge<'resource' | 'part'> = new Gauge({
-    name: 'berth_sandbox_room',
-    help: 'What sandboxes that run may take of this host, and what they take',
+  const capacity: Gauge<'resource' | 'part'> = new Gauge({
+    name: 'berth_sandbox_capacity',
+    help: 'What running sandboxes may use of this host, and what they use',
     labelNames: ['resource', 'part'] as const,
     registers: [registry],
     collect() {
       const load = sandboxes()?.load;
       if (load === undefined) return;
-      room.set({ resource: 'memory_mib', part: 'total' }, load.memoryMib);
-      room.set({ resource: 'memory_mib', part: 'used' }, load.memoryMibUsed);
-      room.set({ resource: 'vcpus', part: 'total' }, load.vcpus);
-      room.set({ resource: 'vcpus', part: 'used' }, load.vcpusUsed);
+      capacity.set({ resource: 'memory_mib', part: 'total' }, load.memoryMib);
+      capacity.set({ resource: 'memory_mib', part: 'used' }, load.memoryMibUsed);
+      capacity.set({ resource: 'vcpus', part: 'total' }, load.vcpus);
+      capacity.set({ resource: 'vcpus', part: 'used' }, load.vcpusUsed);
     },
   });
 }

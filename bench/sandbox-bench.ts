@@ -57,7 +57,7 @@ async function untilRested(bench: SandboxBench): Promise<void> {
   if (isCold || prewarmed === 0) return;
   const isRested = async (): Promise<boolean> => {
     signal.throwIfAborted();
-    const made = await logEvents(bench, 'prewarmed:made');
+    const made = await logEvents(bench, 'prewarmed:started');
     const started = await logEvents(bench, 'sandbox:started');
     const taken = new Set(started.map(({ vmId }) => vmId));
     return made.some(({ vmId, memSizeMib: size }) => size === memSizeMib && !taken.has(vmId));
@@ -81,9 +81,9 @@ export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Pro
   if (isCold) return;
   const isMade = async (): Promise<boolean> => {
     signal.throwIfAborted();
-    const failures = await logEvents(bench, 'template:notMade');
+    const failures = await logEvents(bench, 'template:createFailed');
     assert.deepEqual(failures, [], 'the template was not made');
-    const made = await logEvents(bench, 'template:made');
+    const made = await logEvents(bench, 'template:created');
     return made.some((event) => event['memSizeMib'] === memSizeMib);
   };
   await waitFor('the template', isMade, TEMPLATE_MS_MAX);

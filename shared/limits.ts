@@ -55,7 +55,7 @@ export const LIMITS = {
   terminalsPerContainerMax: 128,
   execTimeoutMsMax: 290_000,
   killGraceMs: 5_000,
-  // A command that would probably wait longer than this for its turn is refused; see FairSlots.
+  // A command that would probably wait longer than this for its turn is refused; see FairTurns.
   execWaitMsMax: 30_000,
   execsWaitingMax: 1000,
   execsWaitingPerAccountMax: 500,

@@ -52,6 +52,6 @@ async function unmountDisks(dataDir: string, log: Logger): Promise<void> {
   for (const name of await readdir(paths.mounts(dataDir))) {
     const target = join(paths.mounts(dataDir), name);
     // Never recursive: anything found below does not belong to the agent.
-    await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:notEmpty'));
+    await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:removeFailed'));
   }
 }

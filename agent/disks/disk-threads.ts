@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LIMITS } from '../../shared/limits.ts';
 import { AppError } from '../../shared/errors.ts';
-import { FairSlots, type Slot } from '../queues/fair-slots.ts';
+import { FairTurns, type Turn } from '../queues/fair-turns.ts';
 
 /*
  * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides how
@@ -17,7 +17,7 @@ const LIBUV_THREADS_DEFAULT = 4;
 export const poolThreads = Number(process.env['UV_THREADPOOL_SIZE']) || LIBUV_THREADS_DEFAULT;
 
 /** A quarter of the pool is reserved for the agent itself: journal, DNS, mounts. */
-const threads = new FairSlots({
+const threads = new FairTurns({
   count: poolThreads - Math.ceil(poolThreads / 4),
   perAccountMax: Math.min(LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)),
   refusal: 'the host is busy; try again',
@@ -69,7 +69,7 @@ export async function onDiskThread<T>(call: () => Promise<T>): Promise<T> {
 
 const never = new AbortController().signal;
 
-async function turnOf(accountId: string, signal: AbortSignal | undefined): Promise<Slot> {
+async function turnOf(accountId: string, signal: AbortSignal | undefined): Promise<Turn> {
   if (signal === undefined) return threads.acquire(accountId, never);
   const late = new AbortController();
   const timer = setTimeout(() => {

@@ -15,7 +15,7 @@ import type { ContainerPool } from '../containers/container-pool.ts';
 import type { OutputSink } from '../containers/output-tail.ts';
 import type { Checkout } from '../disks/checkout-target.ts';
 import type { DiskActor, DiskClaim } from '../disks/disk-actor.ts';
-import type { FairSlots, Slot } from '../queues/fair-slots.ts';
+import type { FairTurns, Turn } from '../queues/fair-turns.ts';
 
 export interface CommandSpec {
   readonly id: string;
@@ -35,7 +35,7 @@ export interface CommandSpec {
 export interface CommandActorDeps {
   readonly journal: Journal;
   readonly pool: ContainerPool;
-  readonly slots: FairSlots;
+  readonly turns: FairTurns;
   readonly log: Logger;
 }
 
@@ -87,9 +87,9 @@ export class CommandActor {
     const timer = setTimeout(() => {
       this.end(new AppError('timeout', 'the command timed out and was ended'));
     }, remainingMs);
-    let slot: Slot | undefined;
+    let turn: Turn | undefined;
     try {
-      slot = await this.#deps.slots.acquire(accountId, this.#ended.signal);
+      turn = await this.#deps.turns.acquire(accountId, this.#ended.signal);
       onBegun();
       // The journal comes first: a crash after it leaves a row that reclaim finds.
       const begunAt = new Date().toISOString();
@@ -104,7 +104,7 @@ export class CommandActor {
     } finally {
       clearTimeout(timer);
       for (const claim of this.#claims.values()) claim.release();
-      slot?.release();
+      turn?.release();
       this.#clearAway();
     }
   }

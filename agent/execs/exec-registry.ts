@@ -24,11 +24,11 @@ export class ExecRegistry {
   }
 
   get running(): number {
-    return this.#deps.slots.used;
+    return this.#deps.turns.used;
   }
 
   get waiting(): number {
-    return this.#deps.slots.waiting;
+    return this.#deps.turns.waiting;
   }
 
   /** Runs a command to its end; see {@link ExecActor.run}. */
@@ -63,12 +63,12 @@ export class ExecRegistry {
 
   /** Refuses commands that have not begun; running ones continue. */
   refuseNew(reason: AppError): void {
-    this.#deps.slots.close(reason);
+    this.#deps.turns.close(reason);
   }
 
   /** Settles when no command runs. */
   get idle(): Promise<void> {
-    return this.#deps.slots.idle;
+    return this.#deps.turns.idle;
   }
 
   /** Settles when nothing of the commands is left on the host. */

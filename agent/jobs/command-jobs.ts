@@ -3,7 +3,7 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { ExecRegistry } from '../execs/exec-registry.ts';
 import type { JobHandlers } from './job-handlers.ts';
 
-/** Turns commands on disks, and searches of them, into actors that run to their end. */
+/** Handles the jobs that run a command on disks or search one: each gets an actor of its own. */
 export const commandJobs = (
   execs: ExecRegistry,
   storage: StorageWatch,
@@ -14,7 +14,7 @@ export const commandJobs = (
     const { outcome, output } = await execs.runExec(spec, reportBegun);
     return { result: outcome, body: output };
   },
-  // Needs no storage: a host that is full still searches.
+  // A search writes nothing, so it also runs while the host's storage is almost full.
   'grep.run': async ({ id, requestId, deadlineAt, payload }, reportBegun) => {
     const spec = { id, requestId, deadlineAt, ...payload };
     const { outcome, matches } = await execs.runGrep(spec, reportBegun);

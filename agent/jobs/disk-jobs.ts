@@ -3,7 +3,7 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
 
-/** Turns jobs about disks into messages to their actors. */
+/** Handles the jobs on disks by sending messages to their actors. */
 export const diskJobs = (disks: DiskRegistry, storage: StorageWatch): JobHandlers<DiskJobKind> => ({
   'disk.create': async ({ payload }) => {
     storage.refuseIfLow();

@@ -1,16 +1,16 @@
 import type { JobEnvelope, JobKind, JobResults } from '../../shared/jobs/jobs.ts';
 import type { LargeBody } from '../execs/exec-actor.ts';
 
-/** What a job comes to: its result, and bytes beside it. */
+/** A job's result, and the bytes that travel beside it in the same frame. */
 export interface JobAnswer<K extends JobKind = JobKind> {
   readonly result: JobResults[K];
   readonly body: readonly Buffer[] | LargeBody;
 }
 
-/** Tells the caller's control node that the job has begun: from here on its outcome may be unknown. */
+/** Tells the caller's control node that the job has begun: if this host is lost, its outcome is unknown. */
 export type ReportBegun = () => void;
 
-/** How this host does jobs of these kinds. A handler throws AppError what the job comes to. */
+/** One handler for each kind of job. An AppError that a handler throws is the job's answer. */
 export type JobHandlers<K extends JobKind> = {
   readonly [P in K]: (job: JobEnvelope<P>, reportBegun: ReportBegun) => Promise<JobAnswer<P>>;
 };

@@ -1,55 +1,61 @@
 import { AppError } from '../../shared/errors.ts';
 import { type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { FairSlots, type Slot } from '../queues/fair-slots.ts';
+import { FairTurns, type Turn } from '../queues/fair-turns.ts';
 
-/** What decides for which places a job waits, and how long. */
+/** The parts of a job that decide which turns it waits for, and how long. */
 interface WaitingJob {
   readonly kind: JobKind;
   readonly payload: { readonly accountId: string };
   readonly deadlineAt: number;
 }
 
-/** Shares the places for jobs between accounts; commands on disks have places of their own. */
+/** Hands out turns for jobs between accounts. Jobs that run commands on disks take turns elsewhere. */
 export class JobTurns {
-  readonly #host = new FairSlots({
+  readonly #host = new FairTurns({
     count: LIMITS.hostJobsAtOnceMax,
     perAccountMax: LIMITS.hostJobsPerAccountMax,
     waiting: {
       count: LIMITS.hostJobsWaitingMax,
       perAccountMax: LIMITS.hostJobsWaitingPerAccountMax,
     },
-    refusal: 'the host has more work waiting than it can soon do; try again',
+    refusal: 'too many jobs are waiting on the host; try again',
   });
-  /** Most of them only wait for what they began, so there are many, and nobody waits for one. */
-  readonly #sandboxes = new FairSlots({
+  /** Sandbox jobs mostly wait for a transition, so many may run; beyond that they are refused. */
+  readonly #sandboxes = new FairTurns({
     count: LIMITS.sandboxJobsAtOnceMax,
     perAccountMax: LIMITS.sandboxJobsPerAccountMax,
     waiting: { count: 0, perAccountMax: 0 },
-    refusal: 'the host has too many calls of this account at work; try again',
+    refusal: 'too many sandbox calls of this account are running on the host; try again',
   });
 
   /**
-   * @returns a place, or undefined for a job that needs none
-   * @throws AppError `no_capacity`; `timeout` when the job's deadline passed before its turn
+   * Waits for a job's turn.
+   * @returns the turn, or undefined for a job that needs none
+   * @throws AppError `no_capacity`; `timeout` when the job's deadline passes before its turn comes
    */
-  async take(job: WaitingJob): Promise<Slot | undefined> {
-    // Nobody repeats a discard that was refused.
+  async take(job: WaitingJob): Promise<Turn | undefined> {
+    // A refused discard would never be repeated, so a discard needs no turn.
     const { queue } = jobKind(job.kind);
     if (queue === 'exec' || job.kind === 'sandbox.discard') return undefined;
-    const slots = queue === 'sandbox' ? this.#sandboxes : this.#host;
+    const turns = queue === 'sandbox' ? this.#sandboxes : this.#host;
     const late = new AbortController();
     const timer = setTimeout(() => {
-      late.abort(new AppError('timeout', 'the work waited for its turn past its deadline'));
+      late.abort(
+        new AppError(
+          'timeout',
+          'the deadline passed while the job waited for its turn; it was not begun',
+        ),
+      );
     }, job.deadlineAt - Date.now());
     try {
-      return await slots.acquire(job.payload.accountId, late.signal);
+      return await turns.acquire(job.payload.accountId, late.signal);
     } finally {
       clearTimeout(timer);
     }
   }
 
-  /** Refuses jobs that wait for their turn. */
+  /** Refuses the jobs that wait for a turn. */
   close(): void {
     const reason = new AppError('unavailable', 'the host is shutting down; try again');
     this.#host.close(reason);

@@ -8,14 +8,14 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import type { ControlLinks } from '../links/control-link.ts';
-import { FairSlots } from '../queues/fair-slots.ts';
+import { FairTurns } from '../queues/fair-turns.ts';
 import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { MiB } from '../../shared/units.ts';
 
-/** Jobs beyond those that may run or wait, taken to be refused at once. */
+/** How many jobs beyond those that may run or wait are taken from the queue, to be refused at once. */
 const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
 const LARGE_ANSWER_BYTES = MiB;
@@ -37,9 +37,9 @@ export interface JobWorkerDeps {
 }
 
 /**
- * Takes this host's jobs from Redis and turns them into messages to actors; answers go to the
- * control node that waits, over its link. Redis never delivers a job twice: one attempt, and a job
- * whose agent died is dropped, not taken again (docs/decisions/0003).
+ * Takes this host's jobs from Redis and hands each to its handler. The answer goes to the control node
+ * that sent the job, over its agent link. A job is delivered at most once: BullMQ makes one attempt,
+ * and drops a job whose agent died instead of delivering it again (docs/decisions/0003).
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;
@@ -47,24 +47,24 @@ export class JobWorker {
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
   #isDraining = false;
-  readonly #largeAnswers = new FairSlots({ count: 1, perAccountMax: 1, refusal: '' });
+  readonly #largeAnswers = new FairTurns({ count: 1, perAccountMax: 1, refusal: '' });
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
     this.#workers = [
-      // A queue knows no accounts: jobs are taken from it at once, and wait in FairSlots.
+      // A queue knows no accounts, so jobs are taken from it at once and wait for their turn here.
       this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
       this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
       this.#work(queues.host(deps.hostId), LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax),
     ];
   }
 
-  /** Refuses jobs of sandboxes from here on; commands are refused where they wait. */
+  /** Refuses sandbox jobs from now on. The exec registry refuses commands by itself. */
   drain(): void {
     this.#isDraining = true;
   }
 
-  /** Stops taking jobs; resolves when those at work are answered. */
+  /** Stops taking jobs; resolves when the running ones have been answered. */
   async close(): Promise<void> {
     for (const lost of this.#lostJobs) lost.close();
     this.#turns.close();
@@ -100,13 +100,13 @@ export class JobWorker {
     const { links, log } = this.#deps;
     const { id: jobId, replyTo, requestId } = this.#open(queued);
     log.warn({ jobId, requestId }, 'job:lost');
-    const message = 'the work was lost before it began; try again';
+    const message = 'the job was lost before it began; try again';
     links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
   }
 
   async #process(queued: Job): Promise<void> {
     const { links, log, jobDurations, jobWaits } = this.#deps;
-    const job = this.#open(queued); // A queue entry that is not ours fails here and is gone.
+    const job = this.#open(queued); // Throws for an entry that control did not seal; BullMQ drops it.
     const waitedMs = Math.max(0, Date.now() - queued.timestamp);
     jobWaits.observe({ kind: job.kind }, waitedMs / 1000);
     const begunAt = performance.now();
@@ -149,7 +149,7 @@ export class JobWorker {
     if (!('read' in body)) return send(body);
     try {
       if (body.bytes <= LARGE_ANSWER_BYTES) return await send(await body.read());
-      // It is in memory several times while it is sent, so only one is at a time.
+      // Sending copies the answer several times in memory, so large answers are sent one at a time.
       const turn = await this.#largeAnswers.acquire(job.payload.accountId, NEVER_ABORTED);
       try {
         await send(await body.read());
@@ -163,9 +163,12 @@ export class JobWorker {
 
   async #run(job: JobEnvelope): Promise<JobAnswer> {
     if (job.deadlineAt <= Date.now()) {
-      throw new AppError('timeout', 'the request waited past its deadline and was not begun');
+      throw new AppError(
+        'timeout',
+        'the deadline passed before the job was taken from its queue; it was not begun',
+      );
     }
-    // What is taken back must be, whenever: nobody asks for it again.
+    // A discard is never repeated, so it is done even while the host shuts down.
     if (this.#isDraining && isOfSandbox(job) && job.kind !== 'sandbox.discard') {
       throw new AppError('unavailable', 'the host is shutting down; try again');
     }
@@ -174,7 +177,7 @@ export class JobWorker {
       this.#deps.links.send(job.replyTo, { type: 'accepted', jobId: job.id });
     };
     try {
-      // A command reports when its own turn has come.
+      // A command reports by itself, when its own turn has come.
       if (jobKind(job.kind).queue !== 'exec') reportBegun();
       return await handleJob(this.#deps.handlers, job, reportBegun);
     } finally {

@@ -4,7 +4,7 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
 
-/** Turns jobs about sandboxes into messages to their actors. */
+/** Handles the jobs on sandboxes by sending messages to their actors. */
 export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKind> => ({
   'sandbox.create': async ({
     payload: { sandboxId, accountId, environment, waitMs, ...config },
@@ -43,7 +43,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     const actor = registry.find(spec);
     const begun = { id, command, environment, hasTerminal, timeoutSeconds };
     const { ended } = await actor.exec(begun);
-    // A guest that answers slowly has used up some of it.
+    // Starting the command may already have taken part of the wait.
     const leftMs = waitMs - (performance.now() - beganAt);
     if (leftMs > 0) await settledWithin(ended, leftMs);
     const { exec, stdout, stderr } = await actor.readExec(id);

@@ -1,4 +1,5 @@
--- What this host has begun and not yet cleared away. Written before the host is touched.
+-- Execs that have begun on this host and whose traces are not yet removed. A row is written before
+-- the host is changed.
 CREATE TABLE execs (
   id TEXT PRIMARY KEY,
   account_id TEXT NOT NULL,

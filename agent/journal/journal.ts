@@ -3,7 +3,7 @@ import { AppError, errnoOf } from '../../shared/errors.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
 import { all, close, type Database, exec, open, openToRead, run } from './sqlite.ts';
 
-/** An exec that was begun on this host and not yet cleared away. */
+/** An exec that has begun on this host and whose traces are not yet removed. */
 export interface ExecIntent {
   readonly id: string;
   readonly accountId: string;
@@ -22,7 +22,7 @@ async function countApplied(database: Database): Promise<number> {
   return Number(row?.['user_version'] ?? 0);
 }
 
-/** Applies the numbered .sql files that this journal has not seen; `user_version` counts them. */
+/** Applies the numbered .sql files that are new to this journal; `user_version` counts them. */
 async function migrate(database: Database): Promise<void> {
   const files = await listMigrations();
   const applied = await countApplied(database);
@@ -35,7 +35,7 @@ async function migrate(database: Database): Promise<void> {
 }
 
 /**
- * The host's journal: the truth about what this agent has put on the host. Every write is on disk
+ * The host's journal: the truth about what this agent has changed on the host. Every write is durable
  * when its promise resolves (WAL, fsync on each commit).
  */
 export class Journal {
@@ -57,14 +57,14 @@ export class Journal {
       await migrate(database);
       return new Journal(database);
     } catch (error) {
-      await close(database); // With whatever transaction it was in.
+      await close(database); // Rolls back an open transaction.
       throw error;
     }
   }
 
   /**
-   * To read only, all of it as it is at one moment; the agent that it belongs to may run.
-   * @throws Error when there is none, or one of another version
+   * Opens a read-only snapshot; the journal's agent may be running.
+   * @throws Error when there is no journal, or its version differs from these sources
    */
   static async openToRead(path: string): Promise<Journal> {
     const database = await openToRead(path);
@@ -79,7 +79,7 @@ export class Journal {
     }
   }
 
-  /** @throws AppError `outcome_unknown` when this exec was begun before: it never runs twice */
+  /** @throws AppError `outcome_unknown` when this exec was begun before: a command never runs twice */
   async beginExec(intent: ExecIntent): Promise<void> {
     const { id, accountId, diskIds, requestId, begunAt } = intent;
     try {
@@ -114,7 +114,10 @@ export class Journal {
   }
 }
 
-/** Keeps a second agent away from this data directory; the kernel frees it with the process. */
+/**
+ * Locks the data directory against a second agent. The kernel releases the lock with the process.
+ * @throws Error while another agent holds it
+ */
 export async function holdLock(path: string): Promise<() => Promise<void>> {
   const database = await open(path);
   try {

@@ -8,7 +8,7 @@ import type {
 import { all, type Database, type Row, run, type Value } from './sqlite.ts';
 import { parseJson } from '../../shared/json.ts';
 
-/** A sandbox as its owner knows it. */
+/** A sandbox as its host's journal has it. */
 export interface SandboxRow {
   readonly id: string;
   readonly accountId: string;
@@ -16,16 +16,16 @@ export interface SandboxRow {
   readonly environment: Readonly<Record<string, string>>;
   readonly rootDiskId: string;
   readonly parentId: string | undefined;
-  /** Names its directory and control groups: another one than `id` when its machine was made ahead. */
+  /** Names its directory and control groups; differs from `id` when it took a prewarmed VM. */
   readonly vmId: string;
   readonly uid: number;
   readonly slot: number | undefined;
   readonly bootId: string;
   readonly state: SandboxState;
   readonly checkpoint: string | undefined;
-  /** Milliseconds since the epoch. */
+  /** When its maximum running time ends, in milliseconds since the epoch. */
   readonly expiresAt: number | undefined;
-  /** Milliseconds since the epoch; undefined while something uses it. */
+  /** Milliseconds since the epoch; undefined while something uses the sandbox. */
   readonly idleSince: number | undefined;
   readonly revision: number;
   readonly createdAt: string;
@@ -37,11 +37,11 @@ export interface SandboxRow {
   readonly isDeleting: boolean;
 }
 
-/** A command in a sandbox as its owner knows it. */
+/** A command in a sandbox as its host's journal has it. */
 export interface SandboxExecRow extends SandboxExecRecord {
   /** Milliseconds since the epoch. */
   readonly timeoutAt: number | undefined;
-  /** Written before it is killed: what its end will mean. */
+  /** Written before the command is killed: the status that its end will have. */
   readonly ending: 'cancelled' | 'timed_out' | undefined;
 }
 
@@ -70,7 +70,7 @@ const columns = [
   'is_deleting',
 ].join(', ');
 
-/** Of a command, without the command itself, which can be long. */
+/** The columns of a command but for its text, which can be long. */
 const execColumns = [
   'id',
   'sandbox_id',
@@ -115,7 +115,7 @@ const text = (value: string | number | null | undefined): string | undefined =>
 const number = (value: string | number | null | undefined): number | undefined =>
   typeof value === 'number' ? value : undefined;
 
-/** What machines and disks are found by: without it all of them would seem to be nobody's. */
+/** Machines and disks are found by this value: without it they would seem to have no owner. */
 function required(row: Row, name: string): string {
   const value = text(row[name]);
   if (value === undefined) throw new Error(`the journal has a sandbox without ${name}`);
@@ -168,7 +168,7 @@ function toExec(row: Row): SandboxExecRow {
   };
 }
 
-/** The part of the journal that tells of sandboxes. Every write is on disk when it resolves. */
+/** The tables of sandboxes in the journal. Every write is durable when its promise resolves. */
 export class SandboxJournal {
   readonly #database: Database;
 
@@ -192,18 +192,18 @@ export class SandboxJournal {
     ]);
   }
 
-  /** Its commands go with it. */
+  /** Removes the sandbox and its commands. */
   async remove(id: string): Promise<void> {
     await run(this.#database, 'DELETE FROM sandboxes WHERE id = ?', [id]);
   }
 
-  /** All of them, the oldest first. */
+  /** All sandboxes of this host, oldest first. */
   async list(): Promise<SandboxRow[]> {
     const rows = await all(this.#database, 'SELECT * FROM sandboxes ORDER BY created_at, id');
     return rows.map(toSandbox);
   }
 
-  /** @throws Error when there is a command with this id */
+  /** @throws Error when a command with this id exists */
   async beginExec(row: SandboxExecRow): Promise<void> {
     await run(
       this.#database,
@@ -223,8 +223,8 @@ export class SandboxJournal {
   }
 
   /**
-   * Writes what can change of a command. One that has ended stays as it is: a write that began while it
-   * ran may come late.
+   * Writes the fields of a command that can change. A command that has ended is left alone, because a
+   * write that began while it ran may arrive late.
    */
   async saveExec(row: SandboxExecRow): Promise<void> {
     await run(
@@ -248,7 +248,7 @@ export class SandboxJournal {
     await run(this.#database, 'DELETE FROM sandbox_execs WHERE id = ?', [id]);
   }
 
-  /** The newest commands of a sandbox in the order of their execution, each cut to a length. */
+  /** The newest commands of a sandbox in the order of their execution, their text cut to a length. */
   async listExecs(
     sandboxId: string,
     count: number,
@@ -260,14 +260,14 @@ export class SandboxJournal {
     return rows.map(toExec).toReversed();
   }
 
-  /** The commands of a sandbox that run, in the order of their execution. */
+  /** The running commands of a sandbox in the order of their execution. */
   async runningExecs(sandboxId: string): Promise<SandboxExecRow[]> {
     const sql = `SELECT * FROM sandbox_execs
                  WHERE sandbox_id = ? AND status = 'running' ORDER BY position`;
     return (await all(this.#database, sql, [sandboxId])).map(toExec);
   }
 
-  /** The ids of a sandbox's commands that have ended, the oldest first. */
+  /** Ids of the ended commands of a sandbox, oldest first. */
   async endedExecs(sandboxId: string): Promise<string[]> {
     const sql = `SELECT id FROM sandbox_execs
                  WHERE sandbox_id = ? AND status <> 'running' ORDER BY position`;

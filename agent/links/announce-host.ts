@@ -3,8 +3,8 @@ import type { Hosts } from '../../shared/directory/hosts.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 /**
- * Says again and again where other hosts reach this one.
- * @returns stops that; other hosts then pass nothing on to this one
+ * Announces in the directory, repeatedly, where other hosts reach this one.
+ * @returns withdraws the announcement, so that other hosts forward nothing more to this one
  */
 export function announceHost(
   hosts: Hosts,

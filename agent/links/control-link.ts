@@ -21,15 +21,15 @@ export interface ControlLinkOptions {
   readonly region: string;
   readonly publicUrl: string;
   readonly internalUrl: string;
-  /** What the host's sandboxes begin with, if its image says so. */
+  /** The host's default image for sandboxes, if it describes itself. */
   readonly image?: SandboxImage;
   readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
-  /** Told the keys of every node that has registered this host. */
+  /** Receives the public connection keys of every node that registers this host. */
   readonly connectionKeys: ConnectionKeys;
   readonly onCancel: (jobId: string) => void;
-  /** No control node was reached for long: nobody can use this host's disks through it. */
+  /** Called when no control node has been reachable for `linkLossMsMax`: no caller can use the host. */
   readonly onCutOff: () => void;
 }
 
@@ -51,24 +51,24 @@ export class ControlLinks {
     this.#options = options;
   }
 
-  /** Registered with at least one control node. */
+  /** Whether this host is registered with at least one control node. */
   get isConnected(): boolean {
     return [...this.#links.values()].some((link) => link.registered);
   }
 
   start(): void {
     const beat = (): void => {
-      this.#noticeCutOff();
+      this.#checkCutOff();
       this.#refresh().catch((error: unknown) => {
-        this.#options.log.warn({ err: toError(error) }, 'link:nodesUnknown');
+        this.#options.log.warn({ err: toError(error) }, 'link:readNodesFailed');
       });
     };
     this.#timer = setInterval(beat, LIMITS.linkHeartbeatMs);
     beat();
   }
 
-  /** Tells every node the load now. */
-  tellLoad(): void {
+  /** Sends the present load to every node without waiting for the next heartbeat. */
+  sendLoad(): void {
     const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#load });
     for (const { socket, registered } of this.#links.values()) {
       if (registered) socket.send(heartbeat);
@@ -98,17 +98,17 @@ export class ControlLinks {
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');
   }
 
-  /** A host that Redis cannot be reached from gets no jobs: other hosts should be given the work. */
+  /** A host that cannot reach Redis receives no jobs, so it says `draining` and others get the work. */
   get #load(): HostLoad {
     const load = this.#options.load();
-    return { ...load, draining: load.draining || !this.#isDirectoryNear };
+    return { ...load, draining: load.draining || !this.#isDirectoryReachable };
   }
 
-  get #isDirectoryNear(): boolean {
+  get #isDirectoryReachable(): boolean {
     return Date.now() - this.#directoryReadAt <= LIMITS.linkSilenceMsMax;
   }
 
-  #noticeCutOff(): void {
+  #checkCutOff(): void {
     if (this.isConnected) this.#connectedAt = Date.now();
     if (Date.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
     this.#options.log.warn('link:cutOff');
@@ -116,16 +116,16 @@ export class ControlLinks {
     this.#connectedAt = Date.now();
   }
 
-  /** Tells every node the load, drops silent ones, connects to new ones. */
+  /** Sends every node the load, drops the links of silent nodes, and links to new nodes. */
   async #refresh(): Promise<void> {
     for (const { socket, heardAt } of this.#links.values()) {
       if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
     }
-    this.tellLoad();
+    this.sendLoad();
     const nodes = await this.#options.nodes.live();
-    const wasNear = this.#isDirectoryNear;
+    const wasReachable = this.#isDirectoryReachable;
     this.#directoryReadAt = Date.now();
-    if (!wasNear) this.tellLoad();
+    if (!wasReachable) this.sendLoad();
     for (const node of nodes) {
       if (!this.#links.has(node.nodeId)) this.#connect(node);
     }

@@ -18,7 +18,7 @@ const render: RenderRefusal = (code, problem, { url = '' }) => ({
   body: renderError(new S3Error(CODES[code], problem), url, newRequestId()),
 });
 
-/** The host's public address: the object API today, sandbox ports later. */
+/** Serves the host's public address. */
 export function startPublicServer(options: Options, handle: RequestHandler): Promise<Server> {
   const { headerBytesMax } = LIMITS;
   return startHttpServer({ ...options, name: 'public', headerBytesMax, render }, handle);

@@ -229,7 +229,7 @@ export class MicrovmDriver implements MachineDriver {
       );
       return true;
     } catch (error) {
-      this.#host.log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:notAdopted');
+      this.#host.log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:adoptFailed');
       await vmCgroup(this.#host, spec.vmId).kill();
       return false;
     }
@@ -243,7 +243,7 @@ export class MicrovmDriver implements MachineDriver {
       const fewer = await mergeLayers(this.#host, owner, signal);
       if (fewer > 0) log.info({ vmId, fewer }, 'disk:layersMerged');
     } catch (error) {
-      log.warn({ vmId, err: toError(error) }, 'disk:layersNotMerged');
+      log.warn({ vmId, err: toError(error) }, 'disk:mergeFailed');
       signal.throwIfAborted();
     }
   }

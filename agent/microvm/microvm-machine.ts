@@ -99,7 +99,7 @@ export class MicrovmMachine implements Machine {
   async killProcess(why: string): Promise<void> {
     const { cgroup, runDir, log } = this.#parts;
     const recorded = recordKill(runDir, why).catch((err: unknown) => {
-      log.warn({ err: toError(err), runDir }, 'machine:killNotRecorded');
+      log.warn({ err: toError(err), runDir }, 'machine:recordKillFailed');
     });
     await settledWithin(recorded, RECORD_MS_MAX);
     await cgroup.killMachine();
@@ -150,7 +150,7 @@ export class MicrovmMachine implements Machine {
     const thaw = this.guest.call(this.#detached.signal, (channel) => channel.thaw());
     thaw.catch((err: unknown) => {
       if (this.#detached.signal.aborted) return;
-      this.#parts.log.warn({ err: toError(err), vmId: this.#parts.vmId }, 'machine:notThawed');
+      this.#parts.log.warn({ err: toError(err), vmId: this.#parts.vmId }, 'machine:thawFailed');
     });
   }
 
@@ -169,7 +169,7 @@ export class MicrovmMachine implements Machine {
       await cgroup.kill(); // Only if the shim was killed is there anything left.
       this.#settle(await howItEnded(runDir, this.#stopRequest));
     } catch (err) {
-      log.error({ err, runDir }, 'machine:endUnknown');
+      log.error({ err, runDir }, 'machine:readEndFailed');
       this.#settle({
         reason: 'vmm_crashed',
         message: 'how the virtual machine ended is not known',

@@ -44,7 +44,7 @@ async function findTemplate(
   try {
     return await templates.byKey(await recordedTemplate(run), spec, [machine.pid]);
   } catch (error) {
-    log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:templateUnknown');
+    log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:findTemplateFailed');
     return undefined;
   }
 }

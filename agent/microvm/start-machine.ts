@@ -70,7 +70,7 @@ export async function startFromCheckpoint(
     const machine = await restore(host, spec, { template, kind: 'checkpoint', load }, signal);
     // In the background, since to remove much takes long; the next pause waits for it.
     machine.checkpointCleared = discardCheckpoint(directory).catch((err: unknown) => {
-      host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:notCleared');
+      host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:discardFailed');
     });
     return machine;
   } catch (error) {

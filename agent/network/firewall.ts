@@ -1,7 +1,7 @@
 /**
- * Loaded in one go, so there is no moment between the old rules and the new. The table is emptied, not
- * deleted: deleting chains waits for the kernel even when there are none yet, four times as long as
- * the rest takes.
+ * One table whose chains drop everything. nft loads its input as one transaction, so no packet meets
+ * half of the rules. The table is flushed rather than deleted: deleting chains waits for the kernel
+ * even when there are none yet, and takes four times as long as everything else.
  */
 const table = (family: string, hooks: readonly string[]): string =>
   [
@@ -18,8 +18,8 @@ const table = (family: string, hooks: readonly string[]): string =>
   ].join('\n');
 
 /**
- * The rules of a slot from which nothing comes out and which answers nothing, not even who has its
- * address: input for `nft -f` in the slot's namespace. May be loaded over itself.
+ * Rules that let nothing into or out of a slot, ARP included: input for `nft -f` in the slot's
+ * namespace. Idempotent.
  */
 export const denyAll = (): string =>
   table('inet', ['input', 'forward', 'output']) + table('arp', ['input', 'output']);

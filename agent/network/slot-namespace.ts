@@ -6,11 +6,11 @@ import { denyAll } from './firewall.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 import { parseJson } from '../../shared/json.ts';
 
-/** Where `ip netns` keeps the names. */
+/** Where `ip netns` keeps its named namespaces. */
 const NAMESPACES = '/run/netns';
 
-// New namespaces inherit some of the host's settings, forwarding among them. By its path: an npm
-// package, too, has a program named nft, which ends well without having loaded anything.
+// A new namespace inherits some of the host's settings, such as forwarding. nft is named by its path
+// because an npm package also has a program of that name, which exits with 0 without loading anything.
 const CLOSE = [
   'set -e',
   'cd /proc/sys/net',
@@ -22,7 +22,7 @@ const CLOSE = [
   'exec /usr/sbin/nft -f -',
 ].join('\n');
 
-/** The slots of a host that have a namespace, however far they were made. */
+/** Numbers of the host's slots that have a namespace, half-made ones included. */
 export async function slotsWithNamespace(hostId: string): Promise<number[]> {
   return (await listNamespaces())
     .map((name) => slotOfNamespace(hostId, name))
@@ -30,16 +30,16 @@ export async function slotsWithNamespace(hostId: string): Promise<number[]> {
     .sort((a, b) => a - b);
 }
 
-/** Makes a slot of which there is nothing yet. What fails half-way is left to {@link removeSlot}. */
+/** Makes a slot whose namespace does not exist yet. After a failure, call {@link removeSlot}. */
 export async function makeSlot(plan: SlotPlan): Promise<void> {
   await failpoint('make slot', async () => {
     await run('ip', ['netns', 'add', plan.namespace]);
-    await closeSlot(plan); // Before there is anything that could get through.
+    await closeSlot(plan); // Before the tap exists, so that nothing ever gets through.
     await run('ip', ['-n', plan.namespace, '-batch', '-'], { input: links(plan) });
   });
 }
 
-/** Removes what there is of a slot; idempotent. What is attached to its tap sees it vanish. */
+/** Removes a slot, however far it was made; idempotent. A machine on its tap loses its network. */
 export async function removeSlot(plan: SlotPlan): Promise<void> {
   await failpoint('remove slot', async () => {
     try {
@@ -51,8 +51,8 @@ export async function removeSlot(plan: SlotPlan): Promise<void> {
 }
 
 /**
- * Makes sure of a slot that a machine may be using: its rules are loaded again, the rest is looked at.
- * @returns whether it is as it should be
+ * Checks a slot of a former agent, which a machine may be using, and loads its rules again.
+ * @returns false when the slot is not as planned and has to be made again
  */
 export async function renewSlot(plan: SlotPlan): Promise<boolean> {
   if (!(await hasNamespace(plan))) return false;
@@ -73,7 +73,7 @@ async function listNamespaces(): Promise<string[]> {
   try {
     return await readdir(NAMESPACES);
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return []; // There never was one.
+    if (errnoOf(error) === 'ENOENT') return []; // No namespace was ever made here.
     throw error;
   }
 }
@@ -83,7 +83,7 @@ async function closeSlot({ namespace }: SlotPlan): Promise<void> {
   await run('nsenter', within, { input: denyAll() });
 }
 
-/** The machine's starter attaches to the tap as root, so nobody else owns it. */
+/** The tap has no owner: the shim attaches to it as root. */
 const links = (plan: SlotPlan): string =>
   [
     'link set lo up',

@@ -7,30 +7,30 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import { planSlot, type SlotPlan } from './slot.ts';
 import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-namespace.ts';
 
-/** Slots made or removed at the same time. */
+/** How many slots are made or removed at the same time. */
 const LANES = 2;
 const RETRY_AFTER_FAILURE_MS = 1_000;
-/** While some are ready, another one is made only after whoever took one should have come up. */
+/** While slots are ready, the next is made only after this delay, so as not to slow a machine's start. */
 const FILL_LATER_MS = 500;
 
 export interface SlotPoolOptions {
   readonly hostId: string;
   readonly slotsMax: number;
-  /** Slots made ahead, at most. */
+  /** How many slots are kept ready. */
   readonly readyMax: number;
-  /** The slots that the journal says are in use. */
+  /** Slots that sandboxes in the journal hold. */
   readonly leased: readonly number[];
-  /** How slots are made on this host; tests may have others than network namespaces. */
+  /** How slots are made; tests may replace network namespaces. */
   readonly namespaces?: SlotNamespaces;
   readonly log: Logger;
 }
 
-/** What a slot consists of on the host. All may be repeated. */
+/** Creates and removes slots on the host. Every call is idempotent. */
 export interface SlotNamespaces {
-  /** The slots of a host of which there is something. */
+  /** Numbers of the host's slots that exist, half-made ones included. */
   list(hostId: string): Promise<number[]>;
   make(plan: SlotPlan): Promise<void>;
-  /** Makes the slot as new for another agent. @returns false when it has to be made again */
+  /** Checks and resets a former agent's slot. @returns false when it has to be made again */
   renew(plan: SlotPlan): Promise<boolean>;
   remove(plan: SlotPlan): Promise<void>;
 }
@@ -44,25 +44,25 @@ const KERNEL: SlotNamespaces = {
 
 interface Slot {
   readonly plan: SlotPlan;
-  /** Settles when it can be used; undefined for one of a former agent's that nobody asked for yet. */
+  /** Settles when the slot can be used; undefined for a former agent's slot until it is taken. */
   made: Promise<void> | undefined;
-  state: 'ahead' | 'leased' | 'leaving';
+  state: 'ready' | 'leased' | 'leaving';
 }
 
 /**
- * The network slots of this host. Each is made for one lease and removed after it, so that nothing of
- * one sandbox is there for the next; some are made ahead. A slot is in the pool from the beginning
- * of its making to the end of its removal.
+ * The network slots of this host. Each is made for one sandbox and removed after it, so that no sandbox
+ * finds another's addresses or connections; a few are kept ready. A slot belongs to the pool from the
+ * moment its creation begins until its removal has ended.
  */
 export class SlotPool {
   readonly #options: SlotPoolOptions;
   readonly #namespaces: SlotNamespaces;
   readonly #slots = new Map<number, Slot>();
-  /** What is done to one slot is done in order, for it always has the same lane. */
+  /** Each slot always uses the same lane, so the operations on one slot run in order. */
   readonly #lanes: Promise<unknown>[] = Array.from({ length: LANES }, () => Promise.resolve());
   readonly #retries = new Set<NodeJS.Timeout>();
   #filling: NodeJS.Timeout | undefined;
-  #isResting = false;
+  #isBackingOff = false;
   #isClosed = false;
 
   private constructor(options: SlotPoolOptions) {
@@ -73,7 +73,7 @@ export class SlotPool {
     }
   }
 
-  /** Removes the slots of this host that are not in use, and begins to make some ahead. */
+  /** Removes the slots of this host that no sandbox holds, and begins to make some ready. */
   static async open(options: SlotPoolOptions): Promise<SlotPool> {
     const { hostId, slotsMax, log } = options;
     assert(slotsMax <= LIMITS.slotsPerHostMax);
@@ -85,7 +85,7 @@ export class SlotPool {
         return pool.#inLane(index, () => pool.#namespaces.remove(pool.#plan(index)));
       }),
     );
-    // A start need not wait longer: whoever takes one of these numbers comes after its removal.
+    // Longer removals continue in the background: making a slot of that number waits for its lane.
     if (await settledWithin(removed, LIMITS.startStepMsMax)) await removed;
     else runInBackground('slot.reclaim', () => removed);
     pool.#fill();
@@ -93,23 +93,23 @@ export class SlotPool {
   }
 
   /**
-   * A slot that is made and nobody else's, until `release`.
-   * @throws AppError `no_capacity` when all are leased
+   * Leases a slot that is ready to use, until {@link release}.
+   * @throws AppError `no_capacity` when all slots are leased; the failure to make one
    */
   async lease(): Promise<SlotPlan> {
     assert(!this.#isClosed, 'the pool is closed');
-    const slot = this.#lowestAhead() ?? this.#beginNext();
+    const slot = this.#lowestReady() ?? this.#beginNext();
     if (slot === undefined) {
       throw new AppError('no_capacity', 'all network slots of the host are taken; try again');
     }
     slot.state = 'leased';
-    if (this.#countAhead() > 0) this.#fillLater();
+    if (this.#countReady() > 0) this.#fillLater();
     else this.#fill();
     await slot.made;
     return slot.plan;
   }
 
-  /** The slot of somebody who has leased it; one of a former agent's is repaired if need be. */
+  /** Returns a slot that is leased already; a former agent's slot is checked and repaired first. */
   async take(index: number): Promise<SlotPlan> {
     const slot = this.#slots.get(index);
     assert(slot?.state === 'leased', `slot ${index} is not leased`);
@@ -118,7 +118,7 @@ export class SlotPool {
     return slot.plan;
   }
 
-  /** Removes the slot, so that nothing uses it and another can be made in its place; idempotent. */
+  /** Ends a lease and removes the slot; its number is free afterwards. Idempotent. */
   async release(index: number): Promise<void> {
     const slot = this.#slots.get(index);
     if (slot?.state !== 'leased') return;
@@ -126,27 +126,27 @@ export class SlotPool {
     await this.#remove(slot);
   }
 
-  /** Removes the slots that nobody leased; the others stay for the next agent. */
+  /** Removes the slots that are not leased; leased ones stay for the next agent. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#filling);
     for (const retry of this.#retries) clearTimeout(retry);
-    const ahead = [...this.#slots.values()].filter(({ state }) => state === 'ahead');
-    for (const slot of ahead) slot.state = 'leaving';
-    await Promise.all(ahead.map((slot) => this.#remove(slot)));
+    const ready = [...this.#slots.values()].filter(({ state }) => state === 'ready');
+    for (const slot of ready) slot.state = 'leaving';
+    await Promise.all(ready.map((slot) => this.#remove(slot)));
     await Promise.all(this.#lanes);
   }
 
-  /** How many can still be leased. */
+  /** How many slots can still be leased. */
   get freeCount(): number {
-    return this.#options.slotsMax - this.#slots.size + this.#countAhead();
+    return this.#options.slotsMax - this.#slots.size + this.#countReady();
   }
 
   #plan(index: number): SlotPlan {
     return planSlot(this.#options.hostId, index);
   }
 
-  /** After everything that was asked for on the same lane. */
+  /** Runs the work after everything that was added to the slot's lane before. */
   #inLane<T>(index: number, work: () => Promise<T>): Promise<T> {
     const lane = index % LANES;
     const done = (this.#lanes[lane] ?? Promise.resolve()).then(work);
@@ -154,18 +154,18 @@ export class SlotPool {
     return done;
   }
 
-  #countAhead(): number {
-    return [...this.#slots.values()].filter(({ state }) => state === 'ahead').length;
+  #countReady(): number {
+    return [...this.#slots.values()].filter(({ state }) => state === 'ready').length;
   }
 
-  #lowestAhead(): Slot | undefined {
+  #lowestReady(): Slot | undefined {
     return [...this.#slots.values()]
-      .filter(({ state }) => state === 'ahead')
+      .filter(({ state }) => state === 'ready')
       .sort((a, b) => a.plan.index - b.plan.index)[0];
   }
 
   #fill(): void {
-    while (!this.#isClosed && !this.#isResting && this.#countAhead() < this.#options.readyMax) {
+    while (!this.#isClosed && !this.#isBackingOff && this.#countReady() < this.#options.readyMax) {
       if (this.#beginNext() === undefined) return;
     }
   }
@@ -177,49 +177,49 @@ export class SlotPool {
     }, FILL_LATER_MS);
   }
 
-  /** Begins to make the lowest slot of which there is nothing. */
+  /** Begins to make the slot with the lowest number that is not in the pool. */
   #beginNext(): Slot | undefined {
     let index = 0;
     while (this.#slots.has(index)) index += 1;
     if (index >= this.#options.slotsMax) return undefined;
     const plan = this.#plan(index);
     const made = this.#inLane(index, () => this.#namespaces.make(plan));
-    const slot: Slot = { plan, made, state: 'ahead' };
+    const slot: Slot = { plan, made, state: 'ready' };
     this.#slots.set(index, slot);
-    made.catch((error: unknown) => this.#handleNotMade(slot, toError(error)));
+    made.catch((error: unknown) => this.#handleCreateFailure(slot, toError(error)));
     return slot;
   }
 
-  /** Whoever leased it learns of it; then a pause, so that a broken host is not hammered. */
-  #handleNotMade(slot: Slot, error: Error): void {
-    this.#options.log.error({ slot: slot.plan.index, err: error }, 'slot:notMade');
-    this.#isResting = true;
+  /** `lease` passes the error on; no slot is made ready for a while, so as not to hammer a broken host. */
+  #handleCreateFailure(slot: Slot, error: Error): void {
+    this.#options.log.error({ slot: slot.plan.index, err: error }, 'slot:createFailed');
+    this.#isBackingOff = true;
     this.#later(() => {
-      this.#isResting = false;
+      this.#isBackingOff = false;
       this.#fill();
     });
-    if (slot.state === 'leaving') return; // Its removal is on its way.
+    if (slot.state === 'leaving') return; // Its removal has begun.
     slot.state = 'leaving';
     runInBackground('slot.remove', () => this.#remove(slot));
   }
 
-  /** A slot that another agent made, and which a machine may be using. */
+  /** Checks a former agent's slot, which a machine may be using, and makes it again if need be. */
   async #renew(slot: Slot): Promise<void> {
     const { plan } = slot;
     try {
       await this.#inLane(plan.index, async () => {
         if (await this.#namespaces.renew(plan)) return;
-        this.#options.log.warn({ slot: plan.index }, 'slot:madeAgain');
+        this.#options.log.warn({ slot: plan.index }, 'slot:rebuilt');
         await this.#namespaces.remove(plan);
         await this.#namespaces.make(plan);
       });
     } catch (error) {
-      slot.made = undefined; // The next one who asks tries again.
+      slot.made = undefined; // The next `take` tries again.
       throw error;
     }
   }
 
-  /** Tries until it is removed; resolves after the first time. */
+  /** Resolves after the first attempt; a failed removal is retried in the background. */
   async #remove(slot: Slot): Promise<void> {
     const { index } = slot.plan;
     try {
@@ -227,7 +227,7 @@ export class SlotPool {
       this.#slots.delete(index);
       this.#fill();
     } catch (error) {
-      this.#options.log.error({ slot: index, err: toError(error) }, 'slot:notRemoved');
+      this.#options.log.error({ slot: index, err: toError(error) }, 'slot:removeFailed');
       this.#later(() => runInBackground('slot.remove', () => this.#remove(slot)));
     }
   }

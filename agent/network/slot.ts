@@ -1,7 +1,7 @@
 import assert from 'node:assert';
 import { LIMITS } from '../../shared/limits.ts';
 
-/** Addresses and names of a slot's network, all of them computed from its number. */
+/** Names and addresses of a slot's network, all computed from host id and slot number. */
 export interface SlotPlan {
   readonly index: number;
   /** Network namespace, unique on the machine; `ip netns` knows it by this name. */
@@ -16,9 +16,9 @@ export interface SlotPlan {
 }
 
 /*
- * Slots are separate namespaces, so what lies inside is the same in each: the guest of one memory
- * image can wake in any slot, and its neighbour entry for the gateway still holds. The subnet is one
- * that neither container engines nor clusters take by default.
+ * Slots are separate namespaces, so names and addresses inside are the same in each: a guest restored
+ * from memory can run in any slot, and its neighbour entry for the gateway stays valid. The subnet is
+ * one that neither container engines nor clusters take by default.
  */
 export const GUEST_MAC = '02:00:00:00:00:02';
 const INSIDE = {
@@ -42,7 +42,7 @@ export function planSlot(hostId: string, index: number): SlotPlan {
   return { index, namespace: `${prefixOf(hostId)}${index}`, ...INSIDE };
 }
 
-/** The slot whose namespace this is, unless it is another host's or nobody's. */
+/** The number of the slot whose namespace this is; undefined unless it is a slot of this host. */
 export function slotOfNamespace(hostId: string, name: string): number | undefined {
   const prefix = prefixOf(hostId);
   const digits = name.startsWith(prefix) ? name.slice(prefix.length) : '';

@@ -3,14 +3,14 @@ import { LIMITS } from '../../shared/limits.ts';
 import { SerialQueue } from './serial-queue.ts';
 
 /**
- * An actor's mailbox: messages are handled one at a time, in order, so that the actor's state needs
- * no other lock. Bounded; a message that finds it full is refused.
+ * An actor's mailbox: messages are handled one at a time, in the order they were sent, so the actor's
+ * state needs no other lock. Its length is bounded; a full mailbox refuses further messages.
  */
 export class Mailbox {
   readonly #queue = new SerialQueue();
 
   /**
-   * Sends a message: `handle` runs once all earlier ones are done.
+   * Sends a message: `handle` runs once all earlier messages have been handled.
    * @throws AppError `no_capacity` when too many messages wait; else whatever `handle` throws
    */
   async send<T>(handle: () => Promise<T>): Promise<T> {

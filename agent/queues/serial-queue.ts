@@ -1,25 +1,25 @@
 /**
- * Does pieces of work one at a time, in the order in which they were added. A piece that fails tells
- * whoever added it and nobody else.
+ * Runs tasks one at a time, in the order in which they were added. A task's failure rejects only the
+ * promise that adding it returned.
  */
 export class SerialQueue {
   #length = 0;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** How many pieces are under way or waiting. */
+  /** How many tasks are running or waiting. */
   get length(): number {
     return this.#length;
   }
 
-  /** Settles when everything that was added so far has been done; never rejects. */
+  /** Resolves when every task added so far has ended; never rejects. */
   get idle(): Promise<unknown> {
     return this.#last;
   }
 
-  /** @returns what the work returns or throws, once its turn has come */
-  add<T>(work: () => T | Promise<T>): Promise<T> {
+  /** Runs the task after all earlier ones. @returns the task's result or failure */
+  add<T>(task: () => T | Promise<T>): Promise<T> {
     this.#length += 1;
-    const done = this.#last.then(work).finally(() => {
+    const done = this.#last.then(task).finally(() => {
       this.#length -= 1;
     });
     this.#last = done.catch(() => undefined);

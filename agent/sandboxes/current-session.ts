@@ -92,7 +92,7 @@ export class CurrentSession {
       if (this.#session === session && !this.#isClosed) await handle(event);
     };
     mailbox.send(message).catch((error: unknown) => {
-      log.error({ sandboxId, event: event.kind, err: toError(error) }, 'sandbox:eventNotHandled');
+      log.error({ sandboxId, event: event.kind, err: toError(error) }, 'sandbox:eventFailed');
       // As a rule the journal could not be written: the event is reported again until it is.
       setTimeout(() => this.report(session, event), REPORT_RETRY_MS).unref();
     });

@@ -131,7 +131,7 @@ export class HostCapacity {
   #tell(written: Promise<unknown>): void {
     written.catch((error: unknown) => {
       this.#isCopyStale = true;
-      this.#options.log.warn({ err: toError(error) }, 'capacity:notTold');
+      this.#options.log.warn({ err: toError(error) }, 'capacity:publishFailed');
     });
   }
 

@@ -225,7 +225,10 @@ export class JournalledSandbox {
       runInBackground('sandbox.publish', () => this.publish());
     };
     this.#handlers.send(save).catch((error: unknown) => {
-      this.#deps.log.warn({ sandboxId: this.#row.id, err: toError(error) }, 'sandbox:useNotSaved');
+      this.#deps.log.warn(
+        { sandboxId: this.#row.id, err: toError(error) },
+        'sandbox:saveActivityFailed',
+      );
     });
   }
 

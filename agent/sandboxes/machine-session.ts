@@ -1,5 +1,5 @@
 import { toError } from '../../shared/errors.ts';
-import type { FairSlots } from '../queues/fair-slots.ts';
+import type { FairTurns } from '../queues/fair-turns.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { Machine, MachineDriver } from './machine-driver.ts';
@@ -9,9 +9,9 @@ import { StartClock } from './start-clock.ts';
 export interface MachineSessionDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
-  readonly boots: FairSlots;
+  readonly boots: FairTurns;
   /** Cheaper than a boot, so more of them at once. */
-  readonly resumes: FairSlots;
+  readonly resumes: FairTurns;
 }
 
 /** From one start to the end of its machine; what comes late from a former one is told by it. */

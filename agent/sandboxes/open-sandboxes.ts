@@ -9,7 +9,7 @@ import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
-import { FairSlots } from '../queues/fair-slots.ts';
+import { FairTurns } from '../queues/fair-turns.ts';
 import type { Journal } from '../journal/journal.ts';
 import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
@@ -57,8 +57,8 @@ const newCapacity = (
  * Bounds how many machines start at once: more would all be slower. Starts are short, so none is
  * kept free for accounts that have none; between accounts they alternate.
  */
-const turnsToStart = (count: number): FairSlots =>
-  new FairSlots({ count, perAccountMax: count, refusal: 'too many sandboxes are to start' });
+const turnsToStart = (count: number): FairTurns =>
+  new FairTurns({ count, perAccountMax: count, refusal: 'too many sandboxes are to start' });
 
 /** Says again what the directory has lost. */
 function announceRegularly(
@@ -70,7 +70,9 @@ function announceRegularly(
     if (await capacity.announce()) await registry.republish();
   };
   const announceOrWarn = (): void => {
-    announce().catch((error: unknown) => log.warn({ err: toError(error) }, 'capacity:notTold'));
+    announce().catch((error: unknown) =>
+      log.warn({ err: toError(error) }, 'capacity:publishFailed'),
+    );
   };
   announceOrWarn();
   return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);

@@ -130,7 +130,7 @@ export class PrewarmedMachines {
       await this.#make(missing.shape);
     } catch (error) {
       this.#retryAt = now + RETRY_MS;
-      if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:notMade');
+      if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:startFailed');
     }
   }
 
@@ -160,7 +160,7 @@ export class PrewarmedMachines {
       throw error;
     }
     const durationMs = Math.round(performance.now() - begunAt);
-    log.info({ ...shape, vmId, durationMs }, 'prewarmed:made');
+    log.info({ ...shape, vmId, durationMs }, 'prewarmed:started');
   }
 
   #handleEnded(machine: Prewarmed): void {
@@ -183,7 +183,7 @@ export class PrewarmedMachines {
       await slots.release(slot);
       uids.release(uid);
     } catch (error) {
-      log.error({ vmId, err: toError(error) }, 'prewarmed:notRemoved');
+      log.error({ vmId, err: toError(error) }, 'prewarmed:removeFailed');
     }
   }
 }

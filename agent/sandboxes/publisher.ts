@@ -62,7 +62,7 @@ export class SandboxPublisher {
           if (this.#due.get(id) === record) this.#due.delete(id);
         }
       } catch (error) {
-        this.#log.warn({ sandboxId: id, err: toError(error) }, 'sandbox:notPublished');
+        this.#log.warn({ sandboxId: id, err: toError(error) }, 'sandbox:publishFailed');
       } finally {
         this.#writing.delete(id);
       }
@@ -78,7 +78,7 @@ export class SandboxPublisher {
         await write();
         return;
       } catch (error) {
-        this.#log.warn({ err: toError(error) }, 'directory:notWritten');
+        this.#log.warn({ err: toError(error) }, 'directory:writeFailed');
         await pause(RETRY_AFTER_MS, undefined, { signal }).catch(() => undefined);
       }
     }

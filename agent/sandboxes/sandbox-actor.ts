@@ -116,7 +116,7 @@ export class SandboxActor {
       try {
         await recoverSandbox(this.#context);
       } catch (error) {
-        deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:notRecovered');
+        deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:recoverFailed');
         await giveUp(this.#context, toError(error));
       }
     });

@@ -44,7 +44,7 @@ export async function removeUncreated(
     if (slot !== undefined) await slots.release(slot);
     return true;
   } catch (error) {
-    log.error({ sandboxId, err: toError(error) }, 'sandbox:notRemoved');
+    log.error({ sandboxId, err: toError(error) }, 'sandbox:removeFailed');
     return false;
   }
 }

@@ -60,7 +60,7 @@ export class SandboxDeletion {
     try {
       await this.#remove();
     } catch (error) {
-      log.error({ sandboxId, err: toError(error) }, 'sandbox:notDeleted');
+      log.error({ sandboxId, err: toError(error) }, 'sandbox:deleteFailed');
       return false;
     }
     log.info({ sandboxId }, 'sandbox:deleted');

@@ -59,6 +59,6 @@ async function killOverduePause({ current, deps, sandbox }: SandboxContext): Pro
   });
   // Its end is not told any more when the pause was done but for ending it.
   const isKilled = await settledWithin(Promise.resolve(killed), LIMITS.sandboxKillMsMax);
-  if (!isKilled) deps.log.warn({ sandboxId: sandbox.row.id }, 'sandbox:endNotSeen');
+  if (!isKilled) deps.log.warn({ sandboxId: sandbox.row.id }, 'sandbox:killTimedOut');
   return end;
 }

@@ -41,7 +41,7 @@ export async function handleNotPaused(context: SandboxContext, error: Error): Pr
   const { sandbox, deps } = context;
   // What failed may have come after the checkpoint, which counts as soon as it is there.
   if (await deps.driver.hasCheckpoint(sandbox.row.vmId)) return handlePaused(context);
-  deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:notPaused');
+  deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:pauseFailed');
   await continueRunning(context, `it could not be paused: ${error.message}`);
 }
 

@@ -81,7 +81,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
 function continueFork({ sandbox, current, copies, deps }: SandboxContext, vmId: string): void {
   const { id: sandboxId, config } = sandbox.row;
   const continuing = deps.driver.continueAfterCrash(vmId).catch((error: unknown) => {
-    deps.log.warn({ sandboxId, err: toError(error) }, 'sandbox:notContinued');
+    deps.log.warn({ sandboxId, err: toError(error) }, 'sandbox:continueFailed');
   });
   copies.hold(continuing, copyMsMax(config.memSizeMib), () => {
     current.killOverdue(NOT_CONTINUED);

@@ -171,7 +171,7 @@ export class SandboxRegistry {
       } catch (error) {
         const { state } = actor.row;
         const found = { sandboxId: actor.id, state, err: toError(error) };
-        this.#deps.log.warn(found, 'sandbox:notPutToRest');
+        this.#deps.log.warn(found, 'sandbox:shutdownFailed');
       }
     };
     await actor.begun().catch(toError);

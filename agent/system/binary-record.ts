@@ -1,4 +1,4 @@
-/** The encoding of a field. Numbers are little-endian. */
+/** How a field is encoded. Numbers are little-endian. */
 type FieldType =
   | 'u8'
   | 'u16'

@@ -4,9 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf } from '../../shared/errors.ts';
 
 const ROOT = '/sys/fs/cgroup';
-/** Of these every container has a group, where the host has them; systemd's own is always there. */
+/**
+ * Hierarchies in which every container has a group, best first; the host may lack some of them, but
+ * always has systemd's own.
+ */
 const TRACKING = ['pids', 'memory', 'cpu', 'systemd'] as const;
-const LOOK_EVERY_MS = 10;
+const CHECK_EVERY_MS = 10;
 
 /** How this host's control groups are laid out (cgroups(7)). */
 export interface CgroupHost {
@@ -23,7 +26,7 @@ async function readOptional(path: string): Promise<string | undefined> {
   }
 }
 
-/** On a hybrid host (v1 controllers, v2 for systemd's own use) the v1 ones count. */
+/** On a hybrid host (v1 controllers, v2 for systemd's own use) the answer is version 1. */
 export async function detectCgroups(): Promise<CgroupHost> {
   const unified = await readOptional(`${ROOT}/cgroup.controllers`);
   if (unified !== undefined) {
@@ -33,7 +36,7 @@ export async function detectCgroups(): Promise<CgroupHost> {
   return { version: 1, controllers: new Set(names.flatMap((name) => name.split(','))) };
 }
 
-/** Processes that the kernel killed in this group for want of memory. */
+/** How many processes of this group the kernel has killed for lack of memory. */
 export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<number> {
   const path =
     host.version === 2
@@ -43,7 +46,7 @@ export async function oomKills(host: CgroupHost, cgroupPath: string): Promise<nu
   return Number(/^oom_kill (\d+)$/mu.exec(text)?.[1] ?? 0);
 }
 
-/** A group in the hierarchy that tells which processes there are. */
+/** The group's directory in a hierarchy that lists its processes. */
 export function trackingGroup(host: CgroupHost, cgroupPath: string): string {
   if (host.version === 2) return join(ROOT, cgroupPath);
   const hierarchy = TRACKING.find((name) => host.controllers.has(name)) ?? 'systemd';
@@ -51,9 +54,9 @@ export function trackingGroup(host: CgroupHost, cgroupPath: string): string {
 }
 
 /**
- * Kills every process in the groups below `cgroupPath`, and waits for their ends.
- * @param except names of groups right below it that are left alone
- * @returns those that did not end in time: they hang in the kernel, and will do nothing more
+ * Kills every process in the groups below `cgroupPath`, and waits until they have ended.
+ * @param except names of direct child groups that are left alone
+ * @returns ids of the processes that did not end in time: they hang in the kernel and run no more code
  */
 export async function killBelow(
   host: CgroupHost,
@@ -69,7 +72,7 @@ export async function killBelow(
 }
 
 /**
- * Kills every process in the group and below, and waits for their ends.
+ * Kills every process in the group and below, and waits until they have ended.
  * @returns as {@link killBelow}
  */
 export const killGroup = (
@@ -84,11 +87,11 @@ async function killAll(withinMs: number, list: () => Promise<number[]>): Promise
     const pids = await list();
     if (pids.length === 0 || performance.now() > deadline) return pids;
     for (const pid of pids) killProcess(pid);
-    await sleep(LOOK_EVERY_MS);
+    await sleep(CHECK_EVERY_MS);
   }
 }
 
-/** Those of a group and all below it. */
+/** Ids of the processes in a group and in all groups below it. */
 async function processesIn(group: string): Promise<number[]> {
   const [own, ...below] = await Promise.all([
     readPids(join(group, 'cgroup.procs')),
@@ -97,7 +100,7 @@ async function processesIn(group: string): Promise<number[]> {
   return [...own, ...below.flat()];
 }
 
-/** Ids of the processes in a group, by its cgroup.procs; none when there is no such group. */
+/** Ids of the processes in a cgroup.procs file; none when the group does not exist. */
 export async function readPids(path: string): Promise<number[]> {
   try {
     const text = await readFile(path, 'utf8');
@@ -108,7 +111,7 @@ export async function readPids(path: string): Promise<number[]> {
   }
 }
 
-/** With SIGKILL; it may have ended by itself. */
+/** Sends SIGKILL; does nothing when the process has ended already. */
 export function killProcess(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
@@ -117,7 +120,7 @@ export function killProcess(pid: number): void {
   }
 }
 
-/** Removes the empty groups below and including `cgroupPath`, and then its empty parent. */
+/** Removes `cgroupPath` with the groups below it, and its parent, as far as they are unused. */
 export async function removeCgroups(host: CgroupHost, cgroupPath: string): Promise<void> {
   const roots = host.version === 2 ? [ROOT] : (await readdir(ROOT)).map((name) => join(ROOT, name));
   const remove = async (root: string): Promise<void> => {
@@ -142,7 +145,7 @@ async function listGroups(path: string): Promise<string[]> {
   }
 }
 
-/** A group in use stays: what uses it is not ours to end here. */
+/** Leaves a group that is in use: ending its processes is not the caller's right here. */
 async function removeIfUnused(path: string): Promise<void> {
   try {
     await rmdir(path);

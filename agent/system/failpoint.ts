@@ -1,25 +1,26 @@
 import { appendFileSync, readFileSync } from 'node:fs';
 
 /*
- * Fault injection. With FAILPOINTS=<file> the agent writes every failpoint that it reaches to
- * <file>.reached, and kills itself with SIGKILL at the one whose name the file holds: tests see what a
- * crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the action is done.
+ * Fault injection. With FAILPOINTS=<file> the agent appends the name of every failpoint that it reaches
+ * to <file>.reached, and kills itself with SIGKILL at the failpoint that <file> names, so that tests
+ * see what a crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the action runs.
  */
 const failpoints = process.env['FAILPOINTS'];
 
-/** Settles when whoever reached the point may go on; an agent that is to crash there never does. */
+/** Resolves when the code at that point may continue; never, for an agent that shall crash there. */
 type Intercept = (point: string) => Promise<void>;
 
 let intercept: Intercept | undefined;
 
-/** For tests of agents within one process: they decide at every point what comes next. */
+/** For tests that run agents within their own process: `by` is awaited at every failpoint. */
 export function interceptFailpoints(by: Intercept | undefined): void {
   intercept = by;
 }
 
 /**
- * Does something where a crash matters: a write to the journal, or a change of the host. The name says
- * what is done; before and after it lies a point at which a test can kill the agent.
+ * Runs an action around which a crash matters: a write to the journal, or a change to the host. A test
+ * can kill the agent right before or after it.
+ * @param name says what the action does; the failpoints are `before <name>` and `after <name>`
  */
 export async function failpoint<T>(name: string, action: () => Promise<T>): Promise<T> {
   if (intercept !== undefined) return intercepted(intercept, name, action);
@@ -43,7 +44,7 @@ function reach(file: string, point: string): void {
   try {
     armed = readFileSync(file, 'utf8').trim();
   } catch {
-    return; // Nothing is armed.
+    return; // No failpoint is armed.
   }
   if (armed === point) process.kill(process.pid, 'SIGKILL');
 }

@@ -10,20 +10,20 @@ import { guardPath } from '../native/native.ts';
 import { type CgroupHost, killBelow, trackingGroup } from './cgroup.ts';
 import { started } from './started.ts';
 
-/** Where this host's control groups lie. */
+/** How the host's control groups are laid out, and where this agent's are. */
 export interface HostGroups {
   readonly cgroups: CgroupHost;
-  /** Containers have theirs right below it. */
+  /** The parent group of this agent; containers' groups are direct children of it. */
   readonly cgroupParent: string;
 }
 
-/** Below this one, of the host's, are those of virtual machines, which outlive their agent. */
+/** The child group that holds the groups of virtual machines, which outlive their agent. */
 export const MACHINES_GROUP = 'sandboxes';
 
 /**
- * Ends what a former agent of this host started and left: helpers, its guard, `runc`, containers.
- * After it none of them does anything more, so this comes before everything else at the start. Those
- * that hang in the kernel are left behind: killed as they are, they can only end.
+ * Kills the processes that a former agent of this host left: helpers, its guard, `runc`, containers.
+ * Runs first at the agent's start, since nothing else is safe while they run. Processes that hang in
+ * the kernel are left behind: they have been killed, so they can do nothing but end.
  */
 export async function endFormerProcesses(
   { cgroups, cgroupParent }: HostGroups,
@@ -36,8 +36,8 @@ export async function endFormerProcesses(
 }
 
 /**
- * Makes the control group for the programs that this agent starts. Each agent has one of its own:
- * what an agent that has just died was about to start finds its group removed.
+ * Creates the control group for the programs that this agent starts. Each agent has its own, so that a
+ * program which a dying agent is about to start finds its group removed, and ends.
  * @returns its cgroup.procs
  */
 export async function makeHelperGroup({ cgroups, cgroupParent }: HostGroups): Promise<string> {
@@ -48,9 +48,9 @@ export async function makeHelperGroup({ cgroups, cgroupParent }: HostGroups): Pr
 }
 
 /**
- * Starts the process that unmounts this agent's disks when the agent is gone (guard.c). It is in the
- * group of the helpers, too: the next agent ends it before it mounts anything.
- * @returns ends the guard, once nothing is mounted any more
+ * Starts the guard, which unmounts this agent's disks when the agent is gone (guard.c). The guard joins
+ * the helpers' group, so the next agent ends it before mounting anything.
+ * @returns stops the guard; call it once nothing is mounted any more
  */
 export async function startMountGuard(
   group: string,
@@ -65,7 +65,7 @@ export async function startMountGuard(
     once(guard.stdout, 'data').then(() => true),
     ended.then(() => false),
   ]);
-  if (!isReady) throw new Error('the guard of the disks did not start');
+  if (!isReady) throw new Error('the guard that unmounts disks did not start');
   return async () => {
     guard.stdin.end();
     await settledWithin(ended, LIMITS.guardEndMsMax);

@@ -9,9 +9,9 @@ import { compile } from '../../shared/validate.ts';
 const check = compile(SandboxImage);
 
 /**
- * What an image says of itself, in `image.json` beside it.
- * @param path of its root directory or root disk
- * @returns undefined when it does not say; nothing is guessed then
+ * Reads an image's description of itself, `image.json` beside it.
+ * @param path of the image's root directory or root disk
+ * @returns undefined when there is no valid description; nothing is guessed then
  */
 export async function readImage(path: string, log: Logger): Promise<SandboxImage | undefined> {
   const file = join(dirname(path), 'image.json');
@@ -20,7 +20,7 @@ export async function readImage(path: string, log: Logger): Promise<SandboxImage
     const { name, version, codename, key } = image;
     return { name, version, ...(codename === undefined ? {} : { codename }), key };
   } catch (error) {
-    log.warn({ file, err: toError(error) }, 'image:notDescribed');
+    log.warn({ file, err: toError(error) }, 'image:readFailed');
     return undefined;
   }
 }

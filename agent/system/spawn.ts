@@ -7,11 +7,11 @@ import { started } from './started.ts';
 const OUTPUT_BYTES_MAX = 64 * 1024;
 const TIMEOUT_MS = 30_000;
 
-/** An external program that ended with an error; the message carries the end of what it printed. */
+/** An external program that ended with an error. The message ends with the last of its output. */
 export class ProgramError extends Error {
   /** Undefined when a signal ended it. */
   readonly exitCode: number | undefined;
-  /** The kernel ends programs so when memory is short; nobody else ends them before their time. */
+  /** By SIGKILL before its time limit: only the kernel does that, for lack of memory. */
   readonly wasKilled: boolean;
 
   constructor(program: string, ending: number | string, output: string) {
@@ -23,11 +23,11 @@ export class ProgramError extends Error {
 }
 
 /**
- * An external program that did not end in time. It was killed; one that hangs in the kernel ends only
- * when what it waits for does.
+ * An external program that did not end in time and was killed. One that hangs in the kernel ends only
+ * when the kernel lets go of it.
  */
 export class ProgramTimeoutError extends Error {
-  /** Settles when it has ended. */
+  /** Settles when the program has really ended. */
   readonly ended: Promise<unknown>;
 
   constructor(program: string, timeoutMs: number, ended: Promise<unknown>) {
@@ -44,20 +44,20 @@ interface Leash {
   group: string | undefined;
 }
 
-/** One for the whole process, as its id and its control group are. */
+/** One for the whole agent, since programs are leashed to its process id. */
 const leash: Leash = { overdue: new Set(), group: undefined };
 
-/** From now on programs join this control group. @param group its cgroup.procs */
+/** Makes the programs started from now on join a control group. @param group its cgroup.procs */
 export function keepProgramsIn(group: string): void {
   leash.group = group;
 }
 
-/** How many programs were killed and hang in the kernel all the same. */
+/** How many programs were killed but have not ended, because they hang in the kernel. */
 export const overduePrograms = (): number => leash.overdue.size;
 
 /**
- * Starts a program that ends with this process, however that ends, and that the next agent of the
- * host waits for (leash.c). Every program is started here but those that are to outlive the agent.
+ * Starts a program that ends when this agent ends, for whatever reason; the host's next agent waits
+ * for its end (leash.c). Every program is started here, except those meant to outlive the agent.
  * @param lock a file that the program holds locked while it runs
  */
 export function spawnLeashed(
@@ -74,10 +74,10 @@ export function spawnLeashed(
 }
 
 /**
- * Runs a program to its end and returns what it printed. For short programs of the host (mke2fs,
- * runc delete …): bounded in time and in output.
+ * Runs a program to its end and returns its output. For short programs (mke2fs, runc delete …):
+ * bounded in time and output.
  * @param options.lock a file that the program holds locked while it runs
- * @throws ProgramError when it fails; ProgramTimeoutError as soon as its time is over, ended or not
+ * @throws ProgramError when it fails; ProgramTimeoutError when its time is over, though it may hang on
  */
 export async function run(
   program: string,
@@ -104,7 +104,7 @@ export async function run(
   return output;
 }
 
-/** Undefined when the promise has not settled in time. */
+/** @returns undefined when the promise has not settled in time */
 async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<undefined>((resolve) => {

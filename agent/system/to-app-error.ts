@@ -4,18 +4,18 @@ import { ProgramError } from './spawn.ts';
 
 const OUT_OF_RESOURCES = /^(?:EMFILE|ENFILE|EAGAIN|ENOMEM)$/u;
 
-/** The host had no descriptor, process or memory left for it; nothing was begun. */
+/** Whether the host had no descriptor, process or memory left, so that nothing was begun. */
 export const isOutOfResources = (error: unknown): boolean =>
   OUT_OF_RESOURCES.test(errnoOf(error) ?? '') || (error instanceof ProgramError && error.wasKilled);
 
-/** What the caller is told of whatever a host failed at; the text of the unexpected stays here. */
+/** Converts any failure into what the caller is told. The text of unexpected errors stays in the log. */
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (isRedisFailure(error)) {
-    // Only what comes before the work itself asks Redis.
+    // A job asks Redis only before it changes anything, so nothing was begun.
     return new AppError('unavailable', 'the host cannot reach the directory now; try again');
   }
-  // Of SQLite and of the system: the journal or a file could not be written.
+  // SQLite's and the system's code for a journal or file that cannot be written.
   if (/^(?:SQLITE_FULL|ENOSPC)$/u.test(errnoOf(error) ?? '')) {
     return new AppError('host_full', 'the storage of the host is full; try again', {
       cause: error,

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What was written to the file, or which names the directory has, is on the storage. */
+/** Makes a file's contents, or a directory's entries, durable (fsync). */
 export async function syncPath(path: string): Promise<void> {
   const file = await open(path, 'r');
   try {
@@ -12,7 +12,7 @@ export async function syncPath(path: string): Promise<void> {
   }
 }
 
-/** Replaces a file so that after a crash it holds either the old contents or the new ones. */
+/** Replaces a file atomically and durably: after a crash it holds the old contents or the new. */
 export async function writeDurably(
   directory: string,
   name: string,

@@ -143,7 +143,7 @@ export class JobDispatch {
     } catch (error) {
       // Redis may have taken the job although its answer did not arrive.
       if (this.#hub.wasAccepted(id)) return;
-      this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:notQueued');
+      this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:enqueueFailed');
       const reason = isRedisRefusal(error)
         ? new AppError('unavailable', 'the work could not be queued; try again')
         : await this.#explainLoss(queue, id, kind, false);

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import type { MachineDriver } from '../../agent/sandboxes/machine-driver.ts';
-import { FairSlots } from '../../agent/queues/fair-slots.ts';
+import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { begin, boot, erase, outputOf } from '../helpers/machines.ts';
 import type { DriverHost } from './driver-host.ts';
 
@@ -12,7 +12,7 @@ const GRACE_MS = 10_000;
 const never = new AbortController().signal;
 
 /** Machines are heavy: only so many are there at once. */
-export const turns = new FairSlots({ count: 4, perAccountMax: 4, refusal: '' });
+export const turns = new FairTurns({ count: 4, perAccountMax: 4, refusal: '' });
 
 /** What every test of a driver finds. */
 export interface DriverContext {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
 import { Journal } from '../../agent/journal/journal.ts';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
-import { FairSlots } from '../../agent/queues/fair-slots.ts';
+import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
 import { SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
 import { PrewarmedMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
@@ -47,7 +47,7 @@ function around<T extends object>(
   });
 }
 
-const turns = (): FairSlots => new FairSlots({ count: 2, perAccountMax: 2, refusal: '' });
+const turns = (): FairTurns => new FairTurns({ count: 2, perAccountMax: 2, refusal: '' });
 
 /** Users that machines have. */
 export class CountedUids extends UidPool {
@@ -242,7 +242,7 @@ export class SimulatedAgent {
       capacity
         .announce()
         .then((wasLost) => (wasLost ? registry.republish() : undefined))
-        .catch((err: unknown) => this.#log.warn({ err }, 'capacity:notTold'));
+        .catch((err: unknown) => this.#log.warn({ err }, 'capacity:publishFailed'));
     };
     announce();
     setInterval(announce, LIMITS.hostAnnounceMs);

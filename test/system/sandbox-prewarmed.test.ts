@@ -66,7 +66,7 @@ async function prewarmed(context: Context): Promise<string> {
     'a prewarmed VM',
     async () => {
       const taken = new Set((await events(context, 'sandbox:started')).map(({ vmId }) => vmId));
-      const made = await events(context, 'prewarmed:made');
+      const made = await events(context, 'prewarmed:started');
       const there = await machinesThere(context);
       const id = made.findLast(({ vmId }) => !taken.has(vmId) && there.includes(String(vmId)));
       return id === undefined ? undefined : String(id['vmId']);

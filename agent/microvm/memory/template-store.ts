@@ -223,10 +223,10 @@ export class TemplateStore {
         await this.#boot(entry.key, shape);
         await this.#open(entry);
         const durationMs = Math.round(performance.now() - begunAt);
-        log.info({ ...shape, key: entry.key, durationMs }, 'template:made');
+        log.info({ ...shape, key: entry.key, durationMs }, 'template:created');
       } catch (error) {
         entry.retryAt = Date.now() + RETRY_MS;
-        if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:notMade');
+        if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:createFailed');
       } finally {
         entry.isMaking = false;
       }

@@ -87,7 +87,10 @@ export class SandboxExecs {
     const opened = (channel: GuestChannel, processes: readonly GuestProcessRecord[]): void => {
       this.#listen(channel);
       this.#adopt(channel, [...this.#running.values()], processes).catch((error: unknown) => {
-        this.#log.warn({ sandboxId: this.#sandboxId, err: toError(error) }, 'sandbox:notAdopted');
+        this.#log.warn(
+          { sandboxId: this.#sandboxId, err: toError(error) },
+          'sandbox:adoptExecsFailed',
+        );
         channel.close(); // The next one tries again.
       });
     };

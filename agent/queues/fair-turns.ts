@@ -1,27 +1,27 @@
 import { AppError } from '../../shared/errors.ts';
 import { isWithinShare } from '../../shared/fair-shares.ts';
 
-/** How many an account may hold, of places or of room to wait. */
+/** How turns, or places in the queue for them, are shared between accounts. */
 interface AccountShares {
   readonly count: number;
-  /** For an account that is alone; less than `count` leaves some free for those who come next. */
+  /** What an account may hold while it is alone; less than `count` leaves some for the next one. */
   readonly perAccountMax: number;
 }
 
 const mayHold = (shares: AccountShares, held: number, free: number): boolean =>
   isWithinShare({ count: shares.count, perPartyMax: shares.perAccountMax }, held, free);
 
-export interface FairSlotsOptions extends AccountShares {
-  /** Undefined: any number may wait. */
+export interface FairTurnsOptions extends AccountShares {
+  /** How many requests may wait. Undefined: any number. */
   readonly waiting?: AccountShares;
-  /** Who would probably wait longer is refused at once. Undefined: any time. */
+  /** A request that would probably wait longer is refused at once. Undefined: any wait is accepted. */
   readonly waitMsMax?: number;
-  /** What those who may not wait are told. */
+  /** The message of the error that refuses a request to wait. */
   readonly refusal: string;
 }
 
-/** A place; given back when its holder is done. */
-export interface Slot {
+/** The right to run now. Its holder releases it when done; releasing twice counts once. */
+export interface Turn {
   release(): void;
 }
 
@@ -33,29 +33,29 @@ interface Waiter {
 interface Account {
   held: number;
   waiting: Waiter[];
-  /** How long this account keeps a place, on average. */
+  /** How long this account keeps a turn, as a moving average. */
   averageMs: number;
 }
 
-/** How fast the average of durations follows the latest ones. */
+/** Weight of the latest duration in the moving average. */
 const AVERAGE_WEIGHT = 0.1;
 const FIRST_GUESS_MS = 100;
 
 /**
- * A fixed number of places that accounts share. A place cannot be taken back, so no account gets so
- * many that none is left for the next one; and whenever one becomes free, it goes to the waiting
- * account that holds the fewest, in turns where that is equal.
+ * A fixed number of turns that accounts share. A turn cannot be revoked, so no account may hold so
+ * many that the next account finds none. A released turn goes to the waiting account that holds the
+ * fewest; among equals, to the one whose last turn began the longest ago.
  */
-export class FairSlots {
-  readonly #options: FairSlotsOptions;
-  /** Those who hold or wait; the first one had its turn the longest ago. */
+export class FairTurns {
+  readonly #options: FairTurnsOptions;
+  /** Accounts that hold turns or wait for one, ordered by the start of their last turn. */
   readonly #accounts = new Map<string, Account>();
   #used = 0;
   #waiting = 0;
   #closed: AppError | undefined;
   readonly #idle = Promise.withResolvers<void>();
 
-  constructor(options: FairSlotsOptions) {
+  constructor(options: FairTurnsOptions) {
     this.#options = options;
   }
 
@@ -68,22 +68,23 @@ export class FairSlots {
   }
 
   /**
-   * Waits for a place.
+   * Waits for a turn.
    * @param signal ends the wait; its reason is thrown
-   * @throws AppError `no_capacity` when the wait would be too long, `unavailable` when closing
+   * @throws AppError `no_capacity` when too many wait or the wait would be too long; the reason that
+   *   {@link close} was given
    */
-  async acquire(accountId: string, signal: AbortSignal): Promise<Slot> {
+  async acquire(accountId: string, signal: AbortSignal): Promise<Turn> {
     signal.throwIfAborted();
-    const slot = this.tryAcquire(accountId);
-    if (slot !== undefined) return slot;
+    const turn = this.tryAcquire(accountId);
+    if (turn !== undefined) return turn;
     const account = this.#find(accountId);
     this.#checkMayWait(account);
     this.#accounts.set(accountId, account);
     return this.#wait(accountId, account, signal);
   }
 
-  /** @returns undefined when the account has to wait for one @throws AppError `unavailable` */
-  tryAcquire(accountId: string): Slot | undefined {
+  /** @returns undefined when the account must wait @throws AppError the reason of {@link close} */
+  tryAcquire(accountId: string): Turn | undefined {
     if (this.#closed !== undefined) throw this.#closed;
     const account = this.#find(accountId);
     const isFree = account.waiting.length === 0 && this.#mayTake(account);
@@ -94,12 +95,12 @@ export class FairSlots {
     return this.#accounts.get(accountId) ?? { held: 0, waiting: [], averageMs: FIRST_GUESS_MS };
   }
 
-  /** Settles when the slots are closed and nobody holds one. */
+  /** Resolves once {@link close} was called and every turn is released. */
   get idle(): Promise<void> {
     return this.#idle.promise;
   }
 
-  /** Refuses those who wait and those who come; those who hold a place keep it. */
+  /** Refuses waiting and future requests with `reason`; turns that are held stay valid. */
   close(reason: AppError): void {
     this.#closed = reason;
     for (const account of this.#accounts.values()) {
@@ -114,26 +115,27 @@ export class FairSlots {
   }
 
   #checkMayWait({ held, waiting, averageMs }: Account): void {
-    const { count, perAccountMax, waiting: room, waitMsMax, refusal } = this.#options;
+    const { count, perAccountMax, waiting: queue, waitMsMax, refusal } = this.#options;
     const isNew = held === 0 && waiting.length === 0;
     const accounts = this.#accounts.size + (isNew ? 1 : 0);
     const share = Math.max(1, Math.min(perAccountMax, Math.floor(count / accounts)));
     const waitMs = ((waiting.length + 1) * averageMs) / share;
-    const hasRoom = room === undefined || mayHold(room, waiting.length, room.count - this.#waiting);
-    if (!hasRoom || (waitMsMax !== undefined && waitMs > waitMsMax)) {
+    const mayQueue =
+      queue === undefined || mayHold(queue, waiting.length, queue.count - this.#waiting);
+    if (!mayQueue || (waitMsMax !== undefined && waitMs > waitMsMax)) {
       throw new AppError('no_capacity', refusal);
     }
   }
 
-  async #wait(accountId: string, account: Account, signal: AbortSignal): Promise<Slot> {
-    const { promise, resolve, reject } = Promise.withResolvers<Slot>();
+  async #wait(accountId: string, account: Account, signal: AbortSignal): Promise<Turn> {
+    const { promise, resolve, reject } = Promise.withResolvers<Turn>();
     const waiter: Waiter = {
       admit: () => resolve(this.#take(accountId, account)),
       refuse: reject,
     };
     const abort = (): void => {
       const index = account.waiting.indexOf(waiter);
-      if (index === -1) return; // Admitted or refused at this very moment.
+      if (index === -1) return; // It was admitted or refused just now.
       account.waiting.splice(index, 1);
       this.#waiting -= 1;
       this.#forgetIfIdle(accountId, account);
@@ -149,12 +151,12 @@ export class FairSlots {
     }
   }
 
-  #take(accountId: string, account: Account): Slot {
+  #take(accountId: string, account: Account): Turn {
     const begunAt = performance.now();
     let released = false;
     this.#used += 1;
     account.held += 1;
-    // To the end of the round.
+    // Moves the account to the end of the order.
     this.#accounts.delete(accountId);
     this.#accounts.set(accountId, account);
     return {
@@ -172,7 +174,7 @@ export class FairSlots {
     };
   }
 
-  /** Whoever holds the fewest may take one if anybody may. */
+  /** Admits one request of the waiting account that holds the fewest turns, if it may take one. */
   #admitNext(): boolean {
     let next: Account | undefined;
     for (const account of this.#accounts.values()) {
