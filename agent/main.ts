@@ -1,4 +1,4 @@
-import type { RequestListener } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import { runInBackground } from '../shared/background.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
@@ -31,6 +31,7 @@ import { diskJobs } from './jobs/disk-jobs.ts';
 import type { JobHandlers } from './jobs/job-handlers.ts';
 import { JobWorker } from './jobs/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
+import { SessionServer, type SessionServerOptions } from './sessions/session-server.ts';
 import { createAgentMetrics } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
@@ -99,6 +100,20 @@ function jobHandlers({ disks, execs, storage, sandboxes }: Host): JobHandlers<Jo
     ...diskJobs(disks, storage),
     ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes.registry)),
   };
+}
+
+function serveSessions(
+  publicServer: Server,
+  { host: { sandboxes }, log }: Parts,
+  keys: ConnectionKeys,
+): SessionServer {
+  const find: SessionServerOptions['find'] = (ref) => {
+    if (sandboxes === undefined) throw new AppError('not_found', 'this host runs no sandboxes');
+    return sandboxes.registry.find(ref);
+  };
+  const sessions = new SessionServer({ keys, find, log });
+  sessions.serve(publicServer);
+  return sessions;
 }
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
@@ -173,6 +188,7 @@ async function main(): Promise<void> {
     { ...http, port: config.port, connections: config.http.public, isCrowded },
     (...exchange) => objects.handle(...exchange),
   );
+  const sessions = serveSessions(publicServer, parts, connectionKeys);
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
@@ -182,6 +198,7 @@ async function main(): Promise<void> {
       stopSweeping();
       links.sendLoad();
       worker.drain();
+      sessions.close();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.
       const drained = Promise.all([

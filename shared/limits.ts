@@ -182,6 +182,22 @@ export const LIMITS = {
   // For both streams of a command together. The newest bytes are kept, up to twice as many.
   sandboxExecOutputBytes: 4 * MiB,
 
+  // Process sessions
+  // How long a client's request waits for a guest that does not answer.
+  sessionGuestMsMax: 30_000,
+  sessionsPerHostMax: 10_000,
+  sessionFirstMessageMs: 10_000,
+  // A text frame, or a frame of input, of which clients send at most 1 MiB.
+  sessionMessageBytesMax: 2 * MiB,
+  sessionPingMs: 30_000,
+  sessionCheckMs: 1_000,
+  // Two pings that were not answered.
+  sessionSilenceMsMax: 75_000,
+  // How long a client may take nothing of the output that waits for it.
+  sessionStallMsMax: 30_000,
+  // Input that waits for a process that does not read, from all of its clients together.
+  sessionInputWaitingBytesMax: 4 * MiB,
+
   slotsPerHostMax: 4096,
 
   // Idempotency-Key

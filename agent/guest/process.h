@@ -40,7 +40,7 @@ void start_process(const struct process_spec *spec, uint32_t request);
 /* 0, or an error number. */
 int process_resize(struct process *process, uint16_t columns, uint16_t rows);
 int process_signal(struct process *process, int number);
-/* Ends it with SIGKILL on behalf of its owner, which its record then tells. 0, or an error number. */
+/* Ends it with SIGKILL, and has its record tell so. 0, or an error number. */
 int process_kill(struct process *process);
 void forget_process(struct process *process);
 /* Frees what is kept of the session process that ended first; false when there is none to free. */

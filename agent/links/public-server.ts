@@ -18,8 +18,9 @@ const render: RenderRefusal = (code, problem, { url = '' }) => ({
   body: renderError(new S3Error(CODES[code], problem), url, newRequestId()),
 });
 
-/** Serves the host's public address. */
+/** The host's public address: the object API, and the WebSockets of process sessions. */
 export function startPublicServer(options: Options, handle: RequestHandler): Promise<Server> {
   const { headerBytesMax } = LIMITS;
-  return startHttpServer({ ...options, name: 'public', headerBytesMax, render }, handle);
+  const server = { ...options, name: 'public', headerBytesMax, hasUpgrades: true, render } as const;
+  return startHttpServer(server, handle);
 }

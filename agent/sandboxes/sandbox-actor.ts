@@ -9,6 +9,8 @@ import { ActionGate } from './action-gate.ts';
 import { CopyGate, copyMsMax } from './copy-gate.ts';
 import { CurrentSession } from './current-session.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from './execs/sandbox-execs.ts';
+import type { SandboxProcesses } from './processes/sandbox-processes.ts';
+import { SessionError } from './processes/session-error.ts';
 import type { DependentForks } from './fork-tree.ts';
 import { JournalledSandbox, type NewLimits } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';
@@ -26,6 +28,12 @@ import { TransitionWatchdog } from './transition-watchdog.ts';
 const STOP = 'stop was asked for';
 const NOT_CONTINUED = 'it did not run on in time after a fork, so the host ended it';
 
+/** What runs in a sandbox: commands of the REST API, and the processes of sessions. */
+export interface SandboxRuns {
+  readonly execs: SandboxExecs;
+  readonly processes: SandboxProcesses;
+}
+
 /**
  * The life of one sandbox (`shared/sandbox-lifecycle.ts`). Its truth is the journal; actions are
  * handled one at a time, and what takes long runs outside the mailbox and reports back as a message.
@@ -37,9 +45,9 @@ export class SandboxActor {
   readonly #deletion: SandboxDeletion;
   #hasLeftovers = false;
 
-  constructor(deps: SandboxActorDeps, row: SandboxRow, execs: SandboxExecs) {
+  constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
     const context: SandboxContext = {
-      ...{ deps, execs, copies: new CopyGate() },
+      ...{ deps, execs, processes, copies: new CopyGate() },
       watchdog: new TransitionWatchdog(() => endOverdueTransition(context)),
       current: new CurrentSession({
         ...{ sandboxId: row.id, mailbox: this.#mailbox, log: deps.log },
@@ -55,6 +63,7 @@ export class SandboxActor {
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
     execs.holdBy(() => this.holdIdle());
+    processes.useBy({ hold: () => this.holdIdle(), touch: () => context.sandbox.touch() });
   }
 
   get id(): string {
@@ -213,6 +222,7 @@ export class SandboxActor {
       if (this.isDeleted) return;
       await this.#context.current.leave('the sandbox is discarded');
       await this.#context.execs.loseAll('failed', 'the sandbox was discarded');
+      this.#context.processes.loseAll('cancelled', 'the sandbox was discarded');
       await this.#deletion.begin();
     });
   }
@@ -244,6 +254,18 @@ export class SandboxActor {
     return this.#context.execs.cancel(id);
   }
 
+  /**
+   * The processes that clients may use now.
+   * @throws AppError `not_found`, `sandbox_not_running`
+   */
+  async connect(): Promise<SandboxProcesses> {
+    return this.#mailbox.send(async () => {
+      this.#gate.judge('connect');
+      this.#context.sandbox.touch();
+      return this.#context.processes;
+    });
+  }
+
   /** Resolves when what was asked of it so far is begun. */
   async begun(): Promise<void> {
     await this.#gate.send(async () => undefined);
@@ -256,7 +278,7 @@ export class SandboxActor {
 
   /** Its machine runs on without this agent; nothing is journalled or published from here on. */
   async detach(): Promise<void> {
-    const { sandbox, watchdog, copies, current, execs } = this.#context;
+    const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
     current.close();
     watchdog.clear();
@@ -264,6 +286,7 @@ export class SandboxActor {
     // What is durable need not be done again by the next agent.
     await settledWithin(Promise.all([copies.copying, current.pausing]), LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
+    processes.disconnect(new SessionError('internal_error', 'the host restarts; attach again'));
     await execs.detach();
   }
 

@@ -1,6 +1,7 @@
 import type { CopyGate } from './copy-gate.ts';
 import type { CurrentSession } from './current-session.ts';
 import type { SandboxExecs } from './execs/sandbox-execs.ts';
+import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import type { HostCapacity } from './host-capacity.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
 import type { MachineSessionDeps } from './machine-session.ts';
@@ -23,6 +24,7 @@ export interface SandboxContext {
   readonly deps: SandboxActorDeps;
   readonly sandbox: JournalledSandbox;
   readonly execs: SandboxExecs;
+  readonly processes: SandboxProcesses;
   readonly current: CurrentSession;
   readonly watchdog: TransitionWatchdog;
   readonly copies: CopyGate;

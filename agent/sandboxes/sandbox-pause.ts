@@ -13,11 +13,12 @@ import { finish, rest, toExitMessage } from './sandbox-rest.ts';
 export const PAUSED = 'the sandbox was paused';
 
 export async function beginPause(context: SandboxContext, cause: string): Promise<void> {
-  const { sandbox, current, execs, deps } = context;
+  const { sandbox, current, execs, processes, deps } = context;
   const { session } = current;
   if (session?.machine === undefined) throw new Error('a sandbox without a machine cannot pause');
   await sandbox.enter('pausing', { checkpoint: randomUUID() }, cause);
   const { vmId } = sandbox.row;
+  processes.releaseClients();
   const pausing = execs.cancelAll(PAUSED).then(() => deps.driver.pause(vmId));
   current.pausing = pausing.catch(toError);
   runInBackground('sandbox.pause', async () => {
@@ -33,6 +34,7 @@ export async function beginPause(context: SandboxContext, cause: string): Promis
 export async function handlePaused(context: SandboxContext): Promise<void> {
   context.current.machine?.detach();
   await context.execs.loseAll('cancelled', PAUSED);
+  context.processes.disconnect();
   await rest(context, 'paused', {}, 'the checkpoint is durable');
 }
 
@@ -46,12 +48,13 @@ export async function handleNotPaused(context: SandboxContext, error: Error): Pr
 }
 
 export async function continueRunning(
-  { sandbox, execs }: SandboxContext,
+  { sandbox, execs, processes }: SandboxContext,
   message: string,
 ): Promise<void> {
   const exitMessage = toExitMessage(message);
   await sandbox.enter('running', { checkpoint: undefined, exitMessage }, exitMessage);
   execs.acceptAgain();
+  processes.acceptAgain();
   sandbox.postponeLimits();
 }
 

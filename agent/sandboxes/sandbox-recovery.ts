@@ -56,7 +56,7 @@ async function recoverPending(context: SandboxContext): Promise<void> {
 
 /** A machine that was up when the former agent ended: it runs on, or has ended since. */
 async function takeOver(context: SandboxContext): Promise<void> {
-  const { sandbox, current, execs, deps } = context;
+  const { sandbox, current, execs, processes, deps } = context;
   const session = current.begin();
   const spec: MachineSpec = await machineSpec(sandbox.row, deps.slots);
   const found = await deps.driver.recover(spec);
@@ -67,6 +67,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
     return beginStop(context);
   }
   execs.attach(found.guest);
+  processes.connect(found.guest);
   if (sandbox.row.state === 'pausing') {
     await deps.driver.continueAfterCrash(spec.vmId);
     const message = 'it could not be paused: the agent of the host ended meanwhile';

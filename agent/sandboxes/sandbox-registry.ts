@@ -10,6 +10,7 @@ import { paths } from '../system/paths.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
+import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
 import type { UidPool } from './uid-pool.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -240,7 +241,9 @@ export class SandboxRegistry {
     const { id, config } = row;
     const directory = paths.sandboxOutput(dataDir, id);
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
-    const actor = new SandboxActor(this.#deps, row, execs);
+    const attachedMax = config.maxConcurrentExecs;
+    const processes = new SandboxProcesses({ sandboxId: id, attachedMax, log });
+    const actor = new SandboxActor(this.#deps, row, { execs, processes });
     this.#actors.set(id, actor);
     runInBackground('sandbox.forget', async () => {
       await actor.removed;

@@ -8,6 +8,9 @@ import type { SandboxContext } from './sandbox-context.ts';
 
 /* How a sandbox comes to rest: stopping, and what follows the end of a machine. */
 
+/** Why processes end, in the words that clients of sessions know. */
+const STOPPED = 'sandbox stopped';
+
 /** Fits a message into the sandbox's record. */
 export const toExitMessage = (text: string): string =>
   text.slice(0, LIMITS.sandboxExitMessageLengthMax);
@@ -22,10 +25,11 @@ export async function newDiskCheckpoint({
 }
 
 /** Shuts the machine down, or keeps it from coming up; `finish` follows. */
-export function beginStop({ current, execs }: SandboxContext): void {
+export function beginStop({ current, execs, processes }: SandboxContext): void {
   const { session } = current;
   if (session === undefined) return;
   execs.expectStop();
+  processes.expectStop(STOPPED);
   session.abort(new Error('the sandbox is to stop'));
   runInBackground('sandbox.stop', () => session.machine?.stop(LIMITS.sandboxStopGraceMs));
 }
@@ -44,7 +48,7 @@ export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<voi
 
 /** Nothing of the machine runs any more, and its memory is lost. */
 export async function finish(context: SandboxContext, end: MachineEnd): Promise<void> {
-  const { sandbox, execs, deps } = context;
+  const { sandbox, execs, processes, deps } = context;
   const { state, checkpoint, vmId, createdAt, runningAt } = sandbox.row;
   const wasStopping = state === 'stopping';
   const isShutdown = end.reason === 'guest_shutdown';
@@ -54,6 +58,7 @@ export async function finish(context: SandboxContext, end: MachineEnd): Promise<
   const endedAt = Math.max(beganAt, Math.min(end.endedAt ?? Infinity, Date.now()));
   const why = `the sandbox ${to === 'stopped' ? 'was stopped' : 'ended'}`;
   await execs.loseAll(status, why, endedAt);
+  processes.loseAll('cancelled', to === 'stopped' ? STOPPED : 'sandbox ended');
   const change = {
     checkpoint: to === 'stopped' ? checkpoint : undefined,
     finishedAt: new Date(endedAt).toISOString(),

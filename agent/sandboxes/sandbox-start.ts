@@ -75,7 +75,7 @@ export function bringUp(
 }
 
 export async function handleUp(context: SandboxContext, machine: Machine): Promise<void> {
-  const { sandbox, execs, current } = context;
+  const { sandbox, execs, processes, current } = context;
   const { session } = current;
   if (session === undefined) return;
   if (sandbox.row.state === 'stopping') {
@@ -95,6 +95,7 @@ export async function handleUp(context: SandboxContext, machine: Machine): Promi
   );
   current.watchEnd(session, machine);
   execs.attach(machine.guest);
+  processes.connect(machine.guest);
   noticeStarted(context, session.clock, machine);
 }
 

@@ -1,0 +1,47 @@
+import type { GuestOutput } from '../../guest-link/guest-types.ts';
+import type { SessionError } from './session-error.ts';
+import type { SessionExit } from './session-exit.ts';
+
+/** A piece of output. Its bytes are valid during the call that passes it, and not after. */
+export type OutputPiece = Omit<GuestOutput, 'processId'>;
+
+/** Who is told of a process. Each is called by the process, never while it makes a call itself. */
+export interface ProcessClient {
+  output(piece: OutputPiece): void;
+  /** After the last byte of output; nothing follows. */
+  ended(exit: SessionExit): void;
+  /** The process may run on, but tells this client nothing more. @param error absent for a pause */
+  detached(error?: SessionError): void;
+}
+
+/** One client of one process, and how far it has come in the output. */
+export class Attachment {
+  readonly client: ProcessClient;
+  /** The first byte that the client has not been given. */
+  cursor: number;
+  /** Everything before this offset has left the host. */
+  acknowledged: number;
+  /** Whether output that comes now continues where the client is. */
+  isLive = false;
+
+  constructor(client: ProcessClient, offset: number) {
+    this.client = client;
+    this.cursor = offset;
+    this.acknowledged = offset;
+  }
+
+  /** Output begins here: what lies before it was not kept. */
+  begin(offset: number): void {
+    this.isLive = true;
+    this.cursor = Math.max(this.cursor, offset);
+  }
+
+  /** Passes on what of the piece the client does not have. */
+  receive({ stream, offset, bytes }: OutputPiece): void {
+    const end = offset + bytes.length;
+    if (!this.isLive || end <= this.cursor) return;
+    const from = Math.max(this.cursor, offset);
+    this.cursor = end;
+    this.client.output({ stream, offset: from, bytes: bytes.subarray(from - offset) });
+  }
+}

@@ -1,0 +1,99 @@
+import { GUEST_LIMITS } from '../../guest-link/guest-protocol.ts';
+import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
+import { SerialQueue } from '../../queues/serial-queue.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { SessionError } from './session-error.ts';
+
+/**
+ * The input of one process, from all of its clients in the order of its arrival. A channel that
+ * breaks loses none of it: on the next one the guest tells how much it has, and the rest is sent
+ * again. What may be missing is never more than the guest's window, so that much is kept.
+ */
+export class ProcessInput {
+  readonly #processId: string;
+  readonly #queue = new SerialQueue();
+  #channel: GuestChannel | undefined;
+  #nextChannel = Promise.withResolvers<void>();
+  /** The last bytes that were accepted. */
+  #kept: Buffer = Buffer.alloc(0);
+  /** How many bytes were accepted. */
+  #end: number;
+  #waitingBytes = 0;
+  #isOver = false;
+
+  /** @param received how many bytes the guest has already */
+  constructor(processId: string, received: number) {
+    this.#processId = processId;
+    this.#end = received;
+  }
+
+  /** Sends what the guest may have missed, and from now on over this channel. */
+  resume(channel: GuestChannel): void {
+    this.#channel = channel;
+    this.#nextChannel.resolve();
+    this.#nextChannel = Promise.withResolvers();
+    this.#queue.add(() => this.#send()).catch(() => undefined); // Only accepting can fail.
+  }
+
+  /** The process reads no more: everything else counts as written. */
+  end(): void {
+    this.#isOver = true;
+    this.#kept = Buffer.alloc(0);
+    this.#nextChannel.resolve();
+  }
+
+  /**
+   * Resolves when the guest has taken all of it from the host.
+   * @throws SessionError `no_capacity` when too much waits for a process that does not read
+   */
+  async write(bytes: Buffer): Promise<void> {
+    if (this.#isOver) return;
+    if (this.#waitingBytes + bytes.length > LIMITS.sessionInputWaitingBytesMax) {
+      const message = 'the process does not read its input, and as much waits for it as may';
+      throw new SessionError('no_capacity', message);
+    }
+    this.#waitingBytes += bytes.length;
+    await this.#queue.add(async () => {
+      this.#waitingBytes -= bytes.length;
+      this.#kept = Buffer.concat([this.#kept, bytes]);
+      this.#end += bytes.length;
+      await this.#send();
+    });
+  }
+
+  /** End of file, after everything that was written before. */
+  async close(): Promise<void> {
+    await this.#queue.add(async () => {
+      await this.#send();
+      await this.#onChannel((channel) => channel.closeStdin(this.#processId));
+    });
+  }
+
+  /** Sends what was accepted and not sent. */
+  async #send(): Promise<void> {
+    await this.#onChannel(async (channel) => {
+      const unsent = this.#end - channel.stdinSent(this.#processId);
+      if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.subarray(-unsent));
+    });
+    this.#kept = Buffer.from(this.#kept.subarray(-GUEST_LIMITS.inputWindow));
+  }
+
+  /** Does it on whichever channel it works, unless the process ends first. */
+  async #onChannel(request: (channel: GuestChannel) => Promise<void>): Promise<void> {
+    let broken: GuestChannel | undefined;
+    while (!this.#isOver) {
+      const channel = this.#channel;
+      if (channel === undefined || channel === broken) {
+        await this.#nextChannel.promise;
+        continue;
+      }
+      try {
+        return await request(channel);
+      } catch (error) {
+        if (!(error instanceof GuestUnavailableError)) return; // The guest knows it no more.
+        broken = channel;
+      }
+    }
+  }
+}

@@ -1,0 +1,315 @@
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { toError } from '../../../shared/errors.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { Logger } from '../../../shared/log.ts';
+import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { GuestFailure } from '../../guest-link/guest-errors.ts';
+import type { GuestLink } from '../../guest-link/guest-link.ts';
+import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import { failpoint } from '../../system/failpoint.ts';
+import type { Attachment, ProcessClient } from './attachment.ts';
+import { SessionError } from './session-error.ts';
+import type { SessionExit } from './session-exit.ts';
+import { SessionProcess } from './session-process.ts';
+
+/** What a client asks to be started. */
+export interface SessionProcessSpec {
+  readonly command: string;
+  readonly environment: Readonly<Record<string, string>>;
+  /** The sandbox's own when undefined. */
+  readonly directory: string | undefined;
+  /** Undefined: pipes. */
+  readonly terminal: { readonly columns: number; readonly rows: number } | undefined;
+  readonly timeoutMs: number | undefined;
+}
+
+/** A client's hold on a process. */
+export interface AttachedProcess {
+  /** Everything before the offset has left the host for this client. */
+  acknowledge(offset: number): void;
+  /** Resolves when the guest has taken all of it. @throws SessionError `no_capacity` */
+  write(bytes: Buffer): Promise<void>;
+  /** End of file after everything that was written before; nothing for a terminal. */
+  closeInput(): Promise<void>;
+  /** The client leaves, the process runs on. */
+  detach(): void;
+}
+
+export interface SandboxProcessesOptions {
+  readonly sandboxId: string;
+  /** How many clients may be attached at the same time. */
+  readonly attachedMax: number;
+  readonly log: Logger;
+}
+
+/** How the sandbox hears of being used. */
+interface Use {
+  /** It is not idle until the function that this returns is called. */
+  hold(): () => void;
+  /** It was used just now. */
+  touch(): void;
+}
+
+const notFound = (): SessionError =>
+  new SessionError('process_not_found', 'there is no such process');
+const notRunning = (): SessionError =>
+  new SessionError('sandbox_not_running', 'the sandbox is not running');
+
+/** The processes that clients start in one sandbox and attach to. They belong to the guest. */
+export class SandboxProcesses {
+  readonly #options: SandboxProcessesOptions;
+  readonly #processes = new Map<string, SessionProcess>();
+  /** Those that the guest was asked to start and has not said to run, with whom to tell that it does. */
+  readonly #starting = new Map<string, () => void>();
+  #link: GuestLink | undefined;
+  #isListed = false;
+  #isRefusing = false;
+  #attached = 0;
+  #use: Use = { hold: () => () => undefined, touch: () => undefined };
+
+  constructor(options: SandboxProcessesOptions) {
+    this.#options = options;
+  }
+
+  useBy(use: Use): void {
+    this.#use = use;
+  }
+
+  /** Every channel of this guest from now on takes its processes up. */
+  connect(link: GuestLink): void {
+    this.#link = link;
+    this.#isListed = false;
+    this.#isRefusing = false;
+    const opened = (channel: GuestChannel, processes: readonly GuestProcessRecord[]): void => {
+      if (this.#link === link) this.#adopt(channel, processes);
+    };
+    link.on('opened', opened);
+    if (link.channel !== undefined) opened(link.channel, link.processes);
+  }
+
+  /**
+   * Starts a process with its first client.
+   * @param started told its id before anything else of it
+   * @throws SessionError
+   */
+  async start(
+    spec: SessionProcessSpec,
+    client: ProcessClient,
+    started: (processId: string) => void,
+  ): Promise<AttachedProcess> {
+    const release = this.#takePlace();
+    const process = new SessionProcess(randomUUID());
+    const attachment = process.attachFirst(client);
+    this.#processes.set(process.id, process);
+    this.#starting.set(process.id, () => started(process.id));
+    try {
+      await failpoint('start process', () => this.#start(process, spec));
+    } catch (error) {
+      this.#processes.delete(process.id);
+      release();
+      throw error;
+    } finally {
+      this.#starting.delete(process.id);
+    }
+    return this.#hold(process, attachment, release);
+  }
+
+  /**
+   * @param offset of the first byte of output that the client wants
+   * @param attached called before anything is told of it
+   * @throws SessionError
+   */
+  async attach(
+    id: string,
+    offset: number,
+    client: ProcessClient,
+    attached: () => void,
+  ): Promise<AttachedProcess> {
+    const release = this.#takePlace();
+    try {
+      const process = await this.#find(id);
+      attached();
+      return this.#hold(process, process.attach(client, offset), release);
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  /** Ends the process and its group. Nothing happens when it has ended. @throws SessionError */
+  async kill(id: string): Promise<void> {
+    await this.#find(id);
+    await this.#ask((channel) => channel.kill(id));
+  }
+
+  /** @throws SessionError `invalid_request` when it has no terminal */
+  async resize(id: string, columns: number, rows: number): Promise<void> {
+    await this.#find(id);
+    await this.#ask((channel) => channel.resize(id, columns, rows));
+  }
+
+  /** The sandbox is about to stop, and what runs in it with it. */
+  expectStop(why: string): void {
+    for (const process of this.#processes.values()) process.expectEnd(why);
+  }
+
+  /** Sends all clients away, and those that come, until `acceptAgain` or `connect`. */
+  releaseClients(error?: SessionError): void {
+    this.#isRefusing = true;
+    for (const process of this.#processes.values()) process.releaseClients(error);
+  }
+
+  /** After `releaseClients`, when the sandbox runs on. */
+  acceptAgain(): void {
+    this.#isRefusing = false;
+  }
+
+  /** The machine is gone: what ran in it has ended. */
+  loseAll(status: SessionExit['status'], reason: string): void {
+    this.#link = undefined;
+    for (const process of this.#processes.values()) process.lose(status, reason);
+    this.#processes.clear();
+  }
+
+  /** The machine rests, or runs on without this agent: its processes are found again later. */
+  disconnect(error?: SessionError): void {
+    this.#link = undefined;
+    this.releaseClients(error);
+    this.#processes.clear();
+  }
+
+  async #start(process: SessionProcess, spec: SessionProcessSpec): Promise<void> {
+    const { id } = process;
+    const streams = { stdin: true, isFollowed: true, isSession: true };
+    const guestSpec = { id, ...spec, directory: spec.directory ?? '', ...streams };
+    await this.#ask(async (channel) => {
+      // A channel broke before its answer came, and the next one has listed the process.
+      if (!this.#starting.has(id)) return;
+      await channel.start(guestSpec, () => {
+        this.#tellStarted(id);
+        process.begin(channel);
+      });
+    });
+  }
+
+  #tellStarted(id: string): void {
+    const started = this.#starting.get(id);
+    this.#starting.delete(id);
+    started?.();
+  }
+
+  #hold(process: SessionProcess, attachment: Attachment, release: () => void): AttachedProcess {
+    return {
+      acknowledge: (offset) => process.acknowledge(attachment, offset),
+      write: async (bytes) => {
+        this.#use.touch();
+        await process.input.write(bytes);
+      },
+      closeInput: () => process.input.close(),
+      detach: () => {
+        process.detach(attachment);
+        release();
+      },
+    };
+  }
+
+  #takePlace(): () => void {
+    if (this.#link === undefined || this.#isRefusing) throw notRunning();
+    const { attachedMax } = this.#options;
+    if (this.#attached >= attachedMax) {
+      const message = `${attachedMax} clients are attached, as many as the sandbox may have`;
+      throw new SessionError('max_concurrent_execs_reached', message);
+    }
+    this.#attached += 1;
+    const letIdle = this.#use.hold();
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.#attached -= 1;
+      letIdle();
+    };
+  }
+
+  /** Waits for the guest's list when this agent has just found the machine. */
+  async #find(id: string): Promise<SessionProcess> {
+    if (this.#link === undefined || this.#isRefusing) throw notRunning();
+    if (!this.#isListed) {
+      const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+      await once(this.#link, 'opened', { signal }).catch(() => {
+        throw new SessionError('internal_error', 'the sandbox does not answer now; try again');
+      });
+    }
+    const process = this.#processes.get(id);
+    if (process === undefined) throw notFound();
+    return process;
+  }
+
+  /** @throws SessionError for what the guest refuses, or when it does not answer in time */
+  async #ask(request: (channel: GuestChannel) => Promise<unknown>): Promise<void> {
+    const link = this.#link;
+    if (link === undefined) throw notRunning();
+    const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    try {
+      await link.call(signal, async (channel) => {
+        await request(channel);
+      });
+    } catch (error) {
+      throw this.#toSessionError(error);
+    }
+  }
+
+  #toSessionError(error: unknown): SessionError {
+    if (this.#link === undefined) return notRunning();
+    if (error instanceof GuestFailure) {
+      if (error.code === 'unknownProcess') return notFound();
+      if (error.code === 'unsupported') {
+        return new SessionError('invalid_request', 'the process has no terminal');
+      }
+      const message = `the process could not be started: ${error.message}`;
+      return new SessionError('process_failed', message, { cause: error });
+    }
+    if (error instanceof RangeError) {
+      return new SessionError('process_failed', error.message, { cause: error });
+    }
+    const { log, sandboxId } = this.#options;
+    log.warn({ sandboxId, err: toError(error) }, 'session:guestSilent');
+    const message = 'the sandbox does not answer now; try again';
+    return new SessionError('internal_error', message, { cause: error });
+  }
+
+  #adopt(channel: GuestChannel, records: readonly GuestProcessRecord[]): void {
+    this.#listen(channel);
+    const known = new Set<string>();
+    for (const record of records) {
+      if ((record.flags & PROCESS_FLAGS.session) === 0) continue;
+      known.add(record.id);
+      const process =
+        this.#processes.get(record.id) ?? new SessionProcess(record.id, record.stdinReceived);
+      this.#processes.set(record.id, process);
+      this.#tellStarted(record.id);
+      process.adopt(channel, record);
+    }
+    for (const [id, process] of this.#processes) {
+      if (known.has(id) || this.#starting.has(id)) continue;
+      this.#processes.delete(id);
+      process.lose('failed', 'the sandbox does not know the process any more');
+    }
+    this.#isListed = true;
+  }
+
+  #listen(channel: GuestChannel): void {
+    channel.on('output', ({ processId, ...piece }) => {
+      this.#processes.get(processId)?.receiveOutput(channel, piece);
+    });
+    channel.on('exited', ({ processId, ...end }) => {
+      this.#processes.get(processId)?.receiveEnd(end);
+    });
+    // The guest shuts itself down; when it was asked to, the sandbox has said so before.
+    channel.on('poweringOff', (isRequested) => {
+      if (!isRequested) this.expectStop('sandbox ended');
+    });
+    channel.on('evicted', (processId) => this.#processes.delete(processId));
+  }
+}

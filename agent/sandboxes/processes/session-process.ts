@@ -1,0 +1,153 @@
+import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
+import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
+import { Attachment, type OutputPiece, type ProcessClient } from './attachment.ts';
+import { ProcessInput } from './process-input.ts';
+import { SessionError } from './session-error.ts';
+import { type SessionExit, sessionExit } from './session-exit.ts';
+
+const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.flags & flag) !== 0;
+
+/**
+ * A process of a sandbox and the clients that are attached to it. The guest owns the process and
+ * keeps its output; this follows it on behalf of all clients together, from the offset of the one
+ * that is furthest behind, and acknowledges what all of them have. So the slowest client sets the
+ * pace, and nothing is kept here.
+ */
+export class SessionProcess {
+  readonly id: string;
+  readonly input: ProcessInput;
+  readonly #attachments = new Set<Attachment>();
+  #channel: GuestChannel | undefined;
+  #end: ProcessEnd | undefined;
+  /** Why the sandbox is about to end it, if it is. */
+  #expected: string | undefined;
+
+  /** @param received how many bytes of input the guest has already */
+  constructor(id: string, received = 0) {
+    this.id = id;
+    this.input = new ProcessInput(id, received);
+  }
+
+  get hasEnded(): boolean {
+    return this.#end !== undefined;
+  }
+
+  /** It was started with its first client, who is told of every byte. */
+  begin(channel: GuestChannel): void {
+    this.#channel = channel;
+    this.input.resume(channel);
+    for (const attachment of this.#attachments) attachment.begin(0);
+  }
+
+  /** Goes on over a new channel, which tells it as this record. */
+  adopt(channel: GuestChannel, record: GuestProcessRecord): void {
+    this.#channel = channel;
+    if (hasFlag(record, PROCESS_FLAGS.exited)) this.#end ??= endOfProcess(record);
+    if (this.hasEnded) this.input.end();
+    else this.input.resume(channel);
+    for (const attachment of this.#attachments) attachment.isLive = false;
+    if (this.#attachments.size > 0) this.#follow();
+    // Nobody reads it: it is not to wait for anybody.
+    else if (hasFlag(record, PROCESS_FLAGS.followed)) this.#unfollow();
+  }
+
+  /** @param offset of the first byte that the client wants */
+  attach(client: ProcessClient, offset: number): Attachment {
+    const attachment = new Attachment(client, offset);
+    this.#attachments.add(attachment);
+    this.#follow();
+    return attachment;
+  }
+
+  /** As `attach`, for a process that is about to start. */
+  attachFirst(client: ProcessClient): Attachment {
+    const attachment = new Attachment(client, 0);
+    this.#attachments.add(attachment);
+    return attachment;
+  }
+
+  detach(attachment: Attachment): void {
+    if (!this.#attachments.delete(attachment)) return;
+    if (this.#attachments.size === 0) this.#unfollow();
+    else this.#acknowledge();
+  }
+
+  /** Everything before the offset has left the host for this client. */
+  acknowledge(attachment: Attachment, offset: number): void {
+    attachment.acknowledged = Math.max(attachment.acknowledged, offset);
+    this.#acknowledge();
+  }
+
+  receiveOutput(channel: GuestChannel, piece: OutputPiece): void {
+    if (channel !== this.#channel) return;
+    for (const attachment of this.#attachments) {
+      attachment.receive(piece);
+      this.#tellEnd(attachment);
+    }
+    this.#acknowledge(); // Also of what none of them wanted.
+  }
+
+  receiveEnd(end: ProcessEnd): void {
+    this.#end = end;
+    this.input.end();
+    for (const attachment of this.#attachments) this.#tellEnd(attachment);
+  }
+
+  /** The sandbox is about to stop: however it ends from here on, that is why. */
+  expectEnd(why: string): void {
+    this.#expected = why;
+  }
+
+  /** Its clients leave; it runs on, or stands still, and loses nothing meanwhile. */
+  releaseClients(error?: SessionError): void {
+    const attachments = [...this.#attachments];
+    this.#attachments.clear();
+    for (const { client } of attachments) client.detached(error);
+  }
+
+  /** It is gone with its machine, or the guest knows it no more; nobody saw an exit code. */
+  lose(status: SessionExit['status'], reason: string): void {
+    this.input.end();
+    const attachments = [...this.#attachments];
+    this.#attachments.clear();
+    for (const { client, cursor } of attachments) client.ended({ status, reason, cursor });
+  }
+
+  #follow(): void {
+    const channel = this.#channel;
+    if (channel === undefined) return; // The next one is followed when it is there.
+    const waiting = [...this.#attachments].filter(({ isLive }) => !isLive);
+    const from = Math.min(...[...this.#attachments].map(({ cursor }) => cursor));
+    const followed = (offset: number): void => {
+      for (const attachment of waiting) {
+        attachment.begin(offset);
+        this.#tellEnd(attachment);
+      }
+    };
+    channel.follow(this.id, from, followed).catch((error: unknown) => {
+      if (error instanceof GuestUnavailableError) return; // The next channel takes it up.
+      this.releaseClients(
+        new SessionError('process_not_found', 'the process is not kept any more'),
+      );
+    });
+  }
+
+  #unfollow(): void {
+    this.#channel?.unfollow(this.id).catch(() => undefined); // It is evicted, or the channel broke.
+  }
+
+  #acknowledge(): void {
+    if (this.#attachments.size === 0) return;
+    const offset = Math.min(...[...this.#attachments].map((each) => each.acknowledged));
+    this.#channel?.acknowledge(this.id, offset);
+  }
+
+  #tellEnd(attachment: Attachment): void {
+    if (this.#end === undefined || !attachment.isLive) return;
+    if (attachment.cursor < this.#end.end || !this.#attachments.delete(attachment)) return;
+    if (this.#attachments.size === 0) this.#unfollow();
+    attachment.client.ended(sessionExit(this.#end, this.#expected));
+  }
+}

@@ -1,0 +1,133 @@
+import type { IncomingMessage, Server } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { type WebSocket, WebSocketServer } from 'ws';
+import { AppError, toError } from '../../shared/errors.ts';
+import { findFramingFault } from '../../shared/http/http-framing.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { ConnectionClaims } from '../../shared/links/connection-token.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SandboxActor } from '../sandboxes/sandbox-actor.ts';
+import { Session } from './session.ts';
+
+export interface SessionServerOptions {
+  /** Verifies the tokens of connection URLs. */
+  readonly keys: {
+    readonly isReady: boolean;
+    verify(token: string): ConnectionClaims | undefined;
+  };
+  /** @throws AppError `not_found` */
+  readonly find: (ref: { accountId: string; sandboxId: string }) => SandboxActor;
+  readonly log: Logger;
+}
+
+/** Behind a proxy, the path of the public URL may still stand in front. */
+const PATH = /^(?:\/[^?]*)?\/sandboxes\/([^/?]{1,64})\/connection\?token=([^&]+)$/u;
+
+/** Answers to requests that do not become a WebSocket. */
+const REFUSALS = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  404: 'Not Found',
+  409: 'Conflict',
+  503: 'Service Unavailable',
+} as const;
+
+function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string): void {
+  const body = `${message}\n`;
+  const head = [
+    `HTTP/1.1 ${status} ${REFUSALS[status]}`,
+    'Connection: close',
+    'Content-Type: text/plain; charset=utf-8',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    ...(status === 503 ? ['Retry-After: 1'] : []),
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+}
+
+/** The WebSockets of process sessions, on the host's public server (docs/sessions.md). */
+export class SessionServer {
+  readonly #options: SessionServerOptions;
+  readonly #sessions = new Set<Session>();
+  readonly #server = new WebSocketServer({
+    noServer: true,
+    clientTracking: false,
+    perMessageDeflate: false,
+    maxPayload: LIMITS.sessionMessageBytesMax,
+  });
+  readonly #timers: readonly NodeJS.Timeout[];
+  #isClosed = false;
+
+  constructor(options: SessionServerOptions) {
+    this.#options = options;
+    this.#timers = [
+      setInterval(() => this.#each((session) => session.ping()), LIMITS.sessionPingMs),
+      setInterval(() => this.#each((session) => session.dropIfSilent()), LIMITS.sessionCheckMs),
+    ];
+    for (const timer of this.#timers) timer.unref();
+  }
+
+  /** How many clients are connected. */
+  get count(): number {
+    return this.#sessions.size;
+  }
+
+  /** Accepts clients on the host's public server. */
+  serve(server: Server): void {
+    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      // Node's server no longer listens on the socket: an unhandled reset would end this process.
+      socket.on('error', () => socket.destroy());
+      this.#upgrade(request, socket, head).catch((error: unknown) => {
+        this.#options.log.error({ err: toError(error) }, 'session:upgradeFailed');
+        socket.destroy();
+      });
+    });
+  }
+
+  /** Sends every client away; their processes run on. */
+  close(): void {
+    this.#isClosed = true;
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#each((session) => session.leave());
+    this.#server.close();
+  }
+
+  async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const fault = findFramingFault(request, { mayUpgrade: true });
+    if (fault !== undefined) return refuse(socket, 400, fault);
+    const [, sandboxId, token] = PATH.exec(request.url ?? '') ?? [];
+    if (sandboxId === undefined || token === undefined) {
+      return refuse(socket, 400, 'this address upgrades connections of sandboxes only');
+    }
+    if (this.#isClosed || !this.#options.keys.isReady) {
+      return refuse(socket, 503, 'the host has just started, or stops; try again');
+    }
+    const claims = this.#options.keys.verify(token);
+    if (claims === undefined || claims.sandboxId !== sandboxId) {
+      return refuse(socket, 401, 'the token is not valid, or has expired; ask for another URL');
+    }
+    if (this.count >= LIMITS.sessionsPerHostMax) {
+      return refuse(socket, 503, 'the host has as many sessions as it can; try again');
+    }
+    try {
+      await this.#options.find(claims).connect();
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      const isGone = error.code === 'not_found';
+      return refuse(socket, isGone ? 404 : error.code === 'no_capacity' ? 503 : 409, error.message);
+    }
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#add(webSocket, claims));
+  }
+
+  #add(socket: WebSocket, { accountId, sandboxId }: ConnectionClaims): void {
+    const { find, log } = this.#options;
+    const connect = async (): ReturnType<SandboxActor['connect']> =>
+      find({ accountId, sandboxId }).connect();
+    const session = new Session(socket, { sandboxId, connect, log });
+    this.#sessions.add(session);
+    socket.once('close', () => this.#sessions.delete(session));
+  }
+
+  #each(act: (session: Session) => void): void {
+    for (const session of this.#sessions) act(session);
+  }
+}

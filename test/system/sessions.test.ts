@@ -1,0 +1,328 @@
+/* Process sessions over real sockets with a real virtual machine, which most tests share. */
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import {
+  bring,
+  createSandbox,
+  execIn,
+  getSandbox,
+  removeSandbox,
+  sandboxSettings,
+} from '../helpers/sandboxes.ts';
+import { connectionUrl, runInSession, TestSession } from '../helpers/sessions.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  readonly stack: Stack;
+  readonly api: ApiClient;
+  readonly id: string;
+}
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start(sandboxSettings());
+  Object.assign(t.context, { stack });
+  const api = await stack.newClient();
+  const body = { env: { FROM_SANDBOX: 'sandbox', BOTH: 'sandbox' }, max_concurrent_execs: 64 };
+  const { sandbox_id: id } = await createSandbox(api, body);
+  Object.assign(t.context, { api, id });
+});
+
+test.after.always((t) => t.context.stack.stop());
+
+test('a process: started, output of both streams with offsets, exit behind the last byte', async (t) => {
+  const { api, id } = t.context;
+  const command = 'printf abcdef; sleep 0.2; printf ghi >&2; exit 3';
+  const session = await runInSession(api, id, command);
+  const [first] = session.events;
+  t.is(first?.type, 'started');
+  t.true(session.processId.length > 0);
+  t.deepEqual(
+    session.frames.map(({ stream, offset, bytes }) => [stream, offset, bytes.toString()]),
+    [
+      [1, 0, 'abcdef'],
+      [2, 6, 'ghi'],
+    ],
+  );
+  t.deepEqual(session.exit, {
+    type: 'exit',
+    status: 'failed',
+    cursor: 9,
+    exit_code: 3,
+    exit_reason: 'exit code 3',
+  });
+  t.deepEqual(session.closed, { code: 1000, reason: 'exit code 3' });
+});
+
+test('statuses: completed, ended by a signal, killed, out of time', async (t) => {
+  const { api, id } = t.context;
+  const completed = await runInSession(api, id, 'true');
+  t.like(completed.exit, { status: 'completed', exit_code: 0, cursor: 0 });
+  const signalled = await runInSession(api, id, 'kill -SEGV $$');
+  t.like(signalled.exit, { status: 'failed', exit_code: 139, exit_reason: 'ended by SIGSEGV' });
+  const timedOut = await runInSession(api, id, 'sleep 1000', { timeout_seconds: 1 });
+  t.is(timedOut.exit?.status, 'timed_out');
+  t.false('exit_code' in (timedOut.exit ?? {}));
+});
+
+test('environment, directory and the shell are as promised', async (t) => {
+  const { api, id } = t.context;
+  const command = 'echo $FROM_SANDBOX $BOTH $OWN $PWD $0';
+  const options = { env: { BOTH: 'process', OWN: 'own' }, cwd: '/usr/share' };
+  const session = await runInSession(api, id, command, options);
+  t.is(session.text, 'sandbox process own /usr/share sh\n');
+  const lost = await runInSession(api, id, 'true', { cwd: '/no/such' });
+  t.is(lost.error, 'process_failed', JSON.stringify([lost.events, lost.closed]));
+  t.regex(lost.events[0]?.message ?? '', /ENOENT/u);
+});
+
+test('input: frames in order, a megabyte each, and its end after them', async (t) => {
+  const { api, id } = t.context;
+  const session = await TestSession.open(api, id, {
+    type: 'start',
+    command: 'sha256sum; echo end',
+  });
+  const bytes = Buffer.alloc(1024 * 1024, 'input\n');
+  for (let frame = 0; frame < 3; frame += 1) session.write(bytes);
+  session.say({ type: 'close_stdin' });
+  await session.end();
+  const { createHash } = await import('node:crypto');
+  const expected = createHash('sha256').update(bytes).update(bytes).update(bytes).digest('hex');
+  t.is(session.text, `${expected}  -\nend\n`);
+  session.say({ type: 'close_stdin' }); // After the exit: nothing.
+});
+
+test('a client that comes back at its offset gets the rest, exactly once', async (t) => {
+  const { api, id } = t.context;
+  const command = 'read go; seq 20000; read go; seq 20000; exit 5';
+  const first = await TestSession.open(api, id, { type: 'start', command });
+  await first.until(() => first.processId !== '');
+  first.write('\n');
+  await first.until(() => first.cursor === 108_894);
+  first.drop();
+  const { processId } = first;
+  const second = await TestSession.open(api, id, {
+    type: 'attach',
+    process_id: processId,
+    offset: 100_000,
+  });
+  await second.until(() => second.cursor === 108_894);
+  t.is(second.events[0]?.process_id, processId);
+  t.is(second.frames[0]?.offset, 100_000);
+  t.is(second.text, first.text.slice(100_000));
+  second.write('\n');
+  await second.end();
+  t.is(second.text.length, 117_788);
+  t.like(second.exit, { status: 'failed', exit_code: 5, cursor: 217_788 });
+  const third = await TestSession.open(api, id, {
+    type: 'attach',
+    process_id: processId,
+    offset: 0,
+  });
+  await third.end();
+  t.is(third.text, first.text + first.text);
+  t.like(third.exit, { status: 'failed', exit_code: 5, cursor: 217_788 });
+});
+
+test('two clients of one process: each has all of its output, both may write', async (t) => {
+  const { api, id } = t.context;
+  const first = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await first.until(() => first.processId !== '');
+  first.write('one\n');
+  await first.until(() => first.cursor === 4);
+  const attach = { type: 'attach', process_id: first.processId, offset: 0 };
+  const second = await TestSession.open(api, id, attach);
+  await second.until(() => second.cursor === 4);
+  second.write('two\n');
+  await Promise.all([first, second].map((each) => each.until(() => each.cursor === 8)));
+  first.say({ type: 'close_stdin' });
+  await Promise.all([first.end(), second.end()]);
+  t.is(first.text, 'one\ntwo\n');
+  t.is(second.text, 'one\ntwo\n');
+  t.is(second.exit?.status, 'completed');
+});
+
+test('a kill ends the whole group, while clients are attached and while none is', async (t) => {
+  const { api, id } = t.context;
+  const command = 'sleep 1000 & sleep 1000';
+  const attached = await TestSession.open(api, id, { type: 'start', command });
+  const detached = await TestSession.open(api, id, { type: 'start', command });
+  await attached.until(() => attached.processId !== '');
+  await detached.until(() => detached.processId !== '');
+  detached.drop();
+  for (const { processId } of [attached, detached]) {
+    const kill = await TestSession.open(api, id, { type: 'kill', process_id: processId });
+    await kill.end();
+    t.deepEqual(kill.events, [{ type: 'killed' }]);
+  }
+  await attached.end();
+  t.like(attached.exit, { status: 'cancelled', exit_reason: 'process killed' });
+  t.false('exit_code' in (attached.exit ?? {}));
+  const later = await TestSession.open(api, id, {
+    type: 'attach',
+    process_id: detached.processId,
+    offset: 0,
+  });
+  await later.end();
+  t.is(later.exit?.status, 'cancelled');
+  const again = await TestSession.open(api, id, { type: 'kill', process_id: attached.processId });
+  t.deepEqual((await again.end()).events, [{ type: 'killed' }]);
+  t.is((await execIn(api, id, 'pgrep sleep')).exit_code, 1);
+});
+
+test('a terminal has its size, and its program sees a new one', async (t) => {
+  const { api, id } = t.context;
+  const command =
+    "trap 'stty size' WINCH; stty size; echo $TERM; while :; do read x && break; done";
+  const session = await TestSession.open(api, id, {
+    type: 'start',
+    command,
+    terminal: { cols: 101, rows: 31 },
+  });
+  await session.until(() => session.text.includes('xterm-256color'));
+  t.true(session.text.startsWith('31 101\r\n'));
+  const resize = await TestSession.open(api, id, {
+    type: 'resize',
+    process_id: session.processId,
+    cols: 90,
+    rows: 20,
+  });
+  t.deepEqual((await resize.end()).events, [{ type: 'resized' }]);
+  session.write('\r');
+  await session.until(() => session.text.includes('20 90'));
+  session.say({ type: 'close_stdin' }); // Nothing, for a terminal.
+  session.write('\r');
+  await session.end();
+  t.is(session.of(2), '');
+  const pipes = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await pipes.until(() => pipes.processId !== '');
+  const refused = await TestSession.open(api, id, {
+    type: 'resize',
+    process_id: pipes.processId,
+    cols: 90,
+    rows: 20,
+  });
+  t.is((await refused.end()).error, 'invalid_request');
+  pipes.say({ type: 'close_stdin' });
+  await pipes.end();
+});
+
+test('a login shell: job control, signals and the end of input by keys', async (t) => {
+  const { api, id } = t.context;
+  const session = await TestSession.open(api, id, {
+    type: 'start',
+    command: '/bin/sh -l',
+    terminal: true,
+  });
+  await session.until(() => session.text.includes('# '));
+  session.write('stty size; sleep 1000\r');
+  await session.until(() => session.text.includes('24 80'));
+  session.write('\u0003'); // Ctrl-C ends the sleep, not the shell.
+  session.write('echo still-$((40+2))\r');
+  await session.until(() => session.text.includes('still-42'));
+  session.write('\u0004'); // Ctrl-D.
+  await session.end();
+  t.is(session.exit?.status, 'completed');
+});
+
+test('what is refused: unknown processes, wrong messages, too much of anything', async (t) => {
+  const { api, id } = t.context;
+  const refuse = async (first: object): Promise<(string | number | undefined)[]> => {
+    const session = await (await TestSession.open(api, id, first)).end();
+    return [session.error, session.closed?.code];
+  };
+  const unknown = { process_id: 'b4a5b0d4-0000-4000-8000-000000000000' };
+  t.deepEqual(await refuse({ type: 'attach', ...unknown, offset: 0 }), ['process_not_found', 1000]);
+  t.deepEqual(await refuse({ type: 'kill', ...unknown }), ['process_not_found', 1000]);
+  t.deepEqual(await refuse({ type: 'resize', ...unknown, cols: 1, rows: 1 }), [
+    'process_not_found',
+    1000,
+  ]);
+  const wrong: object[] = [
+    {},
+    { type: 'close_stdin' },
+    { type: 'start' },
+    { type: 'start', command: '' },
+    { type: 'start', command: 'a\0b' },
+    { type: 'start', command: 'true', cwd: 'relative' },
+    { type: 'start', command: 'true', timeout_seconds: 0 },
+    { type: 'start', command: 'true', env: { 'A=B': 'c' } },
+    { type: 'start', command: 'true', terminal: { cols: 0, rows: 10 } },
+    { type: 'attach', ...unknown, offset: -1 },
+  ];
+  for (const first of wrong) {
+    t.deepEqual(await refuse(first), ['invalid_request', 1008], JSON.stringify(first));
+  }
+  const binary = await TestSession.open(api, id);
+  binary.write('no start');
+  t.is((await binary.end()).error, 'invalid_request');
+  const text = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await text.until(() => text.processId !== '');
+  text.say({ type: 'start', command: 'true' });
+  t.is((await text.end()).error, 'invalid_request');
+  const kill = await TestSession.open(api, id, { type: 'kill', process_id: text.processId });
+  t.deepEqual((await kill.end()).events, [{ type: 'killed' }]);
+  const huge = await TestSession.open(api, id);
+  huge.write(Buffer.alloc(3 * 1024 * 1024));
+  t.is((await huge.end()).closed?.code, 1009);
+});
+
+const refusal = async (url: string): Promise<number | undefined> =>
+  (await new TestSession(url).end()).refused;
+
+test('tokens: tampered, of another sandbox, none; and other upgrades', async (t) => {
+  const { api, id, stack } = t.context;
+  const url = await connectionUrl(api, id);
+  t.is(await refusal(`${url.slice(0, -3)}abc`), 401);
+  t.is(await refusal(url.replace(id, 'b4a5b0d4-0000-4000-8000-000000000000')), 401);
+  t.is(await refusal(url.replace(/token=.*/u, 'token=')), 400);
+  t.is(await refusal(url.replace(/\/sandboxes.*/u, '/dsk-0000000000000000/key')), 400);
+  t.is(await refusal(`${url}&x=1`), 400);
+  t.is(stack.agent.isRunning, true);
+});
+
+test('no more clients attach than the sandbox may have; those that left do not count', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 2 });
+  const start = { type: 'start', command: 'cat' };
+  const one = await TestSession.open(api, id, start);
+  const two = await TestSession.open(api, id, start);
+  await Promise.all([one, two].map((each) => each.until(() => each.processId !== '')));
+  const third = await (await TestSession.open(api, id, start)).end();
+  t.is(third.error, 'max_concurrent_execs_reached');
+  const kill = await TestSession.open(api, id, { type: 'kill', process_id: one.processId });
+  t.deepEqual((await kill.end()).events, [{ type: 'killed' }]);
+  two.drop();
+  await waitFor('a place', async () => {
+    const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
+    return (await session.end()).exit?.status === 'completed';
+  });
+  await removeSandbox(api, id);
+});
+
+test('a pause closes sessions without an exit; after the resume they go on where they were', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await session.until(() => session.processId !== '');
+  session.write('before\n');
+  await session.until(() => session.cursor === 7);
+  const url = await connectionUrl(api, id);
+  await bring(api, id, 'pause', 'paused');
+  await session.end();
+  t.is(session.closed?.code, 1001);
+  t.is(session.exit, undefined);
+  t.is((await new TestSession(url).end()).refused, 409);
+  await bring(api, id, 'resume', 'running');
+  const attach = { type: 'attach', process_id: session.processId, offset: 7 };
+  const again = await TestSession.open(api, id, attach);
+  again.write('after\n');
+  await again.until(() => again.cursor === 13);
+  t.is(again.text, 'after\n');
+  await bring(api, id, 'stop', 'stopped');
+  await again.end();
+  t.like(again.exit, { status: 'cancelled', exit_reason: 'sandbox stopped', cursor: 13 });
+  t.is((await getSandbox(api, id)).status, 'stopped');
+  await removeSandbox(api, id);
+});
