@@ -7,7 +7,10 @@ export interface JobAnswer<K extends JobKind = JobKind> {
   readonly body: readonly Buffer[] | LargeBody;
 }
 
-/** Tells the caller's control node that the job has begun: if this host is lost, its outcome is unknown. */
+/**
+ * Tells the caller's control node that the job has begun: if this host is lost, its outcome is
+ * unknown.
+ */
 export type ReportBegun = () => void;
 
 /** One handler for each kind of job. An AppError that a handler throws is the job's answer. */

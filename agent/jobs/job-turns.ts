@@ -10,7 +10,9 @@ interface WaitingJob {
   readonly deadlineAt: number;
 }
 
-/** Hands out turns for jobs between accounts. Jobs that run commands on disks take turns elsewhere. */
+/**
+ * Hands out turns for jobs between accounts. Jobs that run commands on disks take turns elsewhere.
+ */
 export class JobTurns {
   readonly #host = new FairTurns({
     count: LIMITS.hostJobsAtOnceMax,

@@ -15,7 +15,9 @@ import { LostJobs } from './lost-jobs.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { MiB } from '../../shared/units.ts';
 
-/** How many jobs beyond those that may run or wait are taken from the queue, to be refused at once. */
+/**
+ * How many jobs beyond those that may run or wait are taken from the queue, to be refused at once.
+ */
 const REFUSALS_AT_ONCE = 100;
 const MESSAGE_LENGTH_MAX = 4000;
 const LARGE_ANSWER_BYTES = MiB;
@@ -37,9 +39,9 @@ export interface JobWorkerDeps {
 }
 
 /**
- * Takes this host's jobs from Redis and hands each to its handler. The answer goes to the control node
- * that sent the job, over its agent link. A job is delivered at most once: BullMQ makes one attempt,
- * and drops a job whose agent died instead of delivering it again (docs/decisions/0003).
+ * Takes this host's jobs from Redis and hands each to its handler. The answer goes to the control
+ * node that sent the job, over its agent link. A job is delivered at most once: BullMQ makes one
+ * attempt, and drops a job whose agent died instead of delivering it again (docs/decisions/0003).
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;

@@ -35,8 +35,8 @@ async function migrate(database: Database): Promise<void> {
 }
 
 /**
- * The host's journal: the truth about what this agent has changed on the host. Every write is durable
- * when its promise resolves (WAL, fsync on each commit).
+ * The host's journal: the truth about what this agent has changed on the host. Every write is
+ * durable when its promise resolves (WAL, fsync on each commit).
  */
 export class Journal {
   readonly #database: Database;
@@ -79,7 +79,9 @@ export class Journal {
     }
   }
 
-  /** @throws AppError `outcome_unknown` when this exec was begun before: a command never runs twice */
+  /**
+   * @throws AppError `outcome_unknown` when this exec was begun before: a command never runs twice
+   */
   async beginExec(intent: ExecIntent): Promise<void> {
     const { id, accountId, diskIds, requestId, begunAt } = intent;
     try {

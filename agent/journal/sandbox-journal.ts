@@ -223,8 +223,8 @@ export class SandboxJournal {
   }
 
   /**
-   * Writes the fields of a command that can change. A command that has ended is left alone, because a
-   * write that began while it ran may arrive late.
+   * Writes the fields of a command that can change. A command that has ended is left alone, because
+   * a write that began while it ran may arrive late.
    */
   async saveExec(row: SandboxExecRow): Promise<void> {
     await run(
@@ -248,7 +248,9 @@ export class SandboxJournal {
     await run(this.#database, 'DELETE FROM sandbox_execs WHERE id = ?', [id]);
   }
 
-  /** The newest commands of a sandbox in the order of their execution, their text cut to a length. */
+  /**
+   * The newest commands of a sandbox in the order of their execution, their text cut to a length.
+   */
   async listExecs(
     sandboxId: string,
     count: number,

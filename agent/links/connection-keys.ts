@@ -7,8 +7,8 @@ import {
 } from '../../shared/links/connection-token.ts';
 
 /**
- * How long a key is kept after the last control node that had it is gone. A node whose link just broke
- * may not have noticed yet and sign for a moment longer, by a clock that differs a little.
+ * How long a key is kept after the last control node that had it is gone. A node whose link just
+ * broke may not have noticed yet and sign for a moment longer, by a clock that differs a little.
  */
 const RETAINED_MS = LIMITS.connectionTokenTtlMs + LIMITS.connectionKeySlackMs;
 
@@ -21,9 +21,9 @@ interface KnownKey {
 }
 
 /**
- * The public keys with which this host verifies connection tokens: those of every control node that it
- * is registered with. A key outlives its nodes by the life of a token, so a URL works even when every
- * control node has died since it was signed.
+ * The public keys with which this host verifies connection tokens: those of every control node that
+ * it is registered with. A key outlives its nodes by the life of a token, so a URL works even when
+ * every control node has died since it was signed.
  */
 export class ConnectionKeys {
   readonly #hostId: string;
@@ -68,8 +68,9 @@ export class ConnectionKeys {
   /**
    * Reads the token of a connection's URL. It may be used again until it expires.
    * @param now milliseconds since the epoch
-   * @returns undefined unless control signed the token for this host and it has not expired. Whether
-   *   the sandbox is there, and belongs to the account in the claims, is for the caller to find out.
+   * @returns undefined unless control signed the token for this host and it has not expired.
+   *   Whether the sandbox is there, and belongs to the account in the claims, is for the caller to
+   *   find out.
    */
   verify(token: string, now = Date.now()): ConnectionClaims | undefined {
     const claims = verifyConnectionToken(token, (text) => this.#find(text, now), now);

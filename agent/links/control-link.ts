@@ -29,7 +29,9 @@ export interface ControlLinkOptions {
   /** Receives the public connection keys of every node that registers this host. */
   readonly connectionKeys: ConnectionKeys;
   readonly onCancel: (jobId: string) => void;
-  /** Called when no control node has been reachable for `linkLossMsMax`: no caller can use the host. */
+  /**
+   * Called when no control node has been reachable for `linkLossMsMax`: no caller can use the host.
+   */
   readonly onCutOff: () => void;
 }
 
@@ -98,7 +100,9 @@ export class ControlLinks {
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');
   }
 
-  /** A host that cannot reach Redis receives no jobs, so it says `draining` and others get the work. */
+  /**
+   * A host that cannot reach Redis receives no jobs, so it says `draining` and others get the work.
+   */
   get #load(): HostLoad {
     const load = this.#options.load();
     return { ...load, draining: load.draining || !this.#isDirectoryReachable };

@@ -1,7 +1,7 @@
 /**
- * One table whose chains drop everything. nft loads its input as one transaction, so no packet meets
- * half of the rules. The table is flushed rather than deleted: deleting chains waits for the kernel
- * even when there are none yet, and takes four times as long as everything else.
+ * One table whose chains drop everything. nft loads its input as one transaction, so no packet
+ * meets half of the rules. The table is flushed rather than deleted: deleting chains waits for the
+ * kernel even when there are none yet, and takes four times as long as everything else.
  */
 const table = (family: string, hooks: readonly string[]): string =>
   [

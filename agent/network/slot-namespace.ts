@@ -9,8 +9,9 @@ import { parseJson } from '../../shared/json.ts';
 /** Where `ip netns` keeps its named namespaces. */
 const NAMESPACES = '/run/netns';
 
-// A new namespace inherits some of the host's settings, such as forwarding. nft is named by its path
-// because an npm package also has a program of that name, which exits with 0 without loading anything.
+// A new namespace inherits some of the host's settings, such as forwarding. nft is named by its
+// path because an npm package also has a program of that name, which exits with 0 without loading
+// anything.
 const CLOSE = [
   'set -e',
   'cd /proc/sys/net',

@@ -10,7 +10,10 @@ import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-name
 /** How many slots are made or removed at the same time. */
 const LANES = 2;
 const RETRY_AFTER_FAILURE_MS = 1_000;
-/** While slots are ready, the next is made only after this delay, so as not to slow a machine's start. */
+/**
+ * While slots are ready, the next is made only after this delay, so as not to slow a machine's
+ * start.
+ */
 const FILL_LATER_MS = 500;
 
 export interface SlotPoolOptions {
@@ -50,9 +53,9 @@ interface Slot {
 }
 
 /**
- * The network slots of this host. Each is made for one sandbox and removed after it, so that no sandbox
- * finds another's addresses or connections; a few are kept ready. A slot belongs to the pool from the
- * moment its creation begins until its removal has ended.
+ * The network slots of this host. Each is made for one sandbox and removed after it, so that no
+ * sandbox finds another's addresses or connections; a few are kept ready. A slot belongs to the
+ * pool from the moment its creation begins until its removal has ended.
  */
 export class SlotPool {
   readonly #options: SlotPoolOptions;
@@ -190,7 +193,10 @@ export class SlotPool {
     return slot;
   }
 
-  /** `lease` passes the error on; no slot is made ready for a while, so as not to hammer a broken host. */
+  /**
+   * `lease` passes the error on; no slot is made ready for a while, so as not to hammer a broken
+   * host.
+   */
   #handleCreateFailure(slot: Slot, error: Error): void {
     this.#options.log.error({ slot: slot.plan.index, err: error }, 'slot:createFailed');
     this.#isBackingOff = true;

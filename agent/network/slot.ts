@@ -16,9 +16,9 @@ export interface SlotPlan {
 }
 
 /*
- * Slots are separate namespaces, so names and addresses inside are the same in each: a guest restored
- * from memory can run in any slot, and its neighbour entry for the gateway stays valid. The subnet is
- * one that neither container engines nor clusters take by default.
+ * Slots are separate namespaces, so names and addresses inside are the same in each: a guest
+ * restored from memory can run in any slot, and its neighbour entry for the gateway stays valid.
+ * The subnet is one that neither container engines nor clusters take by default.
  */
 export const GUEST_MAC = '02:00:00:00:00:02';
 const INSIDE = {

@@ -14,7 +14,9 @@ const mayHold = (shares: AccountShares, held: number, free: number): boolean =>
 export interface FairTurnsOptions extends AccountShares {
   /** How many requests may wait. Undefined: any number. */
   readonly waiting?: AccountShares;
-  /** A request that would probably wait longer is refused at once. Undefined: any wait is accepted. */
+  /**
+   * A request that would probably wait longer is refused at once. Undefined: any wait is accepted.
+   */
   readonly waitMsMax?: number;
   /** The message of the error that refuses a request to wait. */
   readonly refusal: string;
@@ -70,8 +72,8 @@ export class FairTurns {
   /**
    * Waits for a turn.
    * @param signal ends the wait; its reason is thrown
-   * @throws AppError `no_capacity` when too many wait or the wait would be too long; the reason that
-   *   {@link close} was given
+   * @throws AppError `no_capacity` when too many wait or the wait would be too long; the reason
+   *   that {@link close} was given
    */
   async acquire(accountId: string, signal: AbortSignal): Promise<Turn> {
     signal.throwIfAborted();

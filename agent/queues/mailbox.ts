@@ -3,8 +3,9 @@ import { LIMITS } from '../../shared/limits.ts';
 import { SerialQueue } from './serial-queue.ts';
 
 /**
- * An actor's mailbox: messages are handled one at a time, in the order they were sent, so the actor's
- * state needs no other lock. Its length is bounded; a full mailbox refuses further messages.
+ * An actor's mailbox: messages are handled one at a time, in the order they were sent, so the
+ * actor's state needs no other lock. Its length is bounded; a full mailbox refuses further
+ * messages.
  */
 export class Mailbox {
   readonly #queue = new SerialQueue();

@@ -1,6 +1,6 @@
 /**
- * Runs tasks one at a time, in the order in which they were added. A task's failure rejects only the
- * promise that adding it returned.
+ * Runs tasks one at a time, in the order in which they were added. A task's failure rejects only
+ * the promise that adding it returned.
  */
 export class SerialQueue {
   #length = 0;

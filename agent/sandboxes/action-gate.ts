@@ -8,7 +8,7 @@ import {
 import type { Mailbox } from '../queues/mailbox.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/** Judges the actions on a sandbox, and lets them wait while its machine or disk is copied. */
+/** Judges actions on a sandbox, and delays them while its machine or disk is being copied. */
 export class ActionGate {
   readonly #mailbox: Mailbox;
   readonly #context: Pick<SandboxContext, 'sandbox' | 'copies'>;
@@ -18,7 +18,7 @@ export class ActionGate {
     this.#context = context;
   }
 
-  /** What happens to the action in the present state. @throws AppError when it is refused */
+  /** The verdict on an action in the present state. @throws AppError when the action is refused */
   judge(action: SandboxAction): Verdict {
     this.refuseIfDeleted();
     const { state } = this.#context.sandbox.row;
@@ -28,13 +28,13 @@ export class ActionGate {
     throw new AppError(verdict.code, `the sandbox is ${shown}: ${action} is not possible now`);
   }
 
-  /** @throws AppError `not_found` */
+  /** @throws AppError `not_found` when the sandbox's deletion has begun */
   refuseIfDeleted(): void {
     if (!this.#context.sandbox.row.isDeleting) return;
     throw new AppError('not_found', 'there is no such sandbox');
   }
 
-  /** Sends a message that is handled when nothing copies the machine or the disk. */
+  /** Sends a message that is handled only while neither machine nor disk is being copied. */
   async send<T>(handle: () => Promise<T>): Promise<T> {
     const { copies } = this.#context;
     for (;;) {
@@ -46,7 +46,7 @@ export class ActionGate {
     }
   }
 
-  /** Judges an action and begins it, if it changes anything. @throws AppError the verdict’s code */
+  /** Judges an action and begins it, unless it is a no-op. @throws AppError the verdict’s code */
   async act(
     action: SandboxAction,
     begin: (to: SandboxState | 'deleted') => Promise<void>,

@@ -1,20 +1,22 @@
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
-/** How long a pause or a fork of a machine with that much memory may take. */
+/** How long a pause or fork of a machine with this much memory may take, in milliseconds. */
 export const copyMsMax = (memSizeMib: number): number =>
   LIMITS.sandboxCopyMsBase + memSizeMib * LIMITS.sandboxCopyMsPerMib;
 
-/** Tells whether the machine or the disk of a sandbox is being copied; actions wait until it is not. */
+/**
+ * Tracks whether a sandbox's machine or disk is being copied. Actions wait until the copy is done.
+ */
 export class CopyGate {
   #copying: Promise<unknown> | undefined;
 
-  /** Settles, and never rejects, when the copy that is being made is done; undefined without one. */
+  /** Resolves when the present copy is done or has failed; undefined when nothing is copied. */
   get copying(): Promise<unknown> | undefined {
     return this.#copying;
   }
 
-  /** Closes the gate until a copy is made. @param overdue called once when it takes longer */
+  /** Closes the gate until `copying` settles. @param overdue called once if that takes longer */
   hold(copying: Promise<unknown>, msMax: number, overdue: () => void): void {
     const timer = setTimeout(overdue, msMax);
     timer.unref();

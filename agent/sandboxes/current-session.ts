@@ -6,13 +6,14 @@ import type { Machine, MachineEnd } from './machine-driver.ts';
 import { MachineSession } from './machine-session.ts';
 import type { StartClock } from './start-clock.ts';
 
-/** What happens to a machine outside the mailbox of its sandbox's actor. */
+/** An event of a machine that its sandbox's actor has to handle. */
 export type MachineEvent =
-  | { readonly kind: 'up'; readonly machine: Machine }
-  | { readonly kind: 'notUp'; readonly error: Error }
+  | { readonly kind: 'started'; readonly machine: Machine }
+  | { readonly kind: 'startFailed'; readonly error: Error }
   | { readonly kind: 'paused' }
-  | { readonly kind: 'notPaused'; readonly error: Error }
+  | { readonly kind: 'pauseFailed'; readonly error: Error }
   | { readonly kind: 'ended'; readonly end: MachineEnd }
+  /** The deadline of the present transition has passed. */
   | { readonly kind: 'overdue' };
 
 const REPORT_RETRY_MS = 1_000;
@@ -20,17 +21,17 @@ const REPORT_RETRY_MS = 1_000;
 interface CurrentSessionDeps {
   readonly sandboxId: string;
   readonly mailbox: Mailbox;
-  /** Handles an event of the current session, as a message of the mailbox. */
+  /** Handles an event of the current session; called within a message of the mailbox. */
   readonly handle: (event: MachineEvent) => Promise<void>;
   readonly log: Logger;
 }
 
 /**
- * The session of a sandbox whose machine is up, or on its way up or down. Events of a former session
- * are ignored, and all of them once it is closed.
+ * The session of a sandbox whose machine is starting, running or ending. Events of an earlier
+ * session are dropped, and so are all events after {@link close}.
  */
 export class CurrentSession {
-  /** Settles when no pause is being made; never rejects. */
+  /** Resolves when no pause is under way; never rejects. */
   pausing: Promise<unknown> = Promise.resolve();
   readonly #deps: CurrentSessionDeps;
   #session: MachineSession | undefined;
@@ -44,48 +45,55 @@ export class CurrentSession {
     return this.#session;
   }
 
-  /** The machine that is up. */
+  /** The running machine, if there is one. */
   get machine(): Machine | undefined {
     return this.#session?.machine;
   }
 
+  /** Begins a session, which replaces the present one. */
   begin(clock?: StartClock): MachineSession {
     this.#session = new MachineSession(clock);
     return this.#session;
   }
 
-  /** The machine is at rest. */
+  /** Ends the session: no machine is left. */
   end(): void {
     this.#session = undefined;
   }
 
-  /** As `end`, for a machine that runs on; resolves when this process is done with it. */
+  /**
+   * Ends the session but leaves its machine running; resolves when this agent no longer controls
+   * it.
+   */
   async leave(reason: string): Promise<void> {
     const session = this.#session;
     this.#session = undefined;
     await session?.leave(reason);
   }
 
-  /** No event is handled any more. */
+  /** Drops every event from now on. */
   close(): void {
     this.#isClosed = true;
   }
 
-  /** Reports the end of a machine that is up. */
+  /** Reports the end of a running machine when it comes. */
   watchEnd(session: MachineSession, machine: Machine): void {
     session.machine = machine;
-    runInBackground('sandbox.noticeEnd', async () => {
+    runInBackground('sandbox.watchEnd', async () => {
       this.report(session, { kind: 'ended', end: await machine.ended });
     });
   }
 
-  /** Kills a machine that did not run on in time after it was copied. */
+  /** Kills a machine that did not continue in time after it was copied. */
   killOverdue(why: string): void {
     const { sandboxId, log } = this.#deps;
     log.error({ sandboxId }, 'sandbox:copyOverdue');
     runInBackground('sandbox.killOverdue', () => this.machine?.kill(why));
   }
 
+  /**
+   * Sends an event to the mailbox; an event whose handling fails is reported again every second.
+   */
   report(session: MachineSession, event: MachineEvent): void {
     const { mailbox, handle, sandboxId, log } = this.#deps;
     const message = async (): Promise<void> => {
@@ -93,7 +101,7 @@ export class CurrentSession {
     };
     mailbox.send(message).catch((error: unknown) => {
       log.error({ sandboxId, event: event.kind, err: toError(error) }, 'sandbox:eventFailed');
-      // As a rule the journal could not be written: the event is reported again until it is.
+      // Usually the journal could not be written, which must not lose the event.
       setTimeout(() => this.report(session, event), REPORT_RETRY_MS).unref();
     });
   }

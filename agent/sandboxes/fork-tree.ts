@@ -5,14 +5,14 @@ import type { SandboxRow } from '../journal/sandbox-journal.ts';
 export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
 export type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
 
-/** How many sandboxes it descends from. */
+/** How many generations of sandboxes a sandbox descends from; 0 unless it is a fork. */
 export function depthOf(id: string, all: ReadonlyMap<string, Kin>): number {
   let depth = 0;
   for (let at = all.get(id); at?.parentId !== undefined; at = all.get(at.parentId)) depth += 1;
   return depth;
 }
 
-/** What descends from it, which must be deleted first; undefined when nothing does. */
+/** The descendants of a sandbox, which must be deleted before it; undefined when there are none. */
 export function dependentForksOf(
   id: string,
   all: ReadonlyMap<string, Kin>,
@@ -25,7 +25,7 @@ export function dependentForksOf(
     children.set(kin.parentId, siblings);
   }
   const found: Kin[] = [];
-  // One generation after the other; reversed, the deepest come first.
+  // Collects one generation after the other; reversed, the deepest generation comes first.
   for (let generation = children.get(id) ?? []; generation.length > 0;) {
     found.push(...generation);
     generation = generation.flatMap((kin) => children.get(kin.id) ?? []);

@@ -12,12 +12,12 @@ const CHECK_EVERY_MS = 1_000;
 
 export interface HostCapacityOptions {
   readonly hostId: string;
-  /** All that sandboxes that run may take together. */
+  /** What all running sandboxes together may use. */
   readonly total: SandboxResources;
-  /** Memory that must stay available on the host, whatever was promised. */
+  /** Memory that must stay available on the host, even if the total is not used up. */
   readonly memoryReserveMib: number;
   readonly storage: StorageWatch;
-  /** Where control nodes reserve room before they send a sandbox here. */
+  /** Where control nodes reserve capacity before they place a sandbox here. */
   readonly directory: SandboxCapacity;
   readonly log: Logger;
 }
@@ -25,15 +25,15 @@ export interface HostCapacityOptions {
 type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
 
 /**
- * What the sandboxes of this host take of it. The host has the last word: what the directory holds
- * is a copy, for control nodes to choose by.
+ * The capacity that this host's sandboxes hold. The host has the last word: the directory holds a
+ * copy by which control nodes place sandboxes.
  */
 export class HostCapacity {
   readonly #options: HostCapacityOptions;
   readonly #held = new Map<string, SandboxResources>();
   readonly #stop: () => void;
   #availableMib = Number.POSITIVE_INFINITY;
-  /** The directory may hold what a former agent held, or miss what was told while it was away. */
+  /** Whether the directory may differ: it has a former agent's entries, or missed some of ours. */
   #isCopyStale = true;
 
   constructor(options: HostCapacityOptions) {
@@ -41,7 +41,7 @@ export class HostCapacity {
     this.#stop = repeatInBackground('host.readMemory', CHECK_EVERY_MS, () => this.#readMemory());
   }
 
-  /** For control nodes: what there is, what is taken, and whether new work would be refused. */
+  /** Total and used capacity, and whether new sandboxes would be refused; sent to control nodes. */
   get load(): {
     memoryMib: number;
     memoryMibUsed: number;
@@ -60,13 +60,13 @@ export class HostCapacity {
     };
   }
 
-  /** @throws AppError `no_capacity`, `host_full` when there is no room for it now */
+  /** Holds capacity for a new machine. @throws AppError `no_capacity`, `host_full` */
   hold(id: string, config: Config): void {
     this.refuseIfFull(config);
-    this.keep(id, config);
+    this.holdExisting(id, config);
   }
 
-  /** @throws AppError `no_capacity`, `host_full` when there is no room for such a sandbox now */
+  /** @throws AppError `no_capacity`, `host_full` when such a sandbox would not fit now */
   refuseIfFull(config: Config): void {
     const { total, storage } = this.#options;
     const need = needOf(config);
@@ -77,23 +77,23 @@ export class HostCapacity {
       used.vcpus + need.vcpus > total.vcpus ||
       this.#isMemoryLow
     ) {
-      throw new AppError('no_capacity', 'the host has no room for this sandbox now; try again');
+      throw new AppError('no_capacity', 'the host has no capacity for this sandbox now; try again');
     }
   }
 
-  /** Counts a sandbox that is there already. */
-  keep(id: string, config: Config): void {
+  /** Holds capacity for a machine that runs already, whether it fits or not. */
+  holdExisting(id: string, config: Config): void {
     const need = needOf(config);
     this.#held.set(id, need);
-    this.#tell(this.#options.directory.hold(this.#options.hostId, id, need));
+    this.#publish(this.#options.directory.hold(this.#options.hostId, id, need));
   }
 
   release(id: string): void {
     this.#held.delete(id);
-    this.#tell(this.#options.directory.release(this.#options.hostId, id));
+    this.#publish(this.#options.directory.release(this.#options.hostId, id));
   }
 
-  /** Says all of it again. @returns whether the directory had lost it */
+  /** Renews the host's entry in the directory. @returns whether the directory had lost it */
   async announce(): Promise<boolean> {
     const { directory, hostId, total } = this.#options;
     const wasLost = await directory.announce(hostId, total);
@@ -127,8 +127,8 @@ export class HostCapacity {
     return this.#availableMib < this.#options.memoryReserveMib;
   }
 
-  /** A copy that was not written is corrected by the next announcement. */
-  #tell(written: Promise<unknown>): void {
+  /** If the write fails, the next announcement corrects the directory. */
+  #publish(written: Promise<unknown>): void {
     written.catch((error: unknown) => {
       this.#isCopyStale = true;
       this.#options.log.warn({ err: toError(error) }, 'capacity:publishFailed');

@@ -23,13 +23,13 @@ export interface JournalledSandboxDeps {
   readonly log: Logger;
 }
 
-/** What its actor does when something happens. */
+/** What the sandbox's actor does when something happens. */
 interface Handlers {
-  /** It has entered a state, or is taken over in it. */
+  /** The sandbox has entered a state, or was recovered in it. */
   readonly entered: () => void;
-  /** It has run, or been idle, for as long as it may. */
+  /** The sandbox has run, or been idle, for as long as it may. */
   readonly limitReached: () => void;
-  /** Writes something between other messages. */
+  /** Runs a write as a message of the actor's mailbox. */
   readonly send: (write: () => Promise<void>) => Promise<void>;
 }
 
@@ -43,15 +43,16 @@ export interface NewLimits {
   readonly idleTtlSeconds: number | undefined;
 }
 
-/** Uses are written down together: a sandbox may see many of them. */
-const USE_WRITTEN_AFTER_MS = 5_000;
+/** Activity is journalled at most this often, since a sandbox may be used many times a second. */
+const ACTIVITY_WRITTEN_EVERY_MS = 5_000;
 
 const laterOf = (a: number | undefined, b: number | undefined): number | undefined =>
   a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 
 /**
- * What a sandbox is: its row in the journal, which counts, and what follows from each change of it:
- * those who wait for it, the directory's copy, its time limits. Only its actor changes it.
+ * A sandbox's row in the journal, which is the truth about it, and everything that follows from a
+ * change to it: callers that wait for a state, the directory's copy, time limits. Only the
+ * sandbox's actor changes it.
  */
 export class JournalledSandbox {
   readonly #deps: JournalledSandboxDeps;
@@ -59,11 +60,10 @@ export class JournalledSandbox {
   readonly #limits: TimeLimits;
   readonly #changeWaiters = new Set<() => void>();
   #row: SandboxRow;
-  /** How many things use it, so that it is not idle. */
+  /** How many users keep the sandbox from being idle. */
   #holds = 0;
-  #useTimer: NodeJS.Timeout | undefined;
-  /** It is in the journal, and is still this agent's. */
-  #isOurs = false;
+  #activityTimer: NodeJS.Timeout | undefined;
+  #isJournalled = false;
   #isDetached = false;
 
   constructor(deps: JournalledSandboxDeps, row: SandboxRow, handlers: Handlers) {
@@ -77,7 +77,7 @@ export class JournalledSandbox {
     return this.#row;
   }
 
-  /** As it is published. */
+  /** The sandbox as it is published. */
   get record(): SandboxRecord {
     return toRecord(this.#row, this.#deps);
   }
@@ -90,58 +90,62 @@ export class JournalledSandbox {
     return this.#limits.isReached;
   }
 
+  /** Journals a new sandbox. */
   async insert(state: SandboxState, change: SandboxChange): Promise<void> {
     const row = { ...this.#row, ...change, state };
     await failpoint('journal create', () => this.#deps.journal.insert(row));
     this.#row = row;
-    this.#isOurs = true;
-    this.noticeEntered('created');
+    this.#isJournalled = true;
+    this.announceState('created');
   }
 
-  /** A former agent has journalled it. */
-  takeUp(): void {
-    this.#isOurs = true;
+  /** Tells that a former agent has journalled the sandbox. */
+  markJournalled(): void {
+    this.#isJournalled = true;
   }
 
-  /** The one gate through which its state changes: journal, memory, those who wait, directory. */
+  /** The only way to another state: journal first, then memory, waiting callers and directory. */
   async enter(to: SandboxState, change: SandboxChange, cause: string): Promise<void> {
     assertTransition(this.#row.state, to);
     await this.#write(`journal ${to}`, { exitMessage: undefined, ...change, state: to });
-    this.noticeEntered(cause);
+    this.announceState(cause);
     runInBackground('sandbox.publish', () => this.publish());
   }
 
-  noticeEntered(cause: string): void {
+  /**
+   * Logs the present state, lets its deadline begin, and wakes the callers that wait for a change.
+   */
+  announceState(cause: string): void {
     const { id, accountId, state } = this.#row;
     this.#deps.log.info({ sandboxId: id, accountId, state, cause }, 'sandbox:transitioned');
     this.#handlers.entered();
     for (const resolve of this.#changeWaiters) resolve();
   }
 
-  /** Journals that it is to be deleted, which cannot be taken back. */
+  /** Journals that the sandbox is being deleted, which cannot be undone. */
   async beginDelete(): Promise<void> {
-    clearTimeout(this.#useTimer);
+    clearTimeout(this.#activityTimer);
     await this.#write('journal delete', { isDeleting: true });
   }
 
-  /** Removes it from the directory; repeatable. @throws AppError when the agent ends */
+  /** Removes the sandbox from the directory; idempotent. @throws AppError when the agent ends */
   async withdraw(): Promise<void> {
     await this.#deps.publisher.remove(this.record);
   }
 
+  /** Publishes the sandbox, unless it is being deleted or this agent has detached from it. */
   async publish(): Promise<void> {
-    // What is on its way out is not to be seen again.
-    if (!this.#isOurs || this.#isDetached || this.#row.isDeleting) return;
+    if (!this.#isJournalled || this.#isDetached || this.#row.isDeleting) return;
     await this.#deps.publisher.publish(this.record);
   }
 
-  /** Resolves when the directory shows the sandbox that was just created. */
+  /** Publishes a new sandbox; resolves when the directory shows it. */
   async publishNew(): Promise<void> {
-    if (this.#row.isDeleting) return; // Its creator gave up, and it was discarded.
+    if (this.#row.isDeleting) return; // It was discarded meanwhile: its creator gave up.
     await this.#deps.publisher.publishNew(this.record);
   }
 
-  /** Resolves when it is in no transition, or after that time. */
+  /** Resolves when the sandbox is in no transition, or after `waitMs`. */
   async settled(waitMs: number): Promise<void> {
     const until = Date.now() + waitMs;
     while (isTransitional(this.#row.state) && !this.#isDetached && Date.now() < until) {
@@ -152,18 +156,19 @@ export class JournalledSandbox {
     }
   }
 
-  /** It was used just now. */
+  /** Records activity: the sandbox was used just now. */
   touch(): void {
-    this.#row = { ...this.#row, ...this.#used() };
+    this.#row = { ...this.#row, ...this.#activity() };
     this.#watchLimits();
-    // With a limit for being idle, an agent to come must know exactly since when.
+    // With an idle limit, the next agent must know exactly since when the sandbox is idle.
     const isLimited = this.#row.state === 'running' && this.#row.config.idleTtlSeconds > 0;
-    if (isLimited) clearTimeout(this.#useTimer);
-    else if (this.#useTimer !== undefined) return;
-    this.#useTimer = setTimeout(() => this.#saveUse(), isLimited ? 0 : USE_WRITTEN_AFTER_MS);
+    if (isLimited) clearTimeout(this.#activityTimer);
+    else if (this.#activityTimer !== undefined) return;
+    const delayMs = isLimited ? 0 : ACTIVITY_WRITTEN_EVERY_MS;
+    this.#activityTimer = setTimeout(() => this.#saveActivity(), delayMs);
   }
 
-  /** It is not idle until the function that this returns is called. */
+  /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */
   hold(): () => void {
     this.#holds += 1;
     this.touch();
@@ -176,14 +181,17 @@ export class JournalledSandbox {
     };
   }
 
-  /** What used it when the former agent ended uses it no more, or has said so again. */
-  countIdleOn(): void {
+  /** After a recovery: the idle time goes on from the journal's value unless something holds it. */
+  resumeIdleTime(): void {
     const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? Date.now());
     this.#row = { ...this.#row, idleSince };
     this.#watchLimits();
   }
 
-  /** Sets how long the session may go on, and sessions to come. @throws AppError `bad_request` */
+  /**
+   * Sets the time limits of the present session and of later ones.
+   * @throws AppError `bad_request`
+   */
   async setLimits({ timeoutSeconds, idleTtlSeconds }: NewLimits): Promise<void> {
     const { config, expiresAt } = this.#row;
     const limits = {
@@ -193,34 +201,34 @@ export class JournalledSandbox {
     await this.#write('journal limits', {
       config: { ...config, ...limits },
       expiresAt: timeoutSeconds === undefined ? expiresAt : this.#resetExpiry(timeoutSeconds),
-      ...this.#used(),
+      ...this.#activity(),
     });
   }
 
-  /** What was to be done at a limit has failed: it is told again after a while. */
+  /** After a failed pause at a time limit: reports the limit again after `sandboxPauseRetryMs`. */
   postponeLimits(): void {
     if (this.#limits.isReached) this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
   }
 
-  /** Nothing is journalled or published from here on. */
+  /** Journals and publishes nothing from now on. */
   detach(): void {
     this.#isDetached = true;
     for (const resolve of this.#changeWaiters) resolve();
-    clearTimeout(this.#useTimer);
+    clearTimeout(this.#activityTimer);
     this.#watchLimits();
   }
 
-  /** How a use changes its row. */
-  #used(): SandboxChange {
+  /** The fields of the row that activity changes. */
+  #activity(): SandboxChange {
     const now = Date.now();
     const idleSince = this.#holds > 0 ? undefined : now;
     return { lastActiveAt: new Date(now).toISOString(), idleSince };
   }
 
-  #saveUse(): void {
-    this.#useTimer = undefined;
+  #saveActivity(): void {
+    this.#activityTimer = undefined;
     const save = async (): Promise<void> => {
-      if (!this.#isOurs || this.#isDetached || this.#row.isDeleting) return;
+      if (!this.#isJournalled || this.#isDetached || this.#row.isDeleting) return;
       await this.#write('journal use', {});
       runInBackground('sandbox.publish', () => this.publish());
     };
@@ -235,7 +243,7 @@ export class JournalledSandbox {
   async #write(name: string, change: Partial<SandboxRow>): Promise<void> {
     const row = { ...this.#row, ...change, revision: this.#row.revision + 1 };
     await failpoint(name, () => this.#deps.journal.save(row));
-    // What is journalled counts, but for uses meanwhile.
+    // The journalled row counts, except for activity while it was written.
     const { lastActiveAt, idleSince } = this.#row;
     this.#row = {
       ...row,
@@ -245,7 +253,9 @@ export class JournalledSandbox {
     this.#watchLimits();
   }
 
-  /** A session that there is may go on for so long; without one, only the next one is meant. */
+  /**
+   * When the present session will expire; undefined without one: only later sessions change then.
+   */
   #resetExpiry(timeoutSeconds: number): number | undefined {
     const { runningAt, expiresAt } = this.#row;
     if (expiresAt === undefined || runningAt === undefined) return undefined;

@@ -10,59 +10,62 @@ export interface MachineSessionDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly boots: FairTurns;
-  /** Cheaper than a boot, so more of them at once. */
+  /** A resume is cheaper than a boot, so more of them may run at once. */
   readonly resumes: FairTurns;
 }
 
-/** From one start to the end of its machine; what comes late from a former one is told by it. */
+/**
+ * One start of a sandbox and the machine that came of it, until that ends. Late events of an
+ * earlier session are recognised by their session.
+ */
 export class MachineSession {
   readonly clock: StartClock;
   machine: Machine | undefined;
   readonly #abort = new AbortController();
-  /** Settles when nothing boots or resumes any more. */
-  #up: Promise<unknown> = Promise.resolve();
+  /** Resolves when no boot or resume is under way; never rejects. */
+  #starting: Promise<unknown> = Promise.resolve();
 
   constructor(clock = new StartClock()) {
     this.clock = clock;
   }
 
   /**
-   * Boots or resumes a machine, as the state of the row says, when it is its turn.
-   * @param turnCame called then
-   * @throws BootError, or what `abort` was given
+   * Waits for a turn, then boots or resumes the machine, as the row's state says.
+   * @param onTurn called when the turn has come
+   * @throws BootError; the reason that {@link abort} was given
    */
-  bringUp(row: SandboxRow, deps: MachineSessionDeps, turnCame: () => void): Promise<Machine> {
-    const up = this.#bringUp(row, deps, turnCame);
-    this.#up = up.catch(toError);
-    return up;
+  start(row: SandboxRow, deps: MachineSessionDeps, onTurn: () => void): Promise<Machine> {
+    const starting = this.#start(row, deps, onTurn);
+    this.#starting = starting.catch(toError);
+    return starting;
   }
 
-  /** What boots or resumes is ended; what runs goes on. */
+  /** Ends a boot or resume that is under way; a running machine is left alone. */
   abort(reason: Error): void {
     this.#abort.abort(reason);
   }
 
-  /** As `abort`; resolves when this process has nothing to do with a machine any more. */
+  /** Aborts a start and detaches from a running machine; resolves when both are done. */
   async leave(reason: string): Promise<void> {
     this.abort(new Error(reason));
-    await this.#up;
+    await this.#starting;
     this.machine?.detach();
   }
 
-  async #bringUp(
+  async #start(
     row: SandboxRow,
     { driver, slots, boots, resumes }: MachineSessionDeps,
-    turnCame: () => void,
+    onTurn: () => void,
   ): Promise<Machine> {
     const { signal } = this.#abort;
     const isPaused = row.state === 'pending_resume';
     const turn = await (isPaused ? resumes : boots).acquire(row.accountId, signal);
     try {
       this.clock.end('queued');
-      turnCame();
+      onTurn();
       const spec = await machineSpec(row, slots);
       if (!isPaused) {
-        // The disk is about to change: what is left of a checkpoint would not fit it any more.
+        // A boot changes the disk, and a checkpoint's memory would not match it any more.
         await driver.discardCheckpoint(row.vmId);
         signal.throwIfAborted();
         await driver.prepare(row);

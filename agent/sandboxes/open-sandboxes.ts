@@ -24,22 +24,22 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
-  /** What new root disks begin with. */
+  /** The default image, which new root disks start from, if it describes itself. */
   readonly image: SandboxImage | undefined;
   readonly openDriver: (slots: SlotPool) => Promise<MachineDriver>;
   readonly observeStart: ObserveStart;
   readonly log: Logger;
 }
 
-/** The sandboxes of a host that runs some. */
+/** The sandboxes of a host on which they are enabled. */
 export interface HostSandboxes {
   readonly registry: SandboxRegistry;
   readonly load: HostCapacity['load'];
-  /** Of each sandbox. */
+  /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
-  /** Ends every machine; what ran is paused. */
+  /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
   stopAll(): Promise<void>;
-  /** Lets go of all: machines run on until `stopAll` of a later agent. */
+  /** Detaches from every sandbox: machines keep running without an agent. */
   close(): Promise<void>;
 }
 
@@ -54,13 +54,17 @@ const newCapacity = (
   });
 
 /**
- * Bounds how many machines start at once: more would all be slower. Starts are short, so none is
- * kept free for accounts that have none; between accounts they alternate.
+ * Bounds how many machines start at once, since more would only slow each other down. Turns
+ * alternate between accounts; none is reserved for the next account, because starts are short.
  */
 const turnsToStart = (count: number): FairTurns =>
-  new FairTurns({ count, perAccountMax: count, refusal: 'too many sandboxes are to start' });
+  new FairTurns({
+    count,
+    perAccountMax: count,
+    refusal: 'too many sandboxes are waiting to start',
+  });
 
-/** Says again what the directory has lost. */
+/** Renews this host's capacity in the directory, and restores what the directory has lost. */
 function announceRegularly(
   capacity: HostCapacity,
   registry: SandboxRegistry,
@@ -78,7 +82,7 @@ function announceRegularly(
   return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
 }
 
-/** Takes up what the journal tells of, and clears away what it does not. */
+/** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
   parts: SandboxParts,

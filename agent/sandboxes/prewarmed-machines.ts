@@ -7,17 +7,20 @@ import type { SlotPool } from '../network/slot-pool.ts';
 import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
 import type { UidPool } from './uid-pool.ts';
 
-/** A machine is prewarmed only after nothing came up for so long: who waits for a sandbox comes first. */
+/**
+ * Prewarming waits until no machine has started for this long, so as not to slow callers'
+ * sandboxes.
+ */
 const REST_MS = 200;
-const LOOK_EVERY_MS = 1_000;
-/** After a failure. */
+const CHECK_EVERY_MS = 1_000;
+/** How long prewarming stops after a failure, or while the host is short of something. */
 const RETRY_MS = 60_000;
-/** A shape that nobody asked for again in this time is not kept ready any more. */
+/** How long a shape stays wanted after it was requested last. */
 const WANTED_MS = 600_000;
-/** The last slots are left to sandboxes. */
+/** Slots that prewarmed VMs leave free for sandboxes. */
 const SLOTS_LEFT_MIN = 4;
 
-/** A running machine that no sandbox has yet. */
+/** A running machine that no sandbox has taken. */
 export interface PrewarmedMachine {
   readonly vmId: string;
   readonly uid: number;
@@ -37,25 +40,25 @@ export interface PrewarmedMachinesDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly uids: UidPool;
-  /** At most so many are kept. */
+  /** How many prewarmed VMs are kept at most. */
   readonly max: number;
-  /** Something comes up. */
+  /** Whether a machine is starting. */
   readonly isBusy: () => boolean;
-  /** The host is short of memory or storage. */
+  /** Whether the host is short of memory or storage. */
   readonly isLow: () => boolean;
   readonly log: Logger;
 }
 
 /**
- * Keeps machines ready of the shapes that were requested last: a sandbox that takes one only has to
- * be given its identity. They are in no journal: the sandbox that takes one journals it as its own,
- * and one that nobody took before the agent's end is an orphan that the next agent reclaims.
+ * Keeps prewarmed VMs of the shapes that were requested last, so that a new sandbox only has to be
+ * given its identity. They are not journalled: a sandbox that takes one journals it as its own, and
+ * the next agent reclaims those that were not taken.
  */
 export class PrewarmedMachines {
   readonly #deps: PrewarmedMachinesDeps;
   readonly #closed = new AbortController();
   readonly #prewarmed = new Set<Prewarmed>();
-  /** Shapes by name, the one asked for last at the end; no more than machines are kept. */
+  /** Wanted shapes by name, the one requested last at the end; at most as many as VMs are kept. */
   readonly #wanted = new Map<string, Wanted>();
   #timer: NodeJS.Timeout | undefined;
   #working: Promise<void> = Promise.resolve();
@@ -65,7 +68,7 @@ export class PrewarmedMachines {
     this.#deps = deps;
   }
 
-  /** Takes one of this shape, which is the caller's own from now on, and keeps another one ready. */
+  /** Gives the caller a prewarmed VM of this shape, if there is one, and prewarms the next. */
   take(shape: Shape): PrewarmedMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
     const name = shapeName(shape);
@@ -75,12 +78,12 @@ export class PrewarmedMachines {
     return machine;
   }
 
-  /** Nothing of them is left when this resolves. */
+  /** Removes every prewarmed VM. */
   async close(): Promise<void> {
     this.#closed.abort(new Error('the agent ends'));
     clearTimeout(this.#timer);
     await this.#working;
-    await Promise.all([...this.#prewarmed].map((machine) => this.#drop(machine)));
+    await Promise.all([...this.#prewarmed].map((machine) => this.#evict(machine)));
   }
 
   #want(name: string, { vcpuCount, memSizeMib }: Shape): void {
@@ -88,55 +91,55 @@ export class PrewarmedMachines {
     this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, at: performance.now() });
     const [oldest] = this.#wanted.keys();
     if (this.#wanted.size > this.#deps.max && oldest !== undefined) this.#wanted.delete(oldest);
-    this.#lookIn(REST_MS);
+    this.#scheduleTick(REST_MS);
   }
 
-  #lookIn(ms: number): void {
+  #scheduleTick(ms: number): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#working = this.#working.then(() => this.#look());
+      this.#working = this.#working.then(() => this.#tick());
     }, ms);
     this.#timer.unref();
   }
 
-  async #look(): Promise<void> {
+  async #tick(): Promise<void> {
     if (this.#closed.signal.aborted) return;
-    await this.#approach();
+    await this.#reconcile();
     const isDone = this.#wanted.size === 0 || this.#closed.signal.aborted;
-    if (!isDone && this.#timer === undefined) this.#lookIn(LOOK_EVERY_MS);
+    if (!isDone && this.#timer === undefined) this.#scheduleTick(CHECK_EVERY_MS);
   }
 
-  /** Brings what there is closer to what should be. */
-  async #approach(): Promise<void> {
+  /** Evicts VMs of shapes that are no longer wanted, and prewarms at most one missing shape. */
+  async #reconcile(): Promise<void> {
     const { slots, isBusy, isLow, log } = this.#deps;
     const now = performance.now();
     for (const [name, { at }] of this.#wanted) {
       if (now - at > WANTED_MS) this.#wanted.delete(name);
     }
     const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
-    // Otherwise what is evicted to free memory would be prewarmed again with that very memory.
+    // Without this pause, the memory that an eviction frees would be used to prewarm again.
     if (isScarce) this.#retryAt = now + RETRY_MS;
     const wanted = isScarce ? [] : [...this.#wanted.values()];
     const names = new Set(wanted.map(({ shape }) => shapeName(shape)));
     for (const machine of this.#prewarmed) {
-      if (!names.has(machine.shape)) await this.#drop(machine);
+      if (!names.has(machine.shape)) await this.#evict(machine);
     }
     const ready = new Set([...this.#prewarmed].map(({ shape }) => shape));
     const missing = wanted.findLast(({ shape }) => !ready.has(shapeName(shape)));
     if (missing === undefined || isBusy() || now < this.#retryAt) return;
     if (slots.freeCount <= SLOTS_LEFT_MIN) return;
     try {
-      await this.#make(missing.shape);
+      await this.#start(missing.shape);
     } catch (error) {
       this.#retryAt = now + RETRY_MS;
       if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:startFailed');
     }
   }
 
-  async #make(shape: Shape): Promise<void> {
+  async #start(shape: Shape): Promise<void> {
     const { driver, slots, uids, log } = this.#deps;
-    if (!(await driver.hasTemplate(shape))) return; // It is being made.
+    if (!(await driver.hasTemplate(shape))) return; // The driver is making the template.
     const begunAt = performance.now();
     const plan = await slots.lease();
     const machine = {
@@ -144,14 +147,14 @@ export class PrewarmedMachines {
       shape: shapeName(shape),
     };
     const { vmId, uid } = machine;
-    // Other names are given to it when it becomes a sandbox.
+    // Placeholders, which the sandbox that takes the VM replaces.
     const identity = { machineId: vmId, bootId: randomUUID() };
     const settings = { hostname: 'prewarmed', ...identity, environment: {} };
     try {
       const spec = { vmId, uid, ...shape, slot: plan, settings };
       const { ended } = await driver.prewarm(spec, this.#closed.signal);
       this.#prewarmed.add(machine);
-      runInBackground('prewarmed.noticeEnd', async () => {
+      runInBackground('prewarmed.watchEnd', async () => {
         await ended;
         this.#handleEnded(machine);
       });
@@ -164,17 +167,19 @@ export class PrewarmedMachines {
   }
 
   #handleEnded(machine: Prewarmed): void {
-    if (!this.#prewarmed.has(machine)) return; // A sandbox has it, or it was ended on purpose.
+    if (!this.#prewarmed.has(machine)) return; // A sandbox has taken it, or it was evicted.
     this.#deps.log.warn({ vmId: machine.vmId }, 'prewarmed:ended');
     this.#retryAt = performance.now() + RETRY_MS;
-    runInBackground('prewarmed.drop', () => this.#drop(machine));
+    runInBackground('prewarmed.evict', () => this.#evict(machine));
   }
 
-  async #drop(machine: Prewarmed): Promise<void> {
+  async #evict(machine: Prewarmed): Promise<void> {
     if (this.#prewarmed.delete(machine)) await this.#remove(machine);
   }
 
-  /** What cannot be removed now is by the next agent; until then nobody else gets user and slot. */
+  /**
+   * If removal fails, the next agent start reclaims the VM; until then its uid and slot stay taken.
+   */
   async #remove({ vmId, uid, slot }: Prewarmed): Promise<void> {
     const { driver, slots, uids, log } = this.#deps;
     try {

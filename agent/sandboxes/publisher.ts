@@ -6,14 +6,16 @@ import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 
 const RETRY_AFTER_MS = 500;
-/** An answer waits this long for the directory to show what it says. */
+/** How long an answer waits for the directory to show the state that it reports. */
 const PUBLISHED_MS_MAX = 1_000;
 
-/** Keeps the directory's copies of this host's sandboxes as new as can be. */
+/**
+ * Writes this host's sandboxes to the directory, and retries until their newest records are there.
+ */
 export class SandboxPublisher {
   readonly #directory: Sandboxes;
   readonly #log: Logger;
-  /** The newest records that are not written yet, by id. */
+  /** The newest records that are not written yet, by sandbox id. */
   readonly #due = new Map<string, SandboxRecord>();
   readonly #writing = new Map<string, Promise<void>>();
   readonly #closed = new AbortController();
@@ -23,7 +25,7 @@ export class SandboxPublisher {
     this.#log = log;
   }
 
-  /** Resolves when the directory has it, or after a second; it goes on trying. */
+  /** Resolves when the directory has the record, or after a second while retries continue. */
   async publish(record: SandboxRecord): Promise<void> {
     this.#due.set(record.id, record);
     const writing = this.#writing.get(record.id) ?? this.#write(record.id);
@@ -31,7 +33,8 @@ export class SandboxPublisher {
   }
 
   /**
-   * For a sandbox that the directory has never shown: whoever is told of it must find it.
+   * Publishes a new sandbox: resolves only when the directory has it, so that its creator can find
+   * it.
    * @throws AppError `unavailable` when the agent ends before the directory has it
    */
   async publishNew(record: SandboxRecord): Promise<void> {
@@ -40,7 +43,7 @@ export class SandboxPublisher {
     if (this.#due.has(record.id)) throw shuttingDown();
   }
 
-  /** Resolves when the directory does not show it any more. @throws AppError when the agent ends */
+  /** Resolves when the sandbox is gone from the directory. @throws AppError when the agent ends */
   async remove(record: SandboxRecord): Promise<void> {
     const { accountId, id, config } = record;
     this.#due.delete(id);

@@ -21,7 +21,7 @@ import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { beginPause } from './sandbox-pause.ts';
 import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
-import { beginStart, bringUp, type StartState } from './sandbox-start.ts';
+import { beginStart, startMachine, type StartState } from './sandbox-start.ts';
 import { StartClock } from './start-clock.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
@@ -35,8 +35,9 @@ export interface SandboxRuns {
 }
 
 /**
- * The life of one sandbox (`shared/sandbox-lifecycle.ts`). Its truth is the journal; actions are
- * handled one at a time, and what takes long runs outside the mailbox and reports back as a message.
+ * The lifecycle of one sandbox (`shared/sandbox-lifecycle.ts`). Its journal row is the truth.
+ * Messages are handled one at a time; long work runs outside the mailbox and reports back with a
+ * message.
  */
 export class SandboxActor {
   readonly #mailbox = new Mailbox();
@@ -78,29 +79,30 @@ export class SandboxActor {
     return this.#context.sandbox.row;
   }
 
-  /** As it is published. */
+  /** The sandbox as it is published. */
   get record(): SandboxRecord {
     return this.#context.sandbox.record;
   }
 
-  /** It is deleted, though some of it may still be there. */
+  /** Whether its deletion has begun; parts of it may still exist. */
   get isDeleted(): boolean {
     return this.row.isDeleting;
   }
 
-  /** Settles when nothing of it is left after its deletion. */
+  /** Resolves when its deletion has removed everything. */
   get removed(): Promise<void> {
     return this.#deletion.done;
   }
 
-  /** It was not created, but something of its machine is there: nobody else may get its user. */
+  /** Creation failed and clean-up was incomplete; its uid must not be reused. */
   get hasLeftovers(): boolean {
     return this.#hasLeftovers;
   }
 
   /**
    * Journals the sandbox and begins to start it.
-   * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; nothing of it is left then
+   * @throws AppError `no_capacity`, `host_full`; what `copy` throws. Only {@link hasLeftovers}
+   *   remain
    */
   async create(creation: Creation = {}): Promise<void> {
     await this.#mailbox.send(async () => {
@@ -111,15 +113,15 @@ export class SandboxActor {
         this.#hasLeftovers = !(await removeUncreated(this.#context, creation));
         throw error;
       }
-      bringUp(this.#context, clock);
+      startMachine(this.#context, clock);
     });
     await this.#context.sandbox.publishNew();
   }
 
-  /** Continues where a former agent ended; one that cannot be taken over is ended. */
+  /** Continues where a former agent ended. A machine that cannot be recovered is ended. */
   async recover(): Promise<void> {
     const { sandbox, deps } = this.#context;
-    sandbox.takeUp();
+    sandbox.markJournalled();
     await this.#mailbox.send(async () => {
       if (this.isDeleted) return this.#deletion.resume();
       try {
@@ -132,33 +134,39 @@ export class SandboxActor {
     await sandbox.publish();
   }
 
-  /** The directory has lost it. */
+  /** Publishes the sandbox again, after the directory has lost it. */
   async republish(): Promise<void> {
     await this.#context.sandbox.publish();
   }
 
-  /** A checkpoint is given up for it. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
+  /**
+   * Boots from the disk and discards a checkpoint.
+   * @throws AppError the verdict’s code, `no_capacity`, `host_full`
+   */
   async start(): Promise<void> {
     await this.#gate.act('start', async () => {
-      // The checkpoint's files are removed when it boots.
+      // The session removes the checkpoint's files before it boots the machine.
       const change = { checkpoint: undefined, bootId: randomUUID() };
       await beginStart(this.#context, 'pending_start', change, 'start was asked for');
     });
   }
 
-  /** Goes on where it was paused. @throws AppError the verdict’s code, `no_capacity`, `host_full` */
+  /**
+   * Continues from its checkpoint.
+   * @throws AppError the verdict’s code, `no_capacity`, `host_full`
+   */
   async resume(): Promise<void> {
     await this.#gate.act('resume', () =>
       beginStart(this.#context, 'pending_resume', {}, 'resume was asked for'),
     );
   }
 
-  /** Keeps memory and disk, and ends the machine. @throws AppError the verdict’s code */
+  /** Saves the memory in a checkpoint and ends the machine. @throws AppError the verdict’s code */
   async pause(): Promise<void> {
     await this.#gate.act('pause', () => beginPause(this.#context, 'pause was asked for'));
   }
 
-  /** The guest may shut down; after the grace time it is killed. @throws AppError the verdict’s code */
+  /** Shuts the guest down; kills it after the grace time. @throws AppError the verdict’s code */
   async stop(): Promise<void> {
     await this.#gate.act('stop', async (to) => {
       if (to === 'stopped') return stopPaused(this.#context);
@@ -168,13 +176,14 @@ export class SandboxActor {
   }
 
   /**
-   * Gives a sandbox that does not exist yet a copy of the disk, and of the memory if there is any.
-   * @param checkpoint the one that this sandbox must have
+   * Copies the disk, and the memory if there is any, for a sandbox that does not exist yet.
+   * @param checkpoint the checkpoint that this sandbox must show; undefined: any
+   * @returns the state in which the copy starts
    * @throws AppError the verdict’s code, `sandbox_start_conflict` for another checkpoint,
    *   `unavailable` when machine or guest do not answer
    */
   async fork(child: MachineOwner, checkpoint: string | undefined): Promise<StartState> {
-    // Meanwhile the mailbox handles other messages than actions, such as the end of the machine.
+    // The mailbox goes on handling messages other than actions, such as the end of the machine.
     const { copied } = await this.#gate.send(async () => {
       this.#gate.judge('fork');
       if (checkpoint !== undefined && checkpoint !== this.row.checkpoint) {
@@ -187,7 +196,10 @@ export class SandboxActor {
     return copied;
   }
 
-  /** Sets how long the session may go on, and sessions to come. @throws AppError `bad_request` */
+  /**
+   * Sets the time limits of the present session and of later ones.
+   * @throws AppError `bad_request`
+   */
   async setLimits(limits: NewLimits): Promise<void> {
     await this.#mailbox.send(async () => {
       this.#gate.refuseIfDeleted();
@@ -196,14 +208,14 @@ export class SandboxActor {
     await this.#context.sandbox.publish();
   }
 
-  /** It is not idle until the function that this returns is called. */
+  /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */
   holdIdle(): () => void {
     return this.#context.sandbox.hold();
   }
 
   /**
-   * Deletes it and its disk, unless others were forked from it.
-   * @returns those forks
+   * Deletes the sandbox and its disk, unless it has forks.
+   * @returns the forks that must be deleted first; undefined when the deletion has begun
    * @throws AppError `sandbox_not_stopped`
    */
   async delete(forks: () => DependentForks | undefined): Promise<DependentForks | undefined> {
@@ -216,7 +228,7 @@ export class SandboxActor {
     });
   }
 
-  /** Deletes it whatever its state: its creator was told that there is none. */
+  /** Deletes the sandbox in any state, because its creation was reported as failed. */
   async discard(): Promise<void> {
     await this.#gate.send(async () => {
       if (this.isDeleted) return;
@@ -228,14 +240,14 @@ export class SandboxActor {
   }
 
   /**
-   * Runs a command; resolves when it runs, or has failed to.
-   * @returns settles with its record when it has ended
+   * Runs a command; resolves when it runs, or could not be started.
+   * @returns `ended` settles when the command has ended
    */
   async exec(spec: SandboxExecSpec): Promise<{ ended: Promise<unknown> }> {
     const begun = await this.#mailbox.send(async () => {
       this.#gate.judge('exec');
       this.#context.sandbox.touch();
-      // Not awaited here: a slow guest must not keep it from being stopped.
+      // Not awaited here: a slow guest must not delay a stop.
       return { exec: this.#context.execs.begin(spec) };
     });
     const { ended } = await begun.exec;
@@ -266,31 +278,33 @@ export class SandboxActor {
     });
   }
 
-  /** Resolves when what was asked of it so far is begun. */
+  /** Resolves when every action requested so far has begun. */
   async begun(): Promise<void> {
     await this.#gate.send(async () => undefined);
   }
 
-  /** Resolves when it is in no transition, or after that time. */
+  /** Resolves when the sandbox is in no transition, or after `waitMs`. */
   settled(waitMs: number): Promise<void> {
     return this.#context.sandbox.settled(waitMs);
   }
 
-  /** Its machine runs on without this agent; nothing is journalled or published from here on. */
+  /** Detaches from the machine, which keeps running. Journals and publishes nothing from now on. */
   async detach(): Promise<void> {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
     current.close();
     watchdog.clear();
     this.#deletion.close();
-    // What is durable need not be done again by the next agent.
+    // The next agent need not repeat a copy or pause that is durable by then.
     await settledWithin(Promise.all([copies.copying, current.pausing]), LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
     processes.disconnect(new SessionError('internal_error', 'the host restarts; attach again'));
     await execs.detach();
   }
 
-  /** Copies the machine or the disk while actions wait; a copy that takes too long ends the machine. */
+  /**
+   * Copies machine or disk while actions wait. If the copy takes too long, the machine is killed.
+   */
   async #copyTo(child: MachineOwner): Promise<StartState> {
     const { deps, copies, current } = this.#context;
     const { state, vmId, config } = this.row;
@@ -300,11 +314,11 @@ export class SandboxActor {
     return state === 'stopped' ? 'pending_start' : 'pending_resume';
   }
 
-  /** It has run, or been idle, for as long as it may. */
+  /** Pauses a sandbox that has run, or been idle, for as long as it may. */
   #handleLimit(): void {
     const { sandbox, deps } = this.#context;
     const pause = async (): Promise<void> => {
-      // It may have been used, or been given more time, while this message waited.
+      // It may have been used or given more time while this message waited.
       if (sandbox.isDetached || !sandbox.isLimitReached || this.row.state !== 'running') return;
       await beginPause(this.#context, 'a time limit is reached');
     };

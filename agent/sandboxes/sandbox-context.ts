@@ -8,7 +8,7 @@ import type { MachineSessionDeps } from './machine-session.ts';
 import type { ObserveStart } from './start-clock.ts';
 import type { TransitionWatchdog } from './transition-watchdog.ts';
 
-/** What all sandboxes of a host work with. */
+/** What the sandboxes of a host share. */
 export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
   readonly capacity: HostCapacity;
   readonly bootTimeoutMs: number;
@@ -16,9 +16,9 @@ export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionD
 }
 
 /**
- * What one sandbox is made of. Its actor makes it; the steps of its life (sandbox-start.ts,
- * sandbox-pause.ts, sandbox-rest.ts, sandbox-recovery.ts, sandbox-deletion.ts) are functions of it,
- * called within messages of the actor's mailbox.
+ * The parts of one sandbox, created by its actor. The steps of its lifecycle (sandbox-start.ts,
+ * sandbox-pause.ts, sandbox-rest.ts, sandbox-recovery.ts, sandbox-deletion.ts) are functions that
+ * take this context; the actor calls them within messages of its mailbox.
  */
 export interface SandboxContext {
   readonly deps: SandboxActorDeps;

@@ -3,17 +3,20 @@ import { toError } from '../../shared/errors.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { type StartState, withResources } from './sandbox-start.ts';
 
-/** What a new sandbox begins with; without either, it boots with an empty disk. */
+/**
+ * Optional inputs: a prewarmed VM's slot, or a callback that copies the parent's disk and memory.
+ */
 export interface Creation {
-  /** The network slot of the prewarmed machine that it takes. */
+  /** The network slot of the prewarmed VM that the sandbox takes. */
   readonly slot?: number | undefined;
-  /** Makes its disk from that of another sandbox, and tells how it begins. */
+  /** Copies another sandbox's disk and memory. @returns the state in which the new one starts */
   readonly copy?: () => Promise<StartState>;
 }
 
 /**
- * Journals a new sandbox when it has capacity, slot and disk.
- * @throws AppError `no_capacity`, `host_full`, whatever `copy` throws; `removeUncreated` follows then
+ * Reserves capacity and a slot for a new sandbox, copies its disk if it is a fork, and journals it.
+ * @throws AppError `no_capacity`, `host_full`; what `copy` throws. Call {@link removeUncreated}
+ *   then
  */
 export async function createSandbox(
   context: SandboxContext,
@@ -28,9 +31,9 @@ export async function createSandbox(
 }
 
 /**
- * Removes what there is of a sandbox that could not be created.
- * @returns false when something of it is left; the next agent removes it, and until then nobody
- *   else may get its user and slot
+ * Removes the remains of a sandbox whose creation failed.
+ * @returns false when removal failed, too: the next agent reclaims the rest, and until then the
+ *   sandbox's uid and slot must not be reused
  */
 export async function removeUncreated(
   { sandbox, deps }: SandboxContext,

@@ -7,8 +7,8 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { pauseIsOver } from './sandbox-pause.ts';
 
 /**
- * The deletion of one sandbox. Once its intent is journalled it cannot be taken back: what fails
- * then is tried again, by this agent as long as it lives and by the next one, until nothing is left.
+ * The deletion of one sandbox. Once its intent is journalled it cannot be undone: failures are
+ * retried by this agent, and by the next one, until nothing of the sandbox is left.
  */
 export class SandboxDeletion {
   readonly #context: SandboxContext;
@@ -19,27 +19,27 @@ export class SandboxDeletion {
     this.#context = context;
   }
 
-  /** Settles when nothing of the sandbox is left, its row included. */
+  /** Resolves when nothing of the sandbox is left, its row in the journal included. */
   get done(): Promise<void> {
     return this.#done.promise;
   }
 
   /**
-   * Journals the intent and removes the sandbox; resolves when it is removed, or will be.
-   * @throws Error when the intent could not be journalled; nothing has happened then
+   * Journals the intent and tries to remove the sandbox; if that fails, retries in the background.
+   * @throws Error when the intent could not be journalled; nothing has changed then
    */
   async begin(): Promise<void> {
     await this.#context.sandbox.beginDelete();
     await this.resume();
   }
 
-  /** As `begin`, when the intent is journalled. */
+  /** As {@link begin}, for an intent that a former agent journalled. */
   async resume(): Promise<void> {
     this.#context.watchdog.clear();
     if (!(await this.#attempt())) runInBackground('sandbox.delete', () => this.#repeat());
   }
 
-  /** The next agent goes on with it. */
+  /** Stops retrying; the next agent continues. */
   close(): void {
     this.#closed.abort();
   }
@@ -53,7 +53,7 @@ export class SandboxDeletion {
     }
   }
 
-  /** @returns whether it is done */
+  /** @returns whether the sandbox is removed */
   async #attempt(): Promise<boolean> {
     const { id: sandboxId } = this.#context.sandbox.row;
     const { log } = this.#context.deps;
@@ -68,7 +68,9 @@ export class SandboxDeletion {
     return true;
   }
 
-  /** First what others see of it; then what it is made of; its row at the very end. Repeatable. */
+  /**
+   * Idempotent. Callers stop seeing it first; its row goes last, so that a crash leaves a record.
+   */
   async #remove(): Promise<void> {
     const { sandbox, current, execs, deps } = this.#context;
     const { journal, driver, slots, capacity } = deps;

@@ -4,27 +4,27 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import type { MachineEvent } from './current-session.ts';
 import { BootError, type MachineEnd } from './machine-driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { handleEnded, handleNotPaused, handlePaused } from './sandbox-pause.ts';
+import { handleEnded, handlePauseFailed, handlePaused } from './sandbox-pause.ts';
 import { finish } from './sandbox-rest.ts';
-import { handleNotUp, handleUp } from './sandbox-start.ts';
+import { handleStartFailed, handleStarted } from './sandbox-start.ts';
 
-const NOT_UP = 'it did not come up in time';
-const NOT_PAUSED = 'it was not paused in time, so the host ended it';
+const START_OVERDUE = 'it did not start in time';
+const PAUSE_OVERDUE = 'it was not paused in time, so the host ended it';
 
-/** What follows from each thing that happens to the machine of a sandbox. */
+/** Handles an event of the sandbox's machine. */
 export async function handleMachineEvent(
   context: SandboxContext,
   event: MachineEvent,
 ): Promise<void> {
   switch (event.kind) {
-    case 'up':
-      return handleUp(context, event.machine);
-    case 'notUp':
-      return handleNotUp(context, event.error);
+    case 'started':
+      return handleStarted(context, event.machine);
+    case 'startFailed':
+      return handleStartFailed(context, event.error);
     case 'paused':
       return handlePaused(context);
-    case 'notPaused':
-      return handleNotPaused(context, event.error);
+    case 'pauseFailed':
+      return handlePauseFailed(context, event.error);
     case 'ended':
       return handleEnded(context, event.end);
     case 'overdue':
@@ -32,13 +32,13 @@ export async function handleMachineEvent(
   }
 }
 
-/** A transition has passed its deadline: what still comes up is given up, what runs is killed. */
+/** Ends a transition that has passed its deadline: aborts a start, and kills a running machine. */
 export function endOverdueTransition({ sandbox, current, deps }: SandboxContext): void {
   const { id: sandboxId, state } = sandbox.row;
   const { session } = current;
   if (session === undefined || !isTransitional(state)) return;
   deps.log.error({ sandboxId, state }, 'sandbox:overdue');
-  session.abort(new BootError('boot_timeout', NOT_UP));
+  session.abort(new BootError('boot_timeout', START_OVERDUE));
   current.report(session, { kind: 'overdue' });
 }
 
@@ -48,16 +48,16 @@ async function handleOverdue(context: SandboxContext): Promise<void> {
     return finish(context, { reason: 'stop_forced', message: 'it did not stop in time' });
   }
   if (state === 'pausing') return handleEnded(context, await killOverduePause(context));
-  await handleNotUp(context, new BootError('boot_timeout', NOT_UP));
+  await handleStartFailed(context, new BootError('boot_timeout', START_OVERDUE));
 }
 
-/** How the machine ended; it may have done so by itself just before. */
+/** Kills the machine. @returns how it ended: it may have ended by itself just before */
 async function killOverduePause({ current, deps, sandbox }: SandboxContext): Promise<MachineEnd> {
-  let end: MachineEnd = { reason: 'killed_by_host', message: NOT_PAUSED };
-  const killed = current.machine?.kill(NOT_PAUSED).then((observed) => {
+  let end: MachineEnd = { reason: 'killed_by_host', message: PAUSE_OVERDUE };
+  const killed = current.machine?.kill(PAUSE_OVERDUE).then((observed) => {
     end = observed;
   });
-  // Its end is not told any more when the pause was done but for ending it.
+  // A machine whose pause had got as far as ending it never reports its end.
   const isKilled = await settledWithin(Promise.resolve(killed), LIMITS.sandboxKillMsMax);
   if (!isKilled) deps.log.warn({ sandboxId: sandbox.row.id }, 'sandbox:killTimedOut');
   return end;

@@ -7,7 +7,7 @@ import type { MachineEnd } from './machine-driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { finish, rest, toExitMessage } from './sandbox-rest.ts';
 
-/* How a running sandbox is paused, or runs on when it cannot be. */
+/* Pausing a running sandbox; when that fails, the sandbox continues to run. */
 
 /** Why the commands of a paused sandbox ended. */
 export const PAUSED = 'the sandbox was paused';
@@ -15,7 +15,8 @@ export const PAUSED = 'the sandbox was paused';
 export async function beginPause(context: SandboxContext, cause: string): Promise<void> {
   const { sandbox, current, execs, processes, deps } = context;
   const { session } = current;
-  if (session?.machine === undefined) throw new Error('a sandbox without a machine cannot pause');
+  if (session?.machine === undefined)
+    throw new Error('a sandbox without a machine cannot be paused');
   await sandbox.enter('pausing', { checkpoint: randomUUID() }, cause);
   const { vmId } = sandbox.row;
   processes.releaseClients();
@@ -26,7 +27,7 @@ export async function beginPause(context: SandboxContext, cause: string): Promis
       await pausing;
       current.report(session, { kind: 'paused' });
     } catch (error) {
-      current.report(session, { kind: 'notPaused', error: toError(error) });
+      current.report(session, { kind: 'pauseFailed', error: toError(error) });
     }
   });
 }
@@ -38,10 +39,10 @@ export async function handlePaused(context: SandboxContext): Promise<void> {
   await rest(context, 'paused', {}, 'the checkpoint is durable');
 }
 
-/** It runs on; the caller sees why, and a time limit asks again. */
-export async function handleNotPaused(context: SandboxContext, error: Error): Promise<void> {
+/** The sandbox continues to run; its record says why, and a time limit pauses it again later. */
+export async function handlePauseFailed(context: SandboxContext, error: Error): Promise<void> {
   const { sandbox, deps } = context;
-  // What failed may have come after the checkpoint, which counts as soon as it is there.
+  // The failure may have come after the checkpoint was durable, and then the pause has succeeded.
   if (await deps.driver.hasCheckpoint(sandbox.row.vmId)) return handlePaused(context);
   deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:pauseFailed');
   await continueRunning(context, `it could not be paused: ${error.message}`);
@@ -58,7 +59,7 @@ export async function continueRunning(
   sandbox.postponeLimits();
 }
 
-/** The machine has ended, perhaps just when its checkpoint had become durable. */
+/** The machine has ended. If its checkpoint was durable by then, the sandbox counts as paused. */
 export async function handleEnded(context: SandboxContext, end: MachineEnd): Promise<void> {
   const { sandbox, current, deps } = context;
   if (sandbox.row.state === 'pausing') {
@@ -68,7 +69,9 @@ export async function handleEnded(context: SandboxContext, end: MachineEnd): Pro
   await finish(context, end);
 }
 
-/** Waits for a pause whose machine is gone, so that it cannot touch what comes after it. */
+/**
+ * Waits until a pause whose machine is gone has returned, so that it cannot touch a later machine.
+ */
 export async function pauseIsOver({ pausing }: SandboxContext['current']): Promise<void> {
   await settledWithin(pausing, LIMITS.sandboxKillMsMax);
 }

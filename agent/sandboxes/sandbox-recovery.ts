@@ -5,19 +5,19 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
-import { bringUp } from './sandbox-start.ts';
+import { startMachine } from './sandbox-start.ts';
 
-/* How a sandbox goes on where a former agent ended. */
+/* Recovery of a sandbox after its agent was restarted. */
 
-const NOT_CONTINUED = 'it did not run on in time after the agent of the host ended';
+const NOT_CONTINUED = 'it did not continue in time after the agent of the host ended';
 
-/** Continues what the journal tells, whatever the former agent was at. */
+/** Continues from the journalled state, whatever the former agent was doing. */
 export async function recoverSandbox(context: SandboxContext): Promise<void> {
   const { sandbox, execs, deps } = context;
   const { id, state, slot, config, vmId } = sandbox.row;
   await execs.load();
   if (slot === undefined) return recoverAtRest(context);
-  deps.capacity.keep(id, config);
+  deps.capacity.holdExisting(id, config);
   if (state === 'pending_start' || state === 'pending_resume') return recoverPending(context);
   if (state === 'pausing' && (await deps.driver.hasCheckpoint(vmId))) {
     return handlePaused(context);
@@ -25,7 +25,7 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
   await takeOver(context);
 }
 
-/** It could not be recovered: it is ended, and can be started or deleted. */
+/** Ends a sandbox that could not be recovered; it can be started or deleted then. */
 export async function giveUp(context: SandboxContext, error: Error): Promise<void> {
   const { isDeleting, slot } = context.sandbox.row;
   if (isDeleting || slot === undefined) return;
@@ -33,7 +33,9 @@ export async function giveUp(context: SandboxContext, error: Error): Promise<voi
   await finish(context, { reason: 'killed_by_host', message });
 }
 
-/** Whether a checkpoint is still good is found out when it is to be resumed, and told then. */
+/**
+ * Cleans up after the machine of a sandbox at rest. A checkpoint is verified when it is resumed.
+ */
 async function recoverAtRest({ sandbox, execs, deps }: SandboxContext): Promise<void> {
   const { vmId, state } = sandbox.row;
   const isPaused = state === 'paused';
@@ -42,19 +44,19 @@ async function recoverAtRest({ sandbox, execs, deps }: SandboxContext): Promise<
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
 }
 
-/** It had not run yet, so it is brought up again, unless its checkpoint was about to be used. */
+/** Starts the machine again, unless it was resuming and its checkpoint is used up. */
 async function recoverPending(context: SandboxContext): Promise<void> {
   const { sandbox, deps } = context;
   const { state, vmId } = sandbox.row;
   if (state === 'pending_start' || (await deps.driver.hasCheckpoint(vmId))) {
     await deps.driver.reclaim(vmId);
-    return bringUp(context);
+    return startMachine(context);
   }
   const message = 'the agent of the host ended while the checkpoint was used up';
   await finish(context, { reason: 'resume_failed', message });
 }
 
-/** A machine that was up when the former agent ended: it runs on, or has ended since. */
+/** Takes over a machine that ran when the former agent ended, and that may have ended since. */
 async function takeOver(context: SandboxContext): Promise<void> {
   const { sandbox, current, execs, processes, deps } = context;
   const session = current.begin();
@@ -63,7 +65,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
   if ('reason' in found) return finish(context, found);
   current.watchEnd(session, found);
   if (sandbox.row.state === 'stopping') {
-    sandbox.noticeEntered('taken over while it was to stop');
+    sandbox.announceState('recovered while stopping');
     return beginStop(context);
   }
   execs.attach(found.guest);
@@ -74,11 +76,11 @@ async function takeOver(context: SandboxContext): Promise<void> {
     return continueRunning(context, message);
   }
   continueFork(context, spec.vmId);
-  sandbox.noticeEntered('taken over');
-  sandbox.countIdleOn();
+  sandbox.announceState('recovered');
+  sandbox.resumeIdleTime();
 }
 
-/** It may have been forked just then; a guest that does not answer holds only itself up. */
+/** Has a machine continue that may have been frozen for a fork; actions wait until it answers. */
 function continueFork({ sandbox, current, copies, deps }: SandboxContext, vmId: string): void {
   const { id: sandboxId, config } = sandbox.row;
   const continuing = deps.driver.continueAfterCrash(vmId).catch((error: unknown) => {

@@ -17,7 +17,7 @@ import { failpoint } from '../system/failpoint.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
 
-/** A sandbox to be made of nothing. */
+/** A sandbox to be created from the default image. */
 export interface NewSandbox {
   readonly id: string;
   readonly accountId: string;
@@ -25,11 +25,11 @@ export interface NewSandbox {
   readonly environment: Readonly<Record<string, string>>;
 }
 
-/** A sandbox to be made of another one, which has the rest of its configuration. */
+/** A fork to be created; it takes the rest of its configuration from its source. */
 export interface NewFork {
   readonly id: string;
   readonly name: string;
-  /** The one that the source must have. */
+  /** The checkpoint that the source must show; undefined: any. */
   readonly checkpoint: string | undefined;
 }
 
@@ -37,9 +37,9 @@ type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | '
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
-  /** What new root disks begin with. */
+  /** The default image, which new root disks start from, if it describes itself. */
   readonly image: SandboxImage | undefined;
-  /** Has those of the journal. */
+  /** Knows the uids of all journalled sandboxes. */
   readonly uids: UidPool;
   readonly prewarmed: PrewarmedMachines;
 }
@@ -49,10 +49,10 @@ export interface SandboxRef {
   readonly sandboxId: string;
 }
 
-/** Ids that were taken back are remembered as long as a job of theirs may still come. */
+/** How many discarded ids are remembered, in case the job that creates one arrives late. */
 const DISCARDED_MAX = 10_000;
 
-/** The sandboxes of this host by id. The only place where their actors are made and forgotten. */
+/** The sandboxes of this host by id. Only the registry creates and forgets their actors. */
 export class SandboxRegistry {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
@@ -62,14 +62,14 @@ export class SandboxRegistry {
     this.#deps = deps;
   }
 
-  /** The state of each. */
+  /** The state of each sandbox. */
   get states(): SandboxState[] {
     return [...this.#actors.values()].map((actor) => actor.record.state);
   }
 
   /**
-   * Takes up what the journal tells, and removes what it does not own. Resolves when each sandbox is
-   * taken over, on its way, or ended.
+   * Recovers the journalled sandboxes and removes machines and disks that none of them owns.
+   * Resolves when each sandbox is at rest, running or in a transition.
    */
   async recover(): Promise<void> {
     const { journal, driver, log } = this.#deps;
@@ -86,7 +86,7 @@ export class SandboxRegistry {
     await Promise.all([...this.#actors.values()].map((actor) => actor.recover()));
   }
 
-  /** @throws AppError `no_capacity`, `host_full`, `cancelled` when it was taken back meanwhile */
+  /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
   async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
     this.#refuseIfKnown(id);
     this.#deps.capacity.refuseIfFull(config);
@@ -94,13 +94,13 @@ export class SandboxRegistry {
     const described = { ...config, ...(image === undefined ? {} : { image }) };
     const origin = { id, accountId, config: described, environment, parentId: undefined };
     const prewarmed = this.#deps.prewarmed.take(config);
-    return this.#make(this.#addNew(origin, prewarmed), { slot: prewarmed?.slot });
+    return this.#create(this.#addNew(origin, prewarmed), { slot: prewarmed?.slot });
   }
 
   /**
-   * Makes a copy of a sandbox and begins to bring it up. When that fails the source is as it was.
-   * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another checkpoint
-   *   or too many generations, and as for `create`
+   * Copies a sandbox and starts the copy. When that fails, the source is unchanged.
+   * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another
+   *   checkpoint or too many generations, and those of {@link create}
    */
   async fork(ref: SandboxRef, { id, name, checkpoint }: NewFork): Promise<SandboxActor> {
     this.#refuseIfKnown(id);
@@ -115,7 +115,7 @@ export class SandboxRegistry {
       config: { ...config, name },
     });
     const { vmId, uid } = child.row;
-    return this.#make(child, { copy: () => source.fork({ vmId, uid }, checkpoint) });
+    return this.#create(child, { copy: () => source.fork({ vmId, uid }, checkpoint) });
   }
 
   /** @throws AppError `not_found` */
@@ -128,7 +128,8 @@ export class SandboxRegistry {
   }
 
   /**
-   * @returns the forks that stand in its way
+   * Deletes a sandbox at rest.
+   * @returns the forks that must be deleted first; undefined when the sandbox is deleted
    * @throws AppError `not_found`, `sandbox_not_stopped`
    */
   async delete(ref: SandboxRef): Promise<DependentForks | undefined> {
@@ -136,38 +137,38 @@ export class SandboxRegistry {
     return this.find(ref).delete(() => this.#dependentForks(id));
   }
 
-  /** Nothing of it remains, whether it is here or still to come. */
+  /** Removes a sandbox whose creator gave up, also if the job that creates it has yet to arrive. */
   async discard({ accountId, sandboxId }: SandboxRef): Promise<void> {
     if (this.#discarded.size >= DISCARDED_MAX) this.#discarded.clear();
     this.#discarded.add(sandboxId);
     const actor = this.#actors.get(sandboxId);
     if (actor === undefined || actor.accountId !== accountId) return;
-    // Somebody has found it all the same, and made use of it.
+    // The account has found and forked it, so it is in use after all.
     if (this.#dependentForks(sandboxId) !== undefined) return;
     await actor.discard();
   }
 
-  /** The directory was emptied. */
+  /** Publishes every sandbox again, after the directory has lost them. */
   async republish(): Promise<void> {
     await Promise.all([...this.#actors.values()].map((actor) => actor.republish()));
   }
 
-  /** Ends every machine, the host goes down: what runs is paused, what cannot be is stopped. */
+  /** Ends every machine for the host's shutdown: pauses running sandboxes, stops the others. */
   async stopAll(): Promise<void> {
     const until = Date.now() + LIMITS.sandboxStopAllMs;
-    await Promise.all([...this.#actors.values()].map((actor) => this.#putToRest(actor, until)));
+    await Promise.all([...this.#actors.values()].map((actor) => this.#shutDown(actor, until)));
   }
 
-  /** Lets go of every sandbox; their machines run on. */
+  /** Detaches from every sandbox; machines keep running. */
   async detach(): Promise<void> {
     await Promise.all([...this.#actors.values()].map((actor) => actor.detach()));
   }
 
-  async #putToRest(actor: SandboxActor, until: number): Promise<void> {
+  async #shutDown(actor: SandboxActor, until: number): Promise<void> {
     const settled = (): Promise<void> => actor.settled(until - Date.now());
-    const attempt = async (command: () => Promise<void>): Promise<void> => {
+    const attempt = async (action: () => Promise<void>): Promise<void> => {
       try {
-        await command();
+        await action();
         await settled();
       } catch (error) {
         const { state } = actor.row;
@@ -176,19 +177,20 @@ export class SandboxRegistry {
       }
     };
     await actor.begun().catch(toError);
-    // Stopped now, what is on its way to running or to paused would lose its memory.
+    // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
     if (actor.row.state !== 'pending_start') await settled();
     if (actor.row.state === 'running') await attempt(() => actor.pause());
     if (actor.row.slot !== undefined) await attempt(() => actor.stop());
   }
 
-  /** @throws AppError when nothing with this id may be made */
+  /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */
   #refuseIfKnown(id: string): void {
-    if (this.#actors.has(id)) throw new AppError('outcome_unknown', 'it was begun before');
-    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the sandbox was taken back');
+    if (this.#actors.has(id))
+      throw new AppError('outcome_unknown', 'the creation was begun before');
+    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the creation was discarded');
   }
 
-  /** What is to be made, of a machine that is there or of nothing; it takes its user at once. */
+  /** Adds a sandbox that is about to be created, with a prewarmed VM's id and uid or a new uid. */
   #addNew(origin: Origin, prewarmed?: PrewarmedMachine): SandboxActor {
     const now = new Date().toISOString();
     return this.#add({
@@ -213,7 +215,7 @@ export class SandboxRegistry {
     });
   }
 
-  async #make(
+  async #create(
     actor: SandboxActor,
     creation: Parameters<SandboxActor['create']>[0],
   ): Promise<SandboxActor> {
@@ -226,7 +228,7 @@ export class SandboxRegistry {
     return actor;
   }
 
-  /** Forks that are deleted do not count, even if something of them could not be removed yet. */
+  /** Forks whose deletion has begun do not count, even if it has yet to finish. */
   #dependentForks(sandboxId: string): DependentForks | undefined {
     const alive = [...this.#rows()].filter(([, { isDeleting }]) => !isDeleting);
     return dependentForksOf(sandboxId, new Map(alive));

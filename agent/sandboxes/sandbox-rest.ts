@@ -6,16 +6,18 @@ import type { SandboxChange } from './journalled-sandbox.ts';
 import type { MachineEnd } from './machine-driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/* How a sandbox comes to rest: stopping, and what follows the end of a machine. */
+/* How a sandbox comes to rest: stopping it, and handling the end of its machine. */
 
 /** Why processes end, in the words that clients of sessions know. */
 const STOPPED = 'sandbox stopped';
 
-/** Fits a message into the sandbox's record. */
+/** Cuts a message to the length that a sandbox's record allows. */
 export const toExitMessage = (text: string): string =>
   text.slice(0, LIMITS.sandboxExitMessageLengthMax);
 
-/** The checkpoint of a sandbox that stops is its disk; one that never came up has none. */
+/**
+ * A stopped sandbox continues from its disk alone; without a disk it has nothing to continue from.
+ */
 export async function newDiskCheckpoint({
   sandbox,
   deps,
@@ -24,20 +26,20 @@ export async function newDiskCheckpoint({
   return { checkpoint: hasDisk ? randomUUID() : undefined };
 }
 
-/** Shuts the machine down, or keeps it from coming up; `finish` follows. */
+/** Shuts the machine down, or aborts its start; the end of either leads to {@link finish}. */
 export function beginStop({ current, execs, processes }: SandboxContext): void {
   const { session } = current;
   if (session === undefined) return;
   execs.expectStop();
   processes.expectStop(STOPPED);
-  session.abort(new Error('the sandbox is to stop'));
+  session.abort(new Error('the sandbox is being stopped'));
   runInBackground('sandbox.stop', () => session.machine?.stop(LIMITS.sandboxStopGraceMs));
 }
 
-/** A paused sandbox has no machine to stop: only its checkpoint is given up. */
+/** Stops a paused sandbox, which has no machine: discards its checkpoint. */
 export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<void> {
   const change = {
-    checkpoint: randomUUID(), // The memory of the former one cannot be had any more.
+    checkpoint: randomUUID(), // A new id, because the memory of the former one is gone.
     finishedAt: new Date().toISOString(),
     exitReason: 'stopped',
     exitMessage: 'stopped while it was paused',
@@ -46,7 +48,7 @@ export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<voi
   await deps.driver.discardCheckpoint(sandbox.row.vmId);
 }
 
-/** Nothing of the machine runs any more, and its memory is lost. */
+/** Records the end of a machine whose memory is lost. */
 export async function finish(context: SandboxContext, end: MachineEnd): Promise<void> {
   const { sandbox, execs, processes, deps } = context;
   const { state, checkpoint, vmId, createdAt, runningAt } = sandbox.row;
@@ -62,7 +64,7 @@ export async function finish(context: SandboxContext, end: MachineEnd): Promise<
   const change = {
     checkpoint: to === 'stopped' ? checkpoint : undefined,
     finishedAt: new Date(endedAt).toISOString(),
-    // A former agent may have asked for it, and the guest have ended before this one came.
+    // The guest may have shut down on a former agent's request before this agent came.
     exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
     exitMessage: toExitMessage(end.message),
   };
@@ -70,7 +72,9 @@ export async function finish(context: SandboxContext, end: MachineEnd): Promise<
   await deps.driver.discardCheckpoint(vmId);
 }
 
-/** Journals that the sandbox rests, then gives back everything that its machine had of the host. */
+/**
+ * Journals that the sandbox is at rest, then releases everything that its machine held on the host.
+ */
 export async function rest(
   { sandbox, current, deps }: SandboxContext,
   to: SandboxState,
@@ -79,11 +83,11 @@ export async function rest(
 ): Promise<void> {
   const { driver, slots, capacity } = deps;
   const { id, vmId, slot } = sandbox.row;
-  capacity.release(id); // Whoever sees that it rests may count on its capacity.
+  capacity.release(id); // Before its record shows the rest, so that a caller can rely on the capacity.
   await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
-  current.end(); // Not before: what cannot be journalled now is reported again.
-  // Only now, and only here: what tells how the machine ended had to stay until it was journalled.
+  current.end(); // Only after the journal: a failed write leaves the event to be reported again.
+  // The record of how the machine ended must stay until that is journalled.
   await driver.reclaim(vmId);
-  // The next session has another one.
+  // In the background: the next session leases another slot.
   if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
 }

@@ -7,14 +7,16 @@ import { dueAt } from './time-limits.ts';
 /** Guests have no network but their own loopback. */
 const NETWORK: NetworkPolicy = { egress: { default: 'deny' } };
 
-/** When its time limits end the session, if it runs and has any. */
+/**
+ * When a time limit will pause the sandbox, as an RFC 3339 time; undefined unless it is running.
+ */
 function expiryOf({ state, expiresAt, idleSince, config }: SandboxRow): string | undefined {
   if (state !== 'running') return undefined;
   const at = dueAt({ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds });
   return Number.isFinite(at) ? new Date(at).toISOString() : undefined;
 }
 
-/** The sandbox as its host publishes it. */
+/** Converts a journal row into the record that the host publishes. */
 export function toRecord(
   row: SandboxRow,
   host: Pick<SandboxRecord, 'hostId' | 'platform'>,
@@ -36,10 +38,10 @@ export function toRecord(
   };
 }
 
-/** What the machine of a sandbox with a slot is made of. */
+/** What the driver needs to start or recover the sandbox's machine. */
 export async function machineSpec(row: SandboxRow, slots: SlotPool): Promise<MachineSpec> {
   const { id, vmId, uid, slot, config, bootId, environment } = row;
-  if (slot === undefined) throw new Error('a machine without a network slot');
+  if (slot === undefined) throw new Error('the sandbox has no network slot');
   return {
     vmId,
     uid,

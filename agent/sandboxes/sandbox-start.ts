@@ -6,17 +6,17 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
 import { StartClock } from './start-clock.ts';
 
-/* How a sandbox comes up: by a boot, a template, a prewarmed machine, or its checkpoint. */
+/* How a sandbox starts: by a boot, from a template, as a prewarmed VM, or from its checkpoint. */
 
-/** The state in which a sandbox begins to come up. */
+/** The states in which a sandbox starts. */
 export type StartState = 'pending_start' | 'pending_resume';
 
 const NEVER_RAN: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
 
 /**
- * Holds capacity and a network slot for what is then made; gives back what it took when that fails.
- * @param given the slot of a prewarmed machine
- * @throws AppError `no_capacity`, `host_full`; whatever `make` throws
+ * Holds capacity and a network slot while `make` runs, and keeps them if it succeeds.
+ * @param given the slot of a prewarmed VM, instead of a new one; not released on failure
+ * @throws AppError `no_capacity`, `host_full`; what `make` throws
  */
 export async function withResources(
   { sandbox, deps }: SandboxContext,
@@ -41,7 +41,7 @@ export async function withResources(
   }
 }
 
-/** Brings a sandbox up that rests. @throws AppError `no_capacity`, `host_full` */
+/** Starts a sandbox at rest. @throws AppError `no_capacity`, `host_full` */
 export async function beginStart(
   context: SandboxContext,
   to: StartState,
@@ -53,34 +53,36 @@ export async function beginStart(
     const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
     return context.sandbox.enter(to, { ...change, ...begun, slot }, cause);
   });
-  bringUp(context, clock);
+  startMachine(context, clock);
 }
 
-/** Outside the mailbox: waits for its turn, and boots or resumes the machine. */
-export function bringUp(
+/**
+ * Boots or resumes the machine when its turn comes, outside the mailbox; the outcome is an event.
+ */
+export function startMachine(
   { sandbox, current, watchdog, deps }: SandboxContext,
   clock = new StartClock(),
 ): void {
   clock.end('placed');
   const session = current.begin(clock);
-  const turnCame = (): void => watchdog.watchStart(deps.bootTimeoutMs);
-  runInBackground('sandbox.bringUp', async () => {
+  const onTurn = (): void => watchdog.watchStart(deps.bootTimeoutMs);
+  runInBackground('sandbox.start', async () => {
     try {
-      const machine = await session.bringUp(sandbox.row, deps, turnCame);
-      current.report(session, { kind: 'up', machine });
+      const machine = await session.start(sandbox.row, deps, onTurn);
+      current.report(session, { kind: 'started', machine });
     } catch (error) {
-      current.report(session, { kind: 'notUp', error: toError(error) });
+      current.report(session, { kind: 'startFailed', error: toError(error) });
     }
   });
 }
 
-export async function handleUp(context: SandboxContext, machine: Machine): Promise<void> {
+export async function handleStarted(context: SandboxContext, machine: Machine): Promise<void> {
   const { sandbox, execs, processes, current } = context;
   const { session } = current;
   if (session === undefined) return;
   if (sandbox.row.state === 'stopping') {
     current.watchEnd(session, machine);
-    return beginStop(context); // It came up all the same.
+    return beginStop(context); // The machine was ready before the stop could abort its start.
   }
   const now = Date.now();
   await sandbox.enter(
@@ -96,10 +98,11 @@ export async function handleUp(context: SandboxContext, machine: Machine): Promi
   current.watchEnd(session, machine);
   execs.attach(machine.guest);
   processes.connect(machine.guest);
-  noticeStarted(context, session.clock, machine);
+  reportStarted(context, session.clock, machine);
 }
 
-function noticeStarted(
+/** Logs the start and its phases; a machine of a former agent was not started here. */
+function reportStarted(
   { sandbox, deps }: SandboxContext,
   clock: StartClock,
   { origin }: Machine,
@@ -113,16 +116,16 @@ function noticeStarted(
   deps.observeStart(origin.kind, clock.times);
 }
 
-export async function handleNotUp(context: SandboxContext, error: Error): Promise<void> {
+export async function handleStartFailed(context: SandboxContext, error: Error): Promise<void> {
   const { state } = context.sandbox.row;
   if (state === 'stopping') return finish(context, NEVER_RAN);
-  if (state === 'pending_resume') return handleNotResumed(context, error.message);
+  if (state === 'pending_resume') return handleResumeFailed(context, error.message);
   const reason = error instanceof BootError ? error.reason : 'boot_failed';
   await finish(context, { reason, message: error.message });
 }
 
-/** With its checkpoint untouched it is as it was. */
-async function handleNotResumed(context: SandboxContext, message: string): Promise<void> {
+/** If the checkpoint was not consumed, the sandbox returns to paused. */
+async function handleResumeFailed(context: SandboxContext, message: string): Promise<void> {
   const { sandbox, deps } = context;
   if (!(await deps.driver.hasCheckpoint(sandbox.row.vmId))) {
     return finish(context, { reason: 'resume_failed', message });

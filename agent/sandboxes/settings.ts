@@ -1,23 +1,23 @@
-/** How this host runs sandboxes. */
+/** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
 export interface SandboxSettings {
-  /** Kernel and initramfs of the guests, as scripts/build-guest makes them. */
+  /** Directory with the guests' kernel and initramfs, built by scripts/build-guest. */
   readonly guestDir: string;
-  /** The file system that root disks begin with, as scripts/build-image makes it. */
+  /** The default image as a disk, which root disks start from; built by scripts/build-image. */
   readonly rootDisk: string;
   readonly accelerator: 'auto' | 'kvm' | 'tcg';
-  /** The first of the users that machines run as; as many as there are sandboxes. */
+  /** The first uid for machines; each sandbox takes one. */
   readonly uidBase: number;
   readonly bootTimeoutMs: number;
-  /** Machines begin with the memory of one that has booted, instead of booting each. */
+  /** Whether new machines start from a template instead of booting. */
   readonly hasTemplates: boolean;
-  /** What all that run may take together. */
+  /** Capacity for all running sandboxes together. */
   readonly memoryMib: number;
   readonly vcpus: number;
-  /** Memory of the host that stays available, whatever was promised. */
+  /** Memory that must stay available on the host; below it no sandbox is started. */
   readonly memoryReserveMib: number;
-  /** Network slots: as many machines can run at once. */
+  /** Network slots, which bound how many machines can run at once. */
   readonly slotsMax: number;
-  /** Of them, kept ready. */
+  /** How many slots are kept ready. */
   readonly slotsReady: number;
   /** How many prewarmed VMs are kept at most. */
   readonly prewarmedMax: number;

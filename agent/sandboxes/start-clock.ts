@@ -1,21 +1,21 @@
 import type { MachineOrigin } from './machine-driver.ts';
 
-/** One after the other: what a start goes through from its job to a sandbox that runs. */
+/** The phases of a start in order, from its job to a running sandbox. */
 export const startPhases = ['placed', 'queued', 'restored', 'ready'] as const;
 /**
- * `placed`: room and network slot are held, the journal has it. `queued`: it was its turn among those
- * that come up. `restored`: its machine ran its first instruction. `ready`: its guest is, and the
- * journal has that.
+ * A phase ends when: `placed`, capacity and network slot are held and journalled; `queued`, the
+ * start's turn has come; `restored`, the machine has run its first instruction; `ready`, the guest
+ * is ready and the journal says running.
  */
 export type StartPhase = (typeof startPhases)[number];
 
-/** Where the time of a start went, in milliseconds. */
+/** The duration of each phase of a start, in milliseconds. */
 export type StartTimes = Readonly<Partial<Record<StartPhase, number>>>;
 
-/** Told of each start that came to its end. */
+/** Receives the phases of each successful start. */
 export type ObserveStart = (kind: MachineOrigin['kind'], times: StartTimes) => void;
 
-/** Measures one start. */
+/** Measures the phases of one start. */
 export class StartClock {
   #at = performance.now();
   #times: StartTimes = {};
@@ -24,7 +24,7 @@ export class StartClock {
     return this.#times;
   }
 
-  /** @param at when the phase was over, by `performance.now()` */
+  /** Ends a phase. @param at when it ended, by `performance.now()` */
   end(phase: StartPhase, at = performance.now()): void {
     this.#times = { ...this.#times, [phase]: Math.round((at - this.#at) * 10) / 10 };
     this.#at = at;

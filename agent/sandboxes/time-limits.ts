@@ -1,20 +1,20 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
-/** Of a session: from running to paused, stopped or ended. Milliseconds since the epoch. */
+/** The time limits of a session. Times are milliseconds since the epoch. */
 export interface SessionTimes {
-  /** When it has run for as long as it may. */
+  /** When the session has run for as long as it may. */
   readonly expiresAt: number | undefined;
-  /** Since when nothing uses it; undefined while something does. */
+  /** Since when nothing uses the sandbox; undefined while something does. */
   readonly idleSince: number | undefined;
-  /** 0: it may be idle for ever. */
+  /** 0: no idle limit. */
   readonly idleTtlSeconds: number;
 }
 
-/** A timer of Node goes no further; a longer one is set again. */
+/** The longest timer that Node supports; a longer wait sets it again. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** When the session is to end; infinite when neither limit is set. */
+/** When the first limit is reached; infinity when neither is set. */
 export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): number {
   const isIdleLimited = idleSince !== undefined && idleTtlSeconds > 0;
   const idleUntil = isIdleLimited ? idleSince + idleTtlSeconds * 1000 : Number.POSITIVE_INFINITY;
@@ -22,8 +22,8 @@ export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): n
 }
 
 /**
- * When a session ends that may run for so long from now on.
- * @throws AppError `bad_request` when it would last longer than any may
+ * When a session expires that may run for `timeoutSeconds` from now.
+ * @throws AppError `bad_request` when it would last longer than any session may
  */
 export function resetExpiry(runningAt: number, timeoutSeconds: number, now: number): number {
   const latest = runningAt + LIMITS.sandboxTtlSecondsMax * 1000;
@@ -35,7 +35,7 @@ export function resetExpiry(runningAt: number, timeoutSeconds: number, now: numb
   throw new AppError('bad_request', message);
 }
 
-/** Watches the time limits of one sandbox: tells when they are reached, never early. */
+/** Watches the time limits of one sandbox and reports when one is reached, never early. */
 export class TimeLimits {
   readonly #reached: () => void;
   #times: SessionTimes | undefined;
@@ -51,14 +51,14 @@ export class TimeLimits {
     return this.#at <= Date.now();
   }
 
-  /** From now on these count; without any, nothing is watched. */
+  /** Replaces the watched limits; undefined: watches nothing. */
   watch(times: SessionTimes | undefined): void {
     this.#times = times;
     if (times === undefined) this.#notBefore = 0;
     this.#wait();
   }
 
-  /** What was to be done at the limit has failed: it is told again after this time. */
+  /** Reports the limit again after `ms`, because what it asks for has failed. */
   postpone(ms: number): void {
     this.#notBefore = Date.now() + ms;
     this.#wait();
@@ -75,7 +75,7 @@ export class TimeLimits {
     if (at === Number.POSITIVE_INFINITY) return;
     const ms = Math.min(Math.max(at - Date.now(), 0), TIMER_MS_MAX);
     this.#timer = setTimeout(() => {
-      // The clock may have been set back meanwhile, or the timer be early.
+      // The clock may have been set back, or the timer may be early.
       if (this.isReached) this.#reached();
       else this.#wait();
     }, Math.ceil(ms));

@@ -2,7 +2,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { copyMsMax } from './copy-gate.ts';
 
-/** The deadline of each transition: what is not done by then is ended by force. */
+/** Watches the deadline of the present transition. */
 export class TransitionWatchdog {
   readonly #overdue: () => void;
   #timer: NodeJS.Timeout | undefined;
@@ -12,7 +12,7 @@ export class TransitionWatchdog {
     this.#overdue = overdue;
   }
 
-  /** Sets the deadline of the state that the sandbox has entered; a start has its own. */
+  /** Sets the deadline of the state just entered. A start's deadline begins with its turn. */
   watch({ state, config }: Pick<SandboxRow, 'state' | 'config'>): void {
     this.clear();
     if (state === 'pausing') this.#set(copyMsMax(config.memSizeMib));

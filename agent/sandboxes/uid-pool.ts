@@ -1,9 +1,9 @@
-/** Users for machines: each is one sandbox's, or one prewarmed machine's, as long as that exists. */
+/** Uids for machines. A sandbox or prewarmed VM holds one for as long as it exists. */
 export class UidPool {
   readonly #base: number;
   readonly #taken: Set<number>;
 
-  /** @param base the first of them */
+  /** @param base the first uid @param taken uids that are in use already */
   constructor(base: number, taken: Iterable<number>) {
     this.#base = base;
     this.#taken = new Set(taken);
@@ -16,7 +16,7 @@ export class UidPool {
     return uid;
   }
 
-  /** Nothing of its owner is left. */
+  /** Frees a uid; call it only when nothing of its owner is left on the host. */
   release(uid: number): void {
     this.#taken.delete(uid);
   }

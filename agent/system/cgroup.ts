@@ -56,7 +56,8 @@ export function trackingGroup(host: CgroupHost, cgroupPath: string): string {
 /**
  * Kills every process in the groups below `cgroupPath`, and waits until they have ended.
  * @param except names of direct child groups that are left alone
- * @returns ids of the processes that did not end in time: they hang in the kernel and run no more code
+ * @returns ids of the processes that did not end in time: they hang in the kernel and run no more
+ *   code
  */
 export async function killBelow(
   host: CgroupHost,

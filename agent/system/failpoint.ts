@@ -1,13 +1,16 @@
 import { appendFileSync, readFileSync } from 'node:fs';
 
 /*
- * Fault injection. With FAILPOINTS=<file> the agent appends the name of every failpoint that it reaches
- * to <file>.reached, and kills itself with SIGKILL at the failpoint that <file> names, so that tests
- * see what a crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the action runs.
+ * Fault injection. With FAILPOINTS=<file> the agent appends the name of every failpoint that it
+ * reaches to <file>.reached, and kills itself with SIGKILL at the failpoint that <file> names, so
+ * that tests see what a crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the
+ * action runs.
  */
 const failpoints = process.env['FAILPOINTS'];
 
-/** Resolves when the code at that point may continue; never, for an agent that shall crash there. */
+/**
+ * Resolves when the code at that point may continue; never, for an agent that shall crash there.
+ */
 type Intercept = (point: string) => Promise<void>;
 
 let intercept: Intercept | undefined;
@@ -18,8 +21,8 @@ export function interceptFailpoints(by: Intercept | undefined): void {
 }
 
 /**
- * Runs an action around which a crash matters: a write to the journal, or a change to the host. A test
- * can kill the agent right before or after it.
+ * Runs an action around which a crash matters: a write to the journal, or a change to the host. A
+ * test can kill the agent right before or after it.
  * @param name says what the action does; the failpoints are `before <name>` and `after <name>`
  */
 export async function failpoint<T>(name: string, action: () => Promise<T>): Promise<T> {

@@ -21,9 +21,9 @@ export interface HostGroups {
 export const MACHINES_GROUP = 'sandboxes';
 
 /**
- * Kills the processes that a former agent of this host left: helpers, its guard, `runc`, containers.
- * Runs first at the agent's start, since nothing else is safe while they run. Processes that hang in
- * the kernel are left behind: they have been killed, so they can do nothing but end.
+ * Kills the processes that a former agent of this host left: helpers, its guard, `runc`,
+ * containers. Runs first at the agent's start, since nothing else is safe while they run. Processes
+ * that hang in the kernel are left behind: they have been killed, so they can do nothing but end.
  */
 export async function endFormerProcesses(
   { cgroups, cgroupParent }: HostGroups,
@@ -36,8 +36,8 @@ export async function endFormerProcesses(
 }
 
 /**
- * Creates the control group for the programs that this agent starts. Each agent has its own, so that a
- * program which a dying agent is about to start finds its group removed, and ends.
+ * Creates the control group for the programs that this agent starts. Each agent has its own, so
+ * that a program which a dying agent is about to start finds its group removed, and ends.
  * @returns its cgroup.procs
  */
 export async function makeHelperGroup({ cgroups, cgroupParent }: HostGroups): Promise<string> {
@@ -48,8 +48,8 @@ export async function makeHelperGroup({ cgroups, cgroupParent }: HostGroups): Pr
 }
 
 /**
- * Starts the guard, which unmounts this agent's disks when the agent is gone (guard.c). The guard joins
- * the helpers' group, so the next agent ends it before mounting anything.
+ * Starts the guard, which unmounts this agent's disks when the agent is gone (guard.c). The guard
+ * joins the helpers' group, so the next agent ends it before mounting anything.
  * @returns stops the guard; call it once nothing is mounted any more
  */
 export async function startMountGuard(

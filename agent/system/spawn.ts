@@ -23,8 +23,8 @@ export class ProgramError extends Error {
 }
 
 /**
- * An external program that did not end in time and was killed. One that hangs in the kernel ends only
- * when the kernel lets go of it.
+ * An external program that did not end in time and was killed. One that hangs in the kernel ends
+ * only when the kernel lets go of it.
  */
 export class ProgramTimeoutError extends Error {
   /** Settles when the program has really ended. */
@@ -77,7 +77,8 @@ export function spawnLeashed(
  * Runs a program to its end and returns its output. For short programs (mke2fs, runc delete …):
  * bounded in time and output.
  * @param options.lock a file that the program holds locked while it runs
- * @throws ProgramError when it fails; ProgramTimeoutError when its time is over, though it may hang on
+ * @throws ProgramError when it fails; ProgramTimeoutError when its time is over, though it may hang
+ *   on
  */
 export async function run(
   program: string,

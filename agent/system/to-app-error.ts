@@ -8,7 +8,10 @@ const OUT_OF_RESOURCES = /^(?:EMFILE|ENFILE|EAGAIN|ENOMEM)$/u;
 export const isOutOfResources = (error: unknown): boolean =>
   OUT_OF_RESOURCES.test(errnoOf(error) ?? '') || (error instanceof ProgramError && error.wasKilled);
 
-/** Converts any failure into what the caller is told. The text of unexpected errors stays in the log. */
+/**
+ * Converts any failure into what the caller is told. The text of unexpected errors stays in the
+ * log.
+ */
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (isRedisFailure(error)) {

@@ -6,8 +6,9 @@ import { connectionKeyPattern } from './connection-token.ts';
 
 /*
  * How a control node tells an agent its public connection keys, when it registers the agent's link.
- * The agent found the node in Redis, and whoever can write to Redis could lead it to a node of their
- * own. Hence the keys are signed with CLUSTER_SECRET: nobody else can make an agent accept a key.
+ * The agent found the node in Redis, and whoever can write to Redis could lead it to a node of
+ * their own. Hence the keys are signed with CLUSTER_SECRET: nobody else can make an agent accept a
+ * key.
  */
 
 const PURPOSE = 'connection-keys';
@@ -26,7 +27,9 @@ const checkKeys = compile(
   }),
 );
 
-/** Signs a control node's public keys for one agent. The agent must read the text within seconds. */
+/**
+ * Signs a control node's public keys for one agent. The agent must read the text within seconds.
+ */
 export function signConnectionKeys(
   clusterSecret: string,
   { nodeId, hostId, region }: KeyLink,

@@ -14,12 +14,13 @@ import { LIMITS } from '../limits.ts';
 import { compile } from '../validate.ts';
 
 /*
- * The token in a sandbox connection's URL: control signs it, the agent that owns the sandbox verifies
- * it. The key pairs (Ed25519, RFC 8032) are derived from SIGNING_KEYS for this purpose and one
- * region, so that agents, which know only public keys, can forge neither these tokens nor share links.
+ * The token in a sandbox connection's URL: control signs it, the agent that owns the sandbox
+ * verifies it. The key pairs (Ed25519, RFC 8032) are derived from SIGNING_KEYS for this purpose and
+ * one region, so that agents, which know only public keys, can forge neither these tokens nor share
+ * links.
  *
- * A token is `<public key>.<claims>.<signature>`, each in base64url; the key says which one to verify
- * with. Tokens are text in one spelling only: a changed character makes a token invalid.
+ * A token is `<public key>.<claims>.<signature>`, each in base64url; the key says which one to
+ * verify with. Tokens are text in one spelling only: a changed character makes a token invalid.
  */
 
 const PURPOSE = 'sandbox-connection';

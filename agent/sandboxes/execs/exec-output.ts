@@ -86,7 +86,9 @@ export class ExecOutput {
     return this.#starts[0] ?? 0;
   }
 
-  /** @param offset of the first byte among all of both streams; what lies here already is skipped */
+  /**
+   * @param offset of the first byte among all of both streams; what lies here already is skipped
+   */
   async append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     if (offset > this.#end) await this.#skipTo(offset);
     const fresh = bytes.subarray(this.#end - offset);

@@ -28,8 +28,8 @@ export interface ExecStart {
 }
 
 /**
- * A command that runs in a sandbox, from its row in the journal to its end. It outlives channels and
- * agents: the guest keeps it, and every new channel takes it up where its output was left.
+ * A command that runs in a sandbox, from its row in the journal to its end. It outlives channels
+ * and agents: the guest keeps it, and every new channel takes it up where its output was left.
  */
 export class SandboxExec {
   readonly #journal: SandboxJournal;
