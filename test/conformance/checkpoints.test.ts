@@ -11,6 +11,7 @@ import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
+import { countInto, lastCount } from '../helpers/counting.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
@@ -18,6 +19,8 @@ import { check, dirty, testMemory } from './memory.ts';
 const test = anyTest as TestFn<DriverContext>;
 
 const never = new AbortController().signal;
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
+const GENERATIONS = isFull ? 20 : 8;
 
 let host: MachineHost;
 let driver: MicrovmDriver;
@@ -41,7 +44,7 @@ async function withTemplate(): Promise<void> {
   const spec = await host.newSpec();
   const machine = await boot(driver, spec);
   await machine.kill();
-  await waitFor('the template', async () => driver.hasTemplate(spec), 60_000);
+  await waitFor('the template', async () => driver.hasTemplate(spec), 150_000);
 }
 
 const disksOf = ({ vmId }: MachineSpec): string => join(host.runDir(vmId), '../disks');
@@ -125,27 +128,27 @@ test.serial('a machine that wrote nothing since it was forked needs no other lay
   await machine.kill();
 });
 
-test.serial('20 generations of pause and resume: memory and counting go on', async (t) => {
-  const spec = await host.newSpec();
-  let machine = await boot(driver, spec);
-  await outputOf(
-    machine,
-    '(i=0; while :; do i=$((i + 1)); echo $i > /run/new; mv /run/new /run/count; sleep 0.05; done) > /dev/null 2>&1 &',
-  );
-  let counted = 0;
-  let sum = await outputOf(machine, dirty);
-  for (let generation = 1; generation <= 20; generation += 1) {
-    await driver.pause(spec.vmId);
-    machine = await resumed(spec);
-    t.is(await outputOf(machine, check), sum, `generation ${generation}`);
-    await sleep(100);
-    const count = Number(await outputOf(machine, 'cat /run/count'));
-    t.true(count > counted, `${count} after ${counted}`);
-    counted = count;
-    if (generation % 4 === 0) sum = await outputOf(machine, dirty);
-  }
-  await machine.kill();
-});
+test.serial(
+  `${GENERATIONS} generations of pause and resume: memory and counting go on`,
+  async (t) => {
+    const spec = await host.newSpec();
+    let machine = await boot(driver, spec);
+    await outputOf(machine, `${countInto('/run/count', 0.05)} > /dev/null 2>&1 &`);
+    let counted = 0;
+    let sum = await outputOf(machine, dirty);
+    for (let generation = 1; generation <= GENERATIONS; generation += 1) {
+      await driver.pause(spec.vmId);
+      machine = await resumed(spec);
+      t.is(await outputOf(machine, check), sum, `generation ${generation}`);
+      await sleep(100);
+      const count = Number(await outputOf(machine, lastCount('/run/count')));
+      t.true(count > counted, `${count} after ${counted}`);
+      counted = count;
+      if (generation % 4 === 0) sum = await outputOf(machine, dirty);
+    }
+    await machine.kill();
+  },
+);
 
 test.serial(
   'an agent with another guest goes on with what the former guest had in memory',
@@ -227,7 +230,6 @@ test.serial('a new agent pauses the machine of a former one, whose caches are go
 
 testMemory(test);
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const fullTest = isFull ? test.serial : test.serial.skip;
 
 fullTest(

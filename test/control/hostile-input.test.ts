@@ -6,6 +6,7 @@ import { ApiClient } from '../helpers/api.ts';
 import { createDisk, newName } from '../helpers/disks.ts';
 import { request, sendRaw } from '../helpers/raw-http.ts';
 import { Stack } from '../helpers/stack.ts';
+import { unicodeText } from '../helpers/unicode-text.ts';
 
 interface Context {
   stack: Stack;
@@ -33,7 +34,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-const anyText = fc.string({ unit: 'binary', maxLength: 120 });
+const anyText = unicodeText({ maxLength: 120 });
 
 test('a disk name is taken exactly when it has the letters and the length', async (t) => {
   const name = fc.oneof(

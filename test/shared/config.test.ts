@@ -2,6 +2,7 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { readControlConfig } from '../../control/config.ts';
 import { ConfigReader } from '../../shared/config.ts';
+import { unicodeText } from '../helpers/unicode-text.ts';
 
 /** The problem that the reader reports, or undefined. */
 function problemOf(
@@ -33,7 +34,7 @@ test('an integer is accepted between its bounds and refused outside of them', (t
 
 test('whatever the environment holds, only `finish` throws, and only its one Error', (t) => {
   fc.assert(
-    fc.property(fc.option(fc.string({ unit: 'binary' }), { nil: undefined }), (X) => {
+    fc.property(fc.option(unicodeText(), { nil: undefined }), (X) => {
       const problem = problemOf({ X }, (reader) => {
         reader.string('X', { pattern: '^a+$' });
         reader.integer('X', { min: 1, max: 9 });

@@ -2,11 +2,12 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { diskStatuses } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
+import { unicodeText } from '../helpers/unicode-text.ts';
 
 const time = fc
   .date({ min: new Date('2000-01-01'), max: new Date('2100-01-01'), noInvalidDate: true })
   .map((date) => date.toISOString());
-const text = fc.string({ unit: 'binary', maxLength: 40 });
+const text = unicodeText({ maxLength: 40 });
 const id = fc.integer({ min: 0, max: 0xffff_ffff });
 const uid = fc.integer({ min: 0, max: 4_294_967_294 });
 

@@ -6,13 +6,14 @@ import { PageQuery } from '../../shared/schemas/common.ts';
 import { CreateDisk, DiskName } from '../../shared/schemas/disk.ts';
 import { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { compile } from '../../shared/validate.ts';
+import { unicodeText } from '../helpers/unicode-text.ts';
 
 const check = compile(CreateDisk);
 
 test('a name is accepted exactly when its characters and length are allowed', (t) => {
   const checkName = compile(Type.Object({ name: DiskName }));
   const name = fc.oneof(
-    fc.string({ unit: 'binary', maxLength: 110 }),
+    unicodeText({ maxLength: 110 }),
     fc.string({ unit: fc.constantFrom(...'aZ09_-'.split('')), maxLength: 110 }),
     fc.stringMatching(/^[a-zA-Z0-9_-]*\s?$/u),
   );

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiSandbox, ApiSandboxExec } from '../../helpers/sandboxes.ts';
 import { createSandbox, machinesOf, sandboxPath } from '../../helpers/sandboxes.ts';
+import { countInto, lastCount } from '../../helpers/counting.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { type Attempt, attempt } from '../attempt.ts';
 import { RunLedger } from '../run-ledger.ts';
@@ -30,10 +31,7 @@ const STATES = [
  * has the token in its name, which tells this process from that of another start.
  */
 const beginCounting = (token: string): string =>
-  `echo 0 > /run/${token}; setsid sh -c '
-    i=0
-    while :; do i=$((i + 1)); echo $i > /run/${token}.next; mv /run/${token}.next /run/${token}; sleep 0.3; done
-  ' > /dev/null 2>&1 < /dev/null &`;
+  `echo 0 > /run/${token}; setsid ${countInto(`/run/${token}`, 0.3)} > /dev/null 2>&1 < /dev/null &`;
 
 const isPassing = (status: string): boolean => /^(?:pending|pausing|stopping)$/u.test(status);
 
@@ -200,7 +198,7 @@ export class CountingSandbox implements Workload {
   async #look(id: string): Promise<boolean> {
     const [token, counted, wasStarted] = [this.#token, this.#counted, this.#wasStarted];
     if (token === '') return true;
-    const exec = await this.#exec(id, `cat /run/${token}`);
+    const exec = await this.#exec(id, lastCount(`/run/${token}`));
     if (exec?.status !== 'completed') return false;
     if (wasStarted && id === this.#id) return true;
     const { findings } = this.#context;

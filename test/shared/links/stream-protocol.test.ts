@@ -9,8 +9,9 @@ import {
   encodeFrame,
 } from '../../../shared/links/stream-protocol.ts';
 import { jsonValues } from '../../helpers/json-values.ts';
+import { unicodeText } from '../../helpers/unicode-text.ts';
 
-const text = fc.string({ unit: 'binary', maxLength: 60 });
+const text = unicodeText({ maxLength: 60 });
 const fieldName = fc.string().filter((name) => name !== '__proto__');
 const jobId = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 20 });
 const hostId = fc.stringMatching(/^host-[0-9a-f]{12}$/u);
