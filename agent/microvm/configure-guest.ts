@@ -6,10 +6,10 @@ import type { SlotPlan } from '../network/slot.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
 
-/** Run once in a prewarmed machine, so that a sandbox's first command finds shell and programs in memory. */
+/** Run once in a prewarmed VM, so that a sandbox's first command finds the shell in memory. */
 const WARM_UP = '/bin/true; true';
 
-/** The guest's only network card, as its slot has it. */
+/** The settings of the guest's only network card, which its slot decides. */
 export const guestNetwork = (slot: SlotPlan): GuestSettings['network'] => ({
   interface: 'eth0',
   address: slot.guestAddress,
@@ -19,7 +19,7 @@ export const guestNetwork = (slot: SlotPlan): GuestSettings['network'] => ({
   mtuBytes: slot.mtuBytes,
 });
 
-/** What the guest is told: the sandbox's own and the machine's. */
+/** All settings of the guest: those of the sandbox and those of the machine. */
 const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
   ...settings,
   directory: '/',
@@ -28,9 +28,9 @@ const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
 });
 
 /**
- * Gives a guest its identity, clock, entropy and network, as often as it takes; a guest that was
- * paused is thawed only then.
- * @throws what the guest answers, or an AbortError
+ * Gives a guest its identity, clock, entropy and network, and thaws a frozen guest after that.
+ * Retried on the next channel when one breaks, so the requests are idempotent.
+ * @throws the guest's refusal, or an AbortError
  */
 export async function configureGuest(
   guest: GuestLink,
@@ -44,14 +44,14 @@ export async function configureGuest(
   });
 }
 
-/** Has a guest run a first command that leaves nothing behind. @throws Error, or the signal's reason */
+/** Runs a first command that leaves nothing behind. @throws Error, or the signal's reason */
 export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promise<void> {
   if (channel === undefined) throw new Error('the guest does not answer');
   const id = randomUUID();
   const streams = { terminal: undefined, stdin: false, isFollowed: false };
   const spec = { environment: {}, directory: '', isSession: false, timeoutMs: undefined };
   const exited = once(channel, 'exited', { signal });
-  exited.catch(() => undefined); // Nobody may be waiting any more when it is given up.
+  exited.catch(() => undefined); // An abort may reject it before it is awaited.
   await channel.start({ id, command: WARM_UP, ...spec, ...streams });
   await exited;
   await channel.forget(id);

@@ -16,8 +16,8 @@ import { directoryOf, type MicrovmHost, pathsOf } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 
 /**
- * Copies disk and memory of a running machine, which stands still for a moment. When it does not run
- * on afterwards, it is killed.
+ * Copies disk and memory of a running machine, which stands still for a moment. A machine that does
+ * not continue afterwards is killed.
  */
 export async function forkRunning(
   host: MicrovmHost,
@@ -30,8 +30,8 @@ export async function forkRunning(
   const { machine, channel, template } = running.live();
   await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
-  // In the chain before anything writes to it: a machine that runs on must not be ahead of its
-  // disk's record. Made before the machine stops, since that takes time.
+  // The new layer is in the chain before anything writes to it, so the chain's record never lags
+  // behind the disk. It is made before the machine stops, because that takes time.
   const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, rootDisk, uid);
   await mkdir(directoryOf(host, child.vmId), { mode: 0o700 });
   const place = { directory: pathsOf(host, child.vmId).checkpoint, template };
@@ -44,7 +44,7 @@ export async function forkRunning(
     await copyLayers(host, disks, shared, child);
   } catch (error) {
     if (error instanceof MachineStateError) {
-      await running.killProcess(`it did not run on after a fork: ${error.message}`);
+      await running.killProcess(`it did not continue after a fork: ${error.message}`);
     } else if (error instanceof MachineFault) {
       running.thawWhenAnswering();
     }
@@ -52,14 +52,14 @@ export async function forkRunning(
   }
 }
 
-/** Copies disk and checkpoint of a machine that does not run, as far as it has them. */
+/** Copies disk and checkpoint of a machine at rest, as far as they exist. */
 export async function forkAtRest(
   host: MicrovmHost,
   vmId: string,
   child: MachineOwner,
 ): Promise<void> {
   const { disks, checkpoint } = pathsOf(host, vmId);
-  if (!(await hasDisk(disks))) return; // It never ran: the copy begins like any new machine.
+  if (!(await hasDisk(disks))) return; // The source never ran, so the copy boots like a new machine.
   const { shared } = await splitDisk(disks, host.rootDisk, await ownerOfDisk(disks));
   await copyLayers(host, disks, shared, child);
   if (await hasCheckpoint(checkpoint)) {

@@ -12,7 +12,7 @@ import { parseJson } from '../../shared/json.ts';
 const CONSOLE_LENGTH_MAX = 600;
 const SIGKILL = constants.signals.SIGKILL;
 
-/** What is known of an end before it comes: what the guest did by itself, or that the host kills it. */
+/** The cause of an end, recorded before QEMU ends: the guest's own doing, or a kill by the host. */
 const FirstCause = Type.Union([
   Type.Object({
     reason: Type.Enum(['guest_shutdown', 'guest_panic']),
@@ -21,10 +21,12 @@ const FirstCause = Type.Union([
   Type.Object({ reason: Type.Literal('killed_by_host'), message: Type.String() }),
 ]);
 type FirstCause = Type.Static<typeof FirstCause>;
-/** What QEMU told of a guest that ended by itself. */
+/** How a guest ended by itself, as QEMU reported it. */
 export type Observed = Exclude<FirstCause['reason'], 'killed_by_host'>;
 
-/** A stop that was asked for, and after how long it was enforced. */
+/**
+ * A requested stop. `forcedAfterMs` is set once the grace time is over and the machine was killed.
+ */
 export interface StopRequest {
   readonly forcedAfterMs?: number;
 }
@@ -33,29 +35,29 @@ const NAME = 'end.json';
 const parse = compile(FirstCause);
 
 /**
- * Recorded before QEMU is told to quit, which leaves no trace of why.
- * @param isNews whether it ended just now, not while no agent was there
+ * Records why the guest ended, before QEMU is told to quit, which leaves no trace of the reason.
+ * @param wasConnected whether the agent saw the end; false: it came while no agent was connected
  */
 export async function recordObserved(
   runDir: string,
   reason: Observed,
-  { isNews }: { isNews: boolean },
+  { wasConnected }: { wasConnected: boolean },
 ): Promise<void> {
-  const endedAtMs = isNews ? Date.now() : await lastWordsAt(runDir);
+  const endedAtMs = wasConnected ? Date.now() : await lastWordsAt(runDir);
   await writeDurably(runDir, NAME, JSON.stringify({ reason, endedAtMs }));
 }
 
 /**
- * When a guest ended that did so while no agent was there. QEMU keeps the machine but tells no time;
- * the last thing that a kernel does, however, is to print that it powers off, restarts or has
- * panicked, which the shim logs at once.
+ * When a guest ended while no agent was connected. QEMU keeps the stopped machine but reports no
+ * time. The last thing that a kernel does, however, is to print that it powers off, restarts or has
+ * panicked, and the shim logs that at once.
  */
 async function lastWordsAt(runDir: string): Promise<number> {
   const log = await stat(runPaths(runDir).console).catch(() => undefined);
   return Math.round(log?.mtimeMs ?? Date.now());
 }
 
-/** Recorded before the host kills a machine, unless its guest had ended by itself. */
+/** Records that the host kills the machine, unless its guest has ended by itself. */
 export async function recordKill(runDir: string, message: string): Promise<void> {
   if ((await readFirstCause(runDir)) !== undefined) return;
   await writeDurably(runDir, NAME, JSON.stringify({ reason: 'killed_by_host', message }));
@@ -84,11 +86,11 @@ function describeExit({ code, signal, oomKills }: MachineExit): MachineEnd {
 }
 
 function withoutExit(): MachineEnd {
-  const message = "the virtual machine's process ended, and what watched over it too";
+  const message = "the virtual machine's process and its shim have both ended";
   return { reason: 'vmm_crashed', message };
 }
 
-/** The first cause counts: what was recorded, then what the agent asked for, then how QEMU ended. */
+/** The first cause counts: the recorded one, then the requested stop, then QEMU's exit. */
 function causeOf(
   recorded: FirstCause | undefined,
   stop: StopRequest | undefined,
@@ -110,8 +112,8 @@ function causeOf(
   return exit === undefined ? withoutExit() : describeExit(exit);
 }
 
-/** Of a failed kernel the line that says why, of QEMU the last ones. */
-async function whatWasPrinted(runDir: string, reason: MachineEnd['reason']): Promise<string> {
+/** The line in which a kernel says why it panicked, or else the last lines of the console log. */
+async function excerptOf(runDir: string, reason: MachineEnd['reason']): Promise<string> {
   const lines = await readConsole(runDir);
   const panic = lines.findLast((line) => line.includes('Kernel panic'));
   if (reason === 'guest_panic' && panic !== undefined) return panic.slice(0, CONSOLE_LENGTH_MAX);
@@ -119,23 +121,20 @@ async function whatWasPrinted(runDir: string, reason: MachineEnd['reason']): Pro
 }
 
 /**
- * How a machine ended of which nothing runs any more.
- * @param stop what this agent asked of it
+ * Finds out how a machine ended of which nothing runs any more.
+ * @param stop the stop that this agent requested, if it did
  */
-export async function howItEnded(
-  runDir: string,
-  stop: StopRequest | undefined,
-): Promise<MachineEnd> {
+export async function readEnd(runDir: string, stop: StopRequest | undefined): Promise<MachineEnd> {
   const [recorded, exit] = await Promise.all([readFirstCause(runDir), readExit(runDir)]);
   const { reason, message } = causeOf(recorded, stop, exit);
   const guestEndedAt = recorded?.reason === 'killed_by_host' ? undefined : recorded?.endedAtMs;
   const endedAt = guestEndedAt ?? exit?.endedAtMs;
   const end = { reason, message, ...(endedAt === undefined ? {} : { endedAt }) };
   if (reason !== 'vmm_crashed' && reason !== 'guest_panic') return end;
-  const printed = await whatWasPrinted(runDir, reason);
+  const printed = await excerptOf(runDir, reason);
   return { ...end, message: printed === '' ? message : `${message}: ${printed}` };
 }
 
-/** Whether anybody saw the end. */
+/** Whether the cause of the end or QEMU's exit was recorded. */
 export const isEndKnown = async (runDir: string): Promise<boolean> =>
   (await readFirstCause(runDir)) !== undefined || (await readExit(runDir)) !== undefined;

@@ -34,23 +34,23 @@ import { listVmCgroups } from './qemu/vm-cgroup.ts';
 import { recoverMachine } from './recover-machine.ts';
 import { startFromCheckpoint, startNew, untilRunning } from './start-machine.ts';
 
-/** A prewarmed machine has answered before; when it does not now, another one is started. */
+/** A prewarmed VM that does not answer within this time is replaced by a new machine. */
 const ADOPT_MS_MAX = 5_000;
 const WARM_UP_MS_MAX = 10_000;
 
-/** Runs sandboxes as virtual machines of QEMU. */
+/** Runs the machines of sandboxes with QEMU. */
 export class MicrovmDriver implements MachineDriver {
   readonly #host: MicrovmHost;
-  /** By id, the machines that are up, until they are reclaimed. */
+  /** The machines of this agent by VM id, until they are paused or reclaimed. */
   readonly #machines = new Map<string, MicrovmMachine>();
-  /** Those of them that wait for `start`. */
+  /** VM ids of prewarmed machines that wait for `start`. */
   readonly #prewarmed = new Set<string>();
 
   private constructor(host: MicrovmHost) {
     this.#host = host;
   }
 
-  /** Finds out how machines run here, which may take some seconds the first time. */
+  /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
   static async open(
     settings: Pick<
       SandboxSettings,
@@ -70,7 +70,7 @@ export class MicrovmDriver implements MachineDriver {
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
     const cgroupParent = `${parts.cgroupParent}/${MACHINES_GROUP}`;
     const host = { guestDir, rootDisk, cgroups, cgroupParent };
-    // The user before all those of sandboxes.
+    // Probing runs as the uid right before those of sandboxes.
     const probing = { host, directory: dataDir, uid: uidBase - 1, log };
     const accelerator = await chooseAccelerator(settings.accelerator, probing);
     const templates = await TemplateStore.open({
@@ -101,7 +101,7 @@ export class MicrovmDriver implements MachineDriver {
   async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
     const host = this.#host;
     await this.prepare(spec);
-    const prewarmed = await this.#bringUp(spec, signal, async () => {
+    const prewarmed = await this.#startWith(spec, signal, async () => {
       const machine = await startNew(host, spec, signal);
       const soon = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS_MAX)]);
       await untilRunning(host, machine, soon, (limit) => warmUp(machine.guest, limit));
@@ -115,11 +115,11 @@ export class MicrovmDriver implements MachineDriver {
     const { vmId } = spec;
     const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
     if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
-    return this.#bringUp(spec, signal, () => startNew(this.#host, spec, signal));
+    return this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
   }
 
   resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    return this.#bringUp(spec, signal, () => startFromCheckpoint(this.#host, spec, signal));
+    return this.#startWith(spec, signal, () => startFromCheckpoint(this.#host, spec, signal));
   }
 
   async pause(vmId: string): Promise<void> {
@@ -166,7 +166,7 @@ export class MicrovmDriver implements MachineDriver {
     const cgroup = vmCgroup(this.#host, vmId);
     const { run, merge } = pathsOf(this.#host, vmId);
     await failpoint('kill machine', () => cgroup.kill());
-    // A shim that an agent started just before its end finds neither place nor group, and gives up.
+    // A shim that a dying agent has just started finds neither directory nor group, and ends.
     await failpoint('remove run directory', async () => {
       for (const path of [run, merge]) await rm(path, { recursive: true, force: true });
     });
@@ -189,22 +189,22 @@ export class MicrovmDriver implements MachineDriver {
     return this.#host.templates.close();
   }
 
-  /** @throws MachineFault when none is up */
+  /** @throws MachineFault when the machine does not run */
   #running(vmId: string): MicrovmMachine {
     const machine = this.#machines.get(vmId);
-    if (machine === undefined) throw new MachineFault('the machine does not run');
+    if (machine === undefined) throw new MachineFault('the machine is not running');
     return machine;
   }
 
-  /** Whatever starts the machine: nothing of it runs when that fails. */
-  async #bringUp(
+  /** Starts a machine with `begin`; when that fails, nothing of the machine runs. */
+  async #startWith(
     spec: MachineSpec,
     signal: AbortSignal,
     begin: () => Promise<MicrovmMachine>,
   ): Promise<MicrovmMachine> {
     const { vmId } = spec;
     signal.throwIfAborted();
-    // Left by a prewarmed machine that did not answer, or by a former attempt.
+    // A prewarmed machine that did not answer, or a failed attempt, has left its run directory.
     if (existsSync(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
     await this.#mergeLayers(spec, signal);
     try {
@@ -219,7 +219,7 @@ export class MicrovmDriver implements MachineDriver {
     }
   }
 
-  /** Gives a prewarmed machine to a sandbox. @returns whether it runs as that now */
+  /** Turns a prewarmed machine into a sandbox's. @returns false when it failed and was killed */
   async #adopt(machine: MicrovmMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
     machine.origin = { kind: 'prewarmed', beganAt: performance.now() };
     const soon = AbortSignal.any([signal, AbortSignal.timeout(ADOPT_MS_MAX)]);
@@ -235,7 +235,7 @@ export class MicrovmDriver implements MachineDriver {
     }
   }
 
-  /** A chain that cannot be shortened is used as it is. */
+  /** Shortens a long chain of layers; when that fails, the chain is used as it is. */
   async #mergeLayers({ vmId, uid }: MachineSpec, signal: AbortSignal): Promise<void> {
     const { log } = this.#host;
     const owner = { name: vmId, uid, directory: directoryOf(this.#host, vmId) };

@@ -10,7 +10,7 @@ import { machinePaths } from './qemu/machine-directory.ts';
 import type { Accelerator } from './qemu/qemu-arguments.ts';
 import type { MachineIdentity } from './qemu/shim.ts';
 
-/** What all machines of sandboxes on this host have in common. */
+/** What the machines of this host share. */
 export interface MicrovmHost extends VmHost {
   readonly sandboxesDir: string;
   readonly accelerator: Accelerator;
@@ -23,20 +23,20 @@ const idPattern = new RegExp(sandboxIdPattern, 'u');
 
 export const isVmId = (name: string): boolean => idPattern.test(name);
 
-/** A machine's own directory. @throws RangeError for what is no id */
+/** A machine's own directory. @throws RangeError for a text that is no VM id */
 export function directoryOf({ sandboxesDir }: MicrovmHost, vmId: string): string {
-  // It becomes part of paths that are removed.
-  if (!isVmId(vmId)) throw new RangeError(`not the id of a machine: ${vmId}`);
+  // Checked because the text becomes part of paths that are removed.
+  if (!isVmId(vmId)) throw new RangeError(`not a VM id: ${vmId}`);
   return join(sandboxesDir, vmId);
 }
 
-/** Where a machine keeps what. @throws RangeError for what is no id */
+/** The paths in a machine's directory. @throws RangeError for a text that is no VM id */
 export const pathsOf = (host: MicrovmHost, vmId: string): ReturnType<typeof machinePaths> =>
   machinePaths(directoryOf(host, vmId));
 
 /**
- * Watches a machine whose processes run.
- * @param template what its memory began as; undefined when that is not known any more
+ * Begins to control a machine whose processes run.
+ * @param template the template that its memory started from; undefined when it cannot be found
  */
 export const watchMachine = (
   host: MicrovmHost,

@@ -9,7 +9,7 @@ import type { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../guest-link/guest-errors.ts';
 import type { LiveMachine } from './memory/checkpoint.ts';
 import {
-  howItEnded,
+  readEnd,
   type Observed,
   recordKill,
   recordObserved,
@@ -23,11 +23,11 @@ import { SocketGuestLink } from './socket-guest-link.ts';
 import type { Template } from './memory/template.ts';
 import type { VmCgroup } from './qemu/vm-cgroup.ts';
 
-/** A guest leaves half of its grace time to its processes, the rest to its disk and itself. */
+/** The share of the grace time that the guest gives its processes; the rest is for its disk. */
 const PROCESS_SHARE = 0.5;
-/** A guest that takes longer for its first word is asked again, on a new connection. */
+/** How long a guest may take for its first message before a new connection is tried. */
 const GUEST_OPEN_MS = 10_000;
-/** The reason of a kill is recorded first, but storage that hangs must not keep it from happening. */
+/** A kill first waits for its reason to be recorded, but not longer: storage may hang. */
 const RECORD_MS_MAX = 2_000;
 
 const OBSERVED: Readonly<Record<string, Observed>> = {
@@ -35,7 +35,7 @@ const OBSERVED: Readonly<Record<string, Observed>> = {
   'guest-panicked': 'guest_panic',
 };
 
-/** On the way to and from a checkpoint, and for the moment of a fork. */
+/** States of QEMU during a pause, a resume or a fork. */
 const EXPECTED: ReadonlySet<string> = new Set(['paused', 'prelaunch', 'inmigrate', 'save-vm']);
 
 interface Parts {
@@ -43,7 +43,7 @@ interface Parts {
   readonly runDir: string;
   readonly identity: MachineIdentity;
   readonly cgroup: VmCgroup;
-  /** What its memory began as; undefined when that is not known any more. */
+  /** The template that its memory started from; undefined when it cannot be found. */
   readonly template: Template | undefined;
   readonly log: Logger;
 }
@@ -53,14 +53,14 @@ export class MicrovmMachine implements Machine {
   readonly guest: SocketGuestLink;
   readonly ended: Promise<MachineEnd>;
   origin: MachineOrigin | undefined;
-  /** Settles when nothing is left of the checkpoint that it was resumed from. */
-  checkpointCleared: Promise<unknown> = Promise.resolve();
+  /** Resolves when the checkpoint that it was resumed from is removed; never rejects. */
+  checkpointRemoved: Promise<unknown> = Promise.resolve();
   readonly #parts: Parts;
   readonly #monitor: MonitorWatch;
   readonly #settle: (end: MachineEnd) => void;
   readonly #guestReady = Promise.withResolvers<void>();
   #stopRequest: StopRequest | undefined;
-  /** Aborted when the machine is not watched any more. */
+  /** Aborted by {@link detach}. */
   readonly #detached = new AbortController();
 
   constructor(parts: Parts) {
@@ -70,8 +70,8 @@ export class MicrovmMachine implements Machine {
     this.#parts = parts;
     const paths = runPaths(parts.runDir);
     this.guest = new SocketGuestLink(paths.guest, GUEST_OPEN_MS, this.#guestReady.promise);
-    this.#monitor = new MonitorWatch(paths.monitor, (status, isNews) =>
-      this.#handleStopped(status, isNews),
+    this.#monitor = new MonitorWatch(paths.monitor, (status, wasConnected) =>
+      this.#handleStopped(status, wasConnected),
     );
     runInBackground('machine.watch', () => this.#watch());
   }
@@ -82,7 +82,7 @@ export class MicrovmMachine implements Machine {
 
   async stop(graceMs: number): Promise<MachineEnd> {
     this.#stopRequest ??= {};
-    this.#askGuest(graceMs).catch(() => undefined); // Time decides, whatever it says.
+    this.#askGuest(graceMs).catch(() => undefined); // Only the end of the machine counts, not the guest's answer.
     if (!(await settledWithin(this.ended, graceMs))) {
       this.#stopRequest = { forcedAfterMs: graceMs };
       await this.#parts.cgroup.killMachine();
@@ -95,7 +95,7 @@ export class MicrovmMachine implements Machine {
     return this.ended;
   }
 
-  /** As `kill`; resolves when QEMU is gone, before it is known how it ended. */
+  /** As {@link kill}, but resolves when QEMU has ended, before its end was read. */
   async killProcess(why: string): Promise<void> {
     const { cgroup, runDir, log } = this.#parts;
     const recorded = recordKill(runDir, why).catch((err: unknown) => {
@@ -111,40 +111,44 @@ export class MicrovmMachine implements Machine {
     this.#monitor.close();
   }
 
-  /** The monitor of a machine that has just been started, as soon as it answers. */
+  /** Resolves with the monitor's client as soon as the monitor answers. */
   monitor(signal: AbortSignal): Promise<QmpClient> {
     return this.#monitor.ready(signal);
   }
 
-  /** Opens the channel to the guest; before this a machine that is restored is asked nothing. */
-  letGuestTalk(): void {
+  /** Opens the channel to the guest; a restored machine's memory must be complete before. */
+  openGuest(): void {
     this.#guestReady.resolve();
   }
 
-  /** What a pause or a fork works on. @throws MachineFault when monitor or guest do not answer now */
+  /**
+   * The parts that a pause or fork needs.
+   * @throws MachineFault when monitor or guest do not answer
+   */
   live(): { machine: LiveMachine; channel: GuestChannel; template: Template } {
     const { client } = this.#monitor;
     const { channel } = this.guest;
     const { template } = this.#parts;
     if (client === undefined) throw new QmpUnavailableError('the virtual machine does not answer');
     if (channel === undefined) throw new GuestUnavailableError('the guest does not answer');
-    if (template === undefined) throw new Error('what its memory began as is not there any more');
+    if (template === undefined)
+      throw new Error('the template that its memory started from cannot be found');
     return { machine: { pid: this.pid, monitor: client, guest: channel }, channel, template };
   }
 
-  /** After a pause or fork that a former agent did not finish; otherwise nothing happens. */
+  /** Continues a machine whose pause or fork a former agent did not finish; otherwise a no-op. */
   async continueAfterCrash(): Promise<void> {
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
-    // First the machine: a guest that stands still cannot answer.
+    // The machine first: the guest of a stopped machine cannot answer.
     const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
-    if (OBSERVED[await statusOf(machine)] !== undefined) return; // `ended` tells.
+    if (OBSERVED[await statusOf(machine)] !== undefined) return; // The guest has ended; `ended` will resolve.
     await continueMachine(machine);
     await this.guest.call(signal, (channel) => channel.thaw());
   }
 
   /**
-   * A guest that was silent may come back and freeze only then, when nobody waits for that any more:
-   * it is thawed on its next channel.
+   * Thaws the guest on its next channel: a guest that did not answer in time may receive the
+   * request to freeze only later, when nobody waits for it any more.
    */
   thawWhenAnswering(): void {
     const thaw = this.guest.call(this.#detached.signal, (channel) => channel.thaw());
@@ -159,32 +163,32 @@ export class MicrovmMachine implements Machine {
     await this.guest.call(AbortSignal.timeout(graceMs), (channel) => channel.shutdown(processMs));
   }
 
-  /** The shim is the last to go, and by then it has written how QEMU ended. */
+  /** Waits for the end of the shim, which ends last, after it has recorded how QEMU ended. */
   async #watch(): Promise<void> {
     const { identity, runDir, cgroup, log } = this.#parts;
     await this.#monitor.run(() => isAlive(identity.keeper));
     if (this.#detached.signal.aborted) return;
     this.guest.close();
     try {
-      await cgroup.kill(); // Only if the shim was killed is there anything left.
-      this.#settle(await howItEnded(runDir, this.#stopRequest));
+      await cgroup.kill(); // Something is left only if the shim itself was killed.
+      this.#settle(await readEnd(runDir, this.#stopRequest));
     } catch (err) {
       log.error({ err, runDir }, 'machine:readEndFailed');
       this.#settle({
         reason: 'vmm_crashed',
-        message: 'how the virtual machine ended is not known',
+        message: 'it is not known how the virtual machine ended',
       });
     }
   }
 
-  async #handleStopped(status: string, isNews: boolean): Promise<void> {
+  async #handleStopped(status: string, wasConnected: boolean): Promise<void> {
     const { runDir, log } = this.#parts;
     const observed = OBSERVED[status];
     if (observed === undefined) {
       if (!EXPECTED.has(status)) log.warn({ runDir, status }, 'machine:stopped');
       return;
     }
-    await failpoint('remember end', () => recordObserved(runDir, observed, { isNews }));
+    await failpoint('remember end', () => recordObserved(runDir, observed, { wasConnected }));
     await failpoint('quit machine', () => this.#monitor.quit());
   }
 }

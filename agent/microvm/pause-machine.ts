@@ -8,8 +8,8 @@ import type { MicrovmMachine } from './microvm-machine.ts';
 import { vmCgroup } from './qemu/launch.ts';
 
 /**
- * Freezes the guest, makes checkpoint and disk durable, and ends the machine. When it cannot be
- * paused, the machine runs on; when it does not do that either, it is killed.
+ * Freezes the guest, makes checkpoint and disk durable, and ends the machine. If the pause fails,
+ * the machine continues to run; if it cannot, it is killed.
  */
 export async function pauseRunning(
   host: MicrovmHost,
@@ -19,12 +19,12 @@ export async function pauseRunning(
   const { checkpoint, disks } = pathsOf(host, vmId);
   const { machine, template } = running.live();
   const written = await writtenLayers(disks);
-  await running.checkpointCleared;
+  await running.checkpointRemoved;
   try {
     await pauseMachine(machine, { directory: checkpoint, template, disks: written });
   } catch (error) {
     if (error instanceof MachineStateError) {
-      await running.killProcess(`it could not be paused, nor run on: ${error.message}`);
+      await running.killProcess(`it could neither be paused nor continue: ${error.message}`);
     } else if (error instanceof MachineFault) {
       running.thawWhenAnswering();
     }

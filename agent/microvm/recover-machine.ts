@@ -2,7 +2,7 @@ import { uptime } from 'node:os';
 import { toError } from '../../shared/errors.ts';
 import { hostBootId, isAlive } from '../../shared/process-id.ts';
 import type { MachineEnd, MachineSpec } from '../sandboxes/machine-driver.ts';
-import { howItEnded, isEndKnown } from './machine-end.ts';
+import { readEnd, isEndKnown } from './machine-end.ts';
 import type { Template } from './memory/template.ts';
 import { recordedTemplate } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
@@ -10,7 +10,7 @@ import type { MicrovmMachine } from './microvm-machine.ts';
 import { vmCgroup } from './qemu/launch.ts';
 import { type MachineIdentity, readIdentity } from './qemu/shim.ts';
 
-/** Takes over the machine that a former agent started, or tells how it ended since. */
+/** Takes over a machine that a former agent started. @returns the machine, or how it has ended */
 export async function recoverMachine(
   host: MicrovmHost,
   spec: MachineSpec,
@@ -18,23 +18,23 @@ export async function recoverMachine(
   const { run } = pathsOf(host, spec.vmId);
   const identity = await readIdentity(run);
   if (identity === undefined) {
-    return { reason: 'vmm_crashed', message: 'nothing is left of the virtual machine' };
+    return { reason: 'vmm_crashed', message: 'the virtual machine has left no record of itself' };
   }
   if (isAlive(identity.keeper)) {
     const template = await findTemplate(host, spec, run, identity);
     const machine = watchMachine(host, spec, identity, template);
-    machine.letGuestTalk();
+    machine.openGuest();
     return machine;
   }
   if (identity.hostBootId !== hostBootId() && !(await isEndKnown(run))) {
-    const endedAt = Math.round(Date.now() - uptime() * 1000); // At the latest.
+    const endedAt = Math.round(Date.now() - uptime() * 1000); // Its end was then at the latest.
     return { reason: 'host_restarted', message: 'the host was restarted', endedAt };
   }
   await vmCgroup(host, spec.vmId).kill();
-  return howItEnded(run, undefined);
+  return readEnd(run, undefined);
 }
 
-/** Without its template a machine runs on, but cannot be paused or forked. */
+/** Without its template, a machine continues to run but cannot be paused or forked. */
 async function findTemplate(
   { templates, log }: MicrovmHost,
   spec: MachineSpec,

@@ -8,10 +8,10 @@ import { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestLink } from '../guest-link/guest-link.ts';
 
 const BACKOFF_MS = { min: 100, max: 2000 } as const;
-/** A connection that lasted so long is no sign of a guest that cannot hold one. */
+/** After a connection that lasted this long, the next attempt comes without backoff. */
 const STEADY_MS = 10_000;
 
-/** The way to a guest whose port is a socket of its virtual machine. */
+/** The link to a guest over the socket that QEMU connects to the guest's serial port. */
 export class SocketGuestLink extends GuestLink {
   readonly #path: string;
   readonly #openTimeoutMs: number;
@@ -20,9 +20,9 @@ export class SocketGuestLink extends GuestLink {
   #processes: readonly GuestProcessRecord[] = [];
 
   /**
-   * @param openTimeoutMs how long the guest may take for its first word on each connection; one that
-   *   boots answers as soon as it is there
-   * @param ready before this nothing is asked
+   * @param openTimeoutMs how long the guest may take for its first message on each connection; a
+   *   booting guest sends it as soon as it runs
+   * @param ready when to connect for the first time
    */
   constructor(path: string, openTimeoutMs: number, ready: Promise<void> = Promise.resolve()) {
     super();
@@ -58,7 +58,7 @@ export class SocketGuestLink extends GuestLink {
     }
   }
 
-  /** Resolves when the connection is over; true if the guest answered on it. */
+  /** Serves one connection until it ends. @returns whether the guest answered on it */
   async #useConnection(): Promise<boolean> {
     const socket = connectSocket(this.#path);
     const giveUp = (): void => {
@@ -73,7 +73,7 @@ export class SocketGuestLink extends GuestLink {
       return true;
     } catch {
       socket.destroy();
-      return false; // Not there yet, or not a guest of ours: it is tried again.
+      return false; // The guest is not there yet, or is no guest of ours; the caller tries again.
     } finally {
       signal.removeEventListener('abort', giveUp);
     }

@@ -22,7 +22,7 @@ import type { MicrovmMachine } from './microvm-machine.ts';
 import { launch, type LaunchMemory } from './qemu/launch.ts';
 import { readIdentity } from './qemu/shim.ts';
 
-/** Gives a machine memory and devices, before its first instruction. */
+/** Loads memory and device state into a machine before its first instruction. */
 type Load = (machine: MachineProcess, incoming: Writable) => Promise<void>;
 
 interface Restored {
@@ -31,7 +31,7 @@ interface Restored {
   readonly load: Load;
 }
 
-/** Rejects with the signal's reason. */
+/** Rejects with the signal's reason once it is aborted. */
 function aborted(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => {
     const fail = (): void => reject(toError(signal.reason));
@@ -40,7 +40,7 @@ function aborted(signal: AbortSignal): Promise<never> {
   });
 }
 
-/** Starts a machine from the template of its shape, or boots it while there is none. */
+/** Starts a machine from the template of its shape; boots it while there is none. */
 export async function startNew(
   host: MicrovmHost,
   spec: MachineSpec,
@@ -52,7 +52,7 @@ export async function startNew(
   return restore(host, spec, { template, kind: 'template', load }, signal);
 }
 
-/** Brings a machine up from its checkpoint, of which nothing is left then. */
+/** Starts a machine from its checkpoint, which is invalidated before the first instruction. */
 export async function startFromCheckpoint(
   host: MicrovmHost,
   spec: MachineSpec,
@@ -68,13 +68,13 @@ export async function startFromCheckpoint(
       await invalidateCheckpoint(directory);
     };
     const machine = await restore(host, spec, { template, kind: 'checkpoint', load }, signal);
-    // In the background, since to remove much takes long; the next pause waits for it.
-    machine.checkpointCleared = discardCheckpoint(directory).catch((err: unknown) => {
+    // In the background, since removing large files takes long; the next pause waits for it.
+    machine.checkpointRemoved = discardCheckpoint(directory).catch((err: unknown) => {
       host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:discardFailed');
     });
     return machine;
   } catch (error) {
-    // Another attempt would find the same.
+    // The damage is permanent, so another attempt would fail as well.
     if (error instanceof CheckpointError) await discardCheckpoint(directory);
     throw error;
   }
@@ -91,7 +91,7 @@ async function bootKernel(
     ram: template.ram,
   });
   machine.origin = { kind: 'boot', beganAt: performance.now() };
-  machine.letGuestTalk();
+  machine.openGuest();
   await untilRunning(host, machine, signal, (limit) =>
     configureGuest(machine.guest, spec, limit, { isFrozen: false }),
   );
@@ -106,7 +106,7 @@ async function restore(
 ): Promise<MicrovmMachine> {
   const [readFd, writeFd] = native.pipe();
   const incoming = new Socket({ fd: writeFd, readable: false, writable: true });
-  incoming.on('error', () => undefined); // The machine's status tells.
+  incoming.on('error', () => undefined); // loadDevices learns of failures from QEMU's status.
   try {
     const memory = { kind: 'restored', ram: template.ram, incoming: readFd } as const;
     const machine = await launchMachine(host, spec, template, memory);
@@ -114,7 +114,7 @@ async function restore(
       const live = { pid: machine.pid, monitor: await machine.monitor(limit) };
       await load(live, incoming);
       limit.throwIfAborted();
-      machine.letGuestTalk(); // What is sent now waits for the guest to wake.
+      machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
       await configureGuest(machine.guest, spec, limit, { isFrozen: kind === 'checkpoint' });
@@ -143,20 +143,20 @@ async function launchMachine(
   });
   await recordTemplate(run, template.key);
   const identity = await readIdentity(run);
-  if (identity === undefined) throw new Error('the machine told nothing of itself');
+  if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
   return watchMachine(host, spec, identity, template);
 }
 
 /**
- * Waits for a machine to come up. When that fails, the machine is no longer watched; it is to be
- * killed then.
- * @throws BootError `boot_timeout` after the host's limit; what `bringUp` throws; the signal's reason
+ * Runs `prepare` on a machine within the host's boot time limit, and fails early when the machine
+ * ends. On failure the machine is detached, and the caller must kill it.
+ * @throws BootError `boot_timeout` after the limit; what `prepare` throws; the signal's reason
  */
 export async function untilRunning(
   { bootTimeoutMs }: MicrovmHost,
   machine: MicrovmMachine,
   signal: AbortSignal,
-  bringUp: (limit: AbortSignal) => Promise<void>,
+  prepare: (limit: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const over = new AbortController();
   const late = AbortSignal.timeout(bootTimeoutMs);
@@ -165,7 +165,7 @@ export async function untilRunning(
     throw new BootError('boot_failed', `${end.reason}: ${end.message}`);
   });
   try {
-    await Promise.race([bringUp(limit), endedEarly, aborted(limit)]);
+    await Promise.race([prepare(limit), endedEarly, aborted(limit)]);
     signal.throwIfAborted();
   } catch (error) {
     machine.detach();

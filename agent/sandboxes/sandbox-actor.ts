@@ -26,7 +26,7 @@ import { StartClock } from './start-clock.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
 const STOP = 'stop was asked for';
-const NOT_CONTINUED = 'it did not run on in time after a fork, so the host ended it';
+const NOT_CONTINUED = 'it did not continue in time after a fork, so the host ended it';
 
 /** What runs in a sandbox: commands of the REST API, and the processes of sessions. */
 export interface SandboxRuns {

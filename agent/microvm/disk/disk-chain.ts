@@ -11,15 +11,15 @@ import { isEmptyLayer, prepareRootDisk } from './root-disk.ts';
 import { parseJson } from '../../../shared/json.ts';
 
 /*
- * The layers of a root disk, each a file in the sandbox's directory of disks. All but the last are
- * frozen: they are root's, nobody writes to them, and sandboxes that were forked from each other
- * share them as links to one file, which goes with the last of them.
+ * The layers of a root disk, each a file in the sandbox's directory of disks. All but the top layer
+ * are frozen: they belong to root and are never written to. Forks share frozen layers as hard
+ * links, so a file is gone when the last sandbox that uses it is.
  */
 
 const FIRST_LAYER = 'root.qcow2';
 const NAME = 'chain.json';
 const layerPattern = '^[a-z0-9-]{1,40}\\.qcow2$';
-/** QEMU opens all of them for each machine. */
+/** Bounded because QEMU opens every layer of a machine's disk. */
 const LAYERS_MAX = 96;
 
 const Chain = Type.Object({
@@ -29,7 +29,7 @@ const parse = compile(Chain);
 
 const newLayerName = (): string => `layer-${randomBytes(8).toString('hex')}.qcow2`;
 
-/** From the oldest to the one that is written to. */
+/** The layers of a disk, from the oldest to the top layer. */
 export async function readChain(directory: string): Promise<string[]> {
   try {
     return parse(parseJson(await readFile(join(directory, NAME), 'utf8')), NAME).layers;
@@ -48,33 +48,35 @@ export async function hasDisk(directory: string): Promise<boolean> {
   return names.includes(NAME) || names.includes(FIRST_LAYER);
 }
 
-/** Makes the first layer, unless the disk is there. */
+/** Makes the first layer, unless the disk exists. */
 export async function prepareDisk(directory: string, base: string, uid: number): Promise<void> {
   const layers = await readChain(directory);
   if (layers.length > 1) return;
   await prepareRootDisk(directory, FIRST_LAYER, base, uid);
 }
 
-/** A disk about to be split: what is below `fresh` is what the copy gets. */
+/**
+ * A disk that is split: a copy gets the layers below `fresh`, the disk itself writes to `fresh`.
+ */
 export interface Split {
-  /** What the copy shares, from the oldest on. */
+  /** The layers that the copy shares, oldest first. */
   readonly shared: readonly string[];
-  /** The layer that is written to from now on. */
+  /** The top layer from now on. */
   readonly fresh: string;
-  /** Otherwise it was so before: nothing has been written to it. */
+  /** False when the existing empty top layer is reused. */
   readonly isNew: boolean;
 }
 
 /**
- * Puts an empty layer on a disk. From here on it is part of the disk, also after a crash: as long as
- * nobody writes to it, it changes nothing.
- * @throws AppError `sandbox_start_conflict` when it has as many layers as it may
+ * Adds an empty top layer to a disk. It stays part of the disk even after a crash, which does no
+ * harm, since an empty layer changes nothing.
+ * @throws AppError `sandbox_start_conflict` when the disk has the maximum number of layers
  */
 export async function addLayer(directory: string, base: string, uid: number): Promise<Split> {
   const layers = await readChain(directory);
   if (layers.length >= LAYERS_MAX) {
     const message =
-      `the root disk has ${LAYERS_MAX} layers, as many as it can: delete forks, then pause and ` +
+      `the root disk has the maximum of ${LAYERS_MAX} layers: delete forks, then pause and ` +
       'resume the sandbox, which merges layers that no fork shares';
     throw new AppError('sandbox_start_conflict', message);
   }
@@ -84,35 +86,36 @@ export async function addLayer(directory: string, base: string, uid: number): Pr
   return { shared: layers, fresh, isNew: true };
 }
 
-/** Whether a disk needs no other layer to be split: nothing was written since the last time. */
+/** Whether the top layer is empty, so that the disk can be split without another layer. */
 export async function hasEmptyTop(directory: string): Promise<boolean> {
   const layers = (await readChain(directory)).map((layer) => join(directory, layer));
   const [top, ...others] = await writtenLayers(directory);
-  // With others that may have been written to, a machine may be writing to one of them.
+  // If other layers are not frozen, a machine may still be writing to one of them.
   if (top === undefined || others.length > 0 || top !== layers.at(-1)) return false;
   return layers.length > 1 && isEmptyLayer(top);
 }
 
-/** For a disk that nobody writes to just now: as `addLayer`, unless its top is empty as it is. */
+/** Splits a disk that nothing writes to now: as {@link addLayer}, but reuses an empty top layer. */
 export async function splitDisk(directory: string, base: string, uid: number): Promise<Split> {
   if (!(await hasEmptyTop(directory))) return addLayer(directory, base, uid);
   const layers = await readChain(directory);
   return { shared: layers.slice(0, -1), fresh: layers.at(-1) ?? FIRST_LAYER, isNew: false };
 }
 
-/** Two neighbours of a chain that become one. */
+/** Two neighbouring layers of a chain that can be merged. */
 export interface Neighbours {
-  /** All layers up to the upper one, from the oldest on. */
+  /** All layers up to and including the upper one, oldest first. */
   readonly chain: readonly string[];
   readonly lower: string;
   readonly upper: string;
 }
 
 /**
- * Two layers that no other disk shares, and to neither of which anybody writes.
- * @param bytesMax of the upper one, which is to be read
+ * Finds two neighbouring layers that can be merged: no other disk shares them, and neither is the
+ * top.
+ * @param bytesMax largest size of the upper layer, which the merge has to read
  */
-export async function ownNeighbours(
+export async function findMergeable(
   directory: string,
   bytesMax: number,
 ): Promise<Neighbours | undefined> {
@@ -127,7 +130,7 @@ export async function ownNeighbours(
   return undefined;
 }
 
-/** Removes layers of no chain: a crash came between the chain and the file. */
+/** Removes layer files that are not in the chain, which a crash can leave. */
 export async function removeStrays(directory: string): Promise<void> {
   const layers = new Set(await readChain(directory));
   const strays = (await readdir(directory)).filter(
@@ -136,14 +139,14 @@ export async function removeStrays(directory: string): Promise<void> {
   for (const name of strays) await rm(join(directory, name), { force: true });
 }
 
-/** Lets the user of a disk write to a layer that was frozen; it must be nobody else's. */
+/** Gives a frozen layer back to the disk's user for writing; no other disk may share it. */
 export async function unfreezeLayer(directory: string, layer: string, uid: number): Promise<void> {
   const path = join(directory, layer);
   await chown(path, uid, uid);
   await chmod(path, 0o600);
 }
 
-/** Takes a layer out whose contents are in the one below it. */
+/** Removes a layer whose contents were merged into the one below it. */
 export async function dropLayer(directory: string, { lower, upper }: Neighbours): Promise<void> {
   await syncPath(join(directory, lower));
   await freezeLayer(join(directory, lower));
@@ -157,13 +160,13 @@ export async function dropLayer(directory: string, { lower, upper }: Neighbours)
   await failpoint('remove layer', () => rm(join(directory, upper), { force: true }));
 }
 
-/** Whoever has it may read it, and nobody change it any more. */
+/** Makes a layer read-only for everybody but root. */
 async function freezeLayer(path: string): Promise<void> {
   await chown(path, 0, 0);
   await chmod(path, 0o444);
 }
 
-/** Makes a disk that begins as the layers of another one; its directory is made, too. */
+/** Makes a disk, with its directory, that shares layers of another disk and adds an empty top. */
 export async function copyDisk(
   from: string,
   shared: readonly string[],
@@ -181,14 +184,14 @@ export async function copyDisk(
   await failpoint('write chain', () => writeChain(to.directory, [...shared, fresh]));
 }
 
-/** The files of a disk that may have been written to. */
+/** Paths of the layers that are not frozen: their contents may not be durable yet. */
 export async function writtenLayers(directory: string): Promise<string[]> {
   const paths = (await readChain(directory)).map((layer) => join(directory, layer));
   const owners = await Promise.all(paths.map(async (path) => (await stat(path)).uid));
   return paths.filter((_, index) => owners[index] !== 0);
 }
 
-/** The user that writes to a disk. */
+/** The uid that a disk's machine runs as. */
 export async function ownerOfDisk(directory: string): Promise<number> {
   const last = (await readChain(directory)).at(-1) ?? FIRST_LAYER;
   return (await stat(join(directory, last))).uid;

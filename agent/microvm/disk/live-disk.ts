@@ -4,7 +4,7 @@ import { failpoint } from '../../system/failpoint.ts';
 import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
 
-/** `query-block` of QEMU's QMP reference, as far as it is of use here. */
+/** The fields of the answer to `query-block` (QEMU's QMP reference) that are used here. */
 const Blocks = Type.Array(
   Type.Object({
     inserted: Type.Optional(
@@ -16,8 +16,9 @@ const Blocks = Type.Array(
 const parse = compile(Blocks);
 
 /**
- * From now on a stopped machine writes to another layer, which is empty; those below it are frozen.
- * @param layer a file in its directory of disks
+ * Makes a stopped machine write to a new, empty layer from now on; QEMU only reads the layers
+ * below.
+ * @param layer name of the file in the machine's directory of disks
  */
 export async function switchLayer(
   monitor: Pick<QmpClient, 'execute'>,
@@ -34,7 +35,7 @@ export async function switchLayer(
       'node-name': overlay,
       file: { driver: 'file', filename, discard: 'unmap', 'auto-read-only': false },
       discard: 'unmap',
-      backing: null, // What QEMU itself puts there next.
+      backing: null, // blockdev-snapshot sets it.
     });
     await monitor.execute('blockdev-snapshot', { node, overlay });
   });

@@ -5,7 +5,7 @@ import { failpoint } from '../../system/failpoint.ts';
 import {
   dropLayer,
   type Neighbours,
-  ownNeighbours,
+  findMergeable,
   readChain,
   removeStrays,
   unfreezeLayer,
@@ -16,24 +16,27 @@ import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
 import { readConsole, readExit, readIdentity, startShim } from '../qemu/shim.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** Chains that are shorter cost little. */
+/** Shorter chains cost too little to be merged. */
 const LAYERS_LONG = 16;
-/** A start waits for it; what is not merged by then is when the machine next comes up. */
+/** Bounded because a start waits for it; the next start continues the merge. */
 const MERGE_MS_MAX = 20_000;
-/** A layer that is larger stays as it is. */
+/** Larger layers are not merged. */
 const LAYER_BYTES_MAX = 256 * MiB;
 const LIMITS = { memoryBytes: 512 * MiB, processes: 32, cpus: 1 } as const;
-const LOOK_MS = 5;
+const POLL_MS = 5;
 
 interface DiskOwner {
   /** Names the control groups. */
   readonly name: string;
-  /** Of the sandbox. */
+  /** The sandbox's directory. */
   readonly directory: string;
   readonly uid: number;
 }
 
-/** A layer on all those below it, as `qemu-img` is told of them: what they say of it is not believed. */
+/**
+ * A layer with all layers below it, as `qemu-img` is given them. Formats and backing files are
+ * named here, because what a layer's own header says is not trusted.
+ */
 function nodeOf(chain: readonly string[]): object {
   const base = { driver: 'raw', file: { driver: 'file', filename: QEMU_PATH.baseDisk } };
   return chain.reduce<object>((backing, layer) => {
@@ -43,12 +46,11 @@ function nodeOf(chain: readonly string[]): object {
 }
 
 /**
- * Makes one of every two neighbouring layers that no other sandbox shares, if the disk has many; no
- * machine may run on it. A crash leaves a disk with the same contents: what was copied to the lower
- * layer is still in the upper one, too, until that is out of the chain.
- * @returns how many layers fewer there are
- * @throws Error when a merge fails or takes too long, or the signal's reason; the disk is whole then
- *   as well
+ * Merges neighbouring layers that no other sandbox shares, if the disk has many layers. The machine
+ * must not be running. A crash does not change the disk's contents: whatever was copied to the
+ * lower layer is also in the upper one until that is out of the chain.
+ * @returns how many layers were merged away
+ * @throws Error when a merge fails or takes too long; the signal's reason. The disk stays intact
  */
 export async function mergeLayers(
   host: VmHost,
@@ -60,7 +62,7 @@ export async function mergeLayers(
   await removeStrays(disks);
   const limit = AbortSignal.any([signal, AbortSignal.timeout(MERGE_MS_MAX)]);
   for (let merged = 0; ; merged += 1) {
-    const next = await ownNeighbours(disks, LAYER_BYTES_MAX);
+    const next = await findMergeable(disks, LAYER_BYTES_MAX);
     if (next === undefined) return merged;
     await failpoint('merge layers', () => commitUpper(host, owner, next, limit));
     limit.throwIfAborted();
@@ -68,7 +70,9 @@ export async function mergeLayers(
   }
 }
 
-/** Copies what the upper layer holds to the lower one, confined like the machine that wrote them. */
+/**
+ * Copies what the upper layer holds to the lower one, confined like the machine that wrote them.
+ */
 async function commitUpper(
   host: VmHost,
   { name, directory, uid }: DiskOwner,
@@ -76,7 +80,7 @@ async function commitUpper(
   signal: AbortSignal,
 ): Promise<void> {
   const { merge: run, disks } = machinePaths(directory);
-  // The program opens both for writing, though it only writes to the lower one.
+  // qemu-img opens both layers for writing, though it writes only to the lower one.
   for (const layer of [lower, upper]) await unfreezeLayer(disks, layer, uid);
   const cgroup = vmCgroup(host, name);
   const groups = await cgroup.create(LIMITS);
@@ -104,14 +108,14 @@ async function commitUpper(
   }
 }
 
-/** @throws Error unless it succeeded */
+/** Waits for the end of qemu-img. @throws Error unless it succeeded */
 async function untilEnded(run: string, signal: AbortSignal): Promise<void> {
   const identity = await readIdentity(run);
-  if (identity === undefined) throw new Error('the program told nothing of itself');
+  if (identity === undefined) throw new Error('the shim recorded no identity of qemu-img');
   const { keeper } = identity;
-  while (isAlive(keeper)) await sleep(LOOK_MS, undefined, { signal });
+  while (isAlive(keeper)) await sleep(POLL_MS, undefined, { signal });
   const exit = await readExit(run);
   if (exit?.code === 0) return;
   const words = (await readConsole(run)).at(-1) ?? '';
-  throw new Error(`layers were not merged: ${words === '' ? 'qemu-img was killed' : words}`);
+  throw new Error(`merging layers failed: ${words === '' ? 'qemu-img was killed' : words}`);
 }

@@ -4,10 +4,10 @@ import { errnoOf } from '../../../shared/errors.ts';
 import { syncPath } from '../../system/write-durably.ts';
 
 /*
- * The first layer of a root disk: an empty qcow2 file of the same size as its base, written here
- * rather than by qemu-img, which takes longer to start than this takes in all. Its header has no
- * name of a base: QEMU is told by its arguments (qemu-arguments.ts). The format is described in
- * docs/interop/qcow2.txt of QEMU.
+ * An empty layer of a root disk: a qcow2 file of the same virtual size as the base image, written
+ * here because qemu-img takes longer to start than this takes in all. Its header names no backing
+ * file: QEMU's arguments do (qemu-arguments.ts). QEMU describes the format in
+ * docs/interop/qcow2.txt.
  */
 const MAGIC = 0x51_46_49_fb;
 const VERSION = 3;
@@ -15,17 +15,18 @@ const CLUSTER_BITS = 16;
 const CLUSTER_BYTES = 2 ** CLUSTER_BITS;
 const HEADER_BYTES = 104;
 const REFCOUNT_ORDER = 4; // 16 bits for each cluster.
-/** Where each part begins, in clusters; each has one. */
+/** The cluster of each part; each part takes one. */
 const CLUSTER = { header: 0, refcountTable: 1, refcounts: 2, mappings: 3 } as const;
 const CLUSTERS = 4;
 
-/** What one entry of the first table of mappings stands for. */
+/** How many bytes of the disk one entry of the level-1 table maps. */
 const BYTES_PER_MAPPING = CLUSTER_BYTES * (CLUSTER_BYTES / 8);
 
 /** The contents of an empty layer. */
 export function emptyLayer(sizeBytes: number): Buffer {
   const mappings = Math.ceil(sizeBytes / BYTES_PER_MAPPING);
-  if (mappings > CLUSTER_BYTES / 8) throw new RangeError('disk too large for one cluster of it');
+  if (mappings > CLUSTER_BYTES / 8)
+    throw new RangeError('the disk is too large for a level-1 table of one cluster');
   const image = Buffer.alloc(CLUSTERS * CLUSTER_BYTES);
   image.writeUInt32BE(MAGIC, 0);
   image.writeUInt32BE(VERSION, 4);
@@ -56,8 +57,8 @@ const exists = async (path: string): Promise<boolean> => {
 };
 
 /**
- * Makes the layer that a sandbox writes to, unless it is there: durable, and its user's own. The user
- * can write to the file but make none beside it.
+ * Makes an empty layer that belongs to the machine's user, unless it exists; durable. The user can
+ * write to the file but cannot create others beside it.
  */
 export async function prepareRootDisk(
   directory: string,
@@ -83,7 +84,7 @@ export async function prepareRootDisk(
   await syncPath(directory);
 }
 
-/** Whether nothing was ever written to a layer: its file is as it was made. */
+/** Whether a layer's file still has its initial size, so that nothing was ever written to it. */
 export async function isEmptyLayer(path: string): Promise<boolean> {
   return (await stat(path)).size === CLUSTERS * CLUSTER_BYTES;
 }

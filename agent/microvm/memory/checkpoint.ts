@@ -23,25 +23,25 @@ import { sha256, type Template } from './template.ts';
 import { parseJson } from '../../../shared/json.ts';
 
 /*
- * A checkpoint is what a stopped machine needs to go on beside its template and its disk: the pages
- * of RAM that it changed, and the state of its devices. It counts while its marker is there. The
- * marker is written when all else is durable, and removed for good before the machine runs again:
- * from its first instruction on, its disk would not fit any more.
+ * A checkpoint holds what a machine needs to continue, besides its template and its disk: the pages
+ * of RAM that it changed, and the state of its devices. It is valid while its marker exists. The
+ * marker is written once everything else is durable, and removed durably before the machine runs
+ * again: from its first instruction on, the disk no longer matches the checkpoint.
  */
 
 const FILES = { pages: 'pages', devices: 'devices', marker: 'checkpoint.json' } as const;
 
 /**
- * How long a guest may take to stop its processes and to write what its disks have in memory. For a
- * fork less than its caller waits; a pause has no caller that waits for its end.
+ * How long a guest may take to freeze its processes and write back its file systems. For a fork,
+ * less than its caller waits; no caller waits for the end of a pause.
  */
 const FREEZE_MS_MAX = { pause: 60_000, fork: 8_000 } as const;
-/** A machine that does not answer in this time is not asked for a fork. */
+/** How long monitor and guest may take to answer before a fork begins. */
 const ANSWER_MS_MAX = 5_000;
 
 const Marker = Type.Object({
   version: Type.Literal(1),
-  /** Other than that of any other checkpoint; its pages name it, too. */
+  /** Unique; the file of pages carries it, too. */
   id: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
   template: Type.String({ pattern: '^[0-9a-f]{64}$' }),
   changedPages: Type.Integer({ minimum: 0 }),
@@ -50,7 +50,7 @@ const Marker = Type.Object({
 type Marker = Type.Static<typeof Marker>;
 const checkMarker = compile(Marker);
 
-/** There is no checkpoint that the machine could go on with: it must start from its disk. */
+/** There is no usable checkpoint: the machine must start from its disk. */
 export class CheckpointError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -64,20 +64,21 @@ export interface LiveMachine extends MachineProcess {
 }
 
 interface CheckpointPlace {
-  /** Of this checkpoint's own; made when it is missing. */
+  /** The checkpoint's own directory; created when missing. */
   readonly directory: string;
   readonly template: Template;
 }
 
-/** Ties the pages to one checkpoint, and to what its template contained. */
+/** A key that ties the file of pages to one checkpoint and to the contents of its template. */
 const pagesKey = ({ id }: Pick<Marker, 'id'>, { key, contents }: Template): Buffer =>
   createHash('sha256').update(`${key} ${contents} ${id}`).digest();
 
 /**
- * Stops a machine and keeps what it needs to go on later; durable when this returns, and the machine
- * is to be killed then. When it fails, the machine goes on as if nothing had been.
- * @param disks the files that it writes to; they are made durable first
- * @throws MachineStateError when the machine neither paused nor goes on: it is to be killed
+ * Stops a machine and makes its checkpoint durable; the caller must kill the machine then. When
+ * this fails, the machine continues to run.
+ * @param disks the files that the machine writes to; they are made durable before the checkpoint
+ *   counts
+ * @throws MachineStateError when the machine neither paused nor continues: the caller must kill it
  */
 export async function pauseMachine(
   machine: LiveMachine,
@@ -86,18 +87,19 @@ export async function pauseMachine(
   await machine.guest.freeze(FREEZE_MS_MAX.pause);
   try {
     await stopMachine(machine);
-    const marker = await capture(machine, place, { lastOne: true });
+    const marker = await capture(machine, place, { isFinal: true });
     await Promise.all(place.disks.map(syncPath));
     await commit(place.directory, marker);
   } catch (error) {
-    await goOn(machine, error, () => discardCheckpoint(place.directory));
+    await letContinue(machine, error, () => discardCheckpoint(place.directory));
     throw error;
   }
 }
 
 /**
- * Finds out whether monitor and guest answer, before anything is done that would have to be undone.
- * @throws MachineFault when they do not
+ * Checks that monitor and guest answer, before a fork changes anything that would have to be
+ * undone.
+ * @throws MachineFault when one of them does not answer in time
  */
 export async function requireAnswers(
   { monitor }: Pick<MachineProcess, 'monitor'>,
@@ -110,11 +112,11 @@ export async function requireAnswers(
 }
 
 /**
- * Keeps what a copy of a running machine needs to begin where this one is; the machine goes on after
- * a moment. The checkpoint is durable when this returns.
- * @param splitDisk lets the stopped machine go on with an empty layer of its disk
- * @returns what `splitDisk` does
- * @throws MachineStateError when the machine does not go on: it is to be killed
+ * Makes a durable checkpoint of a running machine, from which a copy can start. The machine stands
+ * still for a moment and continues.
+ * @param splitDisk called while the machine is stopped; puts an empty layer on its disk
+ * @returns the result of `splitDisk`
+ * @throws MachineStateError when the machine does not continue: the caller must kill it
  */
 export async function forkMachine<T>(
   machine: LiveMachine,
@@ -137,22 +139,27 @@ async function captureRunning<T>(
   splitDisk: () => Promise<T>,
 ): Promise<{ marker: Marker; split: T }> {
   let captured: { marker: Marker; split: T };
-  await discardCheckpoint(place.directory); // What takes time is done before the machine stops.
+  await discardCheckpoint(place.directory); // It may take long, so before the machine stops.
   await machine.guest.freeze(FREEZE_MS_MAX.fork);
   try {
     await stopMachine(machine);
-    const marker = await capture(machine, place, { lastOne: false });
+    const marker = await capture(machine, place, { isFinal: false });
     captured = { marker, split: await splitDisk() };
   } catch (error) {
-    await goOn(machine, error);
+    await letContinue(machine, error);
     throw error;
   }
-  await goOn(machine, undefined);
+  await letContinue(machine, undefined);
   return captured;
 }
 
-/** @param prepare done before the machine's first instruction */
-async function goOn(
+/**
+ * Lets a stopped machine and its guest continue.
+ * @param cause the failure that led here, if there was one
+ * @param prepare called before the machine continues
+ * @throws MachineStateError
+ */
+async function letContinue(
   machine: LiveMachine,
   cause: unknown,
   prepare: () => Promise<void> = async () => undefined,
@@ -162,23 +169,23 @@ async function goOn(
     await continueMachine(machine);
     await machine.guest.thaw();
   } catch (error) {
-    throw new MachineStateError(`the machine does not go on: ${String(error)}`, {
+    throw new MachineStateError(`the machine does not continue: ${String(error)}`, {
       cause: cause ?? error,
     });
   }
 }
 
-/** Writes the state of a stopped machine; nothing of it is durable yet. */
+/** Writes the state of a stopped machine, without making it durable. */
 async function capture(
   machine: MachineProcess,
   { directory, template }: CheckpointPlace,
-  { lastOne }: { lastOne: boolean },
+  { isFinal }: { isFinal: boolean },
 ): Promise<Marker> {
   await discardCheckpoint(directory);
   await failpoint('make checkpoint directory', () =>
     mkdir(directory, { recursive: true, mode: 0o700 }),
   );
-  const devices = await failpoint('save devices', () => saveDevices(machine, { lastOne }));
+  const devices = await failpoint('save devices', () => saveDevices(machine, { isFinal }));
   await writeFile(join(directory, FILES.devices), devices, { mode: 0o600 });
   const named = { version: 1, id: randomUUID(), template: template.key } as const;
   const changedPages = await failpoint('save pages', () =>
@@ -195,7 +202,7 @@ async function savePages(
 ): Promise<number> {
   const file = await open(path, 'wx', 0o600);
   try {
-    // Not the template's own mapping: the machine may have been started by a former agent.
+    // ramOf, not `template.mapping`: a machine of a former agent maps another file.
     return await native.saveChangedPages(pid, ramOf(pid), template.ram, file.fd, key);
   } finally {
     await file.close();
@@ -213,22 +220,22 @@ async function commit(directory: string, marker: Marker): Promise<void> {
   await failpoint('mark checkpoint', () => writeDurably(directory, FILES.marker, text));
 }
 
-/** Gives a copy of the machine what this one would go on with; durable when this returns. */
+/** Copies a checkpoint for a fork; durable when this returns. */
 export async function copyCheckpoint(from: string, to: string): Promise<void> {
   const marker = await readFile(join(from, FILES.marker), 'utf8');
   await failpoint('make checkpoint directory', () => mkdir(to, { recursive: true, mode: 0o700 }));
-  // Nobody changes them: both have the same files, as long as either needs them.
+  // These files never change, so both checkpoints share them as hard links.
   for (const name of [FILES.pages, FILES.devices]) await link(join(from, name), join(to, name));
   await syncPath(dirname(to));
   await failpoint('mark checkpoint', () => writeDurably(to, FILES.marker, marker));
 }
 
-/** Which template a checkpoint stands on; undefined when there is none. */
+/** Key of the template that a checkpoint depends on; undefined without a checkpoint. */
 export async function templateOf(directory: string): Promise<string | undefined> {
   return (await readMarker(directory))?.template;
 }
 
-/** Whether there is a whole checkpoint; a torn or damaged one is none. */
+/** Whether a valid checkpoint exists; a torn or damaged one does not count. */
 export async function hasCheckpoint(directory: string): Promise<boolean> {
   try {
     return (await readMarker(directory)) !== undefined;
@@ -249,8 +256,8 @@ async function readMarker(directory: string): Promise<Marker | undefined> {
 }
 
 /**
- * Gives a machine that was started to be restored the memory and devices of its template. It is
- * stopped then, and goes on at `continueMachine`.
+ * Loads its template's device state into a machine that waits to be restored. The machine is
+ * stopped then, until `continueMachine`.
  */
 export async function restoreTemplate(
   machine: MachineProcess,
@@ -261,10 +268,10 @@ export async function restoreTemplate(
 }
 
 /**
- * Gives a machine that was started to be restored the memory and devices of a checkpoint. It is
- * stopped then; `invalidateCheckpoint` comes before `continueMachine`.
- * @throws CheckpointError when there is none, or it is torn, rotten, or of another template: then
- *   the machine is to be killed
+ * Loads a checkpoint's memory and device state into a machine that waits to be restored. The
+ * machine is stopped then; call {@link invalidateCheckpoint} before `continueMachine`.
+ * @throws CheckpointError when the checkpoint is missing, damaged, or of another template: the
+ *   caller must kill the machine
  */
 export async function restoreCheckpoint(
   machine: MachineProcess,
@@ -273,7 +280,8 @@ export async function restoreCheckpoint(
 ): Promise<void> {
   const marker = await readMarker(directory);
   if (marker === undefined) throw new CheckpointError('there is no checkpoint');
-  if (marker.template !== template.key) throw new CheckpointError('it has another template');
+  if (marker.template !== template.key)
+    throw new CheckpointError('the checkpoint depends on another template');
   const devices = await readFile(join(directory, FILES.devices)).catch(damaged);
   if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== marker.devicesHash) {
     throw new CheckpointError('the devices of the checkpoint are damaged');
@@ -292,7 +300,11 @@ async function loadPages(
   try {
     const { mapping } = template;
     const loaded = await native.loadChangedPages(pid, mapping, file.fd, pagesKey(marker, template));
-    if (loaded !== marker.changedPages) throw new CheckpointError('pages of the checkpoint miss');
+    if (loaded !== marker.changedPages) {
+      const missing = marker.changedPages - loaded;
+      const message = `checkpoint is incomplete: ${missing} of ${marker.changedPages} pages are missing`;
+      throw new CheckpointError(message);
+    }
   } catch (error) {
     if (['EBADMSG', 'ESTALE'].includes(errnoOf(error) ?? '')) damaged(error);
     throw error;
@@ -305,7 +317,7 @@ function damaged(cause: unknown): never {
   throw new CheckpointError('the checkpoint is damaged', { cause });
 }
 
-/** From here on, also after a crash, there is no checkpoint: the machine may run. Idempotent. */
+/** Makes a checkpoint invalid, durably, so that its machine may run. Idempotent. */
 export async function invalidateCheckpoint(directory: string): Promise<void> {
   await failpoint('invalidate checkpoint', async () => {
     try {
@@ -316,7 +328,7 @@ export async function invalidateCheckpoint(directory: string): Promise<void> {
     try {
       await syncPath(directory);
     } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error; // Its directory is gone, and the marker with it.
+      if (errnoOf(error) !== 'ENOENT') throw error; // The directory is gone, and the marker with it.
     }
   });
 }

@@ -9,19 +9,19 @@ import { QEMU_FD } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** A machine's state is about 120 KB; what is much longer is not one. */
+/** The state of a machine's devices takes about 120 KB; anything much longer is refused. */
 export const DEVICES_BYTES_MAX = 16 * MiB;
 
-const TIMEOUTS_MS = { save: 30_000, load: 30_000, look: 1 } as const;
+const TIMEOUTS_MS = { save: 30_000, load: 30_000, poll: 1 } as const;
 
-/** QEMU's process and the way to its monitor. */
+/** QEMU's process and its monitor. */
 export interface MachineProcess {
-  /** As the host counts. */
+  /** In the host's pid namespace. */
   readonly pid: number;
   readonly monitor: Pick<QmpClient, 'execute'>;
 }
 
-/** The machine is in no state in which this could be done. */
+/** The machine's state does not allow the operation. */
 export class MachineStateError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -29,7 +29,7 @@ export class MachineStateError extends MachineFault {
   }
 }
 
-/** `running`, `paused`, `shutdown`, `io-error` … */
+/** QEMU's run state: `running`, `paused`, `shutdown`, `io-error` … */
 export async function statusOf({ monitor }: MachineProcess): Promise<string> {
   const answer = await monitor.execute('query-status');
   const status: unknown =
@@ -38,49 +38,51 @@ export async function statusOf({ monitor }: MachineProcess): Promise<string> {
 }
 
 /**
- * Stops a running machine: neither its processors nor its devices change anything from here on.
- * @throws MachineStateError when it does not run any more, or waits for its disk
+ * Stops a running machine: neither processors nor devices change anything from then on.
+ * @throws MachineStateError when the machine has ended or waits for its disk
  */
 export async function stopMachine(machine: MachineProcess): Promise<void> {
   await machine.monitor.execute('stop');
   const status = await statusOf(machine);
-  if (status !== 'paused') throw new MachineStateError(`the machine is not stopped but ${status}`);
+  if (status !== 'paused')
+    throw new MachineStateError(`the machine could not be stopped: its status is ${status}`);
 }
 
-/** Lets a stopped machine go on. */
+/** Lets a stopped machine continue. */
 export async function continueMachine({ monitor }: MachineProcess): Promise<void> {
   await monitor.execute('cont');
 }
 
 /**
- * The state of a stopped machine: processors and devices, but no RAM.
- * @param lastOne it will not go on: its disks are written back and let go of, and it is told
- *   when that fails. `cont` takes them again.
+ * Reads the state of a stopped machine's processors and devices, without its RAM.
+ * @param isFinal whether the machine is not meant to continue: QEMU then flushes and releases its
+ *   disks, and the command fails if it cannot. `cont` takes the disks again
  */
 export async function saveDevices(
   machine: MachineProcess,
-  { lastOne }: { lastOne: boolean },
+  { isFinal }: { isFinal: boolean },
 ): Promise<Buffer> {
   const filename = `/proc/self/fd/${QEMU_FD.devices}`;
-  // Not only for Xen: it is the one way to write this state without the RAM.
-  const args = { filename, live: lastOne };
+  // Despite its name it is not for Xen only: no other command writes this state without the RAM.
+  const args = { filename, live: isFinal };
   await machine.monitor.execute('xen-save-devices-state', args, TIMEOUTS_MS.save);
   return readDevices(machine.pid);
 }
 
-/** QEMU may have put any file in the place of ours; it gains nothing by it. */
+/** A hostile QEMU may have replaced the file, so it is opened and read with care. */
 async function readDevices(pid: number): Promise<Buffer> {
   const fd = openOf(pid, QEMU_FD.devices);
   try {
     const { size } = checkedRegular(fd);
     if (size === 0n || size > DEVICES_BYTES_MAX) {
-      throw new MachineStateError(`state of ${size} bytes`);
+      throw new MachineStateError(`the devices' state has ${size} bytes`);
     }
     const file = await open(`/proc/self/fd/${fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const state = Buffer.alloc(Number(size));
       const { bytesRead } = await file.read(state, 0, state.length, 0);
-      if (bytesRead !== state.length) throw new MachineStateError('the state was cut');
+      if (bytesRead !== state.length)
+        throw new MachineStateError('the devices’ state was cut short');
       return state;
     } finally {
       await file.close();
@@ -90,7 +92,7 @@ async function readDevices(pid: number): Promise<Buffer> {
   }
 }
 
-/** Which file a machine has as its RAM; also one that a former agent gave to it. */
+/** The file that a machine maps as its RAM, also for a machine of a former agent. */
 export function ramOf(pid: number): RamMapping {
   const fd = openOf(pid, QEMU_FD.ram);
   try {
@@ -101,7 +103,7 @@ export function ramOf(pid: number): RamMapping {
   }
 }
 
-/** Opens the RAM of a machine to be read, whichever file it is. */
+/** Opens the file that a machine maps as its RAM, for reading. */
 export function openRamOf(pid: number): number {
   const place = openOf(pid, QEMU_FD.ram);
   try {
@@ -112,20 +114,20 @@ export function openRamOf(pid: number): number {
   }
 }
 
-/** Only the place: nothing is opened that could block or act. */
+/** O_PATH opens no file contents, so nothing can block or take effect. */
 const O_PATH = 0o10_000_000;
 const openOf = (pid: number, fd: number): number => openSync(`/proc/${pid}/fd/${fd}`, O_PATH);
 
 function checkedRegular(fd: number): { dev: bigint; ino: bigint; size: bigint } {
   const found = fstatSync(fd, { bigint: true });
-  if (!found.isFile()) throw new MachineStateError('the machine has exchanged its files');
+  if (!found.isFile()) throw new MachineStateError('the machine has replaced its files');
   return found;
 }
 
 /**
- * Gives a machine that was started to be restored the state of its devices; it is stopped then. Its
- * RAM must be complete: devices look into it.
- * @param incoming the writing end of the pipe that it was given for this
+ * Loads the state of its devices into a machine that waits to be restored; the machine is stopped
+ * then. Its RAM must be complete, because devices read it.
+ * @param incoming the writing end of the pipe that the machine was given for this
  */
 export async function loadDevices(
   machine: MachineProcess,
@@ -135,14 +137,15 @@ export async function loadDevices(
   const late = AbortSignal.timeout(TIMEOUTS_MS.load);
   await machine.monitor.execute('migrate-incoming', { uri: `fd:${QEMU_FD.incoming}` });
   incoming.end(devices);
-  // Whatever keeps the state from being read, QEMU tells by its status, or by its end.
+  // QEMU reports any failure to read the state by its status, or by ending.
   const sent = finished(incoming, { signal: late }).catch(() => undefined);
   let status = await statusOf(machine);
   while (status === 'inmigrate' && !late.aborted) {
-    await delay(TIMEOUTS_MS.look);
+    await delay(TIMEOUTS_MS.poll);
     status = await statusOf(machine);
   }
   await sent;
   incoming.destroy();
-  if (status !== 'paused') throw new MachineStateError(`the machine is not restored but ${status}`);
+  if (status !== 'paused')
+    throw new MachineStateError(`the machine could not be restored: its status is ${status}`);
 }

@@ -32,23 +32,23 @@ export interface TemplateStoreOptions {
   readonly accelerator: Accelerator;
   readonly uid: number;
   readonly bootTimeoutMs: number;
-  /** Without, machines always boot. */
+  /** False: machines always boot. */
   readonly isEnabled: boolean;
-  /** A network for a machine that becomes a template. */
+  /** Where the machine that becomes a template leases its network slot. */
   readonly slots: { lease(): Promise<SlotPlan>; release(index: number): Promise<void> };
-  /** Keys of the templates that checkpoints stand on. */
+  /** Keys of the templates that checkpoints and running machines depend on. */
   readonly neededKeys: () => Promise<ReadonlySet<string>>;
   readonly log: Logger;
 }
 
 const MAKER = 'template';
 const LAYER = 'template.qcow2';
-/** Templates on disk that no checkpoint needs. */
+/** How many unneeded templates are kept on disk. */
 const UNUSED_MAX = 8;
-/** After a failure; machines boot meanwhile. */
+/** When creation is retried after a failure; machines boot until then. */
 const RETRY_MS = 60_000;
 
-/** What all templates of this host have in common. */
+/** The parts of a template's key that are the same for all shapes. */
 interface HostParts {
   readonly qemuVersion: string;
   readonly guestKey: string;
@@ -58,25 +58,25 @@ interface HostParts {
 interface Entry {
   readonly key: string;
   ready: Template | undefined;
-  /** While it is read: it is large, and many may ask for it at once. */
+  /** Set while the template is read, so that simultaneous requests read its large file once. */
   opening: Promise<Template> | undefined;
   blank: Template | undefined;
-  isMaking: boolean;
+  isCreating: boolean;
   retryAt: number;
 }
 
 /**
- * The templates of this host: one for each shape, made when a machine of that shape is first started,
- * from a machine that boots and is asked nothing. A machine for which there is none yet boots with a
- * blank one, so that it can be paused like any other.
+ * The templates of this host, one for each shape. The first start of a shape begins to create its
+ * template from a machine that boots and receives no request. Until it is ready, machines boot with
+ * a blank template, so that they can be paused like any other.
  */
 export class TemplateStore {
   readonly #options: TemplateStoreOptions;
   readonly #parts: HostParts;
   readonly #entries = new Map<string, Entry>();
-  /** By key, those that machines went on with since this process began. */
+  /** Templates by key that machines of former guests were restored with since the agent started. */
   readonly #former = new Map<string, Promise<Template>>();
-  #making: Promise<void> = Promise.resolve();
+  #creating: Promise<void> = Promise.resolve();
   #isClosed = false;
 
   private constructor(options: TemplateStoreOptions, parts: HostParts) {
@@ -100,36 +100,36 @@ export class TemplateStore {
     return store;
   }
 
-  /** For a machine that is to be started: a template, or a blank one for a machine that boots. */
+  /** The template to start a machine from; a blank one means that the machine has to boot. */
   async forNew(shape: Shape): Promise<Template> {
     const entry = this.#entry(shape);
     if (this.#options.isEnabled) {
-      const ready = entry.ready ?? (entry.isMaking ? undefined : await this.#openIfWhole(entry));
+      const ready = entry.ready ?? (entry.isCreating ? undefined : await this.#openIfValid(entry));
       if (ready !== undefined) return ready;
-      this.#make(entry, shape);
+      this.#create(entry, shape);
     }
     return this.#blank(entry, shape);
   }
 
   /**
-   * What a checkpoint or a machine that runs stands on; it may have a guest that is not booted here
-   * any more.
-   * @param machines that may have it in memory
-   * @throws TemplateError when this host has another QEMU or processor now, or it is gone
+   * The template that a checkpoint or a running machine depends on, even if its guest is older than
+   * the one that this host boots now.
+   * @param machines process ids of machines that may have the template in memory
+   * @throws TemplateError when the template is gone, or the host has another QEMU or processor now
    */
   async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
     const entry = this.#entry(shape);
     if (key === entry.key) return entry.ready ?? this.#open(entry, machines);
     if (key === blankKey(entry.key)) return this.#blank(entry, shape);
     if (isSameMachine(key, entry.key)) return this.#openFormer(key, machines);
-    throw new TemplateError('it was made with another QEMU or processor');
+    throw new TemplateError('the template was made with another QEMU or processor');
   }
 
-  /** Machines keep the memory that they have. */
+  /** Closes all templates; running machines keep their memory. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#clearMaker();
-    await this.#making;
+    await this.#creating;
     await Promise.allSettled([...this.#entries.values()].flatMap(({ opening }) => opening ?? []));
     for (const { ready, blank } of this.#entries.values()) {
       ready?.[Symbol.dispose]();
@@ -148,7 +148,7 @@ export class TemplateStore {
     if (entry === undefined) {
       const key = this.#keyOf(shape);
       const nothing = { ready: undefined, opening: undefined, blank: undefined };
-      entry = { key, ...nothing, isMaking: false, retryAt: 0 };
+      entry = { key, ...nothing, isCreating: false, retryAt: 0 };
       this.#entries.set(name, entry);
     }
     return entry;
@@ -174,7 +174,7 @@ export class TemplateStore {
     return (entry.blank ??= Template.blank(entry.key, memSizeMib));
   }
 
-  /** Of a guest before the present one. Its files stay as long as a checkpoint needs them. */
+  /** Opens a template with an older guest. Its files are kept while a checkpoint needs them. */
   #openFormer(key: string, machines: readonly number[]): Promise<Template> {
     const known = this.#former.get(key);
     if (known !== undefined) return known;
@@ -199,8 +199,8 @@ export class TemplateStore {
     return (entry.opening ??= read());
   }
 
-  /** One that is not whole is made again. */
-  async #openIfWhole(entry: Entry): Promise<Template | undefined> {
+  /** @returns undefined when the template is missing or damaged, and has to be created again */
+  async #openIfValid(entry: Entry): Promise<Template | undefined> {
     try {
       return await this.#open(entry);
     } catch (error) {
@@ -209,11 +209,11 @@ export class TemplateStore {
     }
   }
 
-  /** Beside whatever waits for it, one at a time. */
-  #make(entry: Entry, shape: Shape): void {
-    if (entry.isMaking || this.#isClosed || Date.now() < entry.retryAt) return;
-    entry.isMaking = true;
-    this.#making = this.#making.then(async () => {
+  /** Creates a template in the background, one at a time. */
+  #create(entry: Entry, shape: Shape): void {
+    if (entry.isCreating || this.#isClosed || Date.now() < entry.retryAt) return;
+    entry.isCreating = true;
+    this.#creating = this.#creating.then(async () => {
       const { log } = this.#options;
       const begunAt = performance.now();
       try {
@@ -228,7 +228,7 @@ export class TemplateStore {
         entry.retryAt = Date.now() + RETRY_MS;
         if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:createFailed');
       } finally {
-        entry.isMaking = false;
+        entry.isCreating = false;
       }
     });
   }
@@ -248,7 +248,7 @@ export class TemplateStore {
       const spec = { ...this.#maker, ...shape, uid, memory, diskLayers: [LAYER], network };
       await bootOnce(host, spec, bootTimeoutMs);
       const identity = await readIdentity(runDir);
-      if (identity === undefined) throw new Error('the machine told nothing of itself');
+      if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
       const monitor = await QmpClient.open(runPaths(runDir).monitor);
       try {
         await saveTemplate({ pid: identity.machine.pid, monitor }, ram, key, this.#path(key));
@@ -270,7 +270,7 @@ export class TemplateStore {
     return clearMachine(this.#options.host, this.#maker);
   }
 
-  /** Of those that nobody needs the oldest go. */
+  /** Evicts the oldest unreferenced templates. */
   async #evict(): Promise<void> {
     const { directory, neededKeys } = this.#options;
     const needed = await neededKeys();
@@ -291,7 +291,9 @@ export class TemplateStore {
   }
 }
 
-/** What a guest may have seen of the processor; not what changes while it runs. */
+/**
+ * Lines of /proc/cpuinfo that a guest's state may depend on, but not those that change over time.
+ */
 const PROCESSOR_LINES =
   /^(?:vendor_id|cpu family|model|model name|stepping|microcode|flags|Features|CPU .+?)\s*:.*$/gmu;
 

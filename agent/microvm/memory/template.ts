@@ -18,28 +18,28 @@ import {
 import { parseJson } from '../../../shared/json.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** Everything that a machine must share with the one whose memory it goes on with. */
+/** What two machines must have in common for one to continue from the other's memory. */
 export interface TemplateParts {
-  /** As the program tells it, with the distribution's own number. */
+  /** The output of `--version`, which includes the distribution's package version. */
   readonly qemuVersion: string;
-  /** Of kernel and initramfs. */
+  /** Hash of kernel and initramfs. */
   readonly guestKey: string;
   readonly accelerator: 'kvm' | 'tcg';
-  /** What the guest sees of the host's processor; empty when it is emulated. */
+  /** Hash of what the guest sees of the host's processor; empty when the processor is emulated. */
   readonly processor: string;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
-  /** The arguments of a restored machine whose disk and network stand for all others'. */
+  /** QEMU's arguments for a restored machine, with a stand-in for disk and network. */
   readonly arguments: readonly string[];
 }
 
 const KEY_HALF = 32;
-/** In the place of a guest: there is none in memory that is blank. */
+/** The guest's half of a blank template's key. */
 const NO_GUEST = '0'.repeat(KEY_HALF);
 
 /**
- * 64 hexadecimal digits. The first half names the machine, the second the guest that it booted: what
- * goes on from memory needs the same machine, and finds its guest there.
+ * A key of 64 hexadecimal digits. The first half stands for the machine, the second for the guest
+ * that it booted. Restoring needs the same machine; the guest comes with the memory.
  */
 export function templateKey(parts: TemplateParts): string {
   const { qemuVersion, accelerator, processor, vcpuCount, memSizeMib } = parts;
@@ -51,11 +51,11 @@ export function templateKey(parts: TemplateParts): string {
   return halves.map((half) => sha256(half).slice(0, KEY_HALF)).join('');
 }
 
-/** Whether machines of both keys can go on from each other's memory. */
+/** Whether a machine of one key can continue from the memory of the other. */
 export const isSameMachine = (one: string, other: string): boolean =>
   one.slice(0, KEY_HALF) === other.slice(0, KEY_HALF);
 
-/** The key of memory in which there is nothing yet, for a machine of this key. */
+/** The key of the blank template for machines of this key. */
 export const blankKey = (key: string): string => key.slice(0, KEY_HALF) + NO_GUEST;
 
 export const sha256 = (contents: string | Buffer): string =>
@@ -72,7 +72,7 @@ const Manifest = Type.Object({
 });
 const checkManifest = compile(Manifest);
 
-/** The template is not there, or it is not what it was: it must be made again. */
+/** The template is missing, damaged or of another kind. */
 export class TemplateError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -80,15 +80,15 @@ export class TemplateError extends Error {
   }
 }
 
-/** Room for the RAM of a machine, all zero; such a machine maps it so that it holds what it writes. */
+/** Creates a memory file for the RAM of a machine that becomes a template, all zero. */
 export const newTemplateRam = (memSizeMib: number): number =>
   native.newMemory('berth-template', memSizeMib * MiB);
 
 /**
- * Makes a template of a machine that has just booted and of which nobody has asked anything yet. The
- * machine is stopped and of no more use.
- * @param ram its RAM: what `newTemplateRam` gave
- * @param directory of its own; it is there when this returns, durable, or not at all
+ * Makes a template of a machine that has just booted and has received no request. The machine is
+ * stopped; the caller must kill it.
+ * @param ram the machine's RAM, from {@link newTemplateRam}
+ * @param directory the template's own; it appears only when it is complete and durable
  */
 export async function saveTemplate(
   machine: MachineProcess,
@@ -97,7 +97,7 @@ export async function saveTemplate(
   directory: string,
 ): Promise<void> {
   await stopMachine(machine);
-  const devices = await saveDevices(machine, { lastOne: true });
+  const devices = await saveDevices(machine, { isFinal: true });
   const aside = join(
     dirname(directory),
     `.${basename(directory)}-${randomBytes(6).toString('hex')}`,
@@ -130,14 +130,14 @@ async function copyRam(ram: number, path: string): Promise<string> {
 const hexHash = (hash: bigint): string => hash.toString(16).padStart(16, '0');
 
 /**
- * A template in memory that nobody can change any more; machines map it privately. Machines that
- * have it keep it alive, also when it was closed here.
+ * A template in sealed memory, which machines map privately. Their mappings stay valid after the
+ * template is closed here.
  */
 export class Template implements Disposable {
   readonly key: string;
-  /** What is in it: one that was made again has the same key, and is another one. */
+  /** Hash of the contents, which differ between templates that were made with the same key. */
   readonly contents: string;
-  /** A descriptor; machines get a copy. */
+  /** Descriptor of the memory file; machines get a copy. */
   readonly ram: number;
   readonly mapping: RamMapping;
   readonly devices: Buffer;
@@ -151,20 +151,20 @@ export class Template implements Disposable {
     this.devices = devices;
   }
 
-  /** There is nothing in it that a machine could go on with. */
+  /** Whether it has no state that a machine could start from. */
   get isBlank(): boolean {
     return this.devices.length === 0;
   }
 
   /**
-   * What a machine is booted with whose template is not there yet, so that checkpoints of it can be
-   * taken: all of its memory is changes then. It has no state to begin with.
-   * @param key of the template that the machine would have had
+   * An empty template for a machine that boots, so that it can be paused: its whole memory counts
+   * as changed.
+   * @param key key of the template that the machine would have been started from
    */
   static blank(key: string, memSizeMib: number): Template {
     const ram = newTemplateRam(memSizeMib);
     try {
-      writeSync(ram, Buffer.alloc(1)); // One page that is no hole: by it the mapping is found.
+      writeSync(ram, Buffer.alloc(1)); // One page of data, by which the mapping is found.
       native.sealMemory(ram);
       return new Template(blankKey(key), 'blank', ram, Buffer.alloc(0));
     } catch (error) {
@@ -174,10 +174,10 @@ export class Template implements Disposable {
   }
 
   /**
-   * Reads a template into memory and checks it.
-   * @param machines process ids of machines that were started from it by a former agent: what they
-   *   map is taken instead where it is the same and sealed, so that old and new ones share it
-   * @throws TemplateError when it is not there, not whole, or another one
+   * Reads a template into memory and verifies it.
+   * @param machines process ids of machines that a former agent started from it: if one maps the
+   *   same sealed contents, that mapping is used instead of a second copy in memory
+   * @throws TemplateError when the template is missing, damaged or has another key
    */
   static async open(
     directory: string,
@@ -190,7 +190,7 @@ export class Template implements Disposable {
       const devices = await readFile(join(directory, FILES.devices));
       if (manifest.key !== key) throw new Error('it has another key');
       if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== manifest.devicesHash) {
-        throw new Error('its devices are not what they were');
+        throw new Error('the state of its devices is damaged');
       }
       const shared = await adoptRam(machines, manifest);
       const ram = shared ?? (await readRam(join(directory, FILES.ram), manifest));
@@ -205,7 +205,7 @@ export class Template implements Disposable {
   }
 }
 
-/** Whoever made the memory: when it is sealed and its contents are ours, it is as good as ours. */
+/** Finds sealed memory with the template's exact contents in a machine, whoever created it. */
 async function adoptRam(
   machines: readonly number[],
   manifest: Type.Static<typeof Manifest>,
@@ -218,7 +218,7 @@ async function adoptRam(
       const hash = isOurs ? await native.copyMemory(ram, -1, manifest.ramBytes) : -1n;
       if (hexHash(hash) === manifest.ramHash) return ram;
     } catch {
-      // That machine has ended, or is not what it was.
+      // The machine has ended or has replaced its files.
     }
     if (ram !== undefined) closeSync(ram);
   }
@@ -231,7 +231,7 @@ async function readRam(path: string, manifest: Type.Static<typeof Manifest>): Pr
     const ram = native.newMemory('berth-template', manifest.ramBytes);
     try {
       const hash = await native.copyMemory(file.fd, ram, manifest.ramBytes);
-      if (hexHash(hash) !== manifest.ramHash) throw new Error('its RAM is not what it was');
+      if (hexHash(hash) !== manifest.ramHash) throw new Error('its RAM is damaged');
       native.sealMemory(ram);
       return ram;
     } catch (error) {

@@ -6,7 +6,7 @@ import { compile } from '../../../shared/validate.ts';
 import { listNames, machinePaths } from '../qemu/machine-directory.ts';
 import { templateOf } from './checkpoint.ts';
 
-/** Kept beside a running machine, so that an agent that takes it over finds its template. */
+/** Kept in a machine's run directory, so that a later agent that recovers it finds its template. */
 const MEMORY_FILE = 'memory.json';
 const Memory = Type.Object({ template: Type.String({ pattern: '^[0-9a-f]{64}$' }) });
 const parseMemory = compile(Memory);
@@ -15,13 +15,16 @@ const parseMemory = compile(Memory);
 export const recordTemplate = (runDir: string, key: string): Promise<void> =>
   writeFile(join(runDir, MEMORY_FILE), JSON.stringify({ template: key }));
 
-/** The key of the template that a machine was started from. @throws Error when it is not recorded */
+/**
+ * The key of the template that a machine was started from.
+ * @throws Error when it is not recorded
+ */
 export async function recordedTemplate(runDir: string): Promise<string> {
   const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
   return parseMemory(parseJson(text), MEMORY_FILE).template;
 }
 
-/** The keys of all templates that a checkpoint or a machine that may run depends on. */
+/** Keys of all templates that a checkpoint or a possibly running machine depends on. */
 export async function templatesInUse(sandboxesDir: string): Promise<ReadonlySet<string>> {
   const keys = new Set<string>();
   for (const name of await listNames(sandboxesDir)) {

@@ -12,14 +12,14 @@ import { hostArchitecture, type Launch, type VmHost } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
 import { parseJson } from '../../../shared/json.ts';
 
-/** A working one is ten times as fast. */
+/** Ten times as long as a boot with a working KVM takes. */
 const PROBE_MS_MAX = 10_000;
 const PROBE_MIB = 256;
 const NAME = 'probe';
 
 export interface ProbeOptions {
   readonly host: VmHost;
-  /** Holds what was found out, and the probe's machine. */
+  /** Holds the recorded answer, and the probe's machine while it runs. */
   readonly directory: string;
   readonly uid: number;
   readonly log: Logger;
@@ -29,7 +29,7 @@ const Answer = Type.Object({ key: Type.String(), accelerator: Type.Enum(['kvm', 
 const parseAnswer = compile(Answer);
 const ANSWER_FILE = 'accelerator.json';
 
-/** What the answer depends on. */
+/** A hash of everything that the answer depends on. */
 async function probeKey(guestDir: string): Promise<string> {
   const version = await run(qemuProgram(hostArchitecture), ['--version']);
   const parts = [hostBootId(), version, basename(guestDir)];
@@ -42,7 +42,7 @@ async function recall(directory: string, key: string): Promise<Accelerator | und
     const answer = parseAnswer(parseJson(text), ANSWER_FILE);
     return answer.key === key ? answer.accelerator : undefined;
   } catch {
-    return undefined; // Then it is found out again.
+    return undefined; // The caller probes again.
   }
 }
 
@@ -52,7 +52,7 @@ const hasKvm = (): Promise<boolean> =>
     () => false,
   );
 
-/** Boots the guest until it says its first word. @throws Error when it does not in time */
+/** Boots a guest until its first message. @throws Error when that does not come in time */
 async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<void> {
   const { host, uid } = options;
   const place = { name: NAME, directory: join(options.directory, NAME) };
@@ -72,9 +72,9 @@ async function probe(options: ProbeOptions, accelerator: Accelerator): Promise<v
 }
 
 /**
- * Whether machines run on the processor itself or are emulated. That /dev/kvm is there does not mean
- * that a guest boots with it: on some hosts that are virtual themselves it hangs. So one is booted,
- * once for each start of the host, QEMU and guest.
+ * Decides whether machines use KVM or are emulated. The presence of /dev/kvm does not mean that a
+ * guest boots with it: on some hosts that are virtual machines themselves it hangs. So a guest is
+ * booted, once for each boot of the host, version of QEMU and guest.
  */
 export async function chooseAccelerator(
   asked: 'auto' | Accelerator,

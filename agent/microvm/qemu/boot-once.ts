@@ -7,9 +7,9 @@ import { machinePaths } from './machine-directory.ts';
 import { runPaths } from './shim.ts';
 
 /**
- * Boots a machine that is no sandbox's until its guest has said its first word; the guest was asked
- * nothing then. `clearMachine` ends it.
- * @throws Error when it does not come up in time
+ * Boots a machine that belongs to no sandbox until its guest has sent its first message, without
+ * sending it a request. Call {@link clearMachine} to end it.
+ * @throws Error when the message does not come in time
  */
 export async function bootOnce(host: VmHost, spec: Launch, timeoutMs: number): Promise<void> {
   await launch(host, spec);
@@ -19,7 +19,7 @@ export async function bootOnce(host: VmHost, spec: Launch, timeoutMs: number): P
   channel.close();
 }
 
-/** Ends such a machine, and removes all of it. Idempotent. */
+/** Kills a machine that belongs to no sandbox and removes everything of it. Idempotent. */
 export async function clearMachine(
   host: VmHost,
   { name, directory }: Pick<Launch, 'name' | 'directory'>,

@@ -2,23 +2,24 @@ import { closeSync, constants, openSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { basename, dirname } from 'node:path';
 
-/** An error that comes when its owner has stopped listening must not end the agent. */
-const heard = (socket: Socket): Socket => socket.on('error', () => undefined);
+/** Adds a listener, because an `error` event without one would end the agent. */
+const withErrorListener = (socket: Socket): Socket => socket.on('error', () => undefined);
 
 /**
- * Connects to a socket whose path may be longer than an address can be (108 bytes, unix(7)): by the
- * descriptor of its directory. Fails like `net.connect`, also when there is no such directory.
+ * Connects to a socket by the descriptor of its directory, because its path may be longer than a
+ * socket address can be (108 bytes, unix(7)). Fails like `net.connect`, also when the directory is
+ * missing.
  */
 export function connectSocket(path: string): Socket {
   let directory: number;
   try {
     directory = openSync(dirname(path), constants.O_RDONLY | constants.O_DIRECTORY);
   } catch {
-    return heard(connect({ path }));
+    return withErrorListener(connect({ path }));
   }
   try {
-    return heard(connect({ path: `/proc/self/fd/${directory}/${basename(path)}` }));
+    return withErrorListener(connect({ path: `/proc/self/fd/${directory}/${basename(path)}` }));
   } finally {
-    closeSync(directory); // The kernel has looked the path up before connect returned.
+    closeSync(directory); // connect has resolved the path before it returned.
   }
 }

@@ -16,39 +16,39 @@ import { startShim, type ShimSpec } from './shim.ts';
 import { VmCgroup } from './vm-cgroup.ts';
 import { GiB, MiB } from '../../../shared/units.ts';
 
-/** The root disk's size and what qcow2 needs beside it; it bounds what QEMU could write at all. */
+/** The size of a root disk and of qcow2's metadata; no file that QEMU writes may become larger. */
 export const FILE_BYTES_MAX = 40 * GiB;
-/** To begin with; the state grows it. */
+/** The initial size of the memory file for the devices' state; it grows as needed. */
 const DEVICES_BYTES = 64 * 1024;
-/** Threads of QEMU beside those of the processors; most of them read and write the disk. */
+/** Threads of QEMU besides one per processor; most of them read and write the disk. */
 const THREADS = 96;
-/** What QEMU itself may use beside its guest. */
+/** Processor time that QEMU itself may use besides its guest, in processors. */
 const CPU_SHARE = 0.5;
 
-/** What all machines of this host have in common. */
+/** What the machines of this host share. */
 export interface VmHost {
   readonly guestDir: string;
   readonly rootDisk: string;
   readonly cgroups: CgroupHost;
-  /** Each machine has its groups below this one. */
+  /** The parent of every machine's control groups. */
   readonly cgroupParent: string;
 }
 
-/** Descriptors of this process that a machine gets copies of. */
+/** The memory of a machine, and the descriptors of this process that it gets copies of. */
 export type LaunchMemory =
-  /** Memory of its own, of which no checkpoint can be taken. */
+  /** Anonymous memory, of which no checkpoint can be taken. */
   | { readonly kind: 'own' }
-  /** A template in the making: what the machine writes goes there. */
+  /** The machine's writes go to the memory file, which becomes a template. */
   | { readonly kind: 'shared'; readonly ram: number }
-  /** What the machine writes is its own; a template that is blank when it boots a kernel. */
+  /** The machine boots a kernel; it maps a blank template privately. */
   | { readonly kind: 'private'; readonly ram: number }
-  /** The same for a machine that goes on: its devices' state comes through the pipe. */
+  /** The machine maps a template privately and receives its devices' state through the pipe. */
   | { readonly kind: 'restored'; readonly ram: number; readonly incoming: number };
 
 export interface Launch {
-  /** Names the control groups, too. */
+  /** Also the name of the control groups. */
   readonly name: string;
-  /** Must be there. */
+  /** Must exist. */
   readonly directory: string;
   readonly accelerator: Accelerator;
   readonly vcpuCount: number;
@@ -65,7 +65,7 @@ export const vmCgroup = (host: VmHost, name: string): VmCgroup =>
 export const hostArchitecture: QemuSpec['architecture'] =
   process.arch === 'arm64' ? 'arm64' : 'x64';
 
-/** Starts the machine's processes; resolves when QEMU was executed. @throws Error */
+/** Starts shim and QEMU; resolves when QEMU was executed. @throws Error; nothing runs then */
 export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const { run, disks } = machinePaths(spec.directory);
   const { accelerator, vcpuCount, memSizeMib, memory } = spec;
@@ -115,7 +115,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
   }
 }
 
-/** In the order of QEMU_FD. */
+/** The descriptors in the order of {@link QEMU_FD}, from `passed` on. */
 function descriptorsOf(memory: LaunchMemory, devices: number): number[] {
   if (memory.kind === 'own') return [];
   const { ram } = memory;

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 
 /**
- * Where a machine keeps what. `run` lasts as long as the machine, `checkpoint` as long as it is
- * paused, `merge` as long as layers of its disk are merged.
+ * The layout of a machine's directory. `run` exists while the machine runs, `checkpoint` while it
+ * is paused, `merge` while layers of its disk are being merged.
  */
 export const machinePaths = (directory: string) =>
   ({

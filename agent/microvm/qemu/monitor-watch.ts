@@ -6,29 +6,29 @@ import { compile } from '../../../shared/validate.ts';
 import { QmpClient } from './qmp-client.ts';
 
 const BACKOFF_MS = { min: 20, max: 1000 } as const;
-const LOOK_MS = 1;
-/** When there was no room on the host, for the machine or for what is noted of it: until the next try. */
-const ROOM_RETRY_MS = 2000;
+const POLL_MS = 1;
+/** How long to wait when the host had no free space, for the machine's disk or for our records. */
+const FREE_SPACE_RETRY_MS = 2000;
 
 const parseStatus = compile(Type.Object({ status: Type.String() }));
 
 /**
- * Keeps a connection to a machine's monitor and says in what state the machine stopped: also when
- * that was before the connection, since QEMU stays as it is until it is told to quit.
+ * Keeps a connection to a machine's monitor and reports the state in which the machine stopped,
+ * even if that was before the connection: QEMU keeps its state until it is told to quit.
  */
 export class MonitorWatch {
   readonly #path: string;
-  readonly #onStopped: (status: string, isNews: boolean) => Promise<void>;
+  readonly #onStopped: (status: string, wasConnected: boolean) => Promise<void>;
   readonly #closed = new AbortController();
   #client: QmpClient | undefined;
-  #roomTimer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> = Promise.resolve();
+  #retryTimer: NodeJS.Timeout | undefined;
+  #checking: Promise<void> = Promise.resolve();
 
   /**
-   * @param onStopped with QEMU's name for the state: `shutdown`, `guest-panicked` …; `isNews` when the
-   *   machine stopped just now, not while nobody was connected
+   * @param onStopped called with QEMU's name for the state, such as `shutdown` or `guest-panicked`,
+   *   and with whether the agent was connected when the machine stopped
    */
-  constructor(path: string, onStopped: (status: string, isNews: boolean) => Promise<void>) {
+  constructor(path: string, onStopped: (status: string, wasConnected: boolean) => Promise<void>) {
     this.#path = path;
     this.#onStopped = onStopped;
   }
@@ -37,7 +37,7 @@ export class MonitorWatch {
     return this.#client;
   }
 
-  /** Connects again whenever it is cut off, until nobody is to be watched any more. */
+  /** Keeps the connection until {@link close}, or until `isAlive` is false when it is cut off. */
   async run(isAlive: () => boolean): Promise<void> {
     const { signal } = this.#closed;
     let pauseMs: number = BACKOFF_MS.min;
@@ -46,19 +46,19 @@ export class MonitorWatch {
       pauseMs = wasOpen ? BACKOFF_MS.min : Math.min(pauseMs * 2, BACKOFF_MS.max);
       await sleep(pauseMs, undefined, { signal }).catch(() => undefined);
     }
-    clearTimeout(this.#roomTimer);
+    clearTimeout(this.#retryTimer);
   }
 
-  /** The monitor, as soon as it answers. @throws Error when it does not in time, or the signal's reason */
+  /** Waits until the monitor answers. @throws the signal's reason */
   async ready(signal: AbortSignal): Promise<QmpClient> {
     while (this.#client === undefined) {
       signal.throwIfAborted();
-      await sleep(LOOK_MS);
+      await sleep(POLL_MS);
     }
     return this.#client;
   }
 
-  /** Has the machine end at once. */
+  /** Tells QEMU to end at once. */
   async quit(): Promise<void> {
     await this.#client?.execute('quit');
   }
@@ -71,43 +71,43 @@ export class MonitorWatch {
   async #useConnection(): Promise<boolean> {
     try {
       const listener = ({ name }: { name: string }): void => {
-        if (name === 'STOP') this.#look({ isNews: true });
+        if (name === 'STOP') this.#check({ wasConnected: true });
       };
       const client = await QmpClient.open(this.#path, { listener });
       const closed = once(client, 'closed');
       if (this.#closed.signal.aborted) client.close();
       this.#client = client;
-      this.#look({ isNews: false });
+      this.#check({ wasConnected: false });
       await closed;
       return true;
     } catch {
-      return false; // Not there yet, or not any more.
+      return false; // The monitor is not there yet, or is gone.
     } finally {
       this.#client = undefined;
     }
   }
 
-  #look(how: { isNews: boolean }): void {
-    const retry = (): void => this.#later(() => this.#look(how));
-    this.#looking = this.#looking.then(() => this.#lookNow(how)).catch(retry);
+  #check(how: { wasConnected: boolean }): void {
+    const retry = (): void => this.#retryLater(() => this.#check(how));
+    this.#checking = this.#checking.then(() => this.#readStatus(how)).catch(retry);
   }
 
-  #later(action: () => void): void {
-    clearTimeout(this.#roomTimer);
-    if (this.#client !== undefined) this.#roomTimer = setTimeout(action, ROOM_RETRY_MS);
+  #retryLater(action: () => void): void {
+    clearTimeout(this.#retryTimer);
+    if (this.#client !== undefined) this.#retryTimer = setTimeout(action, FREE_SPACE_RETRY_MS);
   }
 
-  /** What cannot be told now is told by the next connection. */
-  async #lookNow({ isNews }: { isNews: boolean }): Promise<void> {
+  /** If this fails, the next attempt or connection reports the state. */
+  async #readStatus({ wasConnected }: { wasConnected: boolean }): Promise<void> {
     const { status } = parseStatus(await this.#client?.execute('query-status'), 'query-status');
     if (status === 'io-error') {
-      this.#later(() => runInBackground('machine.continue', () => this.#tryAgain()));
+      this.#retryLater(() => runInBackground('machine.continue', () => this.#continue()));
     } else if (status !== 'running') {
-      await this.#onStopped(status, isNews);
+      await this.#onStopped(status, wasConnected);
     }
   }
 
-  async #tryAgain(): Promise<void> {
+  async #continue(): Promise<void> {
     await this.#client?.execute('cont').catch(() => undefined);
   }
 }

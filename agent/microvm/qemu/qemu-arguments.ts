@@ -1,18 +1,18 @@
 import assert from 'node:assert';
 import { MiB } from '../../../shared/units.ts';
 
-/** Descriptors that the shim leaves open for QEMU (shim.c repeats them). */
+/** Numbers of the descriptors that QEMU inherits from the shim; shim.c has the same numbers. */
 export const QEMU_FD = {
   monitor: 3,
   guest: 4,
   tap: 5,
-  /** The first of those that the caller of the shim hands through. */
+  /** The first of the descriptors that the shim passes on from the agent. */
   passed: 10,
-  /** The RAM of a template, or of one in the making. */
+  /** The memory file of a template, or of one that is being made. */
   ram: 10,
-  /** A memory file for the state of the devices. */
+  /** A memory file to which QEMU saves the devices' state. */
   devices: 11,
-  /** The stream over which that state comes back; only of machines that are restored. */
+  /** The pipe from which a restored machine reads its devices' state. */
   incoming: 12,
 } as const;
 
@@ -25,8 +25,8 @@ export const QEMU_PATH = {
 } as const;
 
 /**
- * MiB of QEMU's cache of translated code. Bounded, since by default it may grow to 1 GiB; it is part of
- * what a machine may use beside its guest's memory (shared/directory/sandbox-need.ts).
+ * Size of QEMU's cache of translated code in MiB. By default it may grow to 1 GiB. The cache counts
+ * towards what a machine may use besides its guest's memory (shared/directory/sandbox-need.ts).
  */
 const TCG_CACHE_MIB = 128;
 
@@ -34,32 +34,32 @@ export type Accelerator = 'kvm' | 'tcg';
 
 export const RAM_PATH = `/proc/self/fd/${QEMU_FD.ram}`;
 
-/** What guest memory is made of. */
+/** The backing of the guest's memory. */
 type GuestMemory =
   | { readonly kind: 'anonymous' }
-  /** A file that QEMU sees, for example `/proc/self/fd/10`; changes go to it only if shared. */
+  /** A file by its path in QEMU's root, such as `/proc/self/fd/10`; written to only if shared. */
   | { readonly kind: 'file'; readonly path: string; readonly isShared: boolean };
 
-/** A virtual machine in QEMU's own terms: all names are those of QEMU's own root. */
+/** A machine in QEMU's terms. Paths are those in QEMU's own root. */
 export interface QemuSpec {
   readonly architecture: 'x64' | 'arm64';
   readonly accelerator: Accelerator;
-  /** For people who look at the host's processes. */
+  /** Shown in the host's process list. */
   readonly name: string;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
   readonly memory: GuestMemory;
   /** Names of the qcow2 layers of the root disk below `/disks`; the last one is written to. */
   readonly diskLayers: readonly string[];
-  /** Undefined: a machine that has no root disk and no network, to try the host with. */
+  /** Undefined for the machine that probes the accelerator, which has neither disk nor network. */
   readonly network: { readonly mac: string } | undefined;
-  /** It waits for its devices' state instead of starting a kernel. */
+  /** Whether the machine waits for its devices' state instead of booting a kernel. */
   readonly isRestored: boolean;
 }
 
-/** QEMU splits its arguments at commas: no value may bring one, or anything else of its syntax. */
+/** Refuses values that contain a comma or other syntax of QEMU's arguments. */
 function checked(value: string, pattern: RegExp): string {
-  assert(pattern.test(value), `not fit for an argument of QEMU: ${JSON.stringify(value)}`);
+  assert(pattern.test(value), `not valid in an argument of QEMU: ${JSON.stringify(value)}`);
   return value;
 }
 
@@ -74,19 +74,19 @@ const MAC = /^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$/u;
 
 function machine({ architecture, accelerator, isRestored }: QemuSpec): string[] {
   const isX86 = architecture === 'x64';
-  // What no sandbox needs is left out: fewer things to emulate, to probe for, and to attack.
+  // Leaves out devices that no sandbox needs: less to emulate, to probe for, and to attack.
   const options = isX86
     ? 'q35,usb=off,vmport=off,smbus=off,sata=off,i8042=off,hpet=off,graphics=off'
     : `virt,gic-version=${accelerator === 'kvm' ? 'host' : 'max'}`;
   return [
-    // A state without RAM has none of the descriptions that QEMU would miss.
+    // Device state saved without RAM lacks the vmdesc section that QEMU would otherwise expect.
     ...['-machine', `${options},memory-backend=ram${isRestored ? ',suppress-vmdesc=on' : ''}`],
     ...[
       '-accel',
       accelerator === 'kvm' ? 'kvm' : `tcg,thread=multi,tb-size=${String(TCG_CACHE_MIB)}`,
     ],
     ...['-cpu', accelerator === 'kvm' ? 'host' : 'max'],
-    // Starts the kernel without looking for anything else; the usual one takes 0.2 s more.
+    // qboot starts the kernel directly; the default firmware takes 0.2 s longer.
     ...(isX86 ? ['-bios', 'qboot.rom'] : []),
   ];
 }
@@ -101,7 +101,7 @@ function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
   return ['-m', size, '-object', object];
 }
 
-/** The kernel's own words go to the console, and only those that report trouble. */
+/** The guest kernel's command line; only its warnings and errors reach the console. */
 export function kernelCommandLine(
   architecture: QemuSpec['architecture'],
   accelerator: Accelerator,
@@ -112,18 +112,19 @@ export function kernelCommandLine(
     'panic=-1',
     'random.trust_cpu=on',
     'cryptomgr.notests',
-    // What each system call, each switch between processes and each tick would pay for, for nobody:
-    // the guest is one tenant's, and the host sees how it fares.
+    // Features that cost time at every system call, context switch or tick, and that nobody uses
+    // here: a guest has one tenant, and the host observes its load.
     ...['lsm=landlock', 'psi=0', 'nowatchdog'],
-    // Small processes stay small: what they write is what a checkpoint keeps.
+    // Keeps checkpoints small: with huge pages, a small write would change 2 MiB.
     'transparent_hugepage=madvise',
-    // An emulated processor has no such faults, only the cost of what is done against them; and its
-    // timers are what they are.
+    // An emulated processor has no speculative execution to mitigate, and its timers are reliable.
     ...(accelerator === 'tcg' ? ['mitigations=off', 'tsc=reliable', 'no_timer_check'] : []),
   ].join(' ');
 }
 
-/** What the machine begins with. A kernel that is in the RAM already is not read again. */
+/**
+ * A kernel to boot, or for a restored machine, whose RAM holds it already, the wait for its state.
+ */
 const start = ({ architecture, accelerator, isRestored }: QemuSpec): string[] =>
   isRestored
     ? ['-incoming', 'defer', '-S', '-global', 'migration.send-configuration=off']
@@ -135,8 +136,8 @@ const start = ({ architecture, accelerator, isRestored }: QemuSpec): string[] =>
 const blockdev = (node: object): string[] => ['-blockdev', JSON.stringify(node)];
 
 /**
- * The root disk, a chain of layers on the image's own. Every format and every backing file is named
- * here: what a layer says of itself is not believed.
+ * The root disk: a chain of layers on the base image. Every format and backing file is named here,
+ * because what a layer's own header says is not trusted.
  */
 function disk({ diskLayers }: QemuSpec): string[] {
   if (diskLayers.length === 0) return [];
@@ -164,14 +165,15 @@ function disk({ diskLayers }: QemuSpec): string[] {
     );
     backing = node;
   }
-  // Without room on the host the machine waits, and its owner lets it go on; other faults are told.
+  // When the host has no free space, the machine stops, and MonitorWatch lets it continue later.
+  // Other errors are reported to the guest.
   const options = 'drive=root,id=root-disk,addr=2,write-cache=on,werror=enospc,rerror=report';
   return [...args, '-device', `virtio-blk-pci,${options}`];
 }
 
 function network({ network: nic }: QemuSpec): string[] {
   if (nic === undefined) return [];
-  // It wakes in a network like the one it knows: there is nobody to be told.
+  // A restored machine finds the same network, so it need not announce itself.
   const options = `romfile=,guest_announce=off,mac=${checked(nic.mac, MAC)}`;
   const device = `virtio-net-pci,netdev=net,id=nic,addr=3,${options}`;
   return ['-netdev', `tap,id=net,fd=${String(QEMU_FD.tap)}`, '-device', device];
@@ -188,13 +190,13 @@ const channels = (): string[] => [
   ...socket('guest', QEMU_FD.guest),
   ...['-device', 'virtio-serial-pci,id=ports,addr=4,max_ports=4'],
   ...['-device', 'virtserialport,bus=ports.0,chardev=guest,name=berth.guest.0'],
-  // What the kernel prints goes the way of QEMU's own messages: to the shim.
+  // The kernel's console and QEMU's own messages both go to the shim, which logs them.
   ...['-chardev', 'stdio,id=console,signal=off', '-serial', 'chardev:console'],
 ];
 
 /**
- * The arguments of QEMU for one machine. Whatever ends the guest leaves QEMU stopped, so that an
- * agent that was away finds out by `query-status` what it was.
+ * QEMU's arguments for one machine. When the guest ends for any reason, QEMU stays and stops, so
+ * that an agent which was away learns the reason from `query-status`.
  */
 export function qemuArguments(spec: QemuSpec): string[] {
   return [
@@ -215,6 +217,6 @@ export function qemuArguments(spec: QemuSpec): string[] {
   ];
 }
 
-/** The program that runs machines of the host's own processor type. */
+/** The path of QEMU for the host's own architecture. */
 export const qemuProgram = (architecture: QemuSpec['architecture']): string =>
   `/usr/bin/qemu-system-${architecture === 'x64' ? 'x86_64' : 'aarch64'}`;

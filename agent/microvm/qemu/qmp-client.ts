@@ -7,12 +7,12 @@ import { parseJson } from '../../../shared/json.ts';
 import { MiB } from '../../../shared/units.ts';
 
 const TIMEOUT_MS = 10_000;
-/** The longest answers, to `query-block` and the like, have some KiB for each device. */
+/** The longest answers, such as that to `query-block`, take a few KiB for each device. */
 const LINE_BYTES_MAX = MiB;
 const WAITING_MAX = 64;
 const TEXT_LENGTH_MAX = 1000;
 
-/** The virtual machine's monitor refused a command; the connection goes on. */
+/** The monitor refused a command; the connection stays open. */
 export class QmpCommandError extends Error {
   /** `GenericError`, `CommandNotFound` … */
   readonly errorClass: string;
@@ -24,7 +24,7 @@ export class QmpCommandError extends Error {
   }
 }
 
-/** The monitor is not there, does not answer in time, or says what no monitor says. */
+/** The monitor is gone, does not answer in time, or broke the protocol. */
 export class QmpUnavailableError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -32,7 +32,7 @@ export class QmpUnavailableError extends MachineFault {
   }
 }
 
-/** What the monitor tells by itself: `SHUTDOWN`, `GUEST_PANICKED`, `STOP` … */
+/** An event of the monitor: `SHUTDOWN`, `GUEST_PANICKED`, `STOP` … */
 export interface QmpEvent {
   readonly name: string;
   readonly data: Readonly<Record<string, unknown>>;
@@ -40,7 +40,7 @@ export interface QmpEvent {
 
 interface QmpEvents {
   event: [event: QmpEvent];
-  /** Once, after everything else; with an error unless `close` was called. */
+  /** Emitted once, as the last event; with an error unless `close` was called. */
   closed: [error: Error | undefined];
 }
 
@@ -56,16 +56,16 @@ type Message = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Message =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Texts of the monitor end up in logs and answers. */
+/** Makes a text of the monitor safe for logs and answers. */
 const printable = (value: unknown): string =>
   typeof value === 'string'
     ? value.replaceAll(/[^ -~]/gu, '?').slice(0, TEXT_LENGTH_MAX)
     : 'something unreadable';
 
 /**
- * One connection to a QEMU's monitor (QMP). QEMU may have been taken over by its guest: whatever it
- * says is bounded and checked, and the first thing that no monitor says closes the connection. QEMU
- * serves one connection at a time; to connect again, open another client.
+ * One connection to QEMU's monitor (QMP). A guest may have taken QEMU over, so everything it sends
+ * is bounded and checked, and the first violation of the protocol closes the connection. QEMU
+ * serves one connection at a time; to reconnect, open another client.
  */
 export class QmpClient extends EventEmitter<QmpEvents> {
   readonly #socket: Socket;
@@ -86,8 +86,8 @@ export class QmpClient extends EventEmitter<QmpEvents> {
   }
 
   /**
-   * Connects and makes the monitor ready for commands.
-   * @param listener is told of every event from the first one on
+   * Connects and negotiates capabilities.
+   * @param options.listener receives every event from the first one on
    * @throws QmpUnavailableError
    */
   static async open(
@@ -116,8 +116,9 @@ export class QmpClient extends EventEmitter<QmpEvents> {
   }
 
   /**
-   * @returns what the monitor answers, still to be checked
-   * @throws QmpCommandError when it refuses; QmpUnavailableError when it does not answer
+   * Runs a command of the monitor.
+   * @returns the answer, which the caller has to validate
+   * @throws QmpCommandError when QEMU refuses it; QmpUnavailableError when no answer comes in time
    */
   execute(
     command: string,
@@ -131,7 +132,7 @@ export class QmpClient extends EventEmitter<QmpEvents> {
     this.#lastId += 1;
     const id = this.#lastId;
     return new Promise((resolve, reject) => {
-      // Answers come in order: where one is missing, nothing that comes later means anything.
+      // Answers come in order, so after a missing one the connection is of no more use.
       const late = (): void => this.#end(new QmpUnavailableError(`${command}: no answer in time`));
       const timer = setTimeout(late, timeoutMs);
       this.#waiting.set(id, { command, timer, resolve, reject });
@@ -186,7 +187,7 @@ export class QmpClient extends EventEmitter<QmpEvents> {
 
   #settle({ id, error, ...answer }: Message): void {
     const waiting = typeof id === 'number' ? this.#waiting.get(id) : undefined;
-    if (waiting === undefined) throw new Error('answer that nobody asked for');
+    if (waiting === undefined) throw new Error('answer to no command');
     this.#waiting.delete(Number(id));
     clearTimeout(waiting.timer);
     if (isObject(error)) {
@@ -204,7 +205,7 @@ export class QmpClient extends EventEmitter<QmpEvents> {
     this.#pieces = [];
     this.#socket.destroy();
     const reason = error ?? new QmpUnavailableError('the monitor was closed');
-    this.#greeted.promise.catch(() => undefined); // Whoever opened it may be past waiting.
+    this.#greeted.promise.catch(() => undefined); // The caller of `open` may have stopped waiting.
     this.#greeted.reject(reason);
     for (const waiting of this.#waiting.values()) {
       clearTimeout(waiting.timer);

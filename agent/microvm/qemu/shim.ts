@@ -15,21 +15,21 @@ const START_MS_MAX = 30_000;
 const REPORT_BYTES_MAX = 4096;
 const LOG_TAIL_BYTES = 32 * 1024;
 
-/** What a machine's process is put into; see shim.c. */
+/** How the shim confines and runs a program; see shim.c. */
 export interface ShimSpec {
-  /** Sockets, log, and what is told of the machine; must be there. */
+  /** Directory for sockets, log and records of the machine; must exist. */
   readonly runDir: string;
   readonly guestDir: string;
   readonly disk: { readonly directory: string; readonly base: string } | undefined;
   readonly network: { readonly namespace: string; readonly tap: string } | undefined;
   readonly uid: number;
-  /** No file of the machine may become larger. */
+  /** Largest size of a file that the program writes. */
   readonly fileBytesMax: number;
   readonly withKvm: boolean;
-  /** A library that is loaded into QEMU before its own. */
+  /** A library to preload into QEMU. */
   readonly preload: string | undefined;
   readonly groups: MachineGroups;
-  /** Descriptors of this process that QEMU gets, from {@link QEMU_FD.passed} on. */
+  /** Descriptors of this process that QEMU inherits, numbered from {@link QEMU_FD.passed}. */
   readonly passed: readonly number[];
   readonly program: string;
   readonly args: readonly string[];
@@ -37,7 +37,7 @@ export interface ShimSpec {
 
 const Process = Type.Object({ pid: Type.Integer({ minimum: 1 }), startTime: Type.String() });
 const Identity = Type.Object({ hostBootId: Type.String(), machine: Process, keeper: Process });
-/** Which processes a machine is, as its shim wrote it. */
+/** The processes of a machine, as its shim recorded them. */
 export type MachineIdentity = Type.Static<typeof Identity>;
 
 const Exit = Type.Object({
@@ -86,12 +86,12 @@ async function readReport(pipe: Readable): Promise<string> {
 }
 
 /**
- * Starts QEMU and the shim that stays with it when this process ends. Resolves once QEMU was
- * executed, which says nothing yet of whether it likes its arguments.
- * @throws Error with what the shim could not do; nothing runs then
+ * Starts the shim and, in its confinement, QEMU; both outlive this process. Resolves once QEMU was
+ * executed, which does not mean that QEMU accepts its arguments.
+ * @throws Error naming the step at which the shim failed; nothing runs then
  */
 export async function startShim(spec: ShimSpec): Promise<void> {
-  // Descriptor 3 is the report; the next ones are nothing, up to those that are handed through.
+  // Descriptor 3 is the shim's report; 4 to 9 stay unused, and the passed descriptors follow.
   const nothing = Array.from({ length: 6 }, () => 'ignore' as const);
   const shim = await started(
     spawn(shimPath, argumentsOf(spec), {
@@ -135,11 +135,13 @@ async function readJson<T>(
 export const readIdentity = (runDir: string): Promise<MachineIdentity | undefined> =>
   readJson(runPaths(runDir).identity, parseIdentity);
 
-/** Undefined while it runs, and when nobody was there to see its end. */
+/**
+ * How QEMU ended; undefined while it runs, or when the shim was killed before it could record it.
+ */
 export const readExit = (runDir: string): Promise<MachineExit | undefined> =>
   readJson(runPaths(runDir).exit, parseExit);
 
-/** The last lines that the guest's kernel and QEMU printed, fit for a message. */
+/** The last lines that the guest's kernel and QEMU printed, reduced to printable ASCII. */
 export async function readConsole(runDir: string): Promise<string[]> {
   const log = await readFile(runPaths(runDir).console).catch(() => Buffer.alloc(0));
   const tail = log.subarray(-LOG_TAIL_BYTES).toString('latin1');

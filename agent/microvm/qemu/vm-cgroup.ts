@@ -6,11 +6,14 @@ import { type CgroupHost, killProcess, readPids, removeCgroups } from '../../sys
 
 const ROOT = '/sys/fs/cgroup';
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
-/** Where systemd looks for what belongs to a service: a machine belongs to none of them. */
+/**
+ * systemd's own hierarchies: a machine joins its group there, too, so as not to belong to a
+ * service.
+ */
 const TRACKING = ['systemd', 'unified'] as const;
 const PERIOD_US = 100_000;
 const KILL_MS_MAX = 10_000;
-const LOOK_MS = { min: 1, max: 20 } as const;
+const POLL_MS = { min: 1, max: 20 } as const;
 
 export interface MachineLimits {
   readonly memoryBytes: number;
@@ -18,7 +21,7 @@ export interface MachineLimits {
   readonly cpus: number;
 }
 
-/** What the shim needs to know to join. */
+/** The files that the shim needs in order to join the groups and to read the OOM counter. */
 export interface MachineGroups {
   readonly keeperFiles: readonly string[];
   readonly machineFiles: readonly string[];
@@ -38,8 +41,8 @@ const exists = (path: string): Promise<boolean> =>
   );
 
 /**
- * The control groups of one machine: `keeper` for its shim, and `machine` with all limits for QEMU,
- * so that a shim lives on to tell how its machine ended.
+ * The control groups of one machine: `keeper` for its shim and `machine`, which has the limits, for
+ * QEMU, so that the shim survives a kill of QEMU and records its end.
  */
 export class VmCgroup {
   readonly #host: CgroupHost;
@@ -50,7 +53,7 @@ export class VmCgroup {
     this.#path = path;
   }
 
-  /** Those that the host offers; a limit that none of them sets is left out. */
+  /** The controllers that the host offers; limits of other controllers are left out. */
   get #controllers(): readonly string[] {
     return CONTROLLERS.filter((name) => this.#host.controllers.has(name));
   }
@@ -74,30 +77,30 @@ export class VmCgroup {
     return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
   }
 
-  /** Kills QEMU; the shim then tells how it ended. */
+  /** Kills QEMU; the shim then records its end. */
   killMachine(): Promise<void> {
     return this.#kill(['machine']);
   }
 
-  /** Kills whatever runs in the groups. @throws Error when something does not end */
+  /** Kills every process in the groups. @throws Error when one does not end in time */
   kill(): Promise<void> {
     return this.#kill(['.', 'keeper', 'machine']);
   }
 
   async #kill(groups: readonly string[]): Promise<void> {
     const deadline = performance.now() + KILL_MS_MAX;
-    for (let lookMs: number = LOOK_MS.min; ; lookMs = Math.min(2 * lookMs, LOOK_MS.max)) {
+    for (let pollMs: number = POLL_MS.min; ; pollMs = Math.min(2 * pollMs, POLL_MS.max)) {
       const pids = await this.#processes(groups);
       if (pids.length === 0) return;
       if (performance.now() > deadline) {
         throw new Error(`processes of ${this.#path} do not end: ${pids.slice(0, 10).join(' ')}`);
       }
       for (const pid of pids) killProcess(pid);
-      await sleep(lookMs);
+      await sleep(pollMs);
     }
   }
 
-  /** Nothing may run in them. */
+  /** Removes the groups; no process may run in them. */
   async remove(): Promise<void> {
     await removeCgroups(this.#host, this.#path);
   }
@@ -109,7 +112,7 @@ export class VmCgroup {
     return [...this.#controllers, ...tracking].map((name) => join(ROOT, name));
   }
 
-  /** Hands the controllers down to the groups, one level after the other. */
+  /** Enables the controllers level by level, down to the machine's groups. */
   async #delegate(root: string): Promise<void> {
     const enabled = this.#controllers.map((controller) => `+${controller}`).join(' ');
     const names = this.#path.split('/').filter((name) => name !== '');
@@ -124,7 +127,7 @@ export class VmCgroup {
 
   async #limit({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
     await this.#set('memory', 'memory.max', memoryBytes);
-    // Without swap in the kernel the file is not there.
+    // The file is missing in kernels without swap.
     await this.#set('memory', 'memory.swap.max', 0).catch(without('ENOENT', 'EACCES'));
     await this.#set('pids', 'pids.max', processes);
     await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`);
@@ -159,7 +162,7 @@ export class VmCgroup {
   }
 }
 
-/** The names of the groups below the parent: what machines a former agent may have left. */
+/** Names of the child groups of `parent`: the machines that a former agent may have left. */
 export async function listVmCgroups(host: CgroupHost, parent: string): Promise<string[]> {
   const controller = CONTROLLERS.find((name) => host.controllers.has(name));
   const root = host.version === 2 ? ROOT : join(ROOT, controller ?? 'systemd');

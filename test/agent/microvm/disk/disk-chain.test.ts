@@ -6,7 +6,7 @@ import {
   copyDisk,
   dropLayer,
   hasEmptyTop,
-  ownNeighbours,
+  findMergeable,
   prepareDisk,
   readChain,
   removeStrays,
@@ -68,12 +68,12 @@ test('only neighbours of its own become one, and never the one that is written t
   for (const shared of [first, second]) {
     await link(join(disks, shared), join(disk.path, 'fork', shared));
   }
-  t.is(await ownNeighbours(disks, 1), undefined); // Too large, all of them.
-  const found = await ownNeighbours(disks, max);
+  t.is(await findMergeable(disks, 1), undefined); // Too large, all of them.
+  const found = await findMergeable(disks, max);
   t.deepEqual(found, { chain: [first, second, third, fourth], lower: third, upper: fourth });
   await dropLayer(disks, found as NonNullable<typeof found>);
   t.deepEqual(await readChain(disks), [first, second, third, top]);
-  t.is(await ownNeighbours(disks, max), undefined);
+  t.is(await findMergeable(disks, max), undefined);
 });
 
 test('files of no chain go, those of the chain stay', async (t) => {
