@@ -78,6 +78,12 @@ export interface BareTimes {
   readonly outputMs: number;
 }
 
+/** A bare machine that runs, with its channel configured. Disposing of it ends it. */
+export interface BareMachine extends AsyncDisposable {
+  readonly channel: GuestChannel;
+  readonly times: BareTimes;
+}
+
 /**
  * The baseline of a sandbox's start: qemu-img, QEMU, and a conversation with the guest agent; no
  * confinement, no journal, no API. Its network namespace is made beforehand.
@@ -100,6 +106,13 @@ export class BareQemu implements AsyncDisposable {
 
   /** One cold boot. */
   async run(signal: AbortSignal): Promise<BareTimes> {
+    await using machine = await this.start(signal);
+    machine.channel.close();
+    return machine.times;
+  }
+
+  /** Boots a machine until a first command has put something out. */
+  async start(signal: AbortSignal): Promise<BareMachine> {
     signal.throwIfAborted();
     const { directory, rootDisk } = this.#parts;
     const beganAt = performance.now();
@@ -109,19 +122,22 @@ export class BareQemu implements AsyncDisposable {
     const exited = once(child, 'exit');
     const kill = (): void => void child.kill('SIGKILL');
     signal.addEventListener('abort', kill);
+    const end = async (): Promise<void> => {
+      signal.removeEventListener('abort', kill);
+      kill();
+      await exited;
+      await rm(overlay);
+    };
     try {
       const stream = await connectWhenThere(join(directory, 'guest'), child);
       const { channel } = await GuestChannel.open(stream, { timeoutMs: BOOT_MS_MAX });
       const runningMs = performance.now() - beganAt;
       await firstOutput(channel, this.#slot);
       const outputMs = performance.now() - beganAt;
-      channel.close();
-      return { runningMs, outputMs };
-    } finally {
-      signal.removeEventListener('abort', kill);
-      kill();
-      await exited;
-      await rm(overlay);
+      return { channel, times: { runningMs, outputMs }, [Symbol.asyncDispose]: end };
+    } catch (error) {
+      await end();
+      throw error;
     }
   }
 

@@ -1,6 +1,7 @@
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
 import { benchObjects } from './objects.ts';
+import { benchProcess } from './process.ts';
 import { benchSandbox } from './sandbox.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
@@ -8,6 +9,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   exec: benchExec,
   grep: benchGrep,
   objects: benchObjects,
+  process: benchProcess,
   sandbox: benchSandbox,
 };
 
