@@ -17,6 +17,11 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
   abstract readonly processes: readonly GuestProcessRecord[];
   abstract close(): void;
 
+  constructor() {
+    super();
+    this.setMaxListeners(0); // Each request that waits for the guest is one.
+  }
+
   /**
    * Asks the guest for something, on whichever channel it works: one may break, so that all of it is
    * said twice.

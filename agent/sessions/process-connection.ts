@@ -23,6 +23,8 @@ export class ProcessConnection implements ProcessClient {
   #leavingFrames = 0;
   /** When output last left this host, or began to wait to; by `performance.now()`. */
   #movedAt = 0;
+  /** All output before this offset has left. */
+  #leftEnd = 0;
 
   constructor(socket: WebSocket) {
     this.#socket = socket;
@@ -45,6 +47,7 @@ export class ProcessConnection implements ProcessClient {
             sendEvent(socket, { type: 'attached', process_id: message.process_id }),
           );
     this.#process = process;
+    process.acknowledge(this.#leftEnd);
     // It may have ended, or the client hung up, meanwhile.
     if (socket.readyState !== socket.OPEN) this.close();
   }
@@ -69,6 +72,7 @@ export class ProcessConnection implements ProcessClient {
     this.#socket.send(encodeOutput(piece), () => {
       this.#leavingFrames -= 1;
       this.#movedAt = performance.now();
+      this.#leftEnd = end;
       this.#process?.acknowledge(end);
     });
   }

@@ -24,8 +24,12 @@ export class Attachment {
   /** Whether output that comes now continues where the client is. */
   isLive = false;
 
-  constructor(client: ProcessClient, offset: number) {
+  /** Gives back the place that the client has among those of its sandbox. */
+  readonly release: () => void;
+
+  constructor(client: ProcessClient, offset: number, release: () => void) {
     this.client = client;
+    this.release = release;
     this.cursor = offset;
     this.acknowledged = offset;
   }

@@ -8,7 +8,7 @@ import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import type { Attachment, ProcessClient } from './attachment.ts';
+import { Attachment, type ProcessClient } from './attachment.ts';
 import { SessionError } from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
@@ -98,21 +98,21 @@ export class SandboxProcesses {
     client: ProcessClient,
     started: (processId: string) => void,
   ): Promise<AttachedProcess> {
-    const release = this.#takePlace();
+    const attachment = new Attachment(client, 0, this.#takePlace());
     const process = new SessionProcess(randomUUID());
-    const attachment = process.attachFirst(client);
+    process.attachFirst(attachment);
     this.#processes.set(process.id, process);
     this.#starting.set(process.id, () => started(process.id));
     try {
       await failpoint('start process', () => this.#start(process, spec));
     } catch (error) {
       this.#processes.delete(process.id);
-      release();
+      attachment.release();
       throw error;
     } finally {
       this.#starting.delete(process.id);
     }
-    return this.#hold(process, attachment, release);
+    return this.#handleOf(process, attachment);
   }
 
   /**
@@ -126,13 +126,14 @@ export class SandboxProcesses {
     client: ProcessClient,
     attached: () => void,
   ): Promise<AttachedProcess> {
-    const release = this.#takePlace();
+    const attachment = new Attachment(client, offset, this.#takePlace());
     try {
       const process = await this.#find(id);
       attached();
-      return this.#hold(process, process.attach(client, offset), release);
+      process.attach(attachment);
+      return this.#handleOf(process, attachment);
     } catch (error) {
-      release();
+      attachment.release();
       throw error;
     }
   }
@@ -199,7 +200,7 @@ export class SandboxProcesses {
     started?.();
   }
 
-  #hold(process: SessionProcess, attachment: Attachment, release: () => void): AttachedProcess {
+  #handleOf(process: SessionProcess, attachment: Attachment): AttachedProcess {
     return {
       acknowledge: (offset) => process.acknowledge(attachment, offset),
       write: async (bytes) => {
@@ -207,10 +208,7 @@ export class SandboxProcesses {
         await process.input.write(bytes);
       },
       closeInput: () => process.input.close(),
-      detach: () => {
-        process.detach(attachment);
-        release();
-      },
+      detach: () => process.detach(attachment),
     };
   }
 

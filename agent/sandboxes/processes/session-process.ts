@@ -2,7 +2,7 @@ import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
-import { Attachment, type OutputPiece, type ProcessClient } from './attachment.ts';
+import type { Attachment, OutputPiece } from './attachment.ts';
 import { ProcessInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';
 import { type SessionExit, sessionExit } from './session-exit.ts';
@@ -53,23 +53,18 @@ export class SessionProcess {
     else if (hasFlag(record, PROCESS_FLAGS.followed)) this.#unfollow();
   }
 
-  /** @param offset of the first byte that the client wants */
-  attach(client: ProcessClient, offset: number): Attachment {
-    const attachment = new Attachment(client, offset);
+  attach(attachment: Attachment): void {
     this.#attachments.add(attachment);
     this.#follow();
-    return attachment;
   }
 
-  /** As `attach`, for a process that is about to start. */
-  attachFirst(client: ProcessClient): Attachment {
-    const attachment = new Attachment(client, 0);
+  /** As `attach`, before the process is started. */
+  attachFirst(attachment: Attachment): void {
     this.#attachments.add(attachment);
-    return attachment;
   }
 
   detach(attachment: Attachment): void {
-    if (!this.#attachments.delete(attachment)) return;
+    if (!this.#remove(attachment)) return;
     if (this.#attachments.size === 0) this.#unfollow();
     else this.#acknowledge();
   }
@@ -102,17 +97,19 @@ export class SessionProcess {
 
   /** Its clients leave; it runs on, or stands still, and loses nothing meanwhile. */
   releaseClients(error?: SessionError): void {
-    const attachments = [...this.#attachments];
-    this.#attachments.clear();
-    for (const { client } of attachments) client.detached(error);
+    for (const attachment of [...this.#attachments]) {
+      this.#remove(attachment);
+      attachment.client.detached(error);
+    }
   }
 
   /** It is gone with its machine, or the guest knows it no more; nobody saw an exit code. */
   lose(status: SessionExit['status'], reason: string): void {
     this.input.end();
-    const attachments = [...this.#attachments];
-    this.#attachments.clear();
-    for (const { client, cursor } of attachments) client.ended({ status, reason, cursor });
+    for (const attachment of [...this.#attachments]) {
+      this.#remove(attachment);
+      attachment.client.ended({ status, reason, cursor: attachment.cursor });
+    }
   }
 
   #follow(): void {
@@ -144,9 +141,15 @@ export class SessionProcess {
     this.#channel?.acknowledge(this.id, offset);
   }
 
+  #remove(attachment: Attachment): boolean {
+    const wasThere = this.#attachments.delete(attachment);
+    if (wasThere) attachment.release();
+    return wasThere;
+  }
+
   #tellEnd(attachment: Attachment): void {
     if (this.#end === undefined || !attachment.isLive) return;
-    if (attachment.cursor < this.#end.end || !this.#attachments.delete(attachment)) return;
+    if (attachment.cursor < this.#end.end || !this.#remove(attachment)) return;
     if (this.#attachments.size === 0) this.#unfollow();
     attachment.client.ended(sessionExit(this.#end, this.#expected));
   }

@@ -1,0 +1,292 @@
+/*
+ * Processes of sessions on a real guest agent, whose connection to the host breaks. Goal: no byte of
+ * input or output is lost or doubled, and every start, exit and kill is told once.
+ */
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import type { GuestLink } from '../../../../agent/guest-link/guest-link.ts';
+import type { ProcessClient } from '../../../../agent/sandboxes/processes/attachment.ts';
+import {
+  type AttachedProcess,
+  SandboxProcesses,
+  type SessionProcessSpec,
+} from '../../../../agent/sandboxes/processes/sandbox-processes.ts';
+import type { SessionError } from '../../../../agent/sandboxes/processes/session-error.ts';
+import type { SessionExit } from '../../../../agent/sandboxes/processes/session-exit.ts';
+import { createLogger } from '../../../../shared/log.ts';
+import { MiB } from '../../../../shared/units.ts';
+import { GuestPort, guestSettings, TestGuest } from '../../../helpers/guest.ts';
+import { InMemoryGuestLink } from '../../../helpers/in-memory-guest-link.ts';
+import { waitFor } from '../../../helpers/wait.ts';
+
+const log = createLogger('test', {});
+
+interface Fixture extends AsyncDisposable {
+  readonly guest: TestGuest;
+  readonly port: GuestPort;
+  readonly link: GuestLink;
+  readonly processes: SandboxProcesses;
+}
+
+const newProcesses = (attachedMax = 10): SandboxProcesses =>
+  new SandboxProcesses({ sandboxId: 'sandbox', attachedMax, log });
+
+async function start(args: readonly string[] = [], attachedMax = 10): Promise<Fixture> {
+  const guest = await TestGuest.start({ args });
+  const port = new GuestPort(guest.socket);
+  const link = new InMemoryGuestLink(() => port.connect());
+  const processes = newProcesses(attachedMax);
+  await link.call(AbortSignal.timeout(10_000), (channel) => channel.configure(guestSettings()));
+  processes.connect(link);
+  return {
+    ...{ guest, port, link, processes },
+    async [Symbol.asyncDispose]() {
+      link.close();
+      await guest[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** A client that keeps everything and acknowledges at once. */
+class Client implements ProcessClient {
+  processId = '';
+  startedTimes = 0;
+  readonly pieces: Buffer[] = [];
+  cursor = 0;
+  hasGap = false;
+  exit: SessionExit | undefined;
+  detachedBy: SessionError | undefined;
+  isDetached = false;
+  process: AttachedProcess | undefined;
+
+  constructor(offset = 0) {
+    this.cursor = offset;
+  }
+
+  readonly started = (id: string): void => {
+    this.processId = id;
+    this.startedTimes += 1;
+  };
+
+  output({ offset, bytes }: { offset: number; bytes: Buffer }): void {
+    this.hasGap ||= offset !== this.cursor;
+    this.pieces.push(Buffer.from(bytes));
+    this.cursor = offset + bytes.length;
+    setImmediate(() => this.process?.acknowledge(this.cursor));
+  }
+
+  ended(exit: SessionExit): void {
+    this.exit = exit;
+  }
+
+  detached(error?: SessionError): void {
+    this.isDetached = true;
+    this.detachedBy = error;
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.pieces);
+  }
+}
+
+const spec = (command: string, change: Partial<SessionProcessSpec> = {}): SessionProcessSpec => ({
+  ...{ command, environment: {}, directory: undefined, terminal: undefined, timeoutMs: undefined },
+  ...change,
+});
+
+async function run(processes: SandboxProcesses, wanted: SessionProcessSpec): Promise<Client> {
+  const client = new Client();
+  client.process = await processes.start(wanted, client, client.started);
+  return client;
+}
+
+/** Cuts the connection again and again until the work is done. */
+async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: number): Promise<T> {
+  const timer = setInterval(() => port.cut(), everyMs);
+  try {
+    return await work;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+test('input and output pass whole through a connection that breaks again and again', async (t) => {
+  await using fixture = await start();
+  const { port, processes } = fixture;
+  const client = await run(processes, spec('cat'));
+  const input = randomBytes(3 * MiB);
+  const writing = async (): Promise<void> => {
+    for (let at = 0; at < input.length; at += 50_000) {
+      await client.process?.write(input.subarray(at, at + 50_000));
+    }
+    await client.process?.closeInput();
+    await waitFor('the exit', async () => client.exit !== undefined, 60_000);
+  };
+  await whileCutting(port, writing(), 250);
+  t.false(client.hasGap);
+  t.true(client.bytes.equals(input));
+  t.like(client.exit, { status: 'completed', exitCode: 0, cursor: input.length });
+});
+
+test('a start whose answer is lost starts one process, and tells it once', async (t) => {
+  await using fixture = await start([], 31);
+  const { port, processes } = fixture;
+  const starting = Array.from({ length: 30 }, async (_, index) => {
+    await new Promise((resolve) => setTimeout(resolve, index * 20));
+    const client = await run(processes, spec(`echo ${index} >>/run/started; echo ${index}`));
+    await waitFor('its exit', async () => client.exit !== undefined, 60_000);
+    return client;
+  });
+  const clients: Client[] = [];
+  const settle = async (): Promise<void> => {
+    clients.push(...(await Promise.all(starting)));
+  };
+  await whileCutting(port, settle(), 130);
+  t.is(clients.length, 30);
+  for (const client of clients) t.is(client.startedTimes, 1);
+  const all = await run(processes, spec('sort /run/started | uniq -d'));
+  await waitFor('the count', async () => all.exit !== undefined);
+  t.is(all.bytes.toString(), '');
+});
+
+test('another agent finds the processes, their output and their ends', async (t) => {
+  await using fixture = await start();
+  const { link, port, processes } = fixture;
+  const running = await run(processes, spec('echo before; read x; echo $x'));
+  const ended = await run(processes, spec('echo done; exit 4'));
+  await waitFor('the exit', async () => ended.exit !== undefined && running.cursor === 7);
+  processes.disconnect();
+  t.true(running.isDetached);
+  link.close();
+  const next = newProcesses();
+  const nextLink = new InMemoryGuestLink(() => port.connect());
+  t.teardown(() => nextLink.close());
+  next.connect(nextLink);
+  const told: string[] = [];
+  const again = new Client(7);
+  again.process = await next.attach(running.processId, 7, again, () => told.push('attached'));
+  t.deepEqual(told, ['attached']);
+  await again.process.write(Buffer.from('after\n'));
+  await waitFor('the exit', async () => again.exit !== undefined);
+  t.is(again.bytes.toString(), 'after\n');
+  const late = new Client();
+  late.process = await next.attach(ended.processId, 0, late, () => undefined);
+  await waitFor('the old exit', async () => late.exit !== undefined);
+  t.is(late.bytes.toString(), 'done\n');
+  t.like(late.exit, { status: 'failed', exitCode: 4, cursor: 5 });
+});
+
+test('a process is killed once, and its clients learn it; an unknown one is told', async (t) => {
+  await using fixture = await start();
+  const { processes } = fixture;
+  const client = await run(processes, spec('sleep 1000'));
+  await processes.kill(client.processId);
+  await waitFor('the exit', async () => client.exit !== undefined);
+  t.deepEqual(client.exit, { status: 'cancelled', reason: 'process killed', cursor: 0 });
+  await processes.kill(client.processId);
+  await t.throwsAsync(processes.kill('a2bfa8d4-3f1c-4c1f-8a86-000000000000'), {
+    message: 'there is no such process',
+  });
+});
+
+test('a client that is behind holds the process back, and nobody loses anything', async (t) => {
+  await using fixture = await start();
+  const { processes } = fixture;
+  const slow = new Client();
+  slow.process = await processes.start(spec('read x; seq 1000000'), slow, slow.started);
+  const { process } = slow;
+  slow.process = undefined; // It acknowledges nothing.
+  const fast = new Client();
+  fast.process = await processes.attach(slow.processId, 0, fast, () => undefined);
+  await process.write(Buffer.from('\n'));
+  await waitFor('the window', async () => slow.cursor === 256 * 1024);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  t.is(fast.cursor, 256 * 1024);
+  slow.process = process;
+  process.acknowledge(slow.cursor);
+  await waitFor('both exits', async () => slow.exit !== undefined && fast.exit !== undefined);
+  t.true(slow.bytes.equals(fast.bytes));
+  t.is(slow.exit?.cursor, 6_888_896);
+  t.is(slow.cursor, 6_888_896);
+});
+
+test('a client that leaves lets a process run on, and what it missed shows in the offsets', async (t) => {
+  await using fixture = await start();
+  const { processes } = fixture;
+  const client = await run(processes, spec('read x; seq 1000000; read x'));
+  client.process?.detach();
+  const attach = (offset: number): Promise<Client> => {
+    const next = new Client(offset);
+    return processes
+      .attach(client.processId, offset, next, () => undefined)
+      .then((attached) => {
+        next.process = attached;
+        return next;
+      });
+  };
+  const writer = await attach(0);
+  await writer.process?.write(Buffer.from('\n'));
+  writer.process?.detach();
+  await waitFor('all of it', async () => {
+    const late = await attach(6_888_896);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const { link } = fixture;
+    const [record] = (await link.channel?.list()) ?? [];
+    late.process?.detach();
+    return record?.end === 6_888_896;
+  });
+  const reader = await attach(100);
+  await waitFor('the newest', async () => reader.cursor === 6_888_896);
+  t.true(reader.hasGap);
+  t.is(reader.bytes.length, 4 * MiB);
+  t.true(reader.bytes.toString().endsWith('999999\n1000000\n'));
+  await reader.process?.write(Buffer.from('\n'));
+  await waitFor('the exit', async () => reader.exit !== undefined);
+});
+
+test('more clients than may attach are refused, and a place is given back once', async (t) => {
+  await using fixture = await start([], 2);
+  const { processes } = fixture;
+  const one = await run(processes, spec('cat'));
+  const two = await run(processes, spec('cat'));
+  const refused = { message: /as many as the sandbox may have/u };
+  await t.throwsAsync(run(processes, spec('true')), refused);
+  await t.throwsAsync(run(processes, spec('true', { directory: '/no/such' })), refused);
+  one.process?.detach();
+  one.process?.detach();
+  await t.throwsAsync(run(processes, spec('true', { directory: '/no/such' })), {
+    message: /directory ENOENT/u,
+  });
+  const three = await run(processes, spec('cat'));
+  await t.throwsAsync(run(processes, spec('true')), refused);
+  two.process?.detach();
+  three.process?.detach();
+});
+
+test('what a pause and an end of the machine tell', async (t) => {
+  await using fixture = await start();
+  const { processes } = fixture;
+  const client = await run(processes, spec('cat'));
+  processes.releaseClients();
+  t.true(client.isDetached);
+  t.is(client.detachedBy, undefined);
+  t.is(client.exit, undefined);
+  await t.throwsAsync(run(processes, spec('true')), { message: 'the sandbox is not running' });
+  processes.acceptAgain();
+  const again = new Client();
+  again.process = await processes.attach(client.processId, 0, again, () => undefined);
+  processes.loseAll('cancelled', 'sandbox stopped');
+  t.deepEqual(again.exit, { status: 'cancelled', reason: 'sandbox stopped', cursor: 0 });
+});
+
+test('input beyond what may wait for a process that does not read is refused, not dropped', async (t) => {
+  await using fixture = await start();
+  const { processes } = fixture;
+  const client = await run(processes, spec('sleep 1000'));
+  const writing = Array.from({ length: 6 }, () => client.process?.write(Buffer.alloc(MiB)));
+  const [, ...rest] = writing;
+  await t.throwsAsync(Promise.all(rest), { message: /does not read its input/u });
+  await processes.kill(client.processId);
+  await waitFor('the exit', async () => client.exit !== undefined);
+  await Promise.allSettled(writing);
+});
