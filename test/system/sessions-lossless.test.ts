@@ -96,6 +96,7 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
     6: async () => {
       await stack.control.stop('SIGKILL');
       client = new ApiClient(second.environment['PUBLIC_BASE_URL'] ?? '', api.key);
+      await stack.startControl(); // It is not asked any more by this client.
     },
     8: async () => session.drop(),
   };
@@ -118,8 +119,7 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
   t.is(session.exit?.status, 'completed');
   t.is(session.exit?.cursor, cursor);
   t.is(checksum.split(' ')[0], hash.digest('hex'));
-  await stack.startControl();
-  await removeSandbox(api, id);
+  await removeSandbox(client, id);
 });
 
 test('a process does not wait for an agent that is gone, and the newest of its output is kept', async (t) => {
@@ -130,9 +130,9 @@ test('a process does not wait for an agent that is gone, and the newest of its o
   await session.until(() => session.processId !== '');
   session.socket.pause(); // An attached client that does not read holds the process back …
   session.write('\n');
-  await sleep(2_000);
+  await sleep(1_000);
   await stack.agent.stop('SIGKILL'); // … until there is nobody to wait for.
-  await sleep(8_000);
+  await sleep(4_000);
   const killedAt = Math.floor(Date.now() / 1000);
   await stack.startAgent();
   const done = await waitFor(
