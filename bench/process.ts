@@ -12,7 +12,7 @@ import { paths } from '../scripts/local-paths.ts';
 import { MiB } from '../shared/units.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { createSandbox } from '../test/helpers/sandboxes.ts';
-import { connectionUrl, TestSession } from '../test/helpers/sessions.ts';
+import { TestSession } from '../test/helpers/sessions.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { BareQemu } from './bare-qemu.ts';
@@ -27,7 +27,7 @@ const STREAM = `for i in $(seq ${STREAM_BYTES / PIECE_BYTES}); do cat /run/piece
 const IDLE_SESSIONS = 500;
 const KEYSTROKES = 200;
 
-/** Runs a command in a session. @returns once it has put out so many bytes */
+/** Runs a command over the guest's channel. Resolves once it has put out so many bytes */
 async function runBare(channel: GuestChannel, command: string, bytes: number): Promise<void> {
   const id = randomUUID();
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -46,11 +46,6 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
   channel.off('output', listen);
   await exited;
   await channel.forget(id);
-}
-
-/** A connection that waits for its first message. */
-async function openSession(api: ApiClient, id: string): Promise<TestSession> {
-  return TestSession.open(api, id);
 }
 
 /** Resolves when a session's process has put out so many bytes. */
@@ -74,7 +69,7 @@ async function benchStart(
   for (let round = 0; round < rounds; round += 1) {
     connects.push(
       await timed(async () => {
-        session = await openSession(api, id);
+        session = await TestSession.open(api, id);
       }),
     );
     assert(session !== undefined);
@@ -94,6 +89,9 @@ async function benchStart(
   printRows('before it', [{ name: 'URL and WebSocket', samples: connects }], 'ms');
 }
 
+const toRates = (samples: readonly number[]): number[] =>
+  samples.map((ms) => STREAM_BYTES / MiB / (ms / 1000));
+
 async function benchStream(
   api: ApiClient,
   id: string,
@@ -101,22 +99,20 @@ async function benchStream(
   rounds: number,
 ): Promise<void> {
   await runBare(channel, `${MAKE_PIECE}; echo ready`, 6);
-  const prepare = await openSession(api, id);
+  const prepare = await TestSession.open(api, id);
   prepare.say({ type: 'start', command: MAKE_PIECE, env: {} });
   await prepare.end();
   const ours = async (): Promise<void> => {
-    const session = await openSession(api, id);
+    const session = await TestSession.open(api, id);
     const whole = received(session, STREAM_BYTES);
     session.say({ type: 'start', command: STREAM, env: {} });
     await whole;
     await session.end();
   };
   const times = await alternate(rounds, ours, () => runBare(channel, STREAM, STREAM_BYTES));
-  const rates = (samples: readonly number[]): number[] =>
-    samples.map((ms) => STREAM_BYTES / MiB / (ms / 1000));
   printComparison(
     '256 MiB from guest to client',
-    { ours: rates(times.ours), baseline: rates(times.baseline) },
+    { ours: toRates(times.ours), baseline: toRates(times.baseline) },
     { ours: 'session', baseline: 'bare guest channel' },
     { unit: 'MiB/s', target: '>= 0.5' },
   );
@@ -133,7 +129,7 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
   const attach = async (count: number): Promise<TestSession[]> => {
     const sessions: TestSession[] = [];
     while (sessions.length < count) {
-      const session = await openSession(api, id);
+      const session = await TestSession.open(api, id);
       session.say({ type: 'start', command: 'cat', env: {} });
       await session.until(() => session.processId !== '');
       sessions.push(session);
@@ -172,12 +168,12 @@ async function keystrokes(session: TestSession): Promise<number[]> {
 }
 
 async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
-  const quiet = await openSession(api, id);
+  const quiet = await TestSession.open(api, id);
   quiet.say({ type: 'start', command: 'stty raw -echo; exec cat', env: {}, terminal: true });
   await quiet.until(() => quiet.processId !== '');
   await sleep(500);
   const unloaded = await keystrokes(quiet);
-  const loud = await openSession(api, id);
+  const loud = await TestSession.open(api, id);
   let bytes = 0;
   loud.onFrame = (frame) => (bytes += frame.bytes.length);
   loud.say({ type: 'start', command: 'cat /dev/zero', env: {} });

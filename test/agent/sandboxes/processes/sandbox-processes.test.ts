@@ -283,7 +283,7 @@ test('input beyond what may wait for a process that does not read is refused, no
   await using fixture = await start();
   const { processes } = fixture;
   const client = await run(processes, spec('sleep 1000'));
-  const writing = Array.from({ length: 6 }, () => client.process?.write(Buffer.alloc(MiB)));
+  const writing = Array.from({ length: 6 }, async () => client.process?.write(Buffer.alloc(MiB)));
   const [, ...rest] = writing;
   await t.throwsAsync(Promise.all(rest), { message: /does not read its input/u });
   await processes.kill(client.processId);
