@@ -96,7 +96,7 @@ test('a peer that resets its connection while it is refused does no harm', async
   t.is(await upgrade(linkUrl), 401);
 });
 
-test('an agent with the secret of the cluster may link', async (t) => {
+test('an agent with the secret of the cluster is accepted', async (t) => {
   t.is(await upgrade(t.context.linkUrl, tokenOf(t.context, newHostId())), 101);
 });
 
@@ -111,8 +111,8 @@ const refused = test.macro({
 test('another secret', refused, { secret: 'another-secret-of-another-cluster' });
 test('another purpose', refused, { purpose: 'share' });
 test('an expired token', refused, { expiresAt: 0 });
-test('a token that would live for long', refused, { expiresAt: Date.now() + 3_600_000 });
-test('a token from before the node began', refused, { expiresAt: Date.now() + 1_000 });
+test('a token that lives too long', refused, { expiresAt: Date.now() + 3_600_000 });
+test('a token from before the node started', refused, { expiresAt: Date.now() + 1_000 });
 test('another cluster', refused, { claims: { clusterId: 'cl-other' } });
 test('a token for another node', refused, { claims: { nodeId: 'node-000000000000' } });
 
@@ -147,7 +147,7 @@ test('a handshake whose body another parser could see is refused', async (t) => 
   }
 });
 
-/** Offers no room: no work may come here. */
+/** A load without capacity, so that no work comes here. */
 const load: HostLoad = {
   execSlots: 0,
   execsRunning: 0,
@@ -182,7 +182,7 @@ async function closeCode(socket: WebSocket, messages: (Buffer | string)[]): Prom
   return code;
 }
 
-test('a registration is answered with the name of the node', async (t) => {
+test('a registration is answered with the id of the node', async (t) => {
   const hostId = newHostId();
   const socket = await link(t.context, hostId);
   const answered = once(socket, 'message') as Promise<[Buffer]>;
@@ -236,12 +236,12 @@ test('garbage after the registration', badStart, (frame) => [
   Buffer.from('garbage'),
 ]);
 test('a second registration', badStart, (frame) => [encodeFrame(frame), encodeFrame(frame)]);
-test('a frame with a body that it does not tell of', badStart, (frame) => [
+test('a frame with an undeclared body', badStart, (frame) => [
   encodeFrame(frame),
   Buffer.concat([heartbeat, Buffer.from('more')]),
 ]);
 
-test('news of a job that nobody waits for is ignored', async (t) => {
+test('an answer to a job that nobody waits for is ignored', async (t) => {
   const hostId = newHostId();
   const socket = await link(t.context, hostId);
   socket.send(encodeFrame(registration(t.context, hostId)));
@@ -255,7 +255,7 @@ test('news of a job that nobody waits for is ignored', async (t) => {
   await once(socket, 'close');
 });
 
-test('a host that links again takes the place of its former link', async (t) => {
+test('a new link of a host replaces its former one', async (t) => {
   const hostId = newHostId();
   const former = await link(t.context, hostId);
   former.send(encodeFrame(registration(t.context, hostId)));

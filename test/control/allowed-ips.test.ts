@@ -20,7 +20,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-test('the list is read, replaced and cleared, everywhere', async (t) => {
+test('the list can be read, replaced and cleared, and the disk and its manifest show it', async (t) => {
   const { api, stack } = t.context;
   const { id } = await createDisk(api, { allowedIps: ['10.0.0.1'] });
   const path = `/api/disks/${id}/allowed-ips`;
@@ -108,7 +108,7 @@ test('the list does not govern API calls', async (t) => {
   t.is((await exec(api, id, 'echo here')).stdout, 'here\n');
 });
 
-test('there are no delegations, and none to revoke', async (t) => {
+test('an unused disk has no delegations, and revoking one answers 404', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   t.deepEqual<unknown, unknown>(await api.data('GET', `/api/disks/${id}/delegations`), {

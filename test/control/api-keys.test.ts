@@ -33,7 +33,7 @@ const createKey = (api: ApiClient, body: object = { name: 'n' }): Promise<Create
 const list = async (api: ApiClient, query = ''): Promise<ListBody> =>
   (await api.call<ListBody>('GET', `/api/tokens${query}`)).body;
 
-test('a new key is shown once, works, and is listed without itself', async (t) => {
+test('a new key is shown once, works, and is listed without its token', async (t) => {
   const api = await t.context.stack.newClient();
   const reply = await api.call<{ data: CreatedKey }>('POST', '/api/tokens', {
     name: 'ci',
@@ -52,7 +52,7 @@ test('a new key is shown once, works, and is listed without itself', async (t) =
   t.is((await api.withKey(token).call('GET', '/api/disks')).status, 200);
 });
 
-test('a key made by another key sees what that one sees', async (t) => {
+test('a key created with another key sees the same account', async (t) => {
   const api = await t.context.stack.newClient();
   const { token } = await createKey(api);
   await api.data('POST', '/api/disks', { name: 'shared' });
@@ -63,7 +63,7 @@ test('a key made by another key sees what that one sees', async (t) => {
   );
 });
 
-test('the use of a key is noted', async (t) => {
+test('the last use of a key is recorded', async (t) => {
   const api = await t.context.stack.newClient();
   const { id, token, createdAt } = await createKey(api);
   const find = async (): Promise<ApiKey | undefined> =>
@@ -85,7 +85,7 @@ test('keys are stored as hashes only', async (t) => {
   }
 });
 
-test('a deleted key stops at once, also for itself', async (t) => {
+test('a deleted key stops working at once, even if it deleted itself', async (t) => {
   const api = await t.context.stack.newClient();
   const { id, token } = await createKey(api);
   const other = api.withKey(token);
@@ -111,13 +111,13 @@ test("another account's key cannot be deleted and looks missing", async (t) => {
   t.is((await theirs.call('GET', '/api/disks')).status, 200);
 });
 
-test('an id that no key could have is not found', async (t) => {
+test('a malformed key id is not found', async (t) => {
   for (const id of ['x', '..%2F..', 'a'.repeat(5000), '%00']) {
     t.is((await t.context.api.call('DELETE', `/api/tokens/${id}`)).status, 404, id);
   }
 });
 
-test('keys come in pages', async (t) => {
+test('keys are listed in pages', async (t) => {
   const api = await t.context.stack.newClient();
   for (const name of ['a', 'b', 'c', 'd']) await createKey(api, { name });
   const first = await list(api, '?limit=3');

@@ -79,7 +79,7 @@ test(refused, `Bearer key-${'a'.repeat(8000)}`);
 test(refused, '\u00FF\u0080');
 test(refused, '"KEY"');
 
-test('a key in the query or another header counts for nothing', async (t) => {
+test('a key in the query or in another header is ignored', async (t) => {
   const { anyone, key } = t.context;
   t.is((await anyone.call('GET', `/api/disks?authorization=${key}`)).status, 401);
   const headers = { 'x-authorization': key, cookie: `authorization=${key}` };
@@ -111,7 +111,7 @@ for (const [method, path] of plainText) {
   });
 }
 
-test('health and description need no key', async (t) => {
+test('health checks and the API description need no key', async (t) => {
   for (const path of ['/healthz', '/readyz', '/openapi.json']) {
     t.is((await t.context.anyone.call('GET', path)).status, 200, path);
   }

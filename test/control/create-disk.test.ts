@@ -20,7 +20,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-test('a created disk is whole and usable at once', async (t) => {
+test('a created disk is complete and usable at once', async (t) => {
   const { api, stack } = t.context;
   const name = newName();
   const { status, body } = await api.call<{ data: CreatedDisk }>('POST', '/api/disks', { name });
@@ -85,7 +85,7 @@ const sameConfiguration = test.macro({
       disk.authorizedUsers.map((user) => user.identifier),
     );
   },
-  title: (given) => `creating again finds the disk and shows no token: ${given}`,
+  title: (given) => `creating the disk again returns it without a token: ${given}`,
 });
 
 test('nothing but the name', sameConfiguration, {}, {});
@@ -117,7 +117,7 @@ const otherConfiguration = test.macro({
     t.is(reply.body.code, 'disk_conflict');
     t.true(reply.body.error.includes(disk.name));
   },
-  title: (given) => `creating again with another configuration is refused: ${given}`,
+  title: (given) => `creating the disk again with another configuration is refused: ${given}`,
 });
 
 test('other addresses', otherConfiguration, { ...configuration, allowedIps: ['10.0.0.0/9'] });
@@ -197,7 +197,7 @@ const rootOf = test.macro({
     t.is(stderr, '');
     t.is(stdout, `${expected}\n`);
   },
-  title: (given) => `the root of the disk is empty and has the attributes asked for: ${given}`,
+  title: (given) => `the root of the disk is empty and has the requested attributes: ${given}`,
 });
 
 test('none', rootOf, undefined, '0 0 755');

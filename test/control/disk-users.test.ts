@@ -97,7 +97,7 @@ test('adding a role user again changes nothing', async (t) => {
   t.deepEqual(await usersEverywhere(t, id), [first]);
 });
 
-test('a token chosen by the caller is taken', async (t) => {
+test('a token chosen by the caller is accepted', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api, { authMethods: [] });
   const user = await addUser(api, id, {
@@ -309,7 +309,7 @@ test('users of an unknown disk: 404', async (t) => {
   t.is(removed.body.code, 'not_found');
 });
 
-test('a disk with as many users as it may have takes no more', async (t) => {
+test('a disk at its limit of users refuses another', async (t) => {
   const { api } = t.context;
   const authMethods = Array.from({ length: LIMITS.usersPerDiskMax }, (_, index) => ({
     type: 'cloudsts',
@@ -323,7 +323,7 @@ test('a disk with as many users as it may have takes no more', async (t) => {
   t.is((await api.call('POST', '/api/disks', { name: 'x', authMethods: more })).status, 400);
 });
 
-test('users added and removed at once all end up in the manifest', async (t) => {
+test('the manifest has every change when users are added and removed concurrently', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api, {
     authMethods: ['a', 'b', 'c', 'd'].map((principal) => ({ type: 'cloudsts', principal })),

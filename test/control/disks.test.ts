@@ -112,7 +112,7 @@ test('a page that just fits has no cursor', async (t) => {
   );
 });
 
-test('a cursor goes on after a disk that is gone', async (t) => {
+test('a cursor continues after a deleted disk', async (t) => {
   const { stack } = t.context;
   const api = await stack.newClient();
   for (let index = 0; index < 3; index += 1) await createDisk(api);
@@ -124,7 +124,7 @@ test('a cursor goes on after a disk that is gone', async (t) => {
   t.is(rest.data.length, 2);
 });
 
-test('limits: 50 with a cursor alone, at most 100, everything to 1000 without either', async (t) => {
+test('page sizes: 50 with a cursor alone, at most 100, up to 1000 without cursor and limit', async (t) => {
   const api = await accountWithDisks(t.context.stack, 1003);
   const first = await list(api, '?limit=1');
   t.is(first.data.length, 1);
@@ -193,7 +193,7 @@ test('get shows what create and list show', async (t) => {
   t.deepEqual((await list(api, `?name=${created.name}`)).data, [disk]);
 });
 
-test('after a command the disk shows what was measured', async (t) => {
+test('a disk shows the figures that were measured after a command', async (t) => {
   const { api } = t.context;
   const { id, createdAt } = await createDisk(api);
   const get = (): Promise<Disk> => api.data<Disk>('GET', `/api/disks/${id}`);
@@ -219,7 +219,7 @@ test('after a command the disk shows what was measured', async (t) => {
   t.true((after.lastAccessed ?? '') > (before.lastAccessed ?? ''));
 });
 
-test('object requests, downloads and searches are uses of the disk like commands', async (t) => {
+test('object requests, downloads and searches count as uses of the disk, like commands', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   const objects = new ObjectClient(api.baseUrl, api.key);
@@ -271,7 +271,7 @@ for (const [name, method, suffix, body] of calls) {
     }
   });
 
-  test(`${name}: another account's disk is like a missing one and stays as it was`, async (t) => {
+  test(`${name}: another account's disk answers like a missing one and is left alone`, async (t) => {
     const { api, stack } = t.context;
     const { id } = await createDisk(await stack.newClient());
     const before = await readManifest(stack, id);
@@ -310,31 +310,34 @@ test('deletion answers success without data and leaves nothing of the disk', asy
   t.false(left.includes(id));
 });
 
-test.serial('a deletion that fails half-way has succeeded, and goes on by itself', async (t) => {
-  const { api, stack } = t.context;
-  const { id } = await createDisk(api);
-  await exec(api, id, 'echo data > file');
-  const disks = join(stack.environment['STORAGE_DIR'] ?? '', 'disks');
-  await runFile('chattr', ['+i', join(disks, id, 'image.ext4')]);
-  t.is((await api.call('DELETE', `/api/disks/${id}`)).status, 200);
-  for (const method of ['GET', 'DELETE']) {
-    t.is((await api.call(method, `/api/disks/${id}`)).status, 404, method);
-  }
-  const asides = async (): Promise<string[]> =>
-    (await readdir(disks)).filter((name) => name.startsWith('.'));
-  const [aside = ''] = await asides();
-  await runFile('chattr', ['-i', join(disks, aside, 'image.ext4')]);
-  const redis = await stack.redisClient();
-  await waitFor(
-    'the rest to be deleted',
-    async () => {
-      const isKnown = (await redis.keys(`*${id}*`)).length > 0;
-      return !isKnown && (await asides()).length === 0;
-    },
-    60_000,
-  );
-  t.deepEqual(await redis.keys('*disk-deletions'), []);
-});
+test.serial(
+  'a deletion that fails half-way is answered as done, and finishes by itself',
+  async (t) => {
+    const { api, stack } = t.context;
+    const { id } = await createDisk(api);
+    await exec(api, id, 'echo data > file');
+    const disks = join(stack.environment['STORAGE_DIR'] ?? '', 'disks');
+    await runFile('chattr', ['+i', join(disks, id, 'image.ext4')]);
+    t.is((await api.call('DELETE', `/api/disks/${id}`)).status, 200);
+    for (const method of ['GET', 'DELETE']) {
+      t.is((await api.call(method, `/api/disks/${id}`)).status, 404, method);
+    }
+    const asides = async (): Promise<string[]> =>
+      (await readdir(disks)).filter((name) => name.startsWith('.'));
+    const [aside = ''] = await asides();
+    await runFile('chattr', ['-i', join(disks, aside, 'image.ext4')]);
+    const redis = await stack.redisClient();
+    await waitFor(
+      'the rest to be deleted',
+      async () => {
+        const isKnown = (await redis.keys(`*${id}*`)).length > 0;
+        return !isKnown && (await asides()).length === 0;
+      },
+      60_000,
+    );
+    t.deepEqual(await redis.keys('*disk-deletions'), []);
+  },
+);
 
 test.serial('a deletion that no host could do now is refused before it begins', async (t) => {
   const { api, stack } = t.context;
@@ -348,7 +351,7 @@ test.serial('a deletion that no host could do now is refused before it begins', 
   t.is((await api.call('DELETE', `/api/disks/${id}`)).status, 200);
 });
 
-test('a deleted disk is gone while a command still runs on it, and ends the command', async (t) => {
+test('a disk can be deleted while a command runs on it, which ends the command', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   const running = api.call('POST', `/api/disks/${id}/exec`, { command: 'sleep 60' });

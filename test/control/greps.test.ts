@@ -56,7 +56,7 @@ for (const field of ['maxDurationSeconds', 'concurrency', 'maxResults']) {
   test(`${field} as text`, refused, { [field]: '5' }, new RegExp(field, 'u'));
 }
 
-test('values above their maximum are taken as the maximum', async (t) => {
+test('values above their maximum count as the maximum', async (t) => {
   const { api, diskId } = t.context;
   for (const field of ['maxDurationSeconds', 'concurrency', 'maxResults']) {
     const result = await grep(api, diskId, { pattern: 'x', [field]: 1_000_000 });
@@ -64,7 +64,7 @@ test('values above their maximum are taken as the maximum', async (t) => {
   }
 });
 
-test('the root has several names, and unknown fields are ignored', async (t) => {
+test('the root directory has several spellings, and unknown fields are ignored', async (t) => {
   const { api, diskId } = t.context;
   for (const directory of ['', '/', '//']) {
     const result = await grep(api, diskId, { directory, pattern: 'x', caseSensitive: false });
@@ -80,7 +80,7 @@ test('404 for a disk that is missing or of another account', async (t) => {
   t.deepEqual([foreign.status, foreign.body.code], [404, 'not_found']);
 });
 
-test('the request log counts what was found and does not show the pattern', async (t) => {
+test('the request log has the number of matches, but not the pattern', async (t) => {
   const { api, diskId, stack } = t.context;
   const headers = { 'x-request-id': 'grep-in-the-log' };
   const input = { directory: '', pattern: 'secret-pattern' };

@@ -36,7 +36,7 @@ test.after.always(async (t) => {
 
 const anyText = unicodeText({ maxLength: 120 });
 
-test('a disk name is taken exactly when it has the letters and the length', async (t) => {
+test('a disk name is accepted exactly when its characters and its length are valid', async (t) => {
   const name = fc.oneof(
     anyText,
     fc.string({ unit: fc.constantFrom(...'aZ09_-'.split('')), maxLength: 110 }),
@@ -52,7 +52,7 @@ test('a disk name is taken exactly when it has the letters and the length', asyn
   );
 });
 
-test('the name filter finds nothing or is refused, whatever it is', async (t) => {
+test('any name filter finds nothing or is refused', async (t) => {
   await fc.assert(
     fc.asyncProperty(anyText, async (value) => {
       const query = `name=${encodeURIComponent(value.toWellFormed())}`;
@@ -63,7 +63,7 @@ test('the name filter finds nothing or is refused, whatever it is', async (t) =>
   );
 });
 
-test('a cursor is one of ours or is refused', async (t) => {
+test('a cursor that the server did not issue is refused', async (t) => {
   const likeOurs = fc
     .tuple(fc.stringMatching(/^\d{0,17}$/u), fc.constantFrom(':', '', '::'), anyText)
     .map((parts) => Buffer.from(parts.join('')).toString('base64url'));
@@ -109,7 +109,7 @@ function isAllowed(entry: string): boolean {
   return /^\d+$/u.test(bits) && Number(bits) <= (isIPv4(address) ? 32 : 128);
 }
 
-test('allowed IPs are taken exactly when each is an address or a block, and stay as shown', async (t) => {
+test('allowed IPs are accepted exactly when each is an address or a block, and are stored as shown', async (t) => {
   const address = fc.oneof(fc.ipV4(), fc.ipV6(), fc.ipV4Extended());
   const block = fc.tuple(address, fc.integer({ min: 0, max: 140 })).map((parts) => parts.join('/'));
   const nearly = fc.string({
@@ -164,7 +164,7 @@ const isExec = (operationId: string): boolean => operationId.startsWith('exec');
 const isRefused = (operationId: string, { body }: { body: unknown }): boolean =>
   operationId === 'createSandbox' && Reflect.get(Object(body), 'code') === 'not_enabled';
 
-test('whatever the path, the answer is documented and no fault of ours', async (t) => {
+test('any path gets a documented answer, and never a 500', async (t) => {
   const segment = fc.oneof(
     anyText.filter((text) => text !== '' && !/^\.\.?$/u.test(text)),
     fc.constantFrom('token', 'dsk-0123456789abcdef', '%00', 'x'.repeat(3000)),
@@ -182,7 +182,7 @@ test('whatever the path, the answer is documented and no fault of ours', async (
   );
 });
 
-test('whatever the body, the answer is documented and no fault of ours', async (t) => {
+test('any body gets a documented answer, and never a 500', async (t) => {
   const { api, diskId } = t.context;
   const withBody = routes.filter(
     ({ body, operationId }) => body !== undefined && !unbuilt.has(operationId),
@@ -232,7 +232,7 @@ test('whatever the body, the answer is documented and no fault of ours', async (
   );
 });
 
-test('what comes as bytes is answered with an HTTP error or not at all', async (t) => {
+test('arbitrary bytes get an HTTP error or no answer', async (t) => {
   const { stack, api } = t.context;
   const head = request('POST', '/api/disks', {
     authorization: api.key,

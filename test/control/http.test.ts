@@ -142,7 +142,7 @@ test('a body in chunks and a compressed body are read', async (t) => {
   t.is(again?.status, 200);
 });
 
-test('a body that is too large is refused, also when only its content is', async (t) => {
+test('a body that is too large is refused, even if it is small while compressed', async (t) => {
   const { api, stack } = t.context;
   const large = JSON.stringify({ name: 'n', filler: 'x'.repeat(LIMITS.requestBodyBytesMax) });
   const reply = await api.call('POST', '/api/disks', large);
@@ -163,7 +163,7 @@ test('a body that is too large is refused, also when only its content is', async
   t.is((await api.call('POST', '/api/disks', fits)).status, 201, 'the server goes on');
 });
 
-test('a body that the method does not have is refused', async (t) => {
+test('a body with a method that takes none is refused', async (t) => {
   const headers = { 'content-type': 'application/json' };
   const reply = await send(t.context, 'GET', '/api/disks', headers, '{"name":');
   t.is(reply.status, 400);
@@ -176,7 +176,7 @@ test('a body that the method does not have is refused', async (t) => {
   t.is((await send(t.context, 'GET', '/api/disks', empty)).status, 200);
 });
 
-test('fields named like the insides of an object change nothing', async (t) => {
+test('fields named like properties of every object have no effect', async (t) => {
   const { api } = t.context;
   const body = `{"name":"${newName()}","constructor":{"x":1},"toString":"x","length":7}`;
   t.is((await api.call('POST', '/api/disks', body)).status, 201);
@@ -185,14 +185,14 @@ test('fields named like the insides of an object change nothing', async (t) => {
 });
 
 for (const id of ['a', 'Trace-1.2_3', 'x'.repeat(64)]) {
-  test(`a plain request id is echoed: ${id}`, async (t) => {
+  test(`a valid request id is echoed: ${id}`, async (t) => {
     const reply = await send(t.context, 'GET', '/nowhere', { 'x-request-id': id });
     t.is(reply.headers.get('x-request-id'), id);
   });
 }
 
 for (const id of ['', 'x'.repeat(65), 'a b', '<script>', '{"a":1}', 'é', 'a\tb', '../..']) {
-  test(`a request id that is not plain is replaced: ${JSON.stringify(id)}`, async (t) => {
+  test(`an invalid request id is replaced: ${JSON.stringify(id)}`, async (t) => {
     const reply = await send(t.context, 'GET', '/api/disks', { 'x-request-id': id });
     t.regex(reply.headers.get('x-request-id') ?? '', /^req-[0-9a-f-]{36}$/u);
   });
@@ -274,7 +274,7 @@ test('a connection stays usable after refused bodies', async (t) => {
   );
 });
 
-test('what is no HTTP is refused and harms nobody', async (t) => {
+test('input that is not HTTP is refused and disturbs no other caller', async (t) => {
   const { stack } = t.context;
   for (const bytes of ['hello\r\n\r\n', 'GET / HTTP/9.9\r\n\r\n', '\0\0\0\0\r\n\r\n']) {
     const [reply] = await sendRaw(stack.baseUrl, bytes);

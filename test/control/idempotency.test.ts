@@ -69,7 +69,7 @@ test('keys of different accounts are different keys', async (t) => {
   t.notDeepEqual(first.body.data, second.body.data);
 });
 
-test('a replay repeats a secret that is shown once, and Redis holds it sealed only', async (t) => {
+test('a replay repeats a secret, which Redis holds only sealed', async (t) => {
   const { api, stack } = t.context;
   const headers = withKey();
   const first = await api.call('POST', '/api/tokens', { name: 'secret' }, headers);
@@ -83,7 +83,7 @@ test('a replay repeats a secret that is shown once, and Redis holds it sealed on
   t.false(values.some((value) => value?.includes(token)));
 });
 
-test('an answer too large to keep is not replaced by a second run', async (t) => {
+test('a call whose answer was too large to keep is not run again', async (t) => {
   const { api, diskId } = t.context;
   const headers = withKey();
   const path = `/api/disks/${diskId}/exec`;

@@ -32,7 +32,7 @@ test(
   'nickname',
 );
 test(
-  'fields in lists are named by their place',
+  'fields in lists are named by their index',
   names,
   CreateDisk,
   {
@@ -45,21 +45,21 @@ test(
   'authMethods[1].nick',
 );
 test(
-  'names that callers choose are not fields; what is below them is',
+  'keys that callers choose are not reported, unknown fields below them are',
   names,
   RunMultiExec,
   { command: 'c', disks: { a: 'dsk-1', 'data/in': { disk: 'dsk-1', readonly: true } } },
   'disks.data%2Fin.readonly',
 );
 test(
-  'what means something in a header or in the list is encoded',
+  'characters with a meaning in a header or in the list are encoded',
   names,
   CreateSandbox,
   { 'a\r\nset-cookie: b': 1, 'c, d.e[0]': 1, '\u20ac\ud800': 1 },
   'a%0D%0Aset-cookie%3A%20b, c%2C%20d%2Ee%5B0%5D, %E2%82%AC%EF%BF%BD',
 );
 
-test('the list is short, however many there are and however long', (t) => {
+test('the list is bounded, however many names there are and however long', (t) => {
   const many = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`x${i}`, 1]));
   const listed = (listIgnoredFields(CreateSandbox, many) ?? '').split(', ');
   t.deepEqual(listed.slice(-2), [`x${LIMITS.ignoredFieldsListedMax - 1}`, '...']);
@@ -68,7 +68,7 @@ test('the list is short, however many there are and however long', (t) => {
   t.is(value.split(', ')[1], 'b'.repeat(LIMITS.ignoredFieldNameLengthMax));
 });
 
-test('whatever a body holds, the list is a header value', (t) => {
+test('the list is a valid header value for any body', (t) => {
   const schemas = routes.flatMap(({ body }) => (body === undefined ? [] : [body]));
   const field = fc.constantFrom('name', 'rootAttrs', 'disks', 'authMethods', 'type', 'mounts');
   const value = fc.letrec((tie) => ({

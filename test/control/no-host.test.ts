@@ -4,7 +4,7 @@ import { createDisk, exec, newName } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-test('without a host, what needs one answers 503 until there is one again', async (t) => {
+test('calls that need a host answer 503 until there is one', async (t) => {
   const stack = await Stack.start();
   t.teardown(() => stack.stop());
   const api = await stack.newClient();

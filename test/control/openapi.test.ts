@@ -111,7 +111,7 @@ const operations = (document: OpenApiDocument): [string, string, Operation][] =>
     ]),
   );
 
-test('the description is of version 1.0.0 and names this server', (t) => {
+test('the description has version 1.0.0 and names this server', (t) => {
   const { document, stack } = t.context;
   t.is(document.openapi, '3.1.0');
   t.is(document.info.version, '1.0.0');
@@ -241,7 +241,7 @@ test('the description has the form of OpenAPI 3.1, its schemas that of JSON Sche
   t.true(validate(t.context.document), ajv.errorsText(validate.errors));
 });
 
-test('references lead somewhere, operation ids are unique, path parameters are described', (t) => {
+test('references resolve, operation ids are unique, path parameters are described', (t) => {
   const { document } = t.context;
   const references = JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]+)"/gu);
   for (const [, pointer = ''] of references) {
@@ -283,7 +283,7 @@ test('every error is described as the failure envelope, the 401 of three as plai
   t.deepEqual(detailed, ['409 DELETE /api/sandboxes/{sid}']);
 });
 
-test('an error that says more is described as the failure envelope with what it says', (t) => {
+test('an error with more fields is described as the failure envelope with those fields', (t) => {
   const { paths, components } = t.context.document;
   const removal = paths['/api/sandboxes/{sid}']?.['delete'];
   const schema = removal?.responses['409']?.content['application/json']?.schema;
@@ -297,7 +297,7 @@ test('an error that says more is described as the failure envelope with what it 
   ]);
 });
 
-test('everything but the share download asks for the key', (t) => {
+test('everything but the share download requires the key', (t) => {
   const free = operations(t.context.document).filter(
     ([, , { security }]) => security?.length === 0,
   );
@@ -319,7 +319,7 @@ test('both forms of the key are described', (t) => {
   });
 });
 
-test('what takes a body says in a header which of its fields were ignored', (t) => {
+test('every answer to a call with a body is described with the header X-Ignored-Fields', (t) => {
   for (const [method, path, { requestBody, responses }] of operations(t.context.document)) {
     for (const [status, { headers }] of Object.entries(responses)) {
       const isKnown = requestBody !== undefined && !['401', '413'].includes(status);
@@ -359,7 +359,7 @@ test('lists describe their parameters', (t) => {
   t.deepEqual(names('/api/sandboxes'), ['filesystem']);
 });
 
-test('bodies are described as they are checked', (t) => {
+test('bodies are described as they are validated', (t) => {
   const ajv = new Ajv2020({ strict: false, discriminator: true });
   formats.default(ajv);
   const check = (path: string, body: unknown): boolean => {
@@ -384,7 +384,7 @@ test('bodies are described as they are checked', (t) => {
 });
 
 for (const [method, path] of endpointsOf(notBuilt)) {
-  test(`not built yet, but it knows its callers: ${method} ${path}`, async (t) => {
+  test(`not built yet, but callers are authenticated: ${method} ${path}`, async (t) => {
     const { api, stack } = t.context;
     const url = path
       .replace('{id}', missingDiskId)

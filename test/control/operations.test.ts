@@ -35,7 +35,7 @@ async function eventsOf(stack: Stack, requestId: string): Promise<LogEvent[]> {
 const internalUrl = (stack: Stack): string =>
   `http://127.0.0.1:${stack.environment['CONTROL_INTERNAL_PORT']}`;
 
-test('both ports say that the node lives and is ready', async (t) => {
+test('both ports report that the node is alive and ready', async (t) => {
   const { stack } = t.context;
   for (const base of [stack.baseUrl, internalUrl(stack)]) {
     const health = await fetch(`${base}/healthz`);
@@ -54,7 +54,7 @@ const count = (method: string, route: string, status: number): RegExp =>
     'u',
   );
 
-test('metrics are on the internal port only, and know the requests by route', async (t) => {
+test('metrics are on the internal port only, and count requests by route', async (t) => {
   const { api, stack } = t.context;
   await createDisk(api);
   await api.call('GET', '/api/disks/x');
@@ -69,7 +69,7 @@ test('metrics are on the internal port only, and know the requests by route', as
   t.regex(text, /^nodejs_eventloop_lag_seconds/mu);
 });
 
-test('the internal port serves nothing of the API', async (t) => {
+test('the internal port serves no endpoint of the API', async (t) => {
   const { api, stack } = t.context;
   const headers = { authorization: api.key };
   t.is((await fetch(`${internalUrl(stack)}/api/disks`, { headers })).status, 404);
@@ -88,7 +88,7 @@ const logged = test.macro({
     t.is(typeof event['durationMs'], 'number');
     t.regex(String(event['time']), /^\d{4}-\d\d-\d\dT/u);
   },
-  title: (given) => `one log event tells of ${given}`,
+  title: (given) => `a request is logged once: ${given}`,
 });
 
 test('a success', logged, ['GET', '/api/disks/DISK'], { route: '/api/disks/{id}', status: 200 });
@@ -105,7 +105,7 @@ test('a command', logged, ['POST', '/api/disks/DISK/exec', { command: 'exit 3' }
   exitCode: 3,
 });
 
-test('the log says whose request it was', async (t) => {
+test('the log names the account of a request', async (t) => {
   const { stack } = t.context;
   const api = await stack.newClient();
   await api.call('GET', '/api/disks', undefined, { 'x-request-id': 'whose' });
@@ -164,7 +164,7 @@ test('no log holds a key, a token or a command', async (t) => {
   }
 });
 
-test('an unexpected failure is told to the caller as such, and in full only to the log', async (t) => {
+test('only the log has the details of an unexpected failure', async (t) => {
   const { api, stack } = t.context;
   const { id } = await createDisk(api);
   const redis = await stack.redisClient();

@@ -3,7 +3,7 @@ import { createDisk, newName } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
 import { ApiClient } from '../helpers/api.ts';
 
-test('a preview region takes disks only from accounts that were let in', async (t) => {
+test('a preview region accepts disks only from accounts that were let in', async (t) => {
   const stack = await Stack.start({ REGION_PREVIEW: 'true', REGION: 'aws-us-west-2' });
   t.teardown(() => stack.stop());
   const { accounts, apiKeys } = await stack.openDirectory();

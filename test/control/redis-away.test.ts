@@ -45,7 +45,7 @@ async function bringRedisBack({ stack, api }: { stack: Stack; api: ApiClient }, 
   });
 }
 
-test.serial('without Redis every endpoint answers 503 and when to come again', async (t) => {
+test.serial('without Redis every endpoint answers 503 with Retry-After', async (t) => {
   const { stack, api } = t.context;
   const disk = await createDisk(api, { allowedIps: ['10.0.0.1'] });
   const { id } = disk;
@@ -88,7 +88,7 @@ test.serial('without Redis every endpoint answers 503 and when to come again', a
   t.is((await api.withKey(gone.token).call('GET', '/api/disks')).status, 401);
 });
 
-test.serial('what was acknowledged before Redis was killed is there after', async (t) => {
+test.serial('acknowledged writes survive a kill of Redis', async (t) => {
   const { stack, api } = t.context;
   const first = await createDisk(api);
   const acknowledged: string[] = [];
@@ -120,36 +120,39 @@ test.serial('what was acknowledged before Redis was killed is there after', asyn
   }
 });
 
-test.serial('a creation that Redis cut off is finished by the same call again', async (t) => {
-  const { stack, api } = t.context;
-  const helper = await createDisk(api);
-  const redis = await stack.redisClient();
-  const names = Array.from({ length: 6 }, newName);
-  const create = (name: string, signal?: AbortSignal) =>
-    api.call<{ data: Disk }>('POST', '/api/disks', { name }, {}, signal);
-  const hangUp = new AbortController();
-  const cutOff = names.map((name) => create(name, hangUp.signal));
-  const settled = Promise.allSettled(cutOff);
-  await waitFor('the names to be claimed', async () => {
-    const [key = ''] = await redis.keys('*disk-names');
-    return (await redis.hmget(key, ...names)).some((id) => id !== null);
-  });
-  await stack.redis.stop('SIGKILL');
-  await Promise.any(cutOff);
-  // A job that Redis lost on the way would be waited for.
-  hangUp.abort();
-  await settled;
-  await bringRedisBack(t.context, helper.id);
-  // A creator that could not say that it failed keeps others waiting; its time is over now.
-  const keys = await redis.keys('*:disk:dsk-????????????????');
-  await Promise.all(keys.map((key) => redis.hset(key, 'creatingUntil', '0')));
-  for (const name of names) {
-    const { status, body } = await create(name);
-    t.true(status === 200 || status === 201, JSON.stringify(body));
-    t.is(body.data.status, 'available');
-    t.is((await exec(api, body.data.id, 'echo works')).stdout, 'works\n');
-  }
-});
+test.serial(
+  'a creation that was cut off by a loss of Redis is finished by repeating the call',
+  async (t) => {
+    const { stack, api } = t.context;
+    const helper = await createDisk(api);
+    const redis = await stack.redisClient();
+    const names = Array.from({ length: 6 }, newName);
+    const create = (name: string, signal?: AbortSignal) =>
+      api.call<{ data: Disk }>('POST', '/api/disks', { name }, {}, signal);
+    const hangUp = new AbortController();
+    const cutOff = names.map((name) => create(name, hangUp.signal));
+    const settled = Promise.allSettled(cutOff);
+    await waitFor('the names to be claimed', async () => {
+      const [key = ''] = await redis.keys('*disk-names');
+      return (await redis.hmget(key, ...names)).some((id) => id !== null);
+    });
+    await stack.redis.stop('SIGKILL');
+    await Promise.any(cutOff);
+    // A job that Redis lost on the way would be waited for.
+    hangUp.abort();
+    await settled;
+    await bringRedisBack(t.context, helper.id);
+    // A creator that could not say that it failed keeps others waiting; its time is over now.
+    const keys = await redis.keys('*:disk:dsk-????????????????');
+    await Promise.all(keys.map((key) => redis.hset(key, 'creatingUntil', '0')));
+    for (const name of names) {
+      const { status, body } = await create(name);
+      t.true(status === 200 || status === 201, JSON.stringify(body));
+      t.is(body.data.status, 'available');
+      t.is((await exec(api, body.data.id, 'echo works')).stdout, 'works\n');
+    }
+  },
+);
 
 test.serial('a command that cannot be queued is not in the log, and did not run', async (t) => {
   const { stack, api } = t.context;

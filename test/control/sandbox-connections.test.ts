@@ -87,7 +87,7 @@ test('the scheme of a connection follows the public URL of the host, its path st
   t.is(connectionUrl('http://https.example', id, 'x.y.z'), `ws://https.example${end}`);
 });
 
-test('a sandbox that is not running is not connected to', async (t) => {
+test('only a running sandbox can be connected to', async (t) => {
   const { api, sandbox, path } = await newSandbox(t, { state: 'stopped' });
   const { sandboxes } = await t.context.stack.openDirectory();
   let { revision } = sandbox;
@@ -105,7 +105,7 @@ test('a sandbox that is not running is not connected to', async (t) => {
   }
 });
 
-test('a sandbox of another account, a missing one and a text that is no id answer alike', async (t) => {
+test("another account's sandbox, a missing one and a malformed id answer alike", async (t) => {
   const { sandbox, path } = await newSandbox(t);
   const stranger = await t.context.stack.newClient();
   for (const id of [sandbox.id, newSandboxId(), 'x']) {
@@ -117,7 +117,7 @@ test('a sandbox of another account, a missing one and a text that is no id answe
   t.is((await nobody.call('POST', path)).status, 401);
 });
 
-test('no URL is given out while the host of the sandbox is away', async (t) => {
+test('no URL is issued while the host of the sandbox is away', async (t) => {
   const { api, host, path } = await newSandbox(t);
   host.breakLink();
   const refused = async (): Promise<boolean> => (await api.call('POST', path)).status === 503;
@@ -127,7 +127,7 @@ test('no URL is given out while the host of the sandbox is away', async (t) => {
   t.is(headers.get('retry-after'), '2');
 });
 
-test('tokens of connections never stand in a log', async (t) => {
+test('connection tokens never appear in a log', async (t) => {
   const { api, path } = await newSandbox(t);
   const { url } = await api.data<SandboxConnection>('POST', path);
   await api.call('GET', '/api/disks'); // Logged after the connection.
@@ -136,7 +136,7 @@ test('tokens of connections never stand in a log', async (t) => {
   t.false(log.includes(tokenIn(url).split('.').at(-1) ?? ''));
 });
 
-test.serial('hosts accept what any control node signs while its keys are changed', async (t) => {
+test.serial('hosts accept URLs of every control node while signing keys are rotated', async (t) => {
   const { stack } = t.context;
   const { api, host, path } = await newSandbox(t);
   const { url: formerUrl } = await api.data<SandboxConnection>('POST', path);

@@ -57,7 +57,7 @@ function childOf(parent: SandboxRecord, { payload }: JobEnvelope): SandboxRecord
   return sandboxRecord({ id, accountId, hostId, state, config: { ...config, name } });
 }
 
-test('a command goes to the host of the sandbox, which says how the sandbox is then', async (t) => {
+test('an action goes to the host of the sandbox, and the answer shows the state that the host reports', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   const { id: sandboxId, accountId } = sandbox;
   host.script = () => Promise.resolve({ sandbox: { ...sandbox, state: 'pausing' } });
@@ -74,7 +74,7 @@ test('a command goes to the host of the sandbox, which says how the sandbox is t
   }
 });
 
-test('what the lifecycle refuses, the caller is told with its code', async (t) => {
+test('a refusal of the lifecycle reaches the caller with its code', async (t) => {
   const { api, host, path } = await newSandbox(t);
   const refusals = [
     ['pause', 'sandbox_start_conflict', 409],
@@ -93,7 +93,7 @@ test('what the lifecycle refuses, the caller is told with its code', async (t) =
   t.deepEqual(payloadsOf(host, 'sandbox.discard'), [], 'nothing may be there');
 });
 
-test('what comes up later is refused with the codes that clients wait out', async (t) => {
+test('calls that start a sandbox are refused with the codes that clients wait out', async (t) => {
   const { api, host, path } = await newSandbox(t);
   const refuse = async (action: string, code: ErrorCode): Promise<string | undefined> => {
     host.script = () => Promise.reject(new AppError(code, `for the test: ${code}`));
@@ -165,7 +165,7 @@ test('with an Idempotency-Key a sandbox is forked once', async (t) => {
   t.is((await fork({ name: 'copy' })).body.code, 'idempotency_conflict');
 });
 
-test('a fork whose host is lost meanwhile has come about when its host had shown it', async (t) => {
+test('a fork whose host is lost succeeds if the host had published the copy', async (t) => {
   const { sandboxes } = t.context;
   const { api, host, sandbox, path } = await newSandbox(t);
   host.script = async (job) => {
@@ -179,7 +179,7 @@ test('a fork whose host is lost meanwhile has come about when its host had shown
   t.deepEqual(payloadsOf(host, 'sandbox.discard'), []);
 });
 
-test('a fork whose host is lost meanwhile is taken back when nobody saw it', async (t) => {
+test('a fork whose host is lost is discarded if the copy was not published', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   host.script = (job) => {
     if (job.kind === 'sandbox.fork') host.breakLink();
@@ -196,7 +196,7 @@ test('a fork whose host is lost meanwhile is taken back when nobody saw it', asy
   t.deepEqual(discarded, { accountId: sandbox.accountId, sandboxId: fork?.childId });
 });
 
-test('time limits go to the host; what is not given stays', async (t) => {
+test('time limits go to the host; an omitted limit stays as it is', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   const { id: sandboxId, accountId, config } = sandbox;
   const changed = { ...config, maxTtlSeconds: 3600, idleTtlSeconds: 60 };
@@ -237,7 +237,7 @@ test('a sandbox with forks is not deleted, and the caller is told which ones to 
   t.is((await api.call('DELETE', path)).status, 204);
 });
 
-test('a refused deletion for another cause names no forks', async (t) => {
+test('a deletion refused for another reason names no forks', async (t) => {
   const { api, host, path } = await newSandbox(t);
   host.script = () => Promise.reject(new AppError('sandbox_not_stopped', 'it runs'));
   const { body } = await api.call('DELETE', path);

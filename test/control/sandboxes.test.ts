@@ -187,7 +187,7 @@ for (const reference of [
   test(creation, { base_image: reference }, 404, 'not_found', /there are .*ubuntu:26\.04/u);
 }
 
-test('an environment of exactly the greatest length is taken', async (t) => {
+test('an environment of exactly the maximum size is accepted', async (t) => {
   const { api } = t.context;
   const env = { A: 'x'.repeat(LIMITS.sandboxEnvironmentBytesMax - 3) };
   t.is((await api.call('POST', '/api/sandboxes', { env })).body.code, 'not_enabled');
@@ -195,7 +195,7 @@ test('an environment of exactly the greatest length is taken', async (t) => {
   t.is((await api.call('POST', '/api/sandboxes', { env: more })).body.code, 'bad_request');
 });
 
-test('where no host runs sandboxes it is of no use to try again, and nothing remains', async (t) => {
+test('where no host runs sandboxes, a creation says not to retry, and leaves nothing', async (t) => {
   const { api, accountId } = await newCaller(t.context.stack);
   const reply = await api.call('POST', '/api/sandboxes?wait=true', { name: 'box' });
   t.is(reply.body.code, 'not_enabled');
@@ -207,7 +207,7 @@ test('where no host runs sandboxes it is of no use to try again, and nothing rem
 });
 
 const waiting = ['start', 'stop', 'pause', 'resume', 'fork', 'execs'];
-test('wait is true or false', async (t) => {
+test('wait must be true or false', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
   for (const path of ['', ...waiting.map((call) => `/${id}/${call}`)]) {
@@ -261,7 +261,7 @@ test('a sandbox is shown as its host published it', async (t) => {
   });
 });
 
-test('a sandbox shows its checkpoint while there is something to go on from, or soon will be', async (t) => {
+test('a sandbox shows its checkpoint while pausing, paused, stopping and stopped', async (t) => {
   const { api } = t.context;
   for (const state of sandboxStates) {
     const { id } = await publish(t.context, { state, checkpoint: 'a-checkpoint' });
@@ -271,7 +271,7 @@ test('a sandbox shows its checkpoint while there is something to go on from, or 
   }
 });
 
-test('a sandbox that has ended tells when and why', async (t) => {
+test('a sandbox that has ended shows when and why', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context, {
     state: 'failed',
@@ -289,7 +289,7 @@ test('a sandbox that has ended tells when and why', async (t) => {
   });
 });
 
-test('the list is of the account, oldest first; by file system it is empty', async (t) => {
+test("the list holds the account's sandboxes, oldest first; filtered by file system it is empty", async (t) => {
   const { api, accountId } = await newCaller(t.context.stack);
   const context = { ...t.context, accountId };
   const [second, first] = [
@@ -346,7 +346,7 @@ test('an id in upper case is the same id', async (t) => {
   t.is((await api.call('GET', path)).body.code, 'not_enabled');
 });
 
-test('a sandbox whose host is away can be read, and commanded later', async (t) => {
+test('a sandbox whose host is away can be read; actions answer 503', async (t) => {
   const { api } = t.context;
   const away = await publish(t.context, { hostId: sandboxRecord().hostId });
   for (const [method, path, body] of callsOn(away.id).slice(1)) {
@@ -359,7 +359,7 @@ test('a sandbox whose host is away can be read, and commanded later', async (t) 
   t.is((await api.call('GET', `/api/sandboxes/${away.id}`)).status, 200);
 });
 
-test('what a host cannot do for a sandbox it says itself', async (t) => {
+test('a refusal by the host reaches the caller', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
   for (const [method, path, body] of callsOn(id).slice(1)) {
@@ -369,7 +369,7 @@ test('what a host cannot do for a sandbox it says itself', async (t) => {
   t.is((await api.call('GET', `/api/sandboxes/${id}`)).status, 200, 'nothing was deleted');
 });
 
-test('what starts takes no mounts yet', async (t) => {
+test('a start with mounts is refused', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
   const mounts = [{ disk_id: missingDiskId, path: '/mnt' }];

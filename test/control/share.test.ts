@@ -98,7 +98,7 @@ for (const key of [
   test(refuses, { key }, 404);
 }
 
-test('a link that stays on the disk is followed, a name of 255 bytes is found', async (t) => {
+test('a symbolic link within the disk is followed, and a name of 255 bytes is found', async (t) => {
   t.is((await ask(t.context, { key: 'inside' })).status, 200);
   const { api, diskId } = t.context;
   const { body, headers } = await download(await share(api, diskId, 'é'.repeat(127)));
@@ -106,7 +106,7 @@ test('a link that stays on the disk is followed, a name of 255 bytes is found', 
   t.true(headers['content-disposition']?.includes(`filename*=UTF-8''${'%C3%A9'.repeat(127)}`));
 });
 
-test('the disk of another account is not there', async (t) => {
+test('the disk of another account answers like a missing one', async (t) => {
   const other = await t.context.stack.newClient();
   const body = { key: 'dir/sub/file.txt' };
   const foreign = await other.call('POST', `/api/disks/${t.context.diskId}/share`, body);
@@ -118,7 +118,7 @@ test('the disk of another account is not there', async (t) => {
   });
 });
 
-test('a token changed in any part is refused, and so is what is none', async (t) => {
+test('a token changed in any part is refused, and so is any other text', async (t) => {
   const { api, diskId, stack } = t.context;
   const url = await share(api, diskId, 'dir/sub/file.txt');
   const from = url.lastIndexOf('/') + 1;
@@ -162,7 +162,7 @@ test('a link past its time answers 410, even when the file is gone', async (t) =
   t.is((await download(forgeLink(t.context.stack, claims))).status, 404);
 });
 
-test('tokens never stand in a log', async (t) => {
+test('tokens never appear in a log', async (t) => {
   const { api, diskId, stack } = t.context;
   const url = await share(api, diskId, 'dir/sub/file.txt');
   await download(url);

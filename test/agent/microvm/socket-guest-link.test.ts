@@ -70,7 +70,7 @@ test('a channel that breaks is opened again, and the processes are still there',
   link.close();
 });
 
-test('a guest that garbles is tried again, and never believed', async (t) => {
+test('a guest that violates the protocol is connected to again, and never believed', async (t) => {
   await using listener = await listen((socket) => socket.write('\0garbage\0'.repeat(2_000_000)));
   const link = new SocketGuestLink(listener.path, OPEN_MS);
   link.on('opened', () => t.fail());
@@ -79,7 +79,7 @@ test('a guest that garbles is tried again, and never believed', async (t) => {
   link.close();
 });
 
-test('a guest that garbles right behind its first words is tried again, too', async (t) => {
+test('a guest that violates the protocol right after its first message is connected to again', async (t) => {
   let garbled = 0;
   await using listener = await listen((socket) => {
     const guest = new PlayedGuest((frame) => {
@@ -107,7 +107,7 @@ test('a guest that garbles right behind its first words is tried again, too', as
   link.close();
 });
 
-test('a guest that says nothing is asked again', async (t) => {
+test('a silent guest is connected to again', async (t) => {
   await using listener = await listen((socket) => socket.resume());
   const link = new SocketGuestLink(listener.path, 50);
   await waitFor('another try', async () => listener.connections() >= 3);
@@ -115,7 +115,7 @@ test('a guest that says nothing is asked again', async (t) => {
   link.close();
 });
 
-test('a link that is closed tries no more', async (t) => {
+test('a closed link does not reconnect', async (t) => {
   await using listener = await listen((socket) => socket.destroy());
   const link = new SocketGuestLink(listener.path, OPEN_MS);
   await waitFor('a try', async () => listener.connections() >= 1);
@@ -125,7 +125,7 @@ test('a link that is closed tries no more', async (t) => {
   t.true(listener.connections() <= before + 1);
 });
 
-test('a guest that is not there yet is waited for', async (t) => {
+test('a link waits for a guest that is not there yet', async (t) => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, 'guest');
   const link = new SocketGuestLink(path, OPEN_MS);

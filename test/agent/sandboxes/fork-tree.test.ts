@@ -5,14 +5,14 @@ import { dependentForksOf, depthOf, type Kin } from '../../../agent/sandboxes/fo
 const family = (...pairs: readonly (readonly [string, string?])[]): ReadonlyMap<string, Kin> =>
   new Map(pairs.map(([id, parentId]) => [id, { id, parentId, rootDiskId: `disk-${id}` }]));
 
-test('a sandbox without forks has none in its way', (t) => {
+test('a sandbox without forks has no dependents', (t) => {
   const all = family(['a'], ['b'], ['c', 'b']);
   t.is(dependentForksOf('a', all), undefined);
   t.is(dependentForksOf('c', all), undefined);
   t.is(dependentForksOf('unknown', all), undefined);
 });
 
-test('all that descends from it counts, the deepest named first', (t) => {
+test('all descendants count, and the deepest are named first', (t) => {
   const all = family(['a'], ['b', 'a'], ['c', 'a'], ['d', 'b'], ['e', 'd'], ['z']);
   t.deepEqual(dependentForksOf('a', all), {
     count: 4,
@@ -21,7 +21,7 @@ test('all that descends from it counts, the deepest named first', (t) => {
   t.deepEqual(dependentForksOf('d', all), { count: 1, diskIds: ['disk-e'] });
 });
 
-test('no more than ten are named', (t) => {
+test('no more than ten dependents are named', (t) => {
   const children = Array.from({ length: 30 }, (_, n) => [`child-${n}`, 'a'] as const);
   const all = family(['a'], ...children, ['deep', 'child-0']);
   const found = dependentForksOf('a', all);
@@ -30,7 +30,7 @@ test('no more than ten are named', (t) => {
   t.is(found?.diskIds[0], 'disk-deep');
 });
 
-test('how deep a fork is', (t) => {
+test('the depth of a fork is the number of its ancestors', (t) => {
   const all = family(['a'], ['b', 'a'], ['c', 'b'], ['d', 'c']);
   t.deepEqual(
     ['a', 'b', 'c', 'd'].map((id) => depthOf(id, all)),

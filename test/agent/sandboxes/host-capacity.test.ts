@@ -31,7 +31,7 @@ async function newHost() {
   return { redis, directory, hostId, capacity, used, [Symbol.asyncDispose]: dispose };
 }
 
-test('what the directory has wrong is right once the host has spoken', async (t) => {
+test('an announcement corrects what the directory has wrong', async (t) => {
   await using host = await newHost();
   const { directory, hostId, capacity, used } = host;
   // As an agent left it that was killed between taking room and writing the sandbox down.
@@ -48,7 +48,7 @@ test('what the directory has wrong is right once the host has spoken', async (t)
   t.deepEqual(await used(), needOf(config));
 });
 
-test('room given back while Redis was away is given back when it returns', async (t) => {
+test('capacity released while Redis was away is released there when Redis returns', async (t) => {
   await using host = await newHost();
   const { redis, capacity, used } = host;
   const id = newSandboxId();

@@ -38,7 +38,7 @@ async function open(max: number) {
   return { time, host, slots, uids, spares, busy, [Symbol.dispose]: () => time[Symbol.dispose]() };
 }
 
-test('a machine of a shape that was asked for is made once nothing else comes up', async (t) => {
+test('a VM of a requested shape is prewarmed once no machine is starting', async (t) => {
   using opened = await open(2);
   const { time, host, spares, busy } = opened;
   busy.isBusy = true;
@@ -54,7 +54,7 @@ test('a machine of a shape that was asked for is made once nothing else comes up
   await spares.close();
 });
 
-test('a shape that nobody asked for again is not kept ready', async (t) => {
+test('a prewarmed VM is evicted when its shape is not requested again', async (t) => {
   using opened = await open(2);
   const { time, host, slots, uids, spares } = opened;
   spares.take(shape);
@@ -67,7 +67,7 @@ test('a shape that nobody asked for again is not kept ready', async (t) => {
   await spares.close();
 });
 
-test('one that ends by itself is cleared away, and another is made after a while', async (t) => {
+test('a prewarmed VM that ends is removed, and another is started later', async (t) => {
   using opened = await open(1);
   const { time, host, spares } = opened;
   spares.take(shape);

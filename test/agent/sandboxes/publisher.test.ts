@@ -9,7 +9,7 @@ const log = pino({ level: 'silent' });
 /** Longer than an answer about a known sandbox waits for the directory. */
 const AWAY_MS = 1_500;
 
-test('whoever is told of a new sandbox finds it, also when Redis was silent for a while', async (t) => {
+test('a new sandbox is in the directory before it is reported, even if Redis is silent at first', async (t) => {
   await using server = await startRedis();
   const directory = new Sandboxes(server.redis, 'local-test');
   const publisher = new SandboxPublisher(directory, log);
@@ -24,7 +24,7 @@ test('whoever is told of a new sandbox finds it, also when Redis was silent for 
   publisher.close();
 });
 
-test('a new sandbox that was not shown when the agent ends is not promised', async (t) => {
+test('a new sandbox that could not be published before the agent ends is not reported', async (t) => {
   await using server = await startRedis();
   const publisher = new SandboxPublisher(new Sandboxes(server.redis, 'local-test'), log);
   server.redis.disconnect();

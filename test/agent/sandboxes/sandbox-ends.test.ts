@@ -3,7 +3,7 @@ import test from 'ava';
 import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('a deletion that fails after its intent is journalled goes on by itself', async (t) => {
+test('a deletion that fails after its intent is journalled is retried', async (t) => {
   await using hosted = await HostedSandboxes.open();
   const { registry, machines } = hosted;
   const ref = await hosted.create();
@@ -52,7 +52,7 @@ test('a deletion that an agent did not finish is finished by the next one', asyn
   t.deepEqual(hosted.machines.list(), []);
 });
 
-test('a sandbox that cannot be taken over was ended by its host', async (t) => {
+test('a sandbox that cannot be recovered ends as killed by its host', async (t) => {
   await using hosted = await HostedSandboxes.open();
   const ref = await hosted.create();
   await hosted.stopAgent();

@@ -16,14 +16,14 @@ const expiry = (idleSince: number | undefined, idleTtlSeconds: number): string |
   return toRecord(row, host).expiresAt;
 };
 
-test('what runs tells when its time limits pause it, by whichever comes first', (t) => {
-  t.is(expiry(NOON - 60_000, 0), '2026-11-21T12:00:00.000Z', 'it may be idle for ever');
+test('a running sandbox shows when its first time limit will pause it', (t) => {
+  t.is(expiry(NOON - 60_000, 0), '2026-11-21T12:00:00.000Z', 'no idle limit');
   t.is(expiry(undefined, 10), '2026-11-21T12:00:00.000Z', 'something uses it');
   t.is(expiry(NOON - 60_000, 10), '2026-11-21T11:59:10.000Z');
   t.is(expiry(NOON - 60_000, 3600), '2026-11-21T12:00:00.000Z');
 });
 
-test('only what runs has an end', (t) => {
+test('only a running sandbox shows an expiry', (t) => {
   for (const state of sandboxStates) {
     const { expiresAt } = toRecord(newSandbox({ state, expiresAt: NOON }), host);
     t.is(expiresAt !== undefined, state === 'running', state);

@@ -39,7 +39,7 @@ function watched(): { limits: TimeLimits; reached: number[] } {
   return { limits: new TimeLimits(() => reached.push(Date.now())), reached };
 }
 
-test('what is due is told, and never early', async (t) => {
+test('a limit is reported when it is reached, and never early', async (t) => {
   const { limits, reached } = watched();
   const expiresAt = Date.now() + 50;
   limits.watch({ ...none, expiresAt });
@@ -51,14 +51,14 @@ test('what is due is told, and never early', async (t) => {
   t.is(reached.length, 1);
 });
 
-test('what was due long ago is told at once, beside what calls', async (t) => {
+test('a limit that passed long ago is reported at once, but not synchronously', async (t) => {
   const { limits, reached } = watched();
   limits.watch({ ...none, expiresAt: 1 });
   t.is(reached.length, 0);
   await waitFor('the limit', async () => reached.length === 1);
 });
 
-test('only the newest times count, and none when nothing is watched', async (t) => {
+test('only the latest limits count, and none when nothing is watched', async (t) => {
   const { limits, reached } = watched();
   limits.watch({ ...none, expiresAt: Date.now() + 20 });
   limits.watch({ ...none, idleSince: Date.now(), idleTtlSeconds: 1000 });
@@ -70,7 +70,7 @@ test('only the newest times count, and none when nothing is watched', async (t) 
   t.deepEqual(reached, []);
 });
 
-test('what has failed is told again after a while, not before', async (t) => {
+test('a postponed limit is reported again after the delay, not before', async (t) => {
   const { limits, reached } = watched();
   limits.watch({ ...none, expiresAt: 1 });
   await waitFor('the limit', async () => reached.length === 1);

@@ -68,7 +68,7 @@ test(
   ['fit'],
 );
 test(
-  'sandbox hosts: those without room a moment ago come last',
+  'sandbox hosts: those that had no capacity a moment ago come last',
   ranks,
   [
     host('no-memory', { memoryMibUsed: 6145 }),
@@ -90,9 +90,9 @@ test(
   'not_enabled',
 );
 test(
-  'sandbox hosts: none has room',
+  'sandbox hosts: none has capacity',
   refuses,
   [host('a', { memoryMib: 1024 }), host('b', { isLow: true }), host('c', { isEnabled: false })],
   'no_capacity',
 );
-test('sandbox hosts: one without anything', refuses, [host('a', { vcpus: 0 })], 'no_capacity');
+test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'no_capacity');

@@ -43,7 +43,7 @@ async function serve(stream: Readable, length: number): Promise<Place> {
   };
 }
 
-test('a stream that ends comes whole', async (t) => {
+test('a stream that ends is sent whole', async (t) => {
   await using place = await serve(Readable.from([Buffer.from('ab'), Buffer.from('c')]), 3);
   t.is((await download(place.url)).body.toString(), 'abc');
   t.deepEqual(await place.notes, { bytesSent: 3, completed: true });
@@ -61,7 +61,7 @@ test('a stream that fails breaks the connection', async (t) => {
   t.like(await place.notes, { completed: false });
 });
 
-test('a source that stalls is given up', async (t) => {
+test('a source that stalls is abandoned', async (t) => {
   const stalled = new Readable({ read: () => undefined });
   stalled.push('a');
   await using place = await serve(stalled, 2);
@@ -70,7 +70,7 @@ test('a source that stalls is given up', async (t) => {
   t.true(stalled.destroyed);
 });
 
-test('a caller that takes nothing is given up, and the source with it', async (t) => {
+test('a caller that reads nothing is cut off, and its source ended', async (t) => {
   const endless = new Readable({
     read() {
       this.push(Buffer.alloc(65_536));

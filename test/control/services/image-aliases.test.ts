@@ -11,7 +11,7 @@ const aliases = readImageAliases(new ConfigReader({}));
 const alpine = { name: 'alpine', version: '3.22', key: 'a1' };
 const debian = { name: 'debian', version: '13', codename: 'trixie', key: 'd1' };
 
-test('an image is called by what it says of itself', (t) => {
+test('an image is referenced by the names in its description', (t) => {
   for (const reference of ['debian:13', 'debian:trixie', 'debian', 'debian:latest']) {
     t.true(isReferenceTo(debian, aliases, reference), reference);
     t.false(isReferenceTo(alpine, aliases, reference), reference);
@@ -23,7 +23,7 @@ test('an image is called by what it says of itself', (t) => {
   t.is(referenceOf(undefined), 'default');
 });
 
-test('what public clients ask for unasked is any image', (t) => {
+test('the reference that public clients send by default stands for any image', (t) => {
   for (const image of [alpine, debian, undefined]) {
     t.true(isReferenceTo(image, aliases, 'ubuntu:26.04'));
     t.true(isReferenceTo(image, aliases, 'default'));
@@ -45,7 +45,7 @@ test('every spelling of a reference to the official registry is the same', (t) =
   t.false(isReferenceTo(debian, aliases, 'docker.io/someone/debian:13'));
 });
 
-test('callers are told what they may name', (t) => {
+test('a refusal names the references that callers may use', (t) => {
   t.is(
     knownReferences([debian, undefined, alpine], aliases),
     'ubuntu:26.04, ubuntu, default, debian:13, debian:trixie, debian, alpine:3.22, alpine',

@@ -45,7 +45,7 @@ test('a disk has 96 layers at most; one more is a conflict, and changes nothing'
   t.deepEqual(await readdir(disk.disks), before);
 });
 
-test('a top to which nothing was written serves again, but never while another may be written to', async (t) => {
+test('an empty top layer is reused, unless another layer may still be written to', async (t) => {
   await using disk = await newDisk();
   const { disks, base } = disk;
   t.false(await hasEmptyTop(disks)); // The first layer is the disk itself.
@@ -58,7 +58,7 @@ test('a top to which nothing was written serves again, but never while another m
   t.deepEqual(await splitDisk(disks, base, UID), { ...split, isNew: false });
 });
 
-test('only neighbours of its own become one, and never the one that is written to', async (t) => {
+test('only unshared neighbours below the top layer can be merged', async (t) => {
   await using disk = await newDisk();
   const { disks, base } = disk;
   const max = MiB;
@@ -76,7 +76,7 @@ test('only neighbours of its own become one, and never the one that is written t
   t.is(await findMergeable(disks, max), undefined);
 });
 
-test('files of no chain go, those of the chain stay', async (t) => {
+test('layer files outside the chain are removed, those of the chain stay', async (t) => {
   await using disk = await newDisk();
   await addLayer(disk.disks, disk.base, UID);
   const before = await readdir(disk.disks);

@@ -8,7 +8,7 @@ import { GiB } from '../../../../shared/units.ts';
 
 const UID = 700_123_456;
 
-test('a layer is a whole qcow2 image of the size of its base, and belongs to its user', async (t) => {
+test('a layer is a valid qcow2 image of the size of its base, and belongs to its user', async (t) => {
   await using directory = await temporaryDirectory();
   const base = join(directory.path, 'base');
   await writeFile(base, '');
@@ -26,7 +26,7 @@ test('a layer is a whole qcow2 image of the size of its base, and belongs to its
   t.deepEqual([uid, mode & 0o777], [UID, 0o600]);
 });
 
-test('a layer that is there stays as it is', async (t) => {
+test('an existing layer is left alone', async (t) => {
   await using directory = await temporaryDirectory();
   const base = join(directory.path, 'base');
   await writeFile(base, 'x'.repeat(4096));
@@ -36,7 +36,7 @@ test('a layer that is there stays as it is', async (t) => {
   t.is((await stat(path)).size, 'written to'.length);
 });
 
-test('a layer can be written to wherever its base has bytes', async (t) => {
+test('a layer can be written to over the whole size of its base', async (t) => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, 'layer');
   await writeFile(path, emptyLayer(4 * GiB + 512));

@@ -104,7 +104,7 @@ const sumOf = (name: string): string => `sha256sum < /dev/shm/${name}`;
 const IDENTITY = 'hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id';
 const RANDOM = 'head -c 16 /dev/urandom | od -An -tx1';
 
-test.serial('guests of one template are of their own', async (t) => {
+test.serial('guests started from one template are independent', async (t) => {
   const templateBytes = fstatSync(template.ram).blocks * 512;
   const first = await startNew('first');
   const second = await startNew('second');
@@ -130,37 +130,40 @@ async function startCounting(machine: TestMachine): Promise<void> {
 const countOf = async (machine: TestMachine): Promise<number> =>
   Number(await machine.run("awk '$1 != NR { exit 1 } END { print NR }' /dev/shm/counts"));
 
-test.serial('a machine goes on where it was, over generations, on its disk', async (t) => {
-  const directory = join(room.path, 'generations');
-  let machine = await startNew('generation-0');
-  await startCounting(machine);
-  await machine.run('echo durable > /root/file; exec 2>&1; (exec 9> /root/open; sleep 1000) &');
-  const sums = new Map<string, string>();
-  const sizes: number[] = [];
-  let counted = 0;
-  for (let generation = 1; generation <= 3; generation++) {
-    sums.set(`g${generation % 2}`, await dirty(machine, `g${generation % 2}`, 4));
-    await machine.run(`echo ${generation} >> /root/log`);
-    const { home } = machine;
-    await pause(machine, directory);
-    t.is(await templateOf(directory), KEY);
-    sizes.push((await stat(join(directory, 'pages'))).size);
-    machine = await resume(directory, home, `generation-${generation}`);
-    t.is(await templateOf(directory), undefined);
-    for (const [name, sum] of sums) t.is(await machine.run(sumOf(name)), sum);
-    t.is(await machine.run('hostname; cat /root/file'), `generation-${generation}\ndurable`);
-    const skewMs = Math.abs(Date.now() - Number(await machine.run('date +%s%3N')));
-    t.true(skewMs < 60_000);
-    const count = await countOf(machine);
-    t.true(count > counted);
-    counted = count;
-  }
-  t.is(await machine.run('cat /root/log'), '1\n2\n3');
-  t.true(Number(sizes[2]) < 2 * Number(sizes[1]), String(sizes));
-  await machine.kill();
-});
+test.serial(
+  'a machine continues from its checkpoint and disk, over several generations',
+  async (t) => {
+    const directory = join(room.path, 'generations');
+    let machine = await startNew('generation-0');
+    await startCounting(machine);
+    await machine.run('echo durable > /root/file; exec 2>&1; (exec 9> /root/open; sleep 1000) &');
+    const sums = new Map<string, string>();
+    const sizes: number[] = [];
+    let counted = 0;
+    for (let generation = 1; generation <= 3; generation++) {
+      sums.set(`g${generation % 2}`, await dirty(machine, `g${generation % 2}`, 4));
+      await machine.run(`echo ${generation} >> /root/log`);
+      const { home } = machine;
+      await pause(machine, directory);
+      t.is(await templateOf(directory), KEY);
+      sizes.push((await stat(join(directory, 'pages'))).size);
+      machine = await resume(directory, home, `generation-${generation}`);
+      t.is(await templateOf(directory), undefined);
+      for (const [name, sum] of sums) t.is(await machine.run(sumOf(name)), sum);
+      t.is(await machine.run('hostname; cat /root/file'), `generation-${generation}\ndurable`);
+      const skewMs = Math.abs(Date.now() - Number(await machine.run('date +%s%3N')));
+      t.true(skewMs < 60_000);
+      const count = await countOf(machine);
+      t.true(count > counted);
+      counted = count;
+    }
+    t.is(await machine.run('cat /root/log'), '1\n2\n3');
+    t.true(Number(sizes[2]) < 2 * Number(sizes[1]), String(sizes));
+    await machine.kill();
+  },
+);
 
-test.serial('a copy goes on beside the one that it was taken from', async (t) => {
+test.serial('a copy and its source both continue', async (t) => {
   const directory = join(room.path, 'fork');
   const parent = await startNew('parent');
   await startCounting(parent);
@@ -187,7 +190,7 @@ test.serial('a copy goes on beside the one that it was taken from', async (t) =>
   await again.kill();
 });
 
-test.serial('a pause for which there is no room leaves the machine running', async (t) => {
+test.serial('a pause for lack of space fails and leaves the machine running', async (t) => {
   const small = join(room.path, 'small');
   await mkdir(small);
   await native.mount('tmpfs', small, 'tmpfs', MountFlag.nosuid | MountFlag.nodev, 'size=4m');
@@ -207,7 +210,7 @@ test.serial('a pause for which there is no room leaves the machine running', asy
   await resumed.kill();
 });
 
-test.serial('a machine that ends as it is paused is told to be lost', async (t) => {
+test.serial('a machine that ends during its pause is reported as lost', async (t) => {
   const machine = await startNew('ends');
   const directory = join(room.path, 'lost');
   const guest = {
@@ -237,7 +240,7 @@ async function flip(path: string, at: number): Promise<void> {
   await writeFile(path, contents);
 }
 
-test.serial('a checkpoint that is not whole, or not this one, is refused', async (t) => {
+test.serial('an incomplete, damaged or foreign checkpoint is refused', async (t) => {
   const machine = await startNew('paused');
   const whole = join(room.path, 'whole');
   const copy = room.newPath('copy');
@@ -268,54 +271,65 @@ async function refuses(
   await machine.kill();
 }
 
-test.serial('a template that was made again is another one, with whatever key', async (t) => {
-  const machine = await startNew('paused');
-  const directory = join(room.path, 'of-the-first');
-  await pause(machine, directory);
-  using again = await makeTemplate(join(room.path, 'made-again'));
-  const other = await startStopped(machine.home, again);
-  const restoring = restoreCheckpoint(other, other.incoming, { directory, template: again });
-  await t.throwsAsync(restoring, { instanceOf: CheckpointError });
-  await other.kill();
-  await (await resume(directory, machine.home, 'resumed')).kill();
-});
-
-test.serial('a new agent shares the memory that machines of the former one have', async (t) => {
-  const machine = await startNew('goes-on');
-  const forged = newTemplateRam(memSizeMib);
-  const foreign = await room.startStopped({ memSizeMib, ram: forged, home: await room.newHome() });
-  {
-    using again = await Template.open(templateDirectory, KEY, [2 ** 30, foreign.pid, machine.pid]);
-    t.deepEqual(again.mapping, template.mapping);
-    const place = { directory: join(room.path, 'adopted'), template: again };
-    await pauseMachine(machine, { ...place, disks: [machine.disk] });
-  }
-  using other = await Template.open(templateDirectory, KEY, [process.pid, foreign.pid]);
-  t.notDeepEqual(other.mapping, template.mapping);
-  await Promise.all([machine.kill(), foreign.kill()]);
-  closeSync(forged);
-});
-
 test.serial(
-  'a machine that was booted for want of a template is paused like any other',
+  'a checkpoint does not fit a template that was made again with the same key',
   async (t) => {
-    using blank = Template.blank(KEY, memSizeMib);
-    const directory = join(room.path, 'booted');
-    const memory = { kind: 'private', ram: blank.ram } as const;
-    const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
-    await machine.reach();
-    await machine.configure('booted');
-    const sum = await dirty(machine, 'x', 4);
-    await pause(machine, directory, blank);
-    t.is(await templateOf(directory), blank.key);
-    using again = Template.blank(KEY, memSizeMib);
-    const resumed = await resume(directory, machine.home, 'resumed', again);
-    t.is(await resumed.run(sumOf('x')), sum);
-    await resumed.kill();
+    const machine = await startNew('paused');
+    const directory = join(room.path, 'of-the-first');
+    await pause(machine, directory);
+    using again = await makeTemplate(join(room.path, 'made-again'));
+    const other = await startStopped(machine.home, again);
+    const restoring = restoreCheckpoint(other, other.incoming, { directory, template: again });
+    await t.throwsAsync(restoring, { instanceOf: CheckpointError });
+    await other.kill();
+    await (await resume(directory, machine.home, 'resumed')).kill();
   },
 );
 
-test.serial('a template that is not whole, or not this one, is refused', async (t) => {
+test.serial(
+  'a new agent reuses the template memory of machines that a former agent started',
+  async (t) => {
+    const machine = await startNew('goes-on');
+    const forged = newTemplateRam(memSizeMib);
+    const foreign = await room.startStopped({
+      memSizeMib,
+      ram: forged,
+      home: await room.newHome(),
+    });
+    {
+      using again = await Template.open(templateDirectory, KEY, [
+        2 ** 30,
+        foreign.pid,
+        machine.pid,
+      ]);
+      t.deepEqual(again.mapping, template.mapping);
+      const place = { directory: join(room.path, 'adopted'), template: again };
+      await pauseMachine(machine, { ...place, disks: [machine.disk] });
+    }
+    using other = await Template.open(templateDirectory, KEY, [process.pid, foreign.pid]);
+    t.notDeepEqual(other.mapping, template.mapping);
+    await Promise.all([machine.kill(), foreign.kill()]);
+    closeSync(forged);
+  },
+);
+
+test.serial('a machine that booted for lack of a template can be paused', async (t) => {
+  using blank = Template.blank(KEY, memSizeMib);
+  const directory = join(room.path, 'booted');
+  const memory = { kind: 'private', ram: blank.ram } as const;
+  const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
+  await machine.reach();
+  await machine.configure('booted');
+  const sum = await dirty(machine, 'x', 4);
+  await pause(machine, directory, blank);
+  t.is(await templateOf(directory), blank.key);
+  using again = Template.blank(KEY, memSizeMib);
+  const resumed = await resume(directory, machine.home, 'resumed', again);
+  t.is(await resumed.run(sumOf('x')), sum);
+  await resumed.kill();
+});
+
+test.serial('an incomplete, damaged or foreign template is refused', async (t) => {
   const copy = join(room.path, 'damaged');
   const files = { ram: 'ram', devices: 'devices', manifest: 'template.json' };
   for (const name of Object.values(files)) {
@@ -329,7 +343,7 @@ test.serial('a template that is not whole, or not this one, is refused', async (
   await t.throwsAsync(Template.open(nowhere, KEY), { instanceOf: TemplateError });
 });
 
-test('everything that must match is in the key', (t) => {
+test('everything that must match changes the key', (t) => {
   const keys = [
     PARTS,
     { ...PARTS, qemuVersion: 'other' },

@@ -10,7 +10,7 @@ import { temporaryDirectory } from '../../../helpers/temporary.ts';
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const log = pino({ level: 'silent' });
 
-test('what was asked for is not tried out', async (t) => {
+test('an accelerator that is set explicitly is not probed', async (t) => {
   await using directory = await temporaryDirectory();
   const host = { guestDir: '', rootDisk: '', cgroups: await detectCgroups(), cgroupParent: '/no' };
   const options = { host, directory: directory.path, uid: 700_000_000, log };

@@ -65,14 +65,14 @@ test('every format of the root disk is named, and only the last layer is written
   );
 });
 
-test('a machine to try the host with has neither disk nor network', (t) => {
+test('a probe machine has neither disk nor network', (t) => {
   const args = qemuArguments(spec({ diskLayers: [], network: undefined }));
   t.deepEqual(valuesOf(args, '-blockdev'), []);
   t.deepEqual(valuesOf(args, '-netdev'), []);
   t.false(args.some((argument) => argument.includes('virtio-blk')));
 });
 
-test('a machine that is restored waits for its state and reads no kernel', (t) => {
+test('a restored machine waits for its state and reads no kernel', (t) => {
   const args = qemuArguments(spec({ isRestored: true }));
   t.deepEqual(valuesOf(args, '-incoming'), ['defer']);
   t.true(args.includes('-S'));
@@ -81,7 +81,7 @@ test('a machine that is restored waits for its state and reads no kernel', (t) =
   t.deepEqual(devices(args), devices(qemuArguments(spec())));
 });
 
-test('the accelerator decides on processor and kernel', (t) => {
+test('the accelerator determines the processor model and the kernel command line', (t) => {
   const kvm = qemuArguments(spec({ accelerator: 'kvm' }));
   t.deepEqual(valuesOf(kvm, '-accel'), ['kvm']);
   t.deepEqual(valuesOf(kvm, '-cpu'), ['host']);
@@ -106,7 +106,7 @@ const refuses = test.macro({
 });
 
 test('a name with a comma', refuses, { name: 'a,debug-threads=on' });
-test('an address with more than an address', refuses, {
+test('an address with further options', refuses, {
   network: { mac: '02:00:00:00:00:01,x=y' },
 });
 test('a layer outside of its directory', refuses, { diskLayers: ['../root.qcow2'] });

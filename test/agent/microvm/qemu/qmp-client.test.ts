@@ -87,7 +87,7 @@ const refusesToOpen = (said: string) => async (t: ExecutionContext) => {
   });
 };
 
-test('commands are answered, in whatever order they are asked', async (t) => {
+test('concurrent commands each get their own answer', async (t) => {
   await withQemu(async (path) => {
     const client = await connected(path);
     const [status, version] = await Promise.all([
@@ -112,7 +112,7 @@ test('a command that is refused says why, and the next one works', async (t) => 
   });
 });
 
-test('events are told, and the end of the virtual machine closes the client', async (t) => {
+test('events are emitted, and the end of QEMU closes the client', async (t) => {
   await withQemu(async (path, qemu) => {
     const client = await connected(path);
     const events: QmpEvent[] = [];
@@ -140,7 +140,7 @@ test('a new client takes over when the former one was closed', async (t) => {
   });
 });
 
-test('nobody listens: refused at once', async (t) => {
+test('a missing socket is refused at once', async (t) => {
   await withDirectory(async (directory) => {
     const opened = QmpClient.open(join(directory, 'nothing'));
     await t.throwsAsync(opened, { instanceOf: QmpUnavailableError });
@@ -148,22 +148,22 @@ test('nobody listens: refused at once', async (t) => {
 });
 
 test('refuses a monitor that does not greet', refusesToOpen('{"return": {}, "id": 1}\n'));
-test('refuses a monitor that says no JSON', refusesToOpen('hello\n'));
-test('refuses a monitor that says null', refusesToOpen('null\n'));
+test('refuses a monitor that sends no JSON', refusesToOpen('hello\n'));
+test('refuses a monitor that sends null', refusesToOpen('null\n'));
 test('refuses a line that does not end', refusesToOpen('x'.repeat(1_100_000)));
 test('refuses a line that is too long', refusesToOpen(`${' '.repeat(1_100_000)}\n`));
-test('refuses nesting without an end', refusesToOpen(`${GREETING}${'['.repeat(500_000)}\n`));
+test('refuses endless nesting', refusesToOpen(`${GREETING}${'['.repeat(500_000)}\n`));
 test(
-  'refuses an answer that nobody asked for',
+  'refuses an answer to a command that was not sent',
   refusesToOpen(`${GREETING}{"return": {}, "id": 7}\n`),
 );
 test(
-  'refuses an answer to no question at all',
+  'refuses an answer with a malformed id',
   refusesToOpen(`${GREETING}{"return": {}, "id": "__proto__"}\n`),
 );
 test('refuses a malformed event', refusesToOpen(`${GREETING}{"event": 1}\n`));
 
-test('a monitor that greets and then says nothing is given up', async (t) => {
+test('a monitor that falls silent after its greeting is abandoned', async (t) => {
   await withMonitor(says(GREETING), async (path) => {
     const opened = QmpClient.open(path, { timeoutMs: 100 });
     await t.throwsAsync(opened, { instanceOf: QmpUnavailableError });
@@ -179,7 +179,7 @@ test('a command without an answer in time closes the client', async (t) => {
   });
 });
 
-test('what a monitor says of a failure is made fit for a log', async (t) => {
+test("the text of a monitor's error is made safe for a log", async (t) => {
   const failure = { class: 5, desc: `\u001b[31m${'x'.repeat(5000)}` };
   const greet = (socket: Socket): void => {
     greets(socket);
