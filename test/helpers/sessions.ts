@@ -1,5 +1,6 @@
 /* A client of process sessions, written from docs/sessions.md alone: it shares no code with the agent. */
 import { EventEmitter, once } from 'node:events';
+import type { Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import type { ApiClient } from './api.ts';
 import { sandboxPath } from './sandboxes.ts';
@@ -38,6 +39,8 @@ export class TestSession extends EventEmitter {
   closed: { readonly code: number; readonly reason: string } | undefined;
   /** The HTTP status when it was not upgraded. */
   refused: number | undefined;
+  /** The TCP connection below, once it is upgraded. */
+  rawSocket: Socket | undefined;
   /** Called with each frame instead of keeping it. */
   onFrame: ((frame: OutputFrame) => void) | undefined;
 
@@ -49,6 +52,9 @@ export class TestSession extends EventEmitter {
       if (isBinary) this.#receive(data);
       else this.events.push(JSON.parse(data.toString('utf8')) as ServerEvent);
       this.emit('change');
+    });
+    this.socket.on('upgrade', ({ socket }) => {
+      this.rawSocket = socket;
     });
     this.socket.on('open', () => this.emit('change'));
     this.socket.on('error', () => this.emit('change'));

@@ -1,5 +1,13 @@
 /* Process sessions over real sockets with a real virtual machine, which most tests share. */
+import { once } from 'node:events';
+import { createHash } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
+import * as fc from 'fast-check';
+import { run } from '../../agent/system/spawn.ts';
+import { openPage } from '../helpers/browser.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import {
   bring,
@@ -19,6 +27,7 @@ interface Context {
   readonly id: string;
 }
 const test = anyTest as TestFn<Context>;
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 test.before(async (t) => {
   const stack = await Stack.start(sandboxSettings());
@@ -87,7 +96,6 @@ test('input: frames in order, a megabyte each, and its end after them', async (t
   for (let frame = 0; frame < 3; frame += 1) session.write(bytes);
   session.say({ type: 'close_stdin' });
   await session.end();
-  const { createHash } = await import('node:crypto');
   const expected = createHash('sha256').update(bytes).update(bytes).update(bytes).digest('hex');
   t.is(session.text, `${expected}  -\nend\n`);
   session.say({ type: 'close_stdin' }); // After the exit: nothing.
@@ -324,5 +332,215 @@ test('a pause closes sessions without an exit; after the resume they go on where
   await again.end();
   t.like(again.exit, { status: 'cancelled', exit_reason: 'sandbox stopped', cursor: 13 });
   t.is((await getSandbox(api, id)).status, 'stopped');
+  await removeSandbox(api, id);
+});
+
+/** What a client may do wrong, one thing after the other. */
+const hostileSteps = fc.array(
+  fc.oneof(
+    fc.record({ text: fc.oneof(fc.json(), fc.string()) }),
+    fc.record({ binary: fc.uint8Array({ maxLength: 2000 }) }),
+    fc.record({
+      text: fc
+        .record(
+          {
+            type: fc.constantFrom('start', 'attach', 'kill', 'resize', 'close_stdin', 'exit'),
+            command: fc.oneof(
+              fc.constantFrom('cat', 'true', 'yes | head -c 300000'),
+              fc.anything(),
+            ),
+            process_id: fc.oneof(fc.uuid(), fc.string(), fc.anything()),
+            offset: fc.oneof(fc.nat(), fc.anything()),
+            cols: fc.anything(),
+            rows: fc.anything(),
+            terminal: fc.anything(),
+            env: fc.anything(),
+            timeout_seconds: fc.oneof(fc.integer(), fc.anything()),
+            cwd: fc.anything(),
+          },
+          { requiredKeys: ['type'] },
+        )
+        .map((message) => {
+          try {
+            return JSON.stringify(message);
+          } catch {
+            return '{';
+          }
+        }),
+    }),
+    fc.record({ raw: fc.uint8Array({ minLength: 1, maxLength: 200 }) }),
+    fc.constant({ ping: true }),
+    fc.constant({ close: true }),
+    fc.constant({ drop: true }),
+  ),
+  { minLength: 1, maxLength: 6 },
+);
+
+type HostileStep = (typeof hostileSteps extends fc.Arbitrary<(infer T)[]> ? T : never) & object;
+
+async function misbehave(url: string, steps: readonly HostileStep[]): Promise<void> {
+  const session = new TestSession(url);
+  await session.until(() => session.isOpen).catch(() => undefined);
+  for (const step of steps) {
+    if (!session.isOpen) break;
+    if ('text' in step) session.socket.send(step.text);
+    else if ('binary' in step) session.socket.send(step.binary);
+    else if ('raw' in step) session.rawSocket?.write(step.raw);
+    else if ('ping' in step) session.socket.ping();
+    else if ('close' in step) session.socket.close();
+    else session.drop();
+    await sleep(1);
+  }
+  await sleep(5);
+  session.drop();
+}
+
+test('clients that break every rule harm nobody else', async (t) => {
+  const { api, stack } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 8 });
+  const witness = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await witness.until(() => witness.processId !== '');
+  const url = await connectionUrl(api, id);
+  let runs = 0;
+  const property = fc.asyncProperty(hostileSteps, async (steps) => {
+    await misbehave(url, steps);
+    runs += 1;
+    witness.write('x');
+    await witness.until(() => witness.cursor === runs);
+  });
+  await fc.assert(property, { numRuns: isFull ? 2000 : 120, endOnFailure: true });
+  witness.say({ type: 'close_stdin' });
+  await witness.end();
+  t.is(witness.exit?.status, 'completed');
+  t.true(stack.agent.isRunning);
+  // Whatever they were attached to has let them go.
+  await waitFor('all eight places', async () => {
+    const start = { type: 'start', command: 'sleep 1' };
+    const open = Array.from({ length: 8 }, async () => TestSession.open(api, id, start));
+    const ended = await Promise.all((await Promise.all(open)).map((each) => each.end()));
+    return ended.every(({ exit }) => exit?.status === 'completed');
+  });
+  await removeSandbox(api, id);
+});
+
+test('a full-screen program is drawn, and drawn again for a new size', async (t) => {
+  const { api, id } = t.context;
+  const session = await TestSession.open(api, id, {
+    type: 'start',
+    command: 'top -d 100',
+    terminal: { cols: 100, rows: 30 },
+  });
+  await session.until(() => session.text.includes('load average'));
+  const { cursor } = session;
+  const resize = { type: 'resize', process_id: session.processId, cols: 60, rows: 10 };
+  await (await TestSession.open(api, id, resize)).end();
+  await session.until(() => session.text.slice(cursor).includes('load average'));
+  session.write('q');
+  await session.end();
+  t.is(session.exit?.status, 'completed');
+});
+
+test('Node’s own WebSocket runs a command', async (t) => {
+  const { api, id } = t.context;
+  const socket = new globalThis.WebSocket(await connectionUrl(api, id));
+  socket.binaryType = 'arraybuffer';
+  const seen: string[] = [];
+  const closed = new Promise<CloseEvent>((resolve) => {
+    socket.addEventListener('close', resolve);
+  });
+  socket.addEventListener('open', () =>
+    socket.send(JSON.stringify({ type: 'start', command: 'cat; exit 7', env: {} })),
+  );
+  socket.addEventListener('message', ({ data }) => {
+    if (data instanceof ArrayBuffer) {
+      seen.push(Buffer.from(data).subarray(9).toString());
+      socket.send(JSON.stringify({ type: 'close_stdin' }));
+      return;
+    }
+    const event = JSON.parse(String(data)) as { type: string; exit_code?: number };
+    seen.push(`${event.type} ${event.exit_code ?? ''}`);
+    if (event.type === 'started') socket.send(Buffer.from('hello'));
+  });
+  t.is((await closed).code, 1000);
+  t.deepEqual(seen, ['started ', 'hello', 'exit 7']);
+});
+
+/** Prints how it went, one line each. */
+const PYTHON = `
+import asyncio, json, sys, websockets
+async def main():
+    async with websockets.connect(sys.argv[1], compression=None) as socket:
+        await socket.send(json.dumps({'type': 'start', 'command': 'cat', 'env': {}}))
+        print(json.loads(await socket.recv())['type'])
+        await socket.send(b'x' * 1048576)
+        await socket.send(json.dumps({'type': 'close_stdin'}))
+        total = 0
+        async for message in socket:
+            if isinstance(message, bytes):
+                assert int.from_bytes(message[1:9], 'big') == total
+                total += len(message) - 9
+            else:
+                event = json.loads(message)
+                print(event['type'], event['status'], event['exit_code'], event['cursor'], total)
+asyncio.run(main())
+`;
+
+test('Debian’s python3-websockets runs a command', async (t) => {
+  const { api, id } = t.context;
+  const url = await connectionUrl(api, id);
+  const output = await run('/usr/bin/python3', ['-c', PYTHON, url], { timeoutMs: 60_000 });
+  t.is(output, 'started\nexit completed 0 1048576 1048576\n');
+});
+
+test('a browser runs a command', async (t) => {
+  const { api, id, stack } = t.context;
+  const url = await connectionUrl(api, id);
+  const told = Promise.withResolvers<string>();
+  const page = `<!doctype html><script>
+    const socket = new WebSocket(${JSON.stringify(url)});
+    socket.binaryType = 'arraybuffer';
+    let said = '';
+    socket.onopen = () => socket.send(JSON.stringify({type: 'start', command: 'cat; exit 3', env: {}}));
+    socket.onmessage = ({data}) => {
+      if (data instanceof ArrayBuffer) {
+        said += new TextDecoder().decode(new Uint8Array(data, 9));
+        if (said.endsWith('!')) socket.send(JSON.stringify({type: 'close_stdin'}));
+      } else if (JSON.parse(data).type === 'started') {
+        socket.send(new TextEncoder().encode('from a browser!'));
+      } else said += ' ' + data;
+    };
+    socket.onclose = ({code}) => fetch('/told?' + encodeURIComponent(said + ' ' + code));
+  </script>`;
+  const server = createServer((request, response) => {
+    const { search } = new URL(request.url ?? '/', 'http://page');
+    if (request.url?.startsWith('/told') === true) told.resolve(decodeURIComponent(search));
+    response.writeHead(200, { 'content-type': 'text/html' }).end(page);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  {
+    await using _ = openPage(`http://127.0.0.1:${port}/`, stack.directory);
+    const seen = await told.promise;
+    t.true(seen.startsWith('?from a browser! '), seen);
+    t.true(seen.endsWith('"exit_code":3,"exit_reason":"exit code 3"} 1000'), seen);
+  }
+  server.close();
+});
+
+test('a sandbox with an attached client is not idle, and its lifetime stays as it was', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { idle_ttl_seconds: 2 });
+  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await session.until(() => session.processId !== '');
+  const during = await getSandbox(api, id);
+  await sleep(3_500);
+  const still = await getSandbox(api, id);
+  t.is(still.status, 'running');
+  t.is(still.expires_at, during.expires_at);
+  session.drop();
+  const leftAt = Date.now();
+  await waitFor('it to pause', async () => (await getSandbox(api, id)).status === 'paused');
+  t.true(Date.now() - leftAt >= 1_500);
   await removeSandbox(api, id);
 });
