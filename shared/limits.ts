@@ -166,9 +166,10 @@ export const LIMITS = {
   sandboxCopyMsPerMib: 50,
   // A pause that a time limit asked for and that failed is tried again after this long.
   sandboxPauseRetryMs: 30_000,
-  // How long a failed removal of a deleted sandbox waits to be tried again; each time twice as long.
-  sandboxDeleteRetryMsMin: 1_000,
-  sandboxDeleteRetryMsMax: 60_000,
+  // How long a failed removal, of a deleted sandbox or of what a machine left, waits to be tried again;
+  // each time twice as long.
+  removalRetryMsMin: 1_000,
+  removalRetryMsMax: 60_000,
   // How long an agent that shuts down waits for a pause or fork; the next agent recovers it.
   sandboxDetachMs: 5_000,
   sandboxResumesAtOnceMax: 8,

@@ -23,9 +23,11 @@ export interface SandboxRow {
   readonly bootId: string;
   readonly state: SandboxState;
   readonly checkpoint: string | undefined;
-  /** When its maximum running time ends, in milliseconds since the epoch. */
+  /** When its session began; this and the next two in milliseconds of the host's monotonic clock. */
+  readonly runningSince: number | undefined;
+  /** When its maximum running time ends. */
   readonly expiresAt: number | undefined;
-  /** Milliseconds since the epoch; undefined while something uses the sandbox. */
+  /** Undefined while something uses the sandbox. */
   readonly idleSince: number | undefined;
   readonly revision: number;
   readonly createdAt: string;
@@ -58,6 +60,7 @@ const columns = [
   'boot_id',
   'state',
   'checkpoint',
+  'running_since',
   'expires_at',
   'idle_since',
   'revision',
@@ -98,6 +101,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.bootId,
   row.state,
   row.checkpoint ?? null,
+  row.runningSince ?? null,
   row.expiresAt ?? null,
   row.idleSince ?? null,
   row.revision,
@@ -135,6 +139,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   bootId: String(row['boot_id']),
   state: String(row['state']) as SandboxState,
   checkpoint: text(row['checkpoint']),
+  runningSince: number(row['running_since']),
   expiresAt: number(row['expires_at']),
   idleSince: number(row['idle_since']),
   revision: Number(row['revision']),

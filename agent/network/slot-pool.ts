@@ -78,19 +78,13 @@ export class SlotPool {
 
   /** Removes the slots of this host that no sandbox holds, and begins to make some ready. */
   static async open(options: SlotPoolOptions): Promise<SlotPool> {
-    const { hostId, slotsMax, log } = options;
+    const { hostId, slotsMax } = options;
     assert(slotsMax <= LIMITS.slotsPerHostMax);
     const pool = new SlotPool(options);
     const left = (await pool.#namespaces.list(hostId)).filter((index) => !pool.#slots.has(index));
-    const removed = Promise.all(
-      left.map((index) => {
-        log.warn({ slot: index }, 'reclaim:slot');
-        return pool.#inLane(index, () => pool.#namespaces.remove(pool.#plan(index)));
-      }),
-    );
-    // Longer removals continue in the background: making a slot of that number waits for its lane.
-    if (await settledWithin(removed, LIMITS.startStepMsMax)) await removed;
-    else runInBackground('slot.reclaim', () => removed);
+    const removed = Promise.all(left.map((index) => pool.#reclaim(index)));
+    // Longer removals continue in the background: nobody leases a slot of that number before.
+    await settledWithin(removed, LIMITS.startStepMsMax);
     pool.#fill();
     return pool;
   }
@@ -223,6 +217,14 @@ export class SlotPool {
       slot.made = undefined; // The next `take` tries again.
       throw error;
     }
+  }
+
+  /** Removes what a former agent left of a slot. */
+  #reclaim(index: number): Promise<void> {
+    this.#options.log.warn({ slot: index }, 'reclaim:slot');
+    const slot: Slot = { plan: this.#plan(index), made: undefined, state: 'leaving' };
+    this.#slots.set(index, slot);
+    return this.#remove(slot);
   }
 
   /** Resolves after the first attempt; a failed removal is retried in the background. */

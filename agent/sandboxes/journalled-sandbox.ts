@@ -11,6 +11,7 @@ import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
+import { monotonicNow } from '../system/monotonic-clock.ts';
 import type { SandboxPublisher } from './publisher.ts';
 import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';
@@ -46,9 +47,6 @@ export interface NewLimits {
 /** Activity is journalled at most this often, since a sandbox may be used many times a second. */
 const ACTIVITY_WRITTEN_EVERY_MS = 5_000;
 
-const laterOf = (a: number | undefined, b: number | undefined): number | undefined =>
-  a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
-
 /**
  * A sandbox's row in the journal, which is the truth about it, and everything that follows from a
  * change to it: callers that wait for a state, the directory's copy, time limits. Only the
@@ -64,7 +62,7 @@ export class JournalledSandbox {
   #holds = 0;
   #activityTimer: NodeJS.Timeout | undefined;
   #isJournalled = false;
-  #isDetached = false;
+  readonly #detached = new AbortController();
 
   constructor(deps: JournalledSandboxDeps, row: SandboxRow, handlers: Handlers) {
     this.#deps = deps;
@@ -83,7 +81,12 @@ export class JournalledSandbox {
   }
 
   get isDetached(): boolean {
-    return this.#isDetached;
+    return this.#detached.signal.aborted;
+  }
+
+  /** Aborted when this agent lets go of it. */
+  get detached(): AbortSignal {
+    return this.#detached.signal;
   }
 
   get isLimitReached(): boolean {
@@ -135,7 +138,7 @@ export class JournalledSandbox {
 
   /** Publishes the sandbox, unless it is being deleted or this agent has detached from it. */
   async publish(): Promise<void> {
-    if (!this.#isJournalled || this.#isDetached || this.#row.isDeleting) return;
+    if (!this.#isJournalled || this.isDetached || this.#row.isDeleting) return;
     await this.#deps.publisher.publish(this.record);
   }
 
@@ -147,11 +150,11 @@ export class JournalledSandbox {
 
   /** Resolves when the sandbox is in no transition, or after `waitMs`. */
   async settled(waitMs: number): Promise<void> {
-    const until = Date.now() + waitMs;
-    while (isTransitional(this.#row.state) && !this.#isDetached && Date.now() < until) {
+    const until = performance.now() + waitMs;
+    while (isTransitional(this.#row.state) && !this.isDetached && performance.now() < until) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#changeWaiters.add(resolve);
-      await settledWithin(promise, until - Date.now());
+      await settledWithin(promise, until - performance.now());
       this.#changeWaiters.delete(resolve);
     }
   }
@@ -181,10 +184,14 @@ export class JournalledSandbox {
     };
   }
 
-  /** After a recovery: the idle time goes on from the journal's value unless something holds it. */
-  resumeIdleTime(): void {
-    const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? Date.now());
-    this.#row = { ...this.#row, idleSince };
+  /** After a recovery: limits go on from the journal's values, the idle time unless something holds it. */
+  resumeLimits(): void {
+    const now = monotonicNow();
+    // Missing only in sessions that began under agents which counted by the wall clock.
+    const { runningSince = now, config } = this.#row;
+    const { expiresAt = runningSince + config.maxTtlSeconds * 1000 } = this.#row;
+    const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? now);
+    this.#row = { ...this.#row, runningSince, expiresAt, idleSince };
     this.#watchLimits();
   }
 
@@ -212,7 +219,7 @@ export class JournalledSandbox {
 
   /** Journals and publishes nothing from now on. */
   detach(): void {
-    this.#isDetached = true;
+    this.#detached.abort();
     for (const resolve of this.#changeWaiters) resolve();
     clearTimeout(this.#activityTimer);
     this.#watchLimits();
@@ -220,15 +227,14 @@ export class JournalledSandbox {
 
   /** The fields of the row that activity changes. */
   #activity(): SandboxChange {
-    const now = Date.now();
-    const idleSince = this.#holds > 0 ? undefined : now;
-    return { lastActiveAt: new Date(now).toISOString(), idleSince };
+    const idleSince = this.#holds > 0 ? undefined : monotonicNow();
+    return { lastActiveAt: new Date().toISOString(), idleSince };
   }
 
   #saveActivity(): void {
     this.#activityTimer = undefined;
     const save = async (): Promise<void> => {
-      if (!this.#isJournalled || this.#isDetached || this.#row.isDeleting) return;
+      if (!this.#isJournalled || this.isDetached || this.#row.isDeleting) return;
       await this.#write('journal use', {});
       runInBackground('sandbox.publish', () => this.publish());
     };
@@ -241,15 +247,12 @@ export class JournalledSandbox {
   }
 
   async #write(name: string, change: Partial<SandboxRow>): Promise<void> {
-    const row = { ...this.#row, ...change, revision: this.#row.revision + 1 };
+    const before = this.#row;
+    const row = { ...before, ...change, revision: before.revision + 1 };
     await failpoint(name, () => this.#deps.journal.save(row));
     // The journalled row counts, except for activity while it was written.
-    const { lastActiveAt, idleSince } = this.#row;
-    this.#row = {
-      ...row,
-      lastActiveAt: lastActiveAt > row.lastActiveAt ? lastActiveAt : row.lastActiveAt,
-      idleSince: this.#holds > 0 ? undefined : laterOf(idleSince, row.idleSince),
-    };
+    const { lastActiveAt, idleSince } = this.#row === before ? row : this.#row;
+    this.#row = { ...row, lastActiveAt, idleSince: this.#holds > 0 ? undefined : idleSince };
     this.#watchLimits();
   }
 
@@ -257,14 +260,14 @@ export class JournalledSandbox {
    * When the present session will expire; undefined without one: only later sessions change then.
    */
   #resetExpiry(timeoutSeconds: number): number | undefined {
-    const { runningAt, expiresAt } = this.#row;
-    if (expiresAt === undefined || runningAt === undefined) return undefined;
-    return resetExpiry(Date.parse(runningAt), timeoutSeconds, Date.now());
+    const { runningSince, expiresAt } = this.#row;
+    if (expiresAt === undefined || runningSince === undefined) return undefined;
+    return resetExpiry(runningSince, timeoutSeconds, monotonicNow());
   }
 
   #watchLimits(): void {
     const { state, isDeleting, expiresAt, idleSince, config } = this.#row;
-    const isWatched = state === 'running' && !this.#isDetached && !isDeleting;
+    const isWatched = state === 'running' && !this.isDetached && !isDeleting;
     const { idleTtlSeconds } = config;
     this.#limits.watch(isWatched ? { expiresAt, idleSince, idleTtlSeconds } : undefined);
   }

@@ -4,6 +4,7 @@ import { toError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
 import type { UidPool } from './uid-pool.ts';
 
@@ -177,18 +178,25 @@ export class PrewarmedMachines {
     if (this.#prewarmed.delete(machine)) await this.#remove(machine);
   }
 
-  /**
-   * If removal fails, the next agent start reclaims the VM; until then its uid and slot stay taken.
-   */
-  async #remove({ vmId, uid, slot }: Prewarmed): Promise<void> {
+  /** Resolves after the first attempt; uid and slot stay taken until one succeeds. */
+  async #remove(machine: Prewarmed): Promise<void> {
+    const attempt = (): Promise<boolean> => this.#attemptRemoval(machine);
+    if (await attempt()) return;
+    runInBackground('prewarmed.remove', () => repeatUntilDone(attempt, this.#closed.signal));
+  }
+
+  /** @returns whether nothing is left */
+  async #attemptRemoval({ vmId, uid, slot }: Prewarmed): Promise<boolean> {
     const { driver, slots, uids, log } = this.#deps;
     try {
       await driver.reclaim(vmId);
       await driver.remove(vmId);
       await slots.release(slot);
       uids.release(uid);
+      return true;
     } catch (error) {
       log.error({ vmId, err: toError(error) }, 'prewarmed:removeFailed');
+      return false;
     }
   }
 }

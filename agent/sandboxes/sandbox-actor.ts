@@ -44,11 +44,12 @@ export class SandboxActor {
   readonly #context: SandboxContext;
   readonly #gate: ActionGate;
   readonly #deletion: SandboxDeletion;
-  #hasLeftovers = false;
+  #uncreated: Promise<void> = Promise.resolve();
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
     const context: SandboxContext = {
       ...{ deps, execs, processes, copies: new CopyGate() },
+      send: (handle) => this.#mailbox.send(handle),
       watchdog: new TransitionWatchdog(() => endOverdueTransition(context)),
       current: new CurrentSession({
         ...{ sandboxId: row.id, mailbox: this.#mailbox, log: deps.log },
@@ -94,9 +95,9 @@ export class SandboxActor {
     return this.#deletion.done;
   }
 
-  /** Creation failed and clean-up was incomplete; its uid must not be reused. */
-  get hasLeftovers(): boolean {
-    return this.#hasLeftovers;
+  /** After a failed creation: settles when nothing is left, so that its uid can be reused. */
+  get uncreated(): Promise<void> {
+    return this.#uncreated;
   }
 
   /**
@@ -110,7 +111,7 @@ export class SandboxActor {
       try {
         await createSandbox(this.#context, creation);
       } catch (error) {
-        this.#hasLeftovers = !(await removeUncreated(this.#context, creation));
+        this.#uncreated = (await removeUncreated(this.#context, creation)).removed;
         throw error;
       }
       startMachine(this.#context, clock);
@@ -231,11 +232,7 @@ export class SandboxActor {
   /** Deletes the sandbox in any state, because its creation was reported as failed. */
   async discard(): Promise<void> {
     await this.#gate.send(async () => {
-      if (this.isDeleted) return;
-      await this.#context.current.leave('the sandbox is discarded');
-      await this.#context.execs.loseAll('failed', 'the sandbox was discarded');
-      this.#context.processes.loseAll('cancelled', 'the sandbox was discarded');
-      await this.#deletion.begin();
+      if (!this.isDeleted) await this.#deletion.begin();
     });
   }
 

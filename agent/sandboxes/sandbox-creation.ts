@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { toError } from '../../shared/errors.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { type StartState, withResources } from './sandbox-start.ts';
 
@@ -31,11 +32,21 @@ export async function createSandbox(
 }
 
 /**
- * Removes the remains of a sandbox whose creation failed.
- * @returns false when removal failed, too: the next agent reclaims the rest, and until then the
- *   sandbox's uid and slot must not be reused
+ * Removes the remains of a sandbox whose creation failed: once now, and as long as that fails in the
+ * background.
+ * @returns settles when nothing is left, or the agent ends; the sandbox's uid must not be reused before
  */
 export async function removeUncreated(
+  context: SandboxContext,
+  creation: Creation,
+): Promise<{ readonly removed: Promise<void> }> {
+  const attempt = (): Promise<boolean> => attemptRemoval(context, creation);
+  if (await attempt()) return { removed: Promise.resolve() };
+  return { removed: repeatUntilDone(attempt, context.sandbox.detached) };
+}
+
+/** @returns whether nothing is left */
+async function attemptRemoval(
   { sandbox, deps }: SandboxContext,
   { slot }: Creation,
 ): Promise<boolean> {

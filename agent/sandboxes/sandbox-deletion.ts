@@ -1,7 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { pauseIsOver } from './sandbox-pause.ts';
@@ -36,21 +35,14 @@ export class SandboxDeletion {
   /** As {@link begin}, for an intent that a former agent journalled. */
   async resume(): Promise<void> {
     this.#context.watchdog.clear();
-    if (!(await this.#attempt())) runInBackground('sandbox.delete', () => this.#repeat());
+    if (await this.#attempt()) return;
+    const again = (): Promise<boolean> => this.#attempt();
+    runInBackground('sandbox.delete', () => repeatUntilDone(again, this.#closed.signal));
   }
 
   /** Stops retrying; the next agent continues. */
   close(): void {
     this.#closed.abort();
-  }
-
-  async #repeat(): Promise<void> {
-    const { signal } = this.#closed;
-    const { sandboxDeleteRetryMsMin: min, sandboxDeleteRetryMsMax: max } = LIMITS;
-    for (let pauseMs: number = min; ; pauseMs = Math.min(2 * pauseMs, max)) {
-      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
-      if (signal.aborted || (await this.#attempt())) return;
-    }
   }
 
   /** @returns whether the sandbox is removed */
@@ -72,9 +64,12 @@ export class SandboxDeletion {
    * Idempotent. Callers stop seeing it first; its row goes last, so that a crash leaves a record.
    */
   async #remove(): Promise<void> {
-    const { sandbox, current, execs, deps } = this.#context;
+    const { sandbox, current, execs, processes, deps } = this.#context;
     const { journal, driver, slots, capacity } = deps;
     const { id, vmId, slot } = sandbox.row;
+    await current.leave('the sandbox is deleted'); // Its machine runs until it is reclaimed.
+    await execs.loseAll('failed', 'the sandbox was deleted');
+    processes.loseAll('cancelled', 'the sandbox was deleted');
     await sandbox.withdraw();
     await failpoint('reclaim machine', () => driver.reclaim(vmId));
     capacity.release(id);

@@ -1,6 +1,7 @@
 import { toError } from '../../shared/errors.ts';
 import type { MachineSpec } from './machine-driver.ts';
 import { copyMsMax } from './copy-gate.ts';
+import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish } from './sandbox-rest.ts';
@@ -36,11 +37,10 @@ export async function giveUp(context: SandboxContext, error: Error): Promise<voi
 /**
  * Cleans up after the machine of a sandbox at rest. A checkpoint is verified when it is resumed.
  */
-async function recoverAtRest({ sandbox, execs, deps }: SandboxContext): Promise<void> {
-  const { vmId, state } = sandbox.row;
-  const isPaused = state === 'paused';
-  await deps.driver.reclaim(vmId);
-  if (!isPaused) await deps.driver.discardCheckpoint(vmId);
+async function recoverAtRest(context: SandboxContext): Promise<void> {
+  const { sandbox, execs } = context;
+  const isPaused = sandbox.row.state === 'paused';
+  await cleanUp(context, undefined);
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
 }
 
@@ -70,6 +70,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
   }
   execs.attach(found.guest);
   processes.connect(found.guest);
+  sandbox.resumeLimits();
   if (sandbox.row.state === 'pausing') {
     await deps.driver.continueAfterCrash(spec.vmId);
     const message = 'it could not be paused: the agent of the host ended meanwhile';
@@ -77,7 +78,6 @@ async function takeOver(context: SandboxContext): Promise<void> {
   }
   continueFork(context, spec.vmId);
   sandbox.announceState('recovered');
-  sandbox.resumeIdleTime();
 }
 
 /** Has a machine continue that may have been frozen for a fork; actions wait until it answers. */

@@ -57,6 +57,10 @@ export class SandboxRegistry {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
   readonly #discarded = new Set<string>();
+  /** Those that could not be created and of which something is left. */
+  readonly #uncreated = new Set<SandboxActor>();
+  /** Of those that are not created yet. */
+  readonly #creations = new Map<SandboxActor, Promise<unknown>>();
 
   constructor(deps: SandboxRegistryDeps) {
     this.#deps = deps;
@@ -143,6 +147,11 @@ export class SandboxRegistry {
     this.#discarded.add(sandboxId);
     const actor = this.#actors.get(sandboxId);
     if (actor === undefined || actor.accountId !== accountId) return;
+    // A fork that is being created may still fail, and then does not count.
+    for (let begun = this.#forksBegun(sandboxId); begun.length > 0;) {
+      await Promise.all(begun);
+      begun = this.#forksBegun(sandboxId);
+    }
     // The account has found and forked it, so it is in use after all.
     if (this.#dependentForks(sandboxId) !== undefined) return;
     await actor.discard();
@@ -155,17 +164,18 @@ export class SandboxRegistry {
 
   /** Ends every machine for the host's shutdown: pauses running sandboxes, stops the others. */
   async stopAll(): Promise<void> {
-    const until = Date.now() + LIMITS.sandboxStopAllMs;
+    const until = performance.now() + LIMITS.sandboxStopAllMs;
     await Promise.all([...this.#actors.values()].map((actor) => this.#shutDown(actor, until)));
   }
 
   /** Detaches from every sandbox; machines keep running. */
   async detach(): Promise<void> {
-    await Promise.all([...this.#actors.values()].map((actor) => actor.detach()));
+    const actors = [...this.#actors.values(), ...this.#uncreated];
+    await Promise.all(actors.map((actor) => actor.detach()));
   }
 
   async #shutDown(actor: SandboxActor, until: number): Promise<void> {
-    const settled = (): Promise<void> => actor.settled(until - Date.now());
+    const settled = (): Promise<void> => actor.settled(until - performance.now());
     const attempt = async (action: () => Promise<void>): Promise<void> => {
       try {
         await action();
@@ -185,7 +195,8 @@ export class SandboxRegistry {
 
   /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */
   #refuseIfKnown(id: string): void {
-    if (this.#actors.has(id))
+    const isLeft = [...this.#uncreated].some((actor) => actor.id === id);
+    if (isLeft || this.#actors.has(id))
       throw new AppError('outcome_unknown', 'the creation was begun before');
     if (this.#discarded.has(id)) throw new AppError('cancelled', 'the creation was discarded');
   }
@@ -202,6 +213,7 @@ export class SandboxRegistry {
       bootId: randomUUID(),
       state: 'pending_start',
       checkpoint: undefined,
+      runningSince: undefined,
       expiresAt: undefined,
       idleSince: undefined,
       revision: 1,
@@ -219,13 +231,35 @@ export class SandboxRegistry {
     actor: SandboxActor,
     creation: Parameters<SandboxActor['create']>[0],
   ): Promise<SandboxActor> {
-    try {
-      await actor.create(creation);
-    } catch (error) {
-      this.#forget(actor.id);
-      throw error;
-    }
+    const creating = actor.create(creation);
+    const isOver = creating.then(
+      () => this.#creations.delete(actor),
+      () => {
+        this.#creations.delete(actor);
+        this.#forgetUncreated(actor);
+      },
+    );
+    this.#creations.set(actor, isOver);
+    await creating;
     return actor;
+  }
+
+  /** Keeps the uid of a failed creation until nothing of it is left. */
+  #forgetUncreated(actor: SandboxActor): void {
+    this.#actors.delete(actor.id);
+    this.#uncreated.add(actor);
+    runInBackground('sandbox.forget', async () => {
+      await actor.uncreated;
+      this.#uncreated.delete(actor);
+      this.#deps.uids.release(actor.row.uid);
+    });
+  }
+
+  /** Each promise settles when the fork is created, or has failed to be. */
+  #forksBegun(sandboxId: string): Promise<unknown>[] {
+    return [...this.#creations].flatMap(([{ row }, isOver]) =>
+      row.parentId === sandboxId ? [isOver] : [],
+    );
   }
 
   /** Forks whose deletion has begun do not count, even if it has yet to finish. */
@@ -258,6 +292,6 @@ export class SandboxRegistry {
     const actor = this.#actors.get(id);
     if (actor === undefined) return;
     this.#actors.delete(id);
-    if (!actor.hasLeftovers) this.#deps.uids.release(actor.row.uid);
+    this.#deps.uids.release(actor.row.uid);
   }
 }

@@ -4,6 +4,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import type { MachineEnd } from './machine-driver.ts';
+import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
 /* How a sandbox comes to rest: stopping it, and handling the end of its machine. */
@@ -37,21 +38,21 @@ export function beginStop({ current, execs, processes }: SandboxContext): void {
 }
 
 /** Stops a paused sandbox, which has no machine: discards its checkpoint. */
-export async function stopPaused({ sandbox, deps }: SandboxContext): Promise<void> {
+export async function stopPaused(context: SandboxContext): Promise<void> {
   const change = {
     checkpoint: randomUUID(), // A new id, because the memory of the former one is gone.
     finishedAt: new Date().toISOString(),
     exitReason: 'stopped',
     exitMessage: 'stopped while it was paused',
   } as const;
-  await sandbox.enter('stopped', change, 'stop was asked for');
-  await deps.driver.discardCheckpoint(sandbox.row.vmId);
+  await context.sandbox.enter('stopped', change, 'stop was asked for');
+  await cleanUp(context, undefined);
 }
 
 /** Records the end of a machine whose memory is lost. */
 export async function finish(context: SandboxContext, end: MachineEnd): Promise<void> {
-  const { sandbox, execs, processes, deps } = context;
-  const { state, checkpoint, vmId, createdAt, runningAt } = sandbox.row;
+  const { sandbox, execs, processes } = context;
+  const { state, checkpoint, createdAt, runningAt } = sandbox.row;
   const wasStopping = state === 'stopping';
   const isShutdown = end.reason === 'guest_shutdown';
   const to = wasStopping ? 'stopped' : isShutdown ? 'exited' : 'failed';
@@ -69,25 +70,22 @@ export async function finish(context: SandboxContext, end: MachineEnd): Promise<
     exitMessage: toExitMessage(end.message),
   };
   await rest(context, to, change, end.message);
-  await deps.driver.discardCheckpoint(vmId);
 }
 
 /**
  * Journals that the sandbox is at rest, then releases everything that its machine held on the host.
  */
 export async function rest(
-  { sandbox, current, deps }: SandboxContext,
+  context: SandboxContext,
   to: SandboxState,
   change: SandboxChange,
   cause: string,
 ): Promise<void> {
-  const { driver, slots, capacity } = deps;
-  const { id, vmId, slot } = sandbox.row;
-  capacity.release(id); // Before its record shows the rest, so that a caller can rely on the capacity.
+  const { sandbox, current, deps } = context;
+  const { id, slot } = sandbox.row;
+  deps.capacity.release(id); // Before its record shows the rest, so that a caller can rely on the capacity.
   await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
   current.end(); // Only after the journal: a failed write leaves the event to be reported again.
   // The record of how the machine ended must stay until that is journalled.
-  await driver.reclaim(vmId);
-  // In the background: the next session leases another slot.
-  if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
+  await cleanUp(context, slot);
 }

@@ -1,5 +1,6 @@
 import type { NetworkPolicy, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import { toWallTime } from '../system/monotonic-clock.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { MachineSpec } from './machine-driver.ts';
 import { dueAt } from './time-limits.ts';
@@ -8,12 +9,13 @@ import { dueAt } from './time-limits.ts';
 const NETWORK: NetworkPolicy = { egress: { default: 'deny' } };
 
 /**
- * When a time limit will pause the sandbox, as an RFC 3339 time; undefined unless it is running.
+ * When a time limit will pause the sandbox, as an RFC 3339 time on the wall clock as it is set now;
+ * undefined unless it is running.
  */
 function expiryOf({ state, expiresAt, idleSince, config }: SandboxRow): string | undefined {
   if (state !== 'running') return undefined;
   const at = dueAt({ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds });
-  return Number.isFinite(at) ? new Date(at).toISOString() : undefined;
+  return Number.isFinite(at) ? new Date(toWallTime(at)).toISOString() : undefined;
 }
 
 /** Converts a journal row into the record that the host publishes. */

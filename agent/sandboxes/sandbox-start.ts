@@ -2,6 +2,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
+import { monotonicNow } from '../system/monotonic-clock.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
 import { StartClock } from './start-clock.ts';
@@ -84,12 +85,13 @@ export async function handleStarted(context: SandboxContext, machine: Machine): 
     current.watchEnd(session, machine);
     return beginStop(context); // The machine was ready before the stop could abort its start.
   }
-  const now = Date.now();
+  const now = monotonicNow();
   await sandbox.enter(
     'running',
     {
       checkpoint: undefined,
-      runningAt: new Date(now).toISOString(),
+      runningAt: new Date().toISOString(),
+      runningSince: now,
       expiresAt: now + sandbox.row.config.maxTtlSeconds * 1000,
       idleSince: now,
     },

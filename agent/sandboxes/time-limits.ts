@@ -1,7 +1,11 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { monotonicNow } from '../system/monotonic-clock.ts';
 
-/** The time limits of a session. Times are milliseconds since the epoch. */
+/**
+ * The time limits of a session. Times are milliseconds of the host's monotonic clock: by the wall clock,
+ * which can be set, a limit could come early or late.
+ */
 export interface SessionTimes {
   /** When the session has run for as long as it may. */
   readonly expiresAt: number | undefined;
@@ -22,11 +26,11 @@ export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): n
 }
 
 /**
- * When a session expires that may run for `timeoutSeconds` from now.
+ * When a session expires that may run for `timeoutSeconds` from now. All times are of one clock.
  * @throws AppError `bad_request` when it would last longer than any session may
  */
-export function resetExpiry(runningAt: number, timeoutSeconds: number, now: number): number {
-  const latest = runningAt + LIMITS.sandboxTtlSecondsMax * 1000;
+export function resetExpiry(runningSince: number, timeoutSeconds: number, now: number): number {
+  const latest = runningSince + LIMITS.sandboxTtlSecondsMax * 1000;
   const expiresAt = now + timeoutSeconds * 1000;
   if (expiresAt <= latest) return expiresAt;
   const hours = LIMITS.sandboxTtlSecondsMax / 3600;
@@ -48,7 +52,7 @@ export class TimeLimits {
   }
 
   get isReached(): boolean {
-    return this.#at <= Date.now();
+    return this.#at <= monotonicNow();
   }
 
   /** Replaces the watched limits; undefined: watches nothing. */
@@ -60,7 +64,7 @@ export class TimeLimits {
 
   /** Reports the limit again after `ms`, because what it asks for has failed. */
   postpone(ms: number): void {
-    this.#notBefore = Date.now() + ms;
+    this.#notBefore = monotonicNow() + ms;
     this.#wait();
   }
 
@@ -73,9 +77,9 @@ export class TimeLimits {
     clearTimeout(this.#timer);
     const at = this.#at;
     if (at === Number.POSITIVE_INFINITY) return;
-    const ms = Math.min(Math.max(at - Date.now(), 0), TIMER_MS_MAX);
+    const ms = Math.min(Math.max(at - monotonicNow(), 0), TIMER_MS_MAX);
     this.#timer = setTimeout(() => {
-      // The clock may have been set back, or the timer may be early.
+      // The timer may be early, or have been too short for all of the time.
       if (this.isReached) this.#reached();
       else this.#wait();
     }, Math.ceil(ms));

@@ -1,18 +1,20 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Redis } from 'ioredis';
 import { pino } from 'pino';
 import { Journal } from '../../agent/journal/journal.ts';
 import { type HostSandboxes, openSandboxes } from '../../agent/sandboxes/open-sandboxes.ts';
-import type { NewSandbox } from '../../agent/sandboxes/sandbox-registry.ts';
+import type { NewSandbox, SandboxRef } from '../../agent/sandboxes/sandbox-registry.ts';
 import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import { AppError } from '../../shared/errors.ts';
-import { newAccountId, newSandboxId } from '../../shared/ids.ts';
+import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
+import type { FakeTime } from './fake-time.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
+import { InMemoryNamespaces } from './in-memory-namespaces.ts';
 import { startRedis } from './redis.ts';
-import { SlotHost } from './slots.ts';
 import { temporaryDirectory } from './temporary.ts';
 
 const log = pino({ level: 'silent' });
@@ -26,14 +28,19 @@ const settings = {
 interface Agent {
   readonly sandboxes: HostSandboxes;
   readonly journal: Journal;
+  /** Ends what its machines' driver is at, as a kill does. */
+  kill(): void;
 }
 
+const never = new Promise<never>(() => undefined);
+
 /**
- * The sandboxes of a host as an agent opens them, with a journal, a directory and network slots of
- * its own; only the machines are in memory.
+ * The sandboxes of a host as an agent opens them, with a journal and a directory of its own; only
+ * machines and network slots are in memory.
  */
 export class HostedSandboxes implements AsyncDisposable {
   readonly machines = new InMemoryHost();
+  readonly namespaces = new InMemoryNamespaces();
   readonly accountId = newAccountId();
   /** What a test may have the driver wait or fail at. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
@@ -46,11 +53,15 @@ export class HostedSandboxes implements AsyncDisposable {
     this.#stack = stack;
   }
 
-  static async open(): Promise<HostedSandboxes> {
+  /** @param given of a Redis that must have been started before time was faked */
+  static async open(
+    given?: Redis,
+    changes: Partial<SandboxSettings> = {},
+  ): Promise<HostedSandboxes> {
     const stack = new AsyncDisposableStack();
     const { path: dataDir } = stack.use(await temporaryDirectory());
-    const { redis } = stack.use(await startRedis());
-    const { hostId } = stack.use(new SlotHost());
+    const redis = given ?? stack.use(await startRedis()).redis;
+    const hostId = newHostId();
     const refusal = new AppError('host_full', 'full');
     const storage = new StorageWatch({ directories: ['/'], reserveBytes: 0, refusal, log });
     stack.defer(() => storage.close());
@@ -59,13 +70,18 @@ export class HostedSandboxes implements AsyncDisposable {
       const journal = await Journal.open(join(dataDir, 'journal'));
       const directory = openDirectory(redis, 'local-test');
       const parts = { hostId, dataDir, journal, storage, directory, log, image: undefined };
-      const sandboxes = await openSandboxes(settings, {
-        ...parts,
-        openDriver: async () =>
-          new InMemoryDriver(hosted.machines, { gate: (point, id) => hosted.gate(point, id) }),
-        observeStart: () => undefined,
-      });
-      return { sandboxes, journal };
+      let isDead = false;
+      const gate: Gate = (point, id) => (isDead ? never : hosted.gate(point, id));
+      const sandboxes = await openSandboxes(
+        { ...settings, ...changes },
+        {
+          ...parts,
+          openDriver: async () => new InMemoryDriver(hosted.machines, { gate }),
+          observeStart: () => undefined,
+          namespaces: hosted.namespaces,
+        },
+      );
+      return { sandboxes, journal, kill: () => (isDead = true) };
     }, stack);
     await hosted.startAgent();
     return hosted;
@@ -76,24 +92,38 @@ export class HostedSandboxes implements AsyncDisposable {
     return this.#opened.sandboxes.registry;
   }
 
-  /** A sandbox that runs. */
-  async create(): Promise<{ accountId: string; sandboxId: string }> {
+  newSandbox(changes: Partial<NewSandbox['config']> = {}): NewSandbox {
     const config: NewSandbox['config'] = {
       ...{ name: `sandbox-${this.machines.list().length}`, vcpuCount: 1, memSizeMib: 256 },
       ...{ maxTtlSeconds: 3600, idleTtlSeconds: 0, maxConcurrentExecs: 4, baseImage: '' },
+      ...changes,
     };
-    const id = newSandboxId();
-    const { accountId } = this;
-    const sandbox = { id, accountId, config, environment: {} };
+    return { id: newSandboxId(), accountId: this.accountId, config, environment: {} };
+  }
+
+  /** A sandbox that runs. */
+  async create(changes: Partial<NewSandbox['config']> = {}): Promise<SandboxRef> {
+    const sandbox = this.newSandbox(changes);
     const actor = await this.registry.create(sandbox);
     await actor.settled(10_000);
-    return { accountId, sandboxId: id };
+    return { accountId: sandbox.accountId, sandboxId: sandbox.id };
   }
 
   /** Machines run on. */
   async stopAgent(): Promise<void> {
     await this.#opened?.sandboxes.close();
     await this.#opened?.journal.close();
+    this.#opened = undefined;
+  }
+
+  /** From one moment to the next; only with fake time, for its timers have to go. */
+  async killAgent(time: FakeTime): Promise<void> {
+    this.#opened?.kill();
+    for (const vm of this.machines.vms.values()) vm.guest.disconnect();
+    await time.settle();
+    await this.#opened?.journal.close();
+    await time.settle();
+    time.forgetTimers();
     this.#opened = undefined;
   }
 

@@ -59,6 +59,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
   bootId: randomUUID(),
   state: 'running',
   checkpoint: undefined,
+  runningSince: undefined,
   expiresAt: undefined,
   idleSince: undefined,
   revision: 4,

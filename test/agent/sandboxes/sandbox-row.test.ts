@@ -1,10 +1,16 @@
-import test from 'ava';
+import anyTest from 'ava';
 import { toRecord } from '../../../agent/sandboxes/sandbox-row.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { sandboxStates } from '../../../shared/sandbox-lifecycle.ts';
+import { FakeTime } from '../../helpers/fake-time.ts';
 import { newSandbox } from '../../helpers/sandbox-records.ts';
 
-const NOON = Date.parse('2026-11-21T12:00:00Z');
+const { serial: test } = anyTest;
+
+const time = new FakeTime(Date.parse('2026-11-21T11:00:00Z'));
+test.after.always(() => time[Symbol.dispose]());
+/** By the monotonic clock. */
+const NOON = time.monotonicMs + 3_600_000;
 const host = { hostId: newHostId(), platform: 'amd64' } as const;
 
 const expiry = (idleSince: number | undefined, idleTtlSeconds: number): string | undefined => {

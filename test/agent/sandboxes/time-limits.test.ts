@@ -1,7 +1,9 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import test from 'ava';
+import anyTest from 'ava';
 import { dueAt, resetExpiry, TimeLimits } from '../../../agent/sandboxes/time-limits.ts';
-import { waitFor } from '../../helpers/wait.ts';
+import { monotonicNow } from '../../../agent/system/monotonic-clock.ts';
+import { FakeTime } from '../../helpers/fake-time.ts';
+
+const { serial: test } = anyTest;
 
 const NEVER = Number.POSITIVE_INFINITY;
 const none = { expiresAt: undefined, idleSince: undefined, idleTtlSeconds: 0 };
@@ -34,50 +36,81 @@ test('a reset counts from now, and a session lasts no longer than a day', (t) =>
 });
 
 /** Limits that write down when they were reached. */
-function watched(): { limits: TimeLimits; reached: number[] } {
+function watched() {
+  const time = new FakeTime();
   const reached: number[] = [];
-  return { limits: new TimeLimits(() => reached.push(Date.now())), reached };
+  const limits = new TimeLimits(() => reached.push(monotonicNow()));
+  return { time, limits, reached, [Symbol.dispose]: () => time[Symbol.dispose]() };
 }
 
-test('a limit is reported when it is reached, and never early', async (t) => {
-  const { limits, reached } = watched();
-  const expiresAt = Date.now() + 50;
+test('a limit is reported once when it is reached, and never early', async (t) => {
+  using opened = watched();
+  const { time, limits, reached } = opened;
+  const expiresAt = monotonicNow() + 50;
   limits.watch({ ...none, expiresAt });
+  await time.pass(49);
   t.false(limits.isReached);
-  await waitFor('the limit', async () => reached.length > 0);
-  t.true((reached[0] ?? 0) >= expiresAt);
+  await time.pass(1_000, 1);
+  t.deepEqual(reached, [expiresAt]);
   t.true(limits.isReached);
-  await sleep(20);
-  t.is(reached.length, 1);
+});
+
+test('no limit is early or late when the wall clock is set', async (t) => {
+  for (const stepMs of [-3_600_000, 3_600_000]) {
+    using opened = watched();
+    const { time, limits, reached } = opened;
+    const expiresAt = monotonicNow() + 10_000;
+    limits.watch({ ...none, expiresAt });
+    time.setWallClock(Date.now() + stepMs);
+    limits.watch({ ...none, expiresAt });
+    await time.pass(20_000);
+    t.deepEqual(reached, [expiresAt]);
+  }
+});
+
+test('a limit further away than a timer goes is waited for', async (t) => {
+  using opened = watched();
+  const { time, limits, reached } = opened;
+  const expiresAt = monotonicNow() + 2 ** 31 + 5_000;
+  limits.watch({ ...none, expiresAt });
+  await time.pass(2 ** 31 + 4_000, 2 ** 30);
+  t.deepEqual(reached, []);
+  await time.pass(2_000);
+  t.deepEqual(reached, [expiresAt]);
 });
 
 test('a limit that passed long ago is reported at once, but not synchronously', async (t) => {
-  const { limits, reached } = watched();
+  using opened = watched();
+  const { time, limits, reached } = opened;
   limits.watch({ ...none, expiresAt: 1 });
   t.is(reached.length, 0);
-  await waitFor('the limit', async () => reached.length === 1);
+  await time.pass(1);
+  t.is(reached.length, 1);
 });
 
 test('only the latest limits count, and none when nothing is watched', async (t) => {
-  const { limits, reached } = watched();
-  limits.watch({ ...none, expiresAt: Date.now() + 20 });
-  limits.watch({ ...none, idleSince: Date.now(), idleTtlSeconds: 1000 });
-  await sleep(60);
-  limits.watch({ ...none, expiresAt: Date.now() + 20 });
+  using opened = watched();
+  const { time, limits, reached } = opened;
+  limits.watch({ ...none, expiresAt: monotonicNow() + 20 });
+  limits.watch({ ...none, idleSince: monotonicNow(), idleTtlSeconds: 1000 });
+  await time.pass(60);
+  limits.watch({ ...none, expiresAt: monotonicNow() + 20 });
   limits.watch(undefined);
   t.false(limits.isReached);
-  await sleep(60);
+  await time.pass(60);
   t.deepEqual(reached, []);
 });
 
 test('a postponed limit is reported again after the delay, not before', async (t) => {
-  const { limits, reached } = watched();
+  using opened = watched();
+  const { time, limits, reached } = opened;
   limits.watch({ ...none, expiresAt: 1 });
-  await waitFor('the limit', async () => reached.length === 1);
-  const again = Date.now() + 50;
+  await time.pass(1);
+  const again = monotonicNow() + 50;
   limits.postpone(50);
   limits.watch({ ...none, expiresAt: 2 }); // Nothing new.
   t.false(limits.isReached);
-  await waitFor('the limit', async () => reached.length === 2);
-  t.true((reached[1] ?? 0) >= again);
+  await time.pass(100, 1);
+  t.is(reached.length, 2);
+  t.is(reached[1], again);
 });

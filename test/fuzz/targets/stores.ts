@@ -27,6 +27,7 @@ const row: SandboxRow = {
   bootId: 'boot',
   state: 'running',
   checkpoint: undefined,
+  runningSince: undefined,
   expiresAt: undefined,
   idleSince: undefined,
   revision: 1,

@@ -1,0 +1,18 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LIMITS } from '../../shared/limits.ts';
+
+/**
+ * Attempts a removal that has failed again and again, after longer and longer pauses, until it is done.
+ * @param attempt returns whether it is done; must not throw
+ * @param signal ends the attempts when it is aborted
+ */
+export async function repeatUntilDone(
+  attempt: () => Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { removalRetryMsMin: min, removalRetryMsMax: max } = LIMITS;
+  for (let pauseMs: number = min; ; pauseMs = Math.min(2 * pauseMs, max)) {
+    await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
+    if (signal.aborted || (await attempt())) return;
+  }
+}

@@ -1,0 +1,157 @@
+/* One sandbox through its states, with its machine in memory and by a clock that the test moves. */
+import anyTest from 'ava';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
+
+const { serial: test } = anyTest;
+const redis = await startRedis();
+test.after.always(() => redis[Symbol.asyncDispose]());
+
+const nothing = (): undefined => undefined;
+
+const spec = (command: string) => ({
+  ...{ id: crypto.randomUUID(), command, environment: {} },
+  ...{ hasTerminal: false, timeoutSeconds: undefined },
+});
+
+test('what a state does not allow is refused and changes nothing', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const actor = await host.create();
+  await t.throwsAsync(actor.delete(nothing), { code: 'sandbox_not_stopped' });
+  await actor.start(); // It runs already.
+  t.is(actor.row.state, 'running');
+  await actor.pause();
+  await host.until(actor, 'paused');
+  await t.throwsAsync(actor.exec(spec('pwd')), { code: 'sandbox_not_running' });
+  await actor.pause(); // It is so already.
+  const { revision, checkpoint } = actor.row;
+  await actor.resume();
+  await host.until(actor, 'running');
+  t.true(actor.row.revision > revision);
+  t.not(checkpoint, undefined);
+  await actor.stop();
+  await host.until(actor, 'stopped');
+  await t.throwsAsync(actor.resume(), { code: 'sandbox_terminated' });
+  await actor.delete(nothing);
+  await t.throwsAsync(actor.start(), { code: 'not_found' });
+  await t.throwsAsync(actor.setLimits({ timeoutSeconds: 5, idleTtlSeconds: 5 }), {
+    code: 'not_found',
+  });
+});
+
+test('the end of a machine that is told in the next session does not end that', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const actor = await host.create();
+  const told = Promise.withResolvers<void>();
+  const { gate } = hosted;
+  let ends = 0;
+  hosted.gate = async (point, id) => {
+    if (point === 'notice end' && (ends += 1) === 1) await told.promise;
+    await gate(point, id);
+  };
+  await actor.stop();
+  await time.pass(LIMITS.sandboxStopGraceMs + 60_000); // Nobody tells its end, so it is overdue.
+  await host.until(actor, 'stopped');
+  await actor.start();
+  await host.until(actor, 'running');
+  const { runningSince } = actor.row;
+  told.resolve();
+  await time.pass(5_000);
+  t.is(actor.row.state, 'running');
+  t.is(actor.row.runningSince, runningSince);
+  t.deepEqual(hosted.machines.faults, []);
+});
+
+test('a machine that ends by itself ends its sandbox and its commands', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const actor = await host.create();
+  const running = spec('exec sleep infinity');
+  await actor.exec(running);
+  hosted.machines.vms.get(actor.id)?.stop('guest_panic');
+  await host.until(actor, 'failed');
+  t.is(actor.row.exitReason, 'guest_panic');
+  t.is((await actor.readExec(running.id)).exec.status, 'failed');
+  await time.until('its slot to be free', () => hosted.namespaces.present.size === 0);
+  await actor.start();
+  await host.until(actor, 'running');
+});
+
+test('what could not be cleaned up keeps its slot until it is, and nobody waits for that', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 2 });
+  const { hosted, time } = host;
+  const { namespaces, machines } = hosted;
+  const actor = await host.create();
+  const { gate } = hosted;
+  let failures = 0;
+  hosted.gate = async (point, id) => {
+    if (point === 'before reclaim machine' && failures < 3) {
+      failures += 1;
+      throw new Error('the control group is busy');
+    }
+    await gate(point, id);
+  };
+  await actor.stop();
+  await host.until(actor, 'stopped');
+  await time.settle();
+  t.is(namespaces.present.size, 1, 'something of its machine may still use it');
+  await time.pass(10_000);
+  await time.until('its slot to be free', () => namespaces.present.size === 0);
+  t.is(failures, 3);
+  t.deepEqual([...machines.vms.keys()], []);
+});
+
+test('a sandbox that starts again before it was cleaned up has another slot', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 2 });
+  const { hosted, time } = host;
+  const { namespaces, machines } = hosted;
+  const actor = await host.create();
+  const former = actor.row.slot;
+  const { gate } = hosted;
+  let failures = 0;
+  hosted.gate = async (point, id) => {
+    if (point === 'before reclaim machine' && (failures += 1) === 1) {
+      throw new Error('the control group is busy');
+    }
+    await gate(point, id);
+  };
+  await actor.stop();
+  await host.until(actor, 'stopped');
+  await actor.start();
+  await host.until(actor, 'running');
+  t.not(actor.row.slot, former);
+  await time.pass(10_000);
+  await time.until('the former slot to be free', () => namespaces.present.size === 1);
+  t.is(actor.row.state, 'running', 'its machine is not the one that was to go');
+  t.is(machines.running.length, 1);
+  t.deepEqual(machines.faults, []);
+});
+
+test('a sandbox whose removal could not be journalled is as it was', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { registry, accountId } = hosted;
+  const actor = await host.create();
+  const running = spec('exec sleep infinity');
+  await actor.exec(running);
+  interceptFailpoints(async (point) => {
+    if (point === 'before journal delete') throw new Error('the journal cannot be written');
+  });
+  t.teardown(() => interceptFailpoints(undefined));
+  const ref = { accountId, sandboxId: actor.id };
+  await t.throwsAsync(registry.discard(ref), { message: /cannot be written/u });
+  interceptFailpoints(undefined);
+  t.is((await actor.readExec(running.id)).exec.status, 'running');
+  await actor.pause();
+  await host.until(actor, 'paused');
+  await actor.resume();
+  await host.until(actor, 'running');
+  hosted.machines.vms.get(actor.id)?.stop('guest_panic');
+  await host.until(actor, 'failed');
+  await registry.discard(ref);
+  await time.until('nothing to be left', () => hosted.machines.list().length === 0);
+  t.deepEqual(registry.states, []);
+});

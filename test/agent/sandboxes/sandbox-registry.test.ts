@@ -1,0 +1,157 @@
+/* Which sandboxes a host has, and what of it they hold, with machines and slots in memory. */
+import { randomUUID } from 'node:crypto';
+import anyTest from 'ava';
+import { startRedis } from '../../helpers/redis.ts';
+import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
+
+const { serial: test } = anyTest;
+const redis = await startRedis();
+test.after.always(() => redis[Symbol.asyncDispose]());
+
+const fork = (name: string) => ({ id: randomUUID(), name, checkpoint: undefined });
+
+test('an id is created once, and never after it was taken back', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry, accountId } = host.hosted;
+  const { row } = await host.create();
+  const again = { ...host.hosted.newSandbox(), id: row.id };
+  await t.throwsAsync(registry.create(again), { code: 'outcome_unknown' });
+  const late = host.hosted.newSandbox();
+  await registry.discard({ accountId, sandboxId: late.id });
+  await t.throwsAsync(registry.create(late), { code: 'cancelled' });
+  t.deepEqual(registry.states, ['running']);
+});
+
+test('another account finds and discards nothing', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry } = host.hosted;
+  const { id } = await host.create();
+  const ref = { accountId: 'acct-00000000000000ff', sandboxId: id };
+  t.throws(() => registry.find(ref), { code: 'not_found' });
+  await registry.discard(ref);
+  await t.throwsAsync(registry.fork(ref, fork('stolen')), { code: 'not_found' });
+  await t.throwsAsync(registry.delete(ref), { code: 'not_found' });
+  t.is(host.find(id).row.state, 'running');
+});
+
+test('what a full host refuses leaves nothing, and what rests makes room', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 1 });
+  const { registry, machines, namespaces } = host.hosted;
+  const first = await host.create();
+  await t.throwsAsync(host.create(), { code: 'no_capacity' });
+  t.deepEqual(registry.states, ['running']);
+  t.deepEqual(machines.list(), [first.id]);
+  await first.pause();
+  await host.until(first, 'paused');
+  await host.time.until('its slot to be free', () => namespaces.present.size === 0);
+  const second = await host.create();
+  t.is(second.row.uid, first.row.uid + 1, 'the user of what was refused is free again');
+  await t.throwsAsync(first.resume(), { code: 'no_capacity' });
+  t.is(first.row.state, 'paused');
+});
+
+test('the next agent takes up every row of one that was killed, and nothing else', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { registry, machines, namespaces } = hosted;
+  const [running, paused, stopped] = [
+    await host.create(),
+    await host.create(),
+    await host.create(),
+  ];
+  await paused.pause();
+  await stopped.stop();
+  await host.until(paused, 'paused');
+  await host.until(stopped, 'stopped');
+  const { gate } = hosted;
+  hosted.gate = async (point, id) => {
+    if (point === 'before boot guest' || point === 'before copy disk') await new Promise(() => {});
+    await gate(point, id);
+  };
+  const pending = await registry.create(hosted.newSandbox());
+  await time.until('its machine', () => machines.vms.has(pending.id));
+  const orphan = fork('orphan');
+  const source = { accountId: hosted.accountId, sandboxId: running.id };
+  registry.fork(source, orphan).catch(() => undefined);
+  await time.settle();
+  const machine = machines.vms.get(running.id);
+  await hosted.killAgent(time);
+  hosted.gate = gate;
+  await hosted.startAgent();
+  await host.until(host.find(pending.id), 'running');
+  await host.until(host.find(running.id), 'running');
+  t.is(machines.vms.get(running.id), machine, 'its machine ran on');
+  t.is(host.find(paused.id).row.state, 'paused');
+  t.is(host.find(stopped.id).row.state, 'stopped');
+  t.throws(() => host.find(orphan.id), { code: 'not_found' });
+  t.deepEqual(hosted.registry.states.toSorted(), ['paused', 'running', 'running', 'stopped']);
+  const slots = [running, pending].map(({ id }) => host.find(id).row.slot);
+  t.deepEqual([...namespaces.present].map(String).toSorted(), slots.map(String).toSorted());
+  await host.find(paused.id).resume();
+  await host.until(host.find(paused.id), 'running');
+  t.deepEqual(machines.faults, []);
+});
+
+for (const outcome of ['is refused', 'is made'] as const) {
+  test(`a sandbox is taken back while a fork of it waits that ${outcome}`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const { registry, accountId } = hosted;
+    const { id } = await host.create();
+    const ref = { accountId, sandboxId: id };
+    const copied = Promise.withResolvers<void>();
+    const { gate } = hosted;
+    hosted.gate = (point, at) => (point === 'before copy disk' ? copied.promise : gate(point, at));
+    const child = fork('child');
+    const forking = registry.fork(ref, child);
+    const settled = forking.then(
+      () => 'is made',
+      () => 'is refused',
+    );
+    await time.settle();
+    const discarding = registry.discard(ref);
+    await time.settle();
+    if (outcome === 'is made') copied.resolve();
+    else copied.reject(new Error('the storage does not answer'));
+    t.is(await settled, outcome);
+    await discarding;
+    const left = registry.states.length;
+    if (outcome === 'is made') {
+      t.is(left, 2, 'the fork stands in its way');
+      await host.until(host.find(child.id), 'running');
+    } else {
+      t.is(left, 0, 'nothing of it remains');
+      t.deepEqual(hosted.machines.list(), []);
+    }
+  });
+}
+
+test('what is left of a creation that failed keeps its user until it is removed', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 2 });
+  const { hosted, time } = host;
+  const { registry, accountId, machines } = hosted;
+  const source = await host.create();
+  const { gate } = hosted;
+  let failures = 0;
+  hosted.gate = async (point, id) => {
+    if (point === 'before copy memory') throw new Error('the storage is full');
+    if (point === 'before remove sandbox' && failures < 2) {
+      failures += 1;
+      throw new Error('the storage does not answer');
+    }
+    await gate(point, id);
+  };
+  const child = fork('child');
+  const ref = { accountId, sandboxId: source.id };
+  await t.throwsAsync(registry.fork(ref, child), { code: 'unavailable' });
+  await t.throwsAsync(registry.create({ ...hosted.newSandbox(), id: child.id }), {
+    code: 'outcome_unknown',
+  });
+  await time.pass(10_000);
+  await time.until('nothing to be left', () => machines.list().length === 1);
+  t.is(failures, 2);
+  hosted.gate = gate;
+  const next = await host.create();
+  t.is(next.row.uid, source.row.uid + 1, 'nobody has the user of what failed');
+  t.deepEqual(machines.faults, []);
+});
