@@ -181,9 +181,13 @@ class InMemoryMachine implements Machine {
 
   async #watch(): Promise<MachineEnd> {
     await this.vm.ended;
-    await this.#parts.gate('notice end', this.vm.id);
+    const isKnown = await this.#parts.gate('notice end', this.vm.id).then(
+      () => true,
+      () => false,
+    );
     if (this.#isDetached) return new Promise(() => undefined);
     this.guest.close();
+    if (!isKnown) return { reason: 'vmm_crashed', message: 'how the machine ended is not known' };
     return describeEnd(this.vm, this.#stopRequest);
   }
 

@@ -165,25 +165,41 @@ function end(world: World, action: 'delete' | 'discard', known: Known): void {
 }
 
 function setLimits(world: World, known: Known): void {
-  const { random } = world;
+  const { random, agent } = world;
   const timeoutSeconds = draw(random, [undefined, 10, 60, 600]);
   const idleTtlSeconds = draw(random, [undefined, 0, 10, 100]);
-  const askedAt = Date.now();
+  const askedAt = world.time.monotonicMs;
   // Until it is answered both the old and the new one may count.
-  if (idleTtlSeconds !== undefined) known.idleTtlsSeconds.push(idleTtlSeconds);
+  if (idleTtlSeconds !== undefined) {
+    known.idleTtlsSeconds = [...known.idleTtlsSeconds, idleTtlSeconds];
+  }
   const expiresFrom = timeoutSeconds === undefined ? Infinity : askedAt + timeoutSeconds * 1000;
   known.expiresFrom = Math.min(known.expiresFrom, expiresFrom);
+  known.limitCalls += 1;
+  const { session } = known;
   call(world, 'setLimits', known, async () => {
     const ref = { accountId: known.accountId, sandboxId: known.id };
-    const actor = world.agent.parts.registry.find(ref);
-    await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
+    let actor: SandboxActor;
+    try {
+      actor = agent.parts.registry.find(ref);
+      await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
+    } finally {
+      if (!agent.isDead) known.limitCalls -= 1;
+    }
+    if (agent.isDead) return;
     world.ledger.see(known, actor.record);
+    if (known.limitCalls > 0) return;
+    known.idleTtlsSeconds = [actor.row.config.idleTtlSeconds];
+    // A session that began meanwhile has its own time.
+    if (known.session !== session || actor.row.state !== 'running') return;
+    known.usedAt = Math.max(known.usedAt, askedAt);
+    if (timeoutSeconds !== undefined) known.expiresFrom = expiresFrom;
   });
 }
 
 function exec(world: World, known: Known): void {
   const { random, agent } = world;
-  const [id, askedAt] = [randomUUID(), Date.now()];
+  const [id, askedAt] = [randomUUID(), world.time.monotonicMs];
   const path = `/${random.pick(['root', 'run'])}/${id}`;
   const command = random.pick(['exec sleep infinity', `echo ${id} > ${path}`, 'exit 3', 'pwd']);
   const timeoutSeconds = draw(random, [undefined, undefined, 5, 120]);
@@ -200,7 +216,7 @@ function exec(world: World, known: Known): void {
     const actor = agent.parts.registry.find(ref);
     const { ended } = await actor.exec(spec);
     if (agent.isDead) return;
-    known.usedAt = Math.min(askedAt, Date.now());
+    known.usedAt = Math.max(known.usedAt, askedAt);
     ended.then(
       async () => {
         const { exec: record } = await actor.readExec(id);

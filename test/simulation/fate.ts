@@ -34,7 +34,6 @@ export async function happen(world: World): Promise<void> {
       return;
     case 'wallClock': {
       const ms = random.pick(WALL_CLOCK_STEPS_MS);
-      world.ledger.noteWallClock();
       time.setWallClock(Date.now() + ms);
       return note(String(ms));
     }

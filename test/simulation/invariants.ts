@@ -1,5 +1,6 @@
 /* What must hold whenever an agent has recovered, and what must hold when nothing is under way. */
 import { readdir } from 'node:fs/promises';
+import { dueAt, type SessionTimes } from '../../agent/sandboxes/time-limits.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
@@ -7,7 +8,7 @@ import { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { isTransitional } from '../../shared/sandbox-lifecycle.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { Known } from './ledger.ts';
-import { HOST_ID, REGION } from './simulated-agent.ts';
+import { HOST_ID, REGION, SLOTS } from './simulated-agent.ts';
 import type { World } from './world.ts';
 
 const same = (one: Iterable<string | number>, two: Iterable<string | number>): boolean =>
@@ -58,20 +59,72 @@ function checkWritten({ host, ledger }: World, known: Known, row: SandboxRow): v
   }
 }
 
+/** What the agent holds of its host is what its sandboxes need: nothing was forgotten on the way. */
+export async function checkHeld(world: World): Promise<void> {
+  const { agent, host, time } = world;
+  await checkNow(world);
+  const { journal, uids, slots, capacity, registry } = agent.parts;
+  const rows = await time.wait(journal.sandboxes.list());
+  const owned = new Set(rows.map(({ vmId }) => vmId));
+  // Prewarmed machines, and what could not be removed: the next agent does that.
+  const others = host.list().filter((id) => !owned.has(id));
+  const uidOf = (id: string): number => (host.vms.get(id) ?? host.disks.get(id))?.uid ?? 0;
+  const expect = expectation(world);
+  expect('sandboxes', [registry.states.length], [rows.length]);
+  expect('users', uids.taken, [...rows.map(({ uid }) => uid), ...others.map(uidOf)]);
+  const withSlot = rows.filter(({ slot }) => slot !== undefined);
+  const free = SLOTS - withSlot.length;
+  const prewarmed = others.filter((id) => host.vms.get(id)?.isRunning === true);
+  const slotsMin = free - others.length;
+  const isRight = slots.freeCount >= slotsMin && slots.freeCount <= free - prewarmed.length;
+  expect('free slots', [slots.freeCount], isRight ? [slots.freeCount] : [slotsMin]);
+  const needs = withSlot.map(({ config }) => needOf(config));
+  const memoryMib = needs.reduce((sum, need) => sum + need.memoryMib, 0);
+  expect('memory held', [capacity.load.memoryMibUsed], [memoryMib]);
+  checkMachines(world, rows);
+  for (const row of rows) await checkExecs(world, row);
+}
+
+type Expect = (what: string, is: Iterable<string | number>, be: Iterable<string | number>) => void;
+
+const expectation =
+  ({ ledger }: World): Expect =>
+  (what, is, be) => {
+    if (same(is, be)) return;
+    ledger.broken.push(`${what}: [${[...is].join()}] instead of [${[...be].join()}]`);
+  };
+
+/** Machines, checkpoints and limits are as the rows say. */
+function checkMachines(world: World, rows: readonly SandboxRow[]): void {
+  const { host } = world;
+  const expect = expectation(world);
+  const owned = new Set(rows.map(({ vmId }) => vmId));
+  const isOwned = ({ id }: { readonly id: string }): boolean => owned.has(id);
+  const running = rows.filter(({ state }) => state === 'running');
+  expect(
+    'machines',
+    host.running.filter(isOwned).map((vm) => `${vm.id} ${vm.slot} ${vm.uid}`),
+    running.map(({ vmId, slot, uid }) => `${vmId} ${slot} ${uid}`),
+  );
+  expect(
+    'slots held',
+    rows.filter(({ slot }) => slot !== undefined).map(({ id }) => id),
+    running.map(({ id }) => id),
+  );
+  expect(
+    'checkpoints',
+    [...host.checkpoints].flatMap(([id, { isWhole }]) => (isWhole && owned.has(id) ? [id] : [])),
+    rows.filter(({ state }) => state === 'paused').map(({ vmId }) => vmId),
+  );
+}
+
 /** Nothing is left over, nothing is shared, and all copies agree. */
 export async function checkAtRest(world: World): Promise<void> {
   const { ledger, agent, host, time } = world;
-  await checkNow(world);
+  await checkHeld(world);
   const { journal, uids } = agent.parts;
   const rows = await time.wait(journal.sandboxes.list());
-  const expect = (
-    what: string,
-    is: Iterable<string | number>,
-    be: Iterable<string | number>,
-  ): void => {
-    if (!same(is, be))
-      ledger.broken.push(`${what}: [${[...is].join()}] instead of [${[...be].join()}]`);
-  };
+  const expect = expectation(world);
   const withSlot = rows.filter(({ slot }) => slot !== undefined);
   expect(
     'what is on the host',
@@ -83,31 +136,13 @@ export async function checkAtRest(world: World): Promise<void> {
     uids.taken,
     rows.map(({ uid }) => uid),
   );
-  const running = rows.filter(({ state }) => state === 'running');
-  expect(
-    'slots held',
-    withSlot.map(({ id }) => id),
-    running.map(({ id }) => id),
-  );
   const ready = [...world.namespaces].filter(
     (index) => !withSlot.some(({ slot }) => slot === index),
   );
   if (ready.length > 1) ledger.broken.push(`slots: ${ready.join()} are nobody's`);
-  expect(
-    'machines',
-    host.running.map((vm) => `${vm.id} ${vm.slot} ${vm.uid}`),
-    running.map(({ vmId, slot, uid }) => `${vmId} ${slot} ${uid}`),
-  );
-  const paused = rows.filter(({ state }) => state === 'paused');
-  expect(
-    'checkpoints',
-    host.checkpoints.keys(),
-    paused.map(({ vmId }) => vmId),
-  );
   const tops = [...host.disks.values()].map(({ layers }) => layers.at(-1));
   if (new Set(tops).size < tops.length)
     ledger.broken.push('two disks share a layer that is written');
-  for (const row of rows) await checkExecs(world, row);
   await checkDirectories(world, rows);
   const known = ledger.present.filter(({ fate }) => fate === 'there').map(({ id }) => id);
   const lost = known.filter((id) => !rows.some((row) => row.id === id));
@@ -152,13 +187,20 @@ async function checkDirectories(world: World, rows: readonly SandboxRow[]): Prom
   if (left.length > 0) ledger.broken.push(`output of commands is left of ${left.join()}`);
 }
 
+const timesOf = ({ expiresAt, idleSince, config }: SandboxRow): SessionTimes => ({
+  ...{ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds },
+});
+
 /** What is still under way. */
 export function restlessOf(world: World): string[] {
-  const { agent, ledger, waiting, schedule } = world;
+  const { agent, ledger, waiting, schedule, time } = world;
   if (!agent.isReady) return ['the agent has not recovered'];
   const moving = ledger.present.flatMap(({ id }) => {
     const row = world.rowOf(id);
-    return row !== undefined && isTransitional(row.state) ? [`${id} ${row.state}`] : [];
+    if (row === undefined) return [];
+    if (isTransitional(row.state)) return [`${id} ${row.state}`];
+    const isDue = row.state === 'running' && dueAt(timesOf(row)) <= time.monotonicMs;
+    return isDue ? [`${id} beyond its limit`] : [];
   });
   return [...moving, ...waiting, ...(schedule.size > 0 ? [`${schedule.size} events`] : [])];
 }

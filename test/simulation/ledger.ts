@@ -24,15 +24,16 @@ export interface Known {
   record: SandboxRecord | undefined;
   readonly written: Written[];
   readonly ended: Map<string, SandboxExecRecord>;
-  /** Before this wall-clock time it must not be paused by a limit, for one reason or the other. */
+  /** Counts its sessions. */
+  session: number;
+  /** Its session lasts until then at least: by the monotonic clock, as the next one. */
   expiresFrom: number;
-  idleTtlsSeconds: number[];
   usedAt: number;
-  /** A limit was reached, and may have been noticed, before the wall clock was set back. */
-  wasDue: boolean;
+  /** Each of them may count, until a caller was told which one does. */
+  idleTtlsSeconds: readonly number[];
+  /** How many changes of its limits are under way. */
+  limitCalls: number;
 }
-
-const RFC_START = 0;
 
 /** Before this a limit must not pause it. */
 function limitFrom({ idleTtlsSeconds, usedAt, expiresFrom }: Known): number {
@@ -63,10 +64,11 @@ export class Ledger {
         ended: new Map(),
       },
       ...{
-        expiresFrom: RFC_START,
+        session: 0,
+        expiresFrom: 0,
+        usedAt: 0,
         idleTtlsSeconds: [idleTtlSeconds],
-        usedAt: RFC_START,
-        wasDue: false,
+        limitCalls: 0,
       },
     };
     this.sandboxes.set(id, known);
@@ -80,7 +82,14 @@ export class Ledger {
 
   /** Whether the row, the newest there is, agrees with what callers have seen. */
   checkRow(known: Known, row: SandboxRow): void {
-    const { record, id } = known;
+    const { record, id, idleTtlsSeconds, limitCalls } = known;
+    const { idleTtlSeconds } = row.config;
+    if (!idleTtlsSeconds.includes(idleTtlSeconds)) {
+      this.broken.push(
+        `${id}: may be idle for ${idleTtlSeconds} s instead of ${idleTtlsSeconds.join()}`,
+      );
+    }
+    if (limitCalls === 0) known.idleTtlsSeconds = [idleTtlSeconds];
     if (record === undefined) return;
     const lost = row.revision < record.revision;
     const differs = row.revision === record.revision && row.state !== record.state;
@@ -90,25 +99,19 @@ export class Ledger {
   }
 
   /** Its session has begun: from now on limits count. */
-  noteRunning(id: string, { runningAt, config }: SandboxRow): void {
+  noteRunning(id: string, { runningSince, config }: SandboxRow): void {
     const known = this.sandboxes.get(id);
-    if (known === undefined || runningAt === undefined) return;
-    known.wasDue = false;
-    known.usedAt = Date.parse(runningAt);
-    known.expiresFrom = known.usedAt + config.maxTtlSeconds * 1000;
+    if (known === undefined || runningSince === undefined) return;
+    known.session += 1;
+    known.usedAt = runningSince;
+    known.expiresFrom = runningSince + config.maxTtlSeconds * 1000;
   }
 
-  /** The wall clock is about to be set. */
-  noteWallClock(): void {
-    for (const known of this.sandboxes.values()) known.wasDue ||= Date.now() >= limitFrom(known);
-  }
-
-  /** A limit has paused it. */
-  checkLimit(id: string): void {
+  /** A limit has paused it. @param now by the monotonic clock */
+  checkLimit(id: string, now: number): void {
     const known = this.sandboxes.get(id);
     if (known === undefined) return;
-    const from = limitFrom(known);
-    if (known.wasDue || Date.now() >= from) return;
-    this.broken.push(`${id}: a limit paused it ${from - Date.now()} ms early`);
+    const earlyMs = limitFrom(known) - now;
+    if (earlyMs > 0) this.broken.push(`${id}: a limit paused it ${earlyMs} ms early`);
   }
 }

@@ -15,9 +15,9 @@ if (!Number.isSafeInteger(seed) || !(steps > 0)) {
 }
 
 await using simulator = await Simulator.open();
-const begunAt = process.hrtime.bigint();
+const begunAt = process.uptime(); // Of the real time.
 const run = await simulator.run(seed, steps);
-const seconds = Number((process.hrtime.bigint() - begunAt) / 1_000_000n) / 1000;
+const seconds = Math.round((process.uptime() - begunAt) * 10) / 10;
 process.stdout.write(`${describeRun(run)}\n${seconds} s\n`);
 if (run.broken.length > 0) {
   process.stdout.write(`${describeRun(await simulator.shrink(run))}\n`);

@@ -3,6 +3,8 @@ import type { Random } from '../chaos/random.ts';
 /** Something that is about to happen, and does so when it is its turn. */
 export interface Pending {
   readonly point: string;
+  /** Of what it happens to, if it is known. */
+  readonly id: string;
   /** Whose agent it belongs to; 0 for what happens on the host by itself. */
   readonly agent: number;
   /** `driver`, `journal` …: what can go wrong there. */
@@ -12,6 +14,10 @@ export interface Pending {
   happen(): void;
   fail(error: Error): void;
 }
+
+/** What happened in this process between two steps may have come in any order. */
+const byName = (a: Pending, b: Pending): number =>
+  a.point < b.point ? -1 : a.point > b.point ? 1 : a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 
 export type PendingKind = 'driver' | 'failpoint' | 'directory' | 'slots' | 'host';
 
@@ -29,9 +35,9 @@ export class Schedule {
   }
 
   /** Resolves when it is its turn. */
-  wait(agent: number, kind: PendingKind, point: string): Promise<void> {
+  wait(agent: number, kind: PendingKind, point: string, id = ''): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.add({ point, agent, kind, notBefore: 0, happen: resolve, fail: reject });
+      this.add({ point, id, agent, kind, notBefore: 0, happen: resolve, fail: reject });
     });
   }
 
@@ -43,7 +49,7 @@ export class Schedule {
   /** One of those whose time has come. */
   take(random: Random): Pending | undefined {
     const now = performance.now();
-    const ready = this.#pending.filter(({ notBefore }) => notBefore <= now);
+    const ready = this.#pending.filter(({ notBefore }) => notBefore <= now).toSorted(byName);
     if (ready.length === 0) return undefined;
     const taken = random.pick(ready);
     this.#pending.splice(this.#pending.indexOf(taken), 1);

@@ -24,7 +24,7 @@ export const REGION = 'test-1';
 const UID_BASE = 700_000_000;
 const BOOT_MS_MAX = 30_000;
 /** So few that they run out. */
-const SLOTS = 12;
+export const SLOTS = 12;
 const TOTAL = { memoryMib: 10 * 480, vcpus: 12 };
 
 /** Which agent's code runs: one that is dead must not do anything any more. */
@@ -32,17 +32,19 @@ const running = new AsyncLocalStorage<SimulatedAgent>();
 
 export const runningAgent = (): SimulatedAgent | undefined => running.getStore();
 
+const idInText = /[0-9a-f]{8}-[0-9a-f-]{27}/u;
+
 /** Calls an object's methods within `around`. */
 function around<T extends object>(
   target: T,
-  call: (name: string, work: () => Promise<unknown>) => Promise<unknown>,
+  call: (name: string, work: () => Promise<unknown>, args: unknown[]) => Promise<unknown>,
 ): T {
   return new Proxy(target, {
     get(object, name) {
       const value: unknown = Reflect.get(object, name, object);
       if (typeof value !== 'function') return value;
       return (...args: unknown[]) =>
-        call(String(name), async () => (await Reflect.apply(value, object, args)) as unknown);
+        call(String(name), async () => (await Reflect.apply(value, object, args)) as unknown, args);
     },
   });
 }
@@ -74,6 +76,7 @@ interface Parts {
   readonly journal: Journal;
   readonly registry: SandboxRegistry;
   readonly capacity: HostCapacity;
+  readonly slots: SlotPool;
   readonly uids: CountedUids;
   readonly close: () => void;
 }
@@ -138,7 +141,7 @@ export class SimulatedAgent {
       const [boots, resumes] = [turns(), turns()];
       const driver = new InMemoryDriver(world.host, {
         ...{ bootTimeoutMs: BOOT_MS_MAX, hasTemplates: true },
-        gate: (point) => this.#wait('driver', point),
+        gate: (point, id) => this.#wait('driver', point, id),
       });
       const slots = await SlotPool.open({
         ...{ hostId: HOST_ID, slotsMax: SLOTS, readyMax: 1, leased, log },
@@ -169,7 +172,7 @@ export class SimulatedAgent {
         },
         ...{ observeStart: () => undefined, image: undefined, log },
       });
-      this.#parts = { journal, registry, capacity, uids, close: () => publisher.close() };
+      this.#parts = { journal, registry, capacity, slots, uids, close: () => publisher.close() };
       await registry.recover();
       this.#announceRegularly(capacity, registry);
       this.isReady = true;
@@ -180,7 +183,6 @@ export class SimulatedAgent {
   async kill(): Promise<void> {
     this.isDead = true;
     this.#world.schedule.forget(this.generation);
-    this.#world.time.forgetTimers();
     for (const vm of this.#world.host.vms.values()) vm.guest.disconnect();
     await this.#world.time.settle();
     const journal = await this.#opening?.catch(() => undefined);
@@ -188,6 +190,9 @@ export class SimulatedAgent {
     // A statement that comes behind the closing may never be answered.
     this.#died.resolve();
     await closing;
+    await this.#world.time.settle();
+    // Last: what noticed the end of its connections has set timers, too.
+    this.#world.time.forgetTimers();
   }
 
   /** Every point at which something may happen to it. */
@@ -195,19 +200,20 @@ export class SimulatedAgent {
     await this.#wait('failpoint', point);
   }
 
-  #wait(kind: PendingKind, point: string): Promise<void> {
+  #wait(kind: PendingKind, point: string, id?: string): Promise<void> {
     if (this.isDead) return new Promise(() => undefined);
-    return this.#world.schedule.wait(this.generation, kind, point);
+    return this.#world.schedule.wait(this.generation, kind, point, id);
   }
 
   /** Redis is there or not, and may be gone before or after it did what it was asked to. */
   #directory<T extends object>(target: T): T {
     const { time } = this.#world;
-    return around(target, async (name, work) => {
-      await this.#wait('directory', `before ${name}`);
+    return around(target, async (name, work, args) => {
+      const [about] = idInText.exec(JSON.stringify(args)) ?? [];
+      await this.#wait('directory', `before ${name}`, about);
       if (this.#world.isRedisAway) throw new Error('Connection is closed.');
       const result = await time.wait(work(), this.#died.promise);
-      await this.#wait('directory', `after ${name}`);
+      await this.#wait('directory', `after ${name}`, about);
       return result;
     });
   }
@@ -217,16 +223,16 @@ export class SimulatedAgent {
     return {
       list: async () => [...present],
       make: async ({ index }) => {
-        await this.#wait('slots', 'make slot');
+        await this.#wait('slots', 'make slot', String(index));
         if (present.has(index)) this.#world.host.fault(`slot ${index} was made twice`);
         present.add(index);
       },
       renew: async ({ index }) => {
-        await this.#wait('slots', 'renew slot');
+        await this.#wait('slots', 'renew slot', String(index));
         return present.has(index);
       },
       remove: async ({ index }) => {
-        await this.#wait('slots', 'remove slot');
+        await this.#wait('slots', 'remove slot', String(index));
         const user = this.#world.host.running.find(({ slot }) => slot === index);
         // Of a machine that nobody owns any more the slot may go first.
         if (user !== undefined && this.isReady)

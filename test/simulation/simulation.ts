@@ -7,7 +7,7 @@ import { interceptFailpoints } from '../../agent/system/failpoint.ts';
 import { reportBackgroundFailures } from '../../shared/background.ts';
 import { act } from './callers.ts';
 import { happen } from './fate.ts';
-import { checkAtRest, checkNow, restlessOf } from './invariants.ts';
+import { checkAtRest, checkHeld, checkNow, restlessOf } from './invariants.ts';
 import type { Pending } from './schedule.ts';
 import { runningAgent } from './simulated-agent.ts';
 import { type Surroundings, World } from './world.ts';
@@ -20,8 +20,9 @@ const steps = {
   orderlyEnd: 0.1,
   crash: 0.5,
   power: 0.1,
+  quiet: 0.1,
 };
-const stepsOfRecovery = { ...steps, request: 0, time: 3 };
+const stepsOfRecovery = { ...steps, request: 0, time: 3, quiet: 0 };
 const TIMES_MS = [1, 10, 100, 250, 500, 1_000, 5_000];
 const LONG_TIMES_MS = [30_000, 120_000];
 const LONG_TIME_PROBABILITY = 0.02;
@@ -115,7 +116,8 @@ class Simulation {
     else if (step === 'time') {
       const isLong = random.fraction() < LONG_TIME_PROBABILITY;
       await time.pass(random.pick(isLong ? LONG_TIMES_MS : TIMES_MS));
-    } else await this.#end(step);
+    } else if (step === 'quiet') await this.#beQuiet();
+    else await this.#end(step);
     await time.settle();
     await this.#checkRecovered();
   }
@@ -140,7 +142,7 @@ class Simulation {
       world.note('failure', `fails: ${pending.point}`);
       pending.fail(new Error(`${pending.point}: made to fail`));
     } else {
-      world.note('complete', `goes on: ${pending.point}`);
+      world.note('complete', `goes on: ${pending.point} ${pending.id}`);
       pending.happen();
     }
   }
@@ -171,11 +173,17 @@ class Simulation {
     await checkNow(this.#world);
   }
 
-  /** Nothing fails any more. */
+  /** For a while nothing fails and nobody asks for anything. */
+  async #beQuiet(): Promise<void> {
+    const world = this.#world;
+    world.note('rest', 'for some time nothing fails');
+    await this.#rest();
+    if (world.broken.length === 0) await checkHeld(world);
+  }
+
   async #comeToRest(): Promise<void> {
     const world = this.#world;
-    world.note('rest', 'from here on nothing fails');
-    await this.#rest();
+    await this.#beQuiet();
     if (world.broken.length > 0) return;
     // What only another agent can clear away must be gone then.
     await world.replaceAgent();

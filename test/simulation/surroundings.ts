@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FakeTime } from '../helpers/fake-time.ts';
 import { startRedis } from '../helpers/redis.ts';
+import { SeededBytes } from '../helpers/seeded-bytes.ts';
 import { simulate, type Run } from './simulation.ts';
 
 /** In memory where there is such a file system: the journal is synced at every write all the same. */
@@ -50,6 +51,7 @@ export class Simulator implements AsyncDisposable {
     await this.#redis.flushall();
     this.#time.forgetTimers();
     this.#time.setWallClock(Date.UTC(2026, 0, 1));
+    using _ = new SeededBytes(seed);
     try {
       return await simulate(seed, steps, { time: this.#time, redis: this.#redis, directory });
     } finally {

@@ -34,17 +34,19 @@ export class World {
   isRedisAway = false;
   agent: SimulatedAgent;
   #generation = 1;
+  readonly #beganMs: number;
   /** Answers that callers still wait for. */
   waiting = new Set<string>();
 
   constructor(seed: number, { time, redis, directory }: Surroundings) {
     this.time = time;
+    this.#beganMs = time.monotonicMs;
     this.redis = redis;
     this.directory = directory;
     this.random = new Random(seed, 'simulation');
-    this.host = new InMemoryHost((point, _id, happen) => {
+    this.host = new InMemoryHost((point, id, happen) => {
       this.schedule.add({
-        ...{ point, agent: 0, kind: 'host', notBefore: 0, happen },
+        ...{ point, id, agent: 0, kind: 'host', notBefore: 0, happen },
         fail: () => happen(),
       });
     });
@@ -57,7 +59,7 @@ export class World {
 
   note(kind: string, event: string): void {
     this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1);
-    this.trace.push(`${Math.round(performance.now())} ms: ${event}`);
+    this.trace.push(`${Math.round(this.time.monotonicMs - this.#beganMs)} ms: ${event}`);
   }
 
   /** An event that an agent has logged. */
@@ -71,8 +73,12 @@ export class World {
     if (state === 'running' && cause === 'the guest is ready') {
       const row = this.rowOf(id);
       if (row !== undefined) this.ledger.noteRunning(id, row);
+      this.note('session', `session ${id}`);
     }
-    if (cause === 'a time limit is reached') this.ledger.checkLimit(id);
+    if (cause === 'a time limit is reached') {
+      this.ledger.checkLimit(id, this.time.monotonicMs);
+      this.note('limit', `limit ${id}`);
+    }
   }
 
   rowOf(id: string): ReturnType<SimulatedAgent['parts']['registry']['find']>['row'] | undefined {
@@ -90,6 +96,7 @@ export class World {
   async replaceAgent(): Promise<void> {
     await this.agent.kill();
     this.waiting = new Set();
+    for (const known of this.ledger.sandboxes.values()) known.limitCalls = 0;
     this.#generation += 1;
     this.agent = new SimulatedAgent(this, this.#generation);
     this.startAgent();
