@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -16,6 +16,7 @@ import { leaseHolder } from '../../shared/directory/disk-leases.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec, newName } from '../helpers/disks.ts';
+import { loopsOn as loopNamesOn } from '../helpers/loops.ts';
 import { Network } from '../helpers/network.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -109,17 +110,12 @@ async function setScene(stack: Stack, network: Network | undefined): Promise<Sce
 const dataDirOf = ({ environment }: StackNode): string => environment['AGENT_DATA_DIR'] ?? '';
 
 /** The numbers of the loop devices attached to the image. */
-async function loopsOn(image: string): Promise<string[]> {
-  const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
-  const numbers = await Promise.all(
-    names.map(async (name) => {
-      const device = join('/sys/block', name);
-      const file = await readFile(join(device, 'loop/backing_file'), 'utf8').catch(() => '');
-      return file.trim() === image ? (await readFile(join(device, 'dev'), 'utf8')).trim() : '';
-    }),
+const loopsOn = (image: string): Promise<string[]> =>
+  Promise.all(
+    loopNamesOn(image).map(async (name) =>
+      (await readFile(join('/sys/block', name, 'dev'), 'utf8')).trim(),
+    ),
   );
-  return numbers.filter((number) => number !== '');
-}
 
 /** The agents that have one of these devices mounted in any mount namespace. */
 async function holdersOf({ agents }: Stack, devices: readonly string[]): Promise<StackNode[]> {
