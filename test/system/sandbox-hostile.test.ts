@@ -56,7 +56,7 @@ test.before(async (t) => {
   const stack = await Stack.start(sandboxSettings());
   Object.assign(t.context, { stack });
   const api = await stack.newClient();
-  const input = { env: { LARGE }, max_concurrent_execs: EXECS_MAX };
+  const input = { env: { LARGE } };
   const [hostile, bystander] = await Promise.all([createSandbox(api, input), createSandbox(api)]);
   Object.assign(t.context, { api, hostile, bystander });
 });
@@ -306,8 +306,8 @@ test.serial('a flood of the console does not fill the disk', async (t) => {
 });
 
 test.serial('a sandbox runs as many commands as it may, and no more', async (t) => {
-  const { api, hostile } = t.context;
-  const { sandbox_id: id } = hostile;
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: EXECS_MAX });
   const path = `${sandboxPath(id)}/execs`;
   const replies = await Promise.all(
     Array.from({ length: EXECS_MAX + 10 }, () => beginExec(api, id, 'sleep 1000')),
@@ -329,6 +329,7 @@ test.serial('a sandbox runs as many commands as it may, and no more', async (t) 
   t.deepEqual([...new Set((await listed()).map(({ status }) => status))], ['cancelled']);
   await commandSandbox(api, id, 'start');
   t.is((await settledSandbox(api, id)).status, 'running');
+  await removeSandbox(api, id);
 });
 
 (isFull ? test.serial : test.serial.skip)(

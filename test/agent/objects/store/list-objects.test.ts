@@ -241,7 +241,7 @@ test('a page can be ended while it is made', async (t) => {
 });
 
 /** Many pages; full runs have a hundred. */
-const WIDE = process.env['BERTH_TEST_FULL'] === '1' ? 100_000 : 20_000;
+const WIDE = isFull ? 100_000 : 20_000;
 
 test(`${WIDE} keys of one directory come in pages in byte order`, async (t) => {
   await using disk = await mountDisk(2 * GiB);
