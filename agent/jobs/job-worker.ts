@@ -108,7 +108,8 @@ export class JobWorker {
 
   async #process(queued: Job): Promise<void> {
     const { links, log, jobDurations, jobWaits } = this.#deps;
-    const job = this.#open(queued); // Throws for an entry that control did not seal; BullMQ drops it.
+    // Throws for an entry that control did not seal; BullMQ drops it.
+    const job = this.#open(queued);
     const waitedMs = Math.max(0, Date.now() - queued.timestamp);
     jobWaits.observe({ kind: job.kind }, waitedMs / 1000);
     const begunAt = performance.now();

@@ -23,11 +23,11 @@ export interface SandboxRow {
   readonly bootId: string;
   readonly state: SandboxState;
   readonly checkpoint: string | undefined;
-  /** When its session began; this and the next two in milliseconds of the host's monotonic clock. */
+  /** When its session began, in milliseconds of the host's monotonic clock. */
   readonly runningSince: number | undefined;
-  /** When its maximum running time ends. */
+  /** When its maximum running time ends, by the same clock. */
   readonly expiresAt: number | undefined;
-  /** Undefined while something uses the sandbox. */
+  /** Since when it is idle, by the same clock; undefined while something uses it. */
   readonly idleSince: number | undefined;
   readonly revision: number;
   readonly createdAt: string;

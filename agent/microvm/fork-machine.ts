@@ -59,7 +59,8 @@ export async function forkAtRest(
   child: MachineOwner,
 ): Promise<void> {
   const { disks, checkpoint } = pathsOf(host, vmId);
-  if (!(await hasDisk(disks))) return; // The source never ran, so the copy boots like a new machine.
+  // The source never ran, so the copy boots like a new machine.
+  if (!(await hasDisk(disks))) return;
   const { shared } = await splitDisk(disks, host.rootDisk, await ownerOfDisk(disks));
   await copyLayers(host, disks, shared, child);
   if (await hasCheckpoint(checkpoint)) {

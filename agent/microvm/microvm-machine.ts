@@ -82,7 +82,8 @@ export class MicrovmMachine implements Machine {
 
   async stop(graceMs: number): Promise<MachineEnd> {
     this.#stopRequest ??= {};
-    this.#askGuest(graceMs).catch(() => undefined); // Only the end of the machine counts, not the guest's answer.
+    // Only the end of the machine counts, not the guest's answer.
+    this.#askGuest(graceMs).catch(() => undefined);
     if (!(await settledWithin(this.ended, graceMs))) {
       this.#stopRequest = { forcedAfterMs: graceMs };
       await this.#parts.cgroup.killMachine();
@@ -141,7 +142,8 @@ export class MicrovmMachine implements Machine {
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
     // The machine first: the guest of a stopped machine cannot answer.
     const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
-    if (OBSERVED[await statusOf(machine)] !== undefined) return; // The guest has ended; `ended` will resolve.
+    // The guest has ended; `ended` will resolve.
+    if (OBSERVED[await statusOf(machine)] !== undefined) return;
     await continueMachine(machine);
     await this.guest.call(signal, (channel) => channel.thaw());
   }

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LIMITS } from '../../shared/limits.ts';
 
 /**
- * Attempts a removal that has failed again and again, after longer and longer pauses, until it is done.
- * @param attempt returns whether it is done; must not throw
+ * Retries a failed removal with exponential backoff until it succeeds.
+ * @param attempt returns whether it has succeeded; must not throw
  * @param signal ends the attempts when it is aborted
  */
 export async function repeatUntilDone(

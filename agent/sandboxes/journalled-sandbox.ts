@@ -84,7 +84,7 @@ export class JournalledSandbox {
     return this.#detached.signal.aborted;
   }
 
-  /** Aborted when this agent lets go of it. */
+  /** Aborted by {@link detach}. */
   get detached(): AbortSignal {
     return this.#detached.signal;
   }
@@ -184,7 +184,10 @@ export class JournalledSandbox {
     };
   }
 
-  /** After a recovery: limits go on from the journal's values, the idle time unless something holds it. */
+  /**
+   * After a recovery: continues the time limits from the journalled values. Idle time counts only
+   * if nothing holds the sandbox.
+   */
   resumeLimits(): void {
     const now = monotonicNow();
     // Missing only in sessions that began under agents which counted by the wall clock.

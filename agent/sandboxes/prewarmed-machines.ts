@@ -185,7 +185,7 @@ export class PrewarmedMachines {
     runInBackground('prewarmed.remove', () => repeatUntilDone(attempt, this.#closed.signal));
   }
 
-  /** @returns whether nothing is left */
+  /** @returns whether everything is removed */
   async #attemptRemoval({ vmId, uid, slot }: Prewarmed): Promise<boolean> {
     const { driver, slots, uids, log } = this.#deps;
     try {

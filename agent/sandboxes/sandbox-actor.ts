@@ -28,7 +28,7 @@ import { TransitionWatchdog } from './transition-watchdog.ts';
 const STOP = 'stop was asked for';
 const NOT_CONTINUED = 'it did not continue in time after a fork, so the host ended it';
 
-/** What runs in a sandbox: commands of the REST API, and the processes of sessions. */
+/** The commands of the REST API and the processes of sessions in a sandbox. */
 export interface SandboxRuns {
   readonly execs: SandboxExecs;
   readonly processes: SandboxProcesses;
@@ -95,7 +95,7 @@ export class SandboxActor {
     return this.#deletion.done;
   }
 
-  /** After a failed creation: settles when nothing is left, so that its uid can be reused. */
+  /** Resolves when nothing is left of a failed creation, so that its uid can be reused. */
   get uncreated(): Promise<void> {
     return this.#uncreated;
   }
@@ -184,7 +184,7 @@ export class SandboxActor {
    *   `unavailable` when machine or guest do not answer
    */
   async fork(child: MachineOwner, checkpoint: string | undefined): Promise<StartState> {
-    // The mailbox goes on handling messages other than actions, such as the end of the machine.
+    // The mailbox keeps handling other messages than actions, such as the end of the machine.
     const { copied } = await this.#gate.send(async () => {
       this.#gate.judge('fork');
       if (checkpoint !== undefined && checkpoint !== this.row.checkpoint) {

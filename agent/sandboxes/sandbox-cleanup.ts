@@ -3,31 +3,30 @@ import { toError } from '../../shared/errors.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/* What a session leaves on its host. */
-
 /**
- * Removes what is left of the machine of a sandbox at rest, and of a checkpoint that nothing resumes,
- * then gives its network slot back. Resolves after the first attempt; what fails is tried again, by
- * this agent as long as it lives and by the next one, for nobody else may have the slot until then.
+ * Cleans up after a session: removes the remains of the machine, and a checkpoint that will not be
+ * resumed, then releases the network slot, which must not be reused before. Resolves after the
+ * first attempt; this agent retries a failed one in the background, and the next agent does after
+ * it.
  */
 export async function cleanUp(context: SandboxContext, slot: number | undefined): Promise<void> {
   if (await attempt(context, slot)) return;
-  const again = async (): Promise<boolean> => {
+  const retry = async (): Promise<boolean> => {
     try {
       return await context.send(() => attempt(context, slot));
     } catch {
-      return false; // Too many messages wait.
+      return false; // The mailbox is full.
     }
   };
   const { detached } = context.sandbox;
-  runInBackground('sandbox.cleanUp', () => repeatUntilDone(again, detached));
+  runInBackground('sandbox.cleanUp', () => repeatUntilDone(retry, detached));
 }
 
-/** @returns whether it is done */
+/** @returns whether everything is removed */
 async function attempt(context: SandboxContext, slot: number | undefined): Promise<boolean> {
   const { sandbox, current, deps } = context;
   const { id: sandboxId, vmId, state } = sandbox.row;
-  // It has begun to come up again: what its driver launches first removes what is left, too.
+  // The sandbox is starting again, and the driver's start removes such remains by itself.
   if (current.session !== undefined && current.machine === undefined) return false;
   try {
     if (current.session === undefined) {

@@ -28,6 +28,6 @@ export interface SandboxContext {
   readonly current: CurrentSession;
   readonly watchdog: TransitionWatchdog;
   readonly copies: CopyGate;
-  /** Handles a message of the mailbox. @throws AppError `no_capacity` when too many wait */
+  /** Sends a message to the mailbox. @throws AppError `no_capacity` when too many wait */
   readonly send: <T>(handle: () => Promise<T>) => Promise<T>;
 }

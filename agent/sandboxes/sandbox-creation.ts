@@ -32,9 +32,9 @@ export async function createSandbox(
 }
 
 /**
- * Removes the remains of a sandbox whose creation failed: once now, and as long as that fails in the
- * background.
- * @returns settles when nothing is left, or the agent ends; the sandbox's uid must not be reused before
+ * Removes the remains of a sandbox whose creation failed. If that fails, retries in the background.
+ * @returns `removed` resolves when nothing is left, or the agent ends; the uid must not be reused
+ *   before
  */
 export async function removeUncreated(
   context: SandboxContext,
@@ -45,7 +45,7 @@ export async function removeUncreated(
   return { removed: repeatUntilDone(attempt, context.sandbox.detached) };
 }
 
-/** @returns whether nothing is left */
+/** @returns whether everything is removed */
 async function attemptRemoval(
   { sandbox, deps }: SandboxContext,
   { slot }: Creation,

@@ -57,9 +57,9 @@ export class SandboxRegistry {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
   readonly #discarded = new Set<string>();
-  /** Those that could not be created and of which something is left. */
+  /** Sandboxes whose creation failed and of which something is left on the host. */
   readonly #uncreated = new Set<SandboxActor>();
-  /** Of those that are not created yet. */
+  /** The creations under way. */
   readonly #creations = new Map<SandboxActor, Promise<unknown>>();
 
   constructor(deps: SandboxRegistryDeps) {

@@ -83,7 +83,8 @@ export async function rest(
 ): Promise<void> {
   const { sandbox, current, deps } = context;
   const { id, slot } = sandbox.row;
-  deps.capacity.release(id); // Before its record shows the rest, so that a caller can rely on the capacity.
+  // Before its record shows the rest, so that a caller can rely on the capacity.
+  deps.capacity.release(id);
   await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
   current.end(); // Only after the journal: a failed write leaves the event to be reported again.
   // The record of how the machine ended must stay until that is journalled.

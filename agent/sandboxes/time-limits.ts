@@ -3,8 +3,8 @@ import { LIMITS } from '../../shared/limits.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 
 /**
- * The time limits of a session. Times are milliseconds of the host's monotonic clock: by the wall clock,
- * which can be set, a limit could come early or late.
+ * The time limits of a session. Times are milliseconds of the host's monotonic clock: by the wall
+ * clock, which can be set, a limit could come early or late.
  */
 export interface SessionTimes {
   /** When the session has run for as long as it may. */
@@ -35,7 +35,7 @@ export function resetExpiry(runningSince: number, timeoutSeconds: number, now: n
   if (expiresAt <= latest) return expiresAt;
   const hours = LIMITS.sandboxTtlSecondsMax / 3600;
   const left = Math.max(0, Math.floor((latest - now) / 1000));
-  const message = `a session lasts ${hours} hours at most: this one may go on for ${left} seconds`;
+  const message = `a session lasts ${hours} hours at most: this one can last for another ${left} seconds`;
   throw new AppError('bad_request', message);
 }
 

@@ -1,17 +1,17 @@
-/** The wall clock counts as set only when it differs by more than reading two clocks may take. */
+/** Smaller differences count as the time between reading the two clocks, not as a step. */
 const STEP_MS_MIN = 1_000;
 
 let epochMs = Number.NaN;
 
 /**
- * The host's monotonic clock in milliseconds: since the host booted, without the time for which it was
- * suspended. Nobody can set it, and all processes of one boot agree on it. Timers run by it, too.
+ * The host's monotonic clock in milliseconds since its boot, without the time for which it was
+ * suspended. It cannot be set, and is the same for all processes of one boot. Timers use it, too.
  */
 export const monotonicNow = (): number => Number(process.hrtime.bigint() / 1_000_000n);
 
 /**
- * What the wall clock, as it is set now, shows at a time of the monotonic clock.
- * @returns milliseconds since the epoch; the same for the same time until the wall clock is set
+ * Converts a time of the monotonic clock to the wall clock as it is set now.
+ * @returns milliseconds since the epoch; stable for the same input until the wall clock is set
  */
 export function toWallTime(monotonicMs: number): number {
   const measured = Date.now() - monotonicNow();

@@ -328,7 +328,8 @@ export async function invalidateCheckpoint(directory: string): Promise<void> {
     try {
       await syncPath(directory);
     } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error; // The directory is gone, and the marker with it.
+      // The directory is gone, and the marker with it.
+      if (errnoOf(error) !== 'ENOENT') throw error;
     }
   });
 }
