@@ -28,7 +28,8 @@ export const GUEST_LIMITS = {
   directoryMax: 4095,
   ringMin: 1 * MiB, // Which a process may always keep, however little memory the guest has left.
   ringMax: 4 * MiB,
-  outputWindow: 256 * KiB, // Sent and not acknowledged, for each process.
+  outputMax: 16 * KiB, // In one frame: what a quiet process waits for behind a loud one.
+  outputWindow: 128 * KiB, // Sent and not acknowledged, for each process.
   inputWindow: 64 * KiB, // Sent and not taken by the process, for each process.
   entropyMin: 32,
   entropyMax: 512,

@@ -169,7 +169,7 @@ const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, si
   if (!streams->is_followed || streams->sent >= streams->ring.end) return NULL;
   if (streams->sent - streams->acked >= LIMIT_OUTPUT_WINDOW) return NULL;
   *length = (size_t)(LIMIT_OUTPUT_WINDOW - (streams->sent - streams->acked));
-  if (*length > LIMIT_PAYLOAD_MAX) *length = LIMIT_PAYLOAD_MAX;
+  if (*length > LIMIT_OUTPUT_MAX) *length = LIMIT_OUTPUT_MAX;
   const uint8_t *bytes = ring_run(&streams->ring, streams->sent, length, stream);
   *offset = streams->sent;
   if (bytes != NULL) streams->sent += *length;

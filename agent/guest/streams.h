@@ -43,7 +43,7 @@ uint64_t streams_follow(struct streams *streams, uint64_t offset);
 void streams_unfollow(struct streams *streams);
 void streams_ack(struct streams *streams, uint64_t offset);
 /*
- * The next bytes to send, of one stream and at most `LIMIT_PAYLOAD_MAX`; NULL when there are none.
+ * The next bytes to send, of one stream and at most `LIMIT_OUTPUT_MAX`; NULL when there are none.
  */
 const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, size_t *length,
                                    int *stream);

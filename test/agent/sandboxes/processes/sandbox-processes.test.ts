@@ -13,6 +13,7 @@ import {
 } from '../../../../agent/sandboxes/processes/sandbox-processes.ts';
 import type { SessionError } from '../../../../agent/sandboxes/processes/session-error.ts';
 import type { SessionExit } from '../../../../agent/sandboxes/processes/session-exit.ts';
+import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { MiB } from '../../../../shared/units.ts';
 import { GuestPort, guestSettings, TestGuest } from '../../../helpers/guest.ts';
@@ -199,9 +200,9 @@ test('a client that is behind holds the process back, and nobody loses anything'
   const fast = new Client();
   fast.process = await processes.attach(slow.processId, 0, fast, () => undefined);
   await process.write(Buffer.from('\n'));
-  await waitFor('the window', async () => slow.cursor === 256 * 1024);
+  await waitFor('the window', async () => slow.cursor === GUEST_LIMITS.outputWindow);
   await new Promise((resolve) => setTimeout(resolve, 100));
-  t.is(fast.cursor, 256 * 1024);
+  t.is(fast.cursor, GUEST_LIMITS.outputWindow);
   slow.process = process;
   process.acknowledge(slow.cursor);
   await waitFor('both exits', async () => slow.exit !== undefined && fast.exit !== undefined);
