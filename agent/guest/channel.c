@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "loop.h"
@@ -20,7 +21,7 @@ enum {
 
 static const struct channel_handlers *handlers;
 
-static struct watch channel = {.fd = -1};
+static struct watch channel = {.fd = -1}, listener = {.fd = -1};
 static bool port, ended, readable, writable;
 static uint64_t retry_at_ms, heard_at_ms;
 static uint64_t silence_ms = LIMIT_HOST_SILENCE_MS;
@@ -42,15 +43,61 @@ static void channel_ready(struct watch *watch) {
   readable = writable = true;
 }
 
-int channel_open(int fd, bool is_port, const struct channel_handlers *its_handlers) {
-  port = is_port;
-  handlers = its_handlers;
-  if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return -1;
-  if (getrandom(instance, sizeof instance, 0) != sizeof instance) return -1;
+/* Edge-triggered: a port without a host is hung up, which would be reported without end. */
+static int use_connection(int fd) {
   channel = (struct watch){.fd = fd, .ready = channel_ready};
   readable = writable = true;
-  /* Edge-triggered: a port without a host is hung up, which would be reported without end. */
   return watch_for(&channel, EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+static int begin(int fd, const struct channel_handlers *its_handlers) {
+  handlers = its_handlers;
+  if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return -1;
+  return getrandom(instance, sizeof instance, 0) == sizeof instance ? 0 : -1;
+}
+
+int channel_open(int fd, bool is_port, const struct channel_handlers *its_handlers) {
+  port = is_port;
+  return begin(fd, its_handlers) == 0 ? use_connection(fd) : -1;
+}
+
+/* A host that comes back later begins with a hello. */
+static void lose_host(void) {
+  if (!has_epoch) return;
+  has_epoch = false;
+  handlers->host_left();
+}
+
+/* Whatever was under way belongs to an epoch that is over; the next host says hello. */
+static void drop_connection(void) {
+  lose_host();
+  watch_close(&channel);
+  readable = writable = skipping = false;
+  in_length = in_searched = out_sent = out_length = 0;
+}
+
+/* The newest host is the one that counts: a former one may be gone without its end being seen. */
+static void listener_ready(struct watch *watch) {
+  int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) return;
+  drop_connection();
+  if (use_connection(fd) != 0) drop_connection();
+}
+
+int channel_listen(int fd, const struct channel_handlers *its_handlers) {
+  if (begin(fd, its_handlers) != 0) return -1;
+  listener = (struct watch){.fd = fd, .ready = listener_ready};
+  return watch_for(&listener, EPOLLIN);
+}
+
+/* What a host leaves: a port stays, a listener waits for the next one, a socket ends with it. */
+static void hang_up(bool at_end) {
+  if (listener.fd >= 0)
+    drop_connection();
+  else if (!port)
+    ended = true;
+  else if (at_end)
+    lose_host();
 }
 
 bool channel_is_blocked(void) { return out_sent < out_length; }
@@ -64,13 +111,6 @@ static uint64_t tick_writing(void) {
     channel_ready(&channel);
   }
   return retry_at_ms;
-}
-
-/* A host that comes back later begins with a hello. */
-static void lose_host(void) {
-  if (!has_epoch) return;
-  has_epoch = false;
-  handlers->host_left();
 }
 
 static uint64_t tick_listening(void) {
@@ -188,8 +228,7 @@ static bool read_input(void) {
   }
   if (count < 0 && errno == EINTR) return true;
   readable = false;
-  if (!port && (count == 0 || (errno != EAGAIN && errno != EINTR))) ended = true;
-  if (port && count == 0) lose_host();
+  if (count == 0 || errno != EAGAIN) hang_up(count == 0);
   return false;
 }
 
@@ -203,7 +242,7 @@ static bool write_output(void) {
     }
     if (count < 0 && errno == EINTR) continue;
     writable = false;
-    if (!port && errno != EAGAIN) ended = true;
+    if (errno != EAGAIN) hang_up(false);
   }
   return out_sent == out_length;
 }

@@ -24,6 +24,11 @@ struct channel_handlers {
  * host, and the guest agent with it. 0, or -1 and errno. The handlers are kept.
  */
 int channel_open(int fd, bool is_port, const struct channel_handlers *handlers);
+/*
+ * In a container the host connects to a socket that listens. Each connection takes the place of the
+ * one before it, and without one the guest agent goes on as with a port that nobody has opened.
+ */
+int channel_listen(int fd, const struct channel_handlers *handlers);
 /* Reads, handles and writes without blocking; true when it should be called again at once. */
 bool channel_run(void);
 /* Does what is due by now; returns when to call `channel_run` again if nothing happens before. */

@@ -3,6 +3,8 @@
  * It owns the processes, their terminals and their output; the host talks to it over one port.
  *
  * Usage: init                                            in a virtual machine
+ *        guest --listen FD [--rings BYTES]                in a container: the host connects to the
+ *              socket FD; clock, random numbers, name and mounts are not the guest agent's there
  *        guest --socket FD [--group DIR] [--rings BYTES] [--retain MS] [--silence MS]
  *              in tests, as PID 1 of a PID namespace: does not touch the clock, the power or the
  *              first mounts
@@ -46,7 +48,7 @@ enum {
 };
 
 struct options {
-  int socket; /* -1 in a virtual machine. */
+  int socket, listener; /* Both -1 in a virtual machine. */
   const char *group;
   uint64_t rings_bytes;
   uint64_t retain_ms;
@@ -127,10 +129,11 @@ static int wait_for_port(void) {
 }
 
 static struct options read_options(int argc, char **argv) {
-  struct options options = {.socket = -1};
+  struct options options = {.socket = -1, .listener = -1};
   for (int index = 1; index + 1 < argc; index += 2) {
     const char *name = argv[index], *value = argv[index + 1];
     if (strcmp(name, "--socket") == 0) options.socket = atoi(value);
+    if (strcmp(name, "--listen") == 0) options.listener = atoi(value);
     if (strcmp(name, "--group") == 0) options.group = value;
     if (strcmp(name, "--rings") == 0) options.rings_bytes = strtoull(value, NULL, 10);
     if (strcmp(name, "--retain") == 0) options.retain_ms = strtoull(value, NULL, 10);
@@ -163,6 +166,12 @@ static void open_console(void) {
 }
 
 static void set_up(const struct options *options) {
+  if (options->listener >= 0) {
+    keep_kernel();
+    keep_power();
+    expose_processes();
+    return;
+  }
   if (options->socket >= 0) {
     keep_clock();
     keep_power();
@@ -195,6 +204,12 @@ static const struct channel_handlers handlers = {
     .compose = processes_compose,
 };
 
+static int open_channel(const struct options *options) {
+  if (options->listener >= 0) return channel_listen(options->listener, &handlers);
+  if (options->socket >= 0) return channel_open(options->socket, false, &handlers);
+  return channel_open(wait_for_port(), true, &handlers);
+}
+
 static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
 
 int main(int argc, char **argv) {
@@ -210,8 +225,7 @@ int main(int argc, char **argv) {
   if (options.silence_ms != 0) set_host_silence(options.silence_ms);
   if (loop_open() != 0) die("epoll", errno);
   watch_signals();
-  int fd = options.socket >= 0 ? options.socket : wait_for_port();
-  if (channel_open(fd, options.socket < 0, &handlers) != 0) die("channel", errno);
+  if (open_channel(&options) != 0) die("channel", errno);
   for (;;) {
     /* First the requests of the host, because they change what is due and when. */
     uint64_t next = channel_run() ? 0 : UINT64_MAX;

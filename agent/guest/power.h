@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For tests: exits instead of powering off. */
+/* In a container, and for tests: exits instead of powering off. */
 void keep_power(void);
 /* SIGTERM to all, SIGKILL after the grace time, disks synced, power off. */
 void begin_shutdown(uint32_t grace_ms, bool is_requested);

@@ -84,6 +84,14 @@ int switch_root(const char *device, const char *type) {
 }
 
 void finish_root(void) {
-  sync();
-  if (root_device[0] != '\0') mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOATIME, NULL);
+  if (root_device[0] != '\0') {
+    sync();
+    mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOATIME, NULL);
+    return;
+  }
+  /* Without a disk of its own the other file systems of the kernel are the host's. */
+  int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) return;
+  syncfs(root);
+  close(root);
 }

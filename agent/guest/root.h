@@ -5,5 +5,5 @@
 int mount_initial(void);
 /* Makes the device the root, once. A second call fails with EBUSY unless it names the same one. */
 int switch_root(const char *device, const char *type);
-/* Syncs the root disk and makes it read-only; the machine may stop after this. */
+/* Syncs the root and makes a root disk read-only; the machine may stop after this. */
 void finish_root(void);

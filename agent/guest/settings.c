@@ -22,9 +22,11 @@ enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a newline and NUL. *
 #define MARK "# Written by Berth.\n"
 #define BOOT_ID_FILE "/run/berth/boot-id"
 
-static bool clock_is_kept, configured;
+static bool clock_is_kept, entropy_is_kept, configured;
 
 void keep_clock(void) { clock_is_kept = true; }
+
+void keep_kernel(void) { clock_is_kept = entropy_is_kept = true; }
 
 bool is_configured(void) { return configured; }
 
@@ -102,9 +104,17 @@ static void know(const struct settings *settings) {
   memcpy(known.boot_id, settings->boot_id, ID_BYTES);
 }
 
+/* In a container the host has set it, because nobody inside may. */
+static bool has_hostname(const char *name) {
+  char present[LIMIT_HOSTNAME_MAX + 2] = {0};
+  return gethostname(present, sizeof present - 1) == 0 && strcmp(present, name) == 0;
+}
+
 static int set_hostname(const struct settings *settings) {
   char line[LIMIT_HOSTNAME_MAX + 2], hosts[256];
-  if (sethostname(settings->hostname, strlen(settings->hostname)) != 0) return errno;
+  if (!has_hostname(settings->hostname) &&
+      sethostname(settings->hostname, strlen(settings->hostname)) != 0)
+    return errno;
   snprintf(line, sizeof line, "%s\n", settings->hostname);
   int error = put_file("/etc/hostname", line);
   if (error != 0 || is_foreign("/etc/hosts")) return error;
@@ -150,6 +160,7 @@ static int set_clock(const struct settings *settings) {
 
 /* Credits the entropy and reseeds at once, so that the next random byte depends on it. */
 static int add_entropy(const struct settings *settings) {
+  if (entropy_is_kept) return 0;
   struct {
     struct rand_pool_info info;
     uint8_t bytes[LIMIT_ENTROPY_MAX];

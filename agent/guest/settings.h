@@ -24,6 +24,8 @@ struct settings {
 
 /* For tests: leaves the clock alone, which is the host's. */
 void keep_clock(void);
+/* In a container: leaves clock and random numbers alone, which are the host's. */
+void keep_kernel(void);
 /* True once settings have been applied completely. */
 bool is_configured(void);
 /* 0, or an error number and the step that failed. May be repeated as a whole. */

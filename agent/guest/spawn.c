@@ -12,6 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* Of what a container runs; its guest agent has that of the host's services, which is 0. */
+#define OOM_SCORE "500"
+
 enum {
   COMMAND_FD = 9,
   FD_ABOVE_ALL = 10, /* In a child, the agent's descriptors lie above those of the command. */
@@ -24,6 +27,7 @@ static size_t default_length;
 static char default_directory[LIMIT_DIRECTORY_MAX + 1] = "/";
 static const char *group_directory;
 static struct rlimit files_limit;
+static bool processes_are_exposed;
 
 int set_process_defaults(const char *environment, size_t length, const char *directory) {
   char *copy = malloc(length + 1);
@@ -37,6 +41,8 @@ int set_process_defaults(const char *environment, size_t length, const char *dir
 }
 
 void set_process_group(const char *directory) { group_directory = directory; }
+
+void expose_processes(void) { processes_are_exposed = true; }
 
 void remember_limits(void) { getrlimit(RLIMIT_NOFILE, &files_limit); }
 
@@ -151,10 +157,20 @@ static _Noreturn void give_up(int failure, const char *step) {
   _exit(EXIT_CANNOT_RUN);
 }
 
+/* When memory runs out, the kernel ends what was started here before the guest agent. */
+static void expose(void) {
+  int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (write(fd, OOM_SCORE, sizeof OOM_SCORE - 1) < 0)
+    errno = 0; /* It then ends them in whatever order it likes. */
+  close(fd);
+}
+
 static void restore_defaults(void) {
   sigset_t none;
   sigemptyset(&none);
   signal(SIGPIPE, SIG_DFL);
+  if (processes_are_exposed) expose();
   sigprocmask(SIG_SETMASK, &none, NULL);
   if (files_limit.rlim_max != 0) setrlimit(RLIMIT_NOFILE, &files_limit);
 }

@@ -35,6 +35,8 @@ struct spawned {
 int set_process_defaults(const char *environment, size_t length, const char *directory);
 /* The control group that processes join; NULL for none. */
 void set_process_group(const char *directory);
+/* In a container: when memory runs out, processes are ended rather than the guest agent. */
+void expose_processes(void);
 /* Commands get the resource limits that the guest agent was started with. */
 void remember_limits(void);
 
