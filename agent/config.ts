@@ -6,7 +6,8 @@ import { LIMITS } from '../shared/limits.ts';
 import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
-import type { SandboxSettings } from './sandboxes/settings.ts';
+import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
+import { sandboxRuntimes } from '../shared/links/stream-protocol.ts';
 import { GiB, MiB } from '../shared/units.ts';
 
 export interface AgentConfig {
@@ -56,22 +57,55 @@ const readMachineUidBase = (reader: ConfigReader): number =>
     max: 2 ** 31 - LIMITS.machineUsersMax,
   });
 
-function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined {
+function readMicrovmSettings(reader: ConfigReader): MicrovmSettings | undefined {
+  const accelerator = reader.choice('SANDBOX_ACCELERATOR', ['auto', 'kvm', 'tcg']);
+  const hasTemplates = reader.choice('SANDBOX_TEMPLATES', ['on', 'off']) === 'on';
   // Both or none: with one of them the other one is missed.
   if (!reader.has('GUEST_DIR') && !reader.has('DEFAULT_ROOT_DISK')) return undefined;
+  return {
+    kind: 'microvm',
+    guestDir: reader.string('GUEST_DIR', { pattern: absolutePath }),
+    rootDisk: reader.string('DEFAULT_ROOT_DISK', { pattern: absolutePath }),
+    accelerator,
+    hasTemplates,
+  };
+}
+
+const readContainerSettings = (
+  reader: ConfigReader,
+  imageDir: string,
+  idBase: number,
+): ContainerSettings => ({
+  kind: 'container',
+  imageDir,
+  diskBytes: reader.integer('SANDBOX_DISK_BYTES', {
+    fallback: 32 * GiB,
+    min: 64 * MiB,
+    max: 16 * 1024 * GiB,
+  }),
+  idBase,
+});
+
+function readSandboxSettings(
+  reader: ConfigReader,
+  imageDir: string,
+  idBase: number,
+): SandboxSettings | undefined {
+  const runtime =
+    reader.choice('SANDBOX_RUNTIME', [...sandboxRuntimes]) === 'container'
+      ? readContainerSettings(reader, imageDir, idBase)
+      : readMicrovmSettings(reader);
+  if (runtime === undefined) return undefined;
   const hostMib = Math.floor(totalmem() / MiB);
   const processors = availableParallelism();
   return {
-    guestDir: reader.string('GUEST_DIR', { pattern: absolutePath }),
-    rootDisk: reader.string('DEFAULT_ROOT_DISK', { pattern: absolutePath }),
-    accelerator: reader.choice('SANDBOX_ACCELERATOR', ['auto', 'kvm', 'tcg']),
+    runtime,
     uidBase: readMachineUidBase(reader),
     bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
       fallback: 120_000,
       min: 1_000,
       max: 3_600_000,
     }),
-    hasTemplates: reader.choice('SANDBOX_TEMPLATES', ['on', 'off']) === 'on',
     memoryMib: reader.integer('SANDBOX_MEMORY_MIB', {
       fallback: Math.floor(hostMib * MEMORY_SHARE),
       min: 1,
@@ -97,16 +131,26 @@ function readSandboxSettings(reader: ConfigReader): SandboxSettings | undefined 
   };
 }
 
-const readUserRanges = (reader: ConfigReader): UserRangeSettings => ({
-  mode: reader.choice('EXEC_USER_NAMESPACES', ['auto', 'on', 'off']),
-  baseId: reader.integer('EXEC_UID_BASE', {
+const EXEC_IDS = LIMITS.userRanges * LIMITS.idsPerContainer;
+const SANDBOX_IDS = LIMITS.containerSandboxesMax * LIMITS.idsPerContainer;
+
+/** The ids of sandboxes that are containers follow those of containers for commands. */
+const sandboxIdBase = (execBase: number): number => execBase + EXEC_IDS;
+
+function readUserRanges(reader: ConfigReader): UserRangeSettings {
+  const mode = reader.choice('EXEC_USER_NAMESPACES', ['auto', 'on', 'off']);
+  const baseId = reader.integer('EXEC_UID_BASE', {
     fallback: 2 ** 31,
     min: 2 ** 31, // Above those of machines, which end below it.
-    max: 2 ** 32 - 1 - LIMITS.userRanges * LIMITS.idsPerContainer,
-  }),
-  // Also where no machines run: a disk must look the same on every host. One more probes.
-  reserved: [{ first: readMachineUidBase(reader) - 1, count: LIMITS.machineUsersMax + 1 }],
-});
+    max: 2 ** 32 - 1 - EXEC_IDS - SANDBOX_IDS,
+  });
+  // Also where no sandboxes run: a disk must look the same on every host. One machine more probes.
+  const reserved = [
+    { first: readMachineUidBase(reader) - 1, count: LIMITS.machineUsersMax + 1 },
+    { first: sandboxIdBase(baseId), count: SANDBOX_IDS },
+  ];
+  return { mode, baseId, reserved };
+}
 
 /** @throws Error naming every setting that is missing or wrong */
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
@@ -115,6 +159,8 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const execSlots = reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 });
   const host = reader.string('AGENT_HOST', { fallback: '127.0.0.1' });
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
+  const userRanges = readUserRanges(reader);
+  const defaultImageDir = reader.string('DEFAULT_IMAGE_DIR', { pattern: absolutePath });
   const config: AgentConfig = {
     cluster: readClusterConfig(reader, regionPattern),
     http: readHttpSettings(reader, {
@@ -131,7 +177,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
     }),
     dataDir: reader.string('AGENT_DATA_DIR', { pattern: absolutePath }),
     storageDir: reader.string('STORAGE_DIR', { pattern: absolutePath }),
-    defaultImageDir: reader.string('DEFAULT_IMAGE_DIR', { pattern: absolutePath }),
+    defaultImageDir,
     mountAliases: reader.list('MOUNT_ALIASES', '/mnt/archil'),
     diskSizeBytes: reader.integer('DISK_SIZE_BYTES', {
       fallback: 256 * GiB,
@@ -163,7 +209,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
         max: 1024 * GiB,
       }),
     },
-    userRanges: readUserRanges(reader),
+    userRanges,
     cgroupParent: reader.string('AGENT_CGROUP', {
       fallback: '/berth',
       pattern: '^/[A-Za-z0-9_-]+$',
@@ -172,7 +218,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       fallback: '/usr/share/containers/seccomp.json',
       pattern: absolutePath,
     }),
-    sandboxes: readSandboxSettings(reader),
+    sandboxes: readSandboxSettings(reader, defaultImageDir, sandboxIdBase(userRanges.baseId)),
   };
   reader.finish();
   return config;

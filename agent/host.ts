@@ -11,6 +11,11 @@ import { StorageWatch } from '../shared/storage-watch.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
+import { claimRuntime } from './machines/claim-runtime.ts';
+import { RuncDriver } from './runc/runc-driver.ts';
+import type { MachineDriver } from './sandboxes/machine-driver.ts';
+import type { SandboxSettings } from './sandboxes/settings.ts';
+import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
@@ -37,7 +42,11 @@ import { openUserRanges } from './containers/open-user-ranges.ts';
 import { readSeccomp } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
 import { keepProgramsIn } from './system/spawn.ts';
-import { type HostSandboxes, openSandboxes } from './sandboxes/open-sandboxes.ts';
+import {
+  type HostSandboxes,
+  openSandboxes,
+  type SandboxParts,
+} from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
 
 /** This host's identity, held by this process alone until `release`. */
@@ -171,6 +180,41 @@ function warnOfFewThreads(log: Logger): void {
   log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
 }
 
+/** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
+async function openDriver(
+  { seccompProfile }: AgentConfig,
+  { runtime, uidBase, bootTimeoutMs }: SandboxSettings,
+  parts: HostGroups & {
+    readonly dataDir: string;
+    readonly slots: SlotPool;
+    readonly loops: LoopDevices;
+    readonly log: Logger;
+  },
+): Promise<MachineDriver> {
+  await claimRuntime(parts.dataDir, runtime.kind);
+  const common = { uidBase, bootTimeoutMs };
+  if (runtime.kind === 'microvm') return MicrovmDriver.open({ ...runtime, ...common }, parts);
+  const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
+  const hiddenPaths = await readHiddenPaths();
+  return RuncDriver.open({ ...runtime, ...common }, { ...parts, seccomp, hiddenPaths });
+}
+
+/** What sandboxes begin with, and those of this host if it runs some. */
+async function openRuntime(
+  config: AgentConfig,
+  parts: Omit<SandboxParts, 'image' | 'openDriver'> & HostGroups & { readonly loops: LoopDevices },
+): Promise<Pick<Host, 'image' | 'sandboxes'>> {
+  const { sandboxes: settings, defaultImageDir } = config;
+  const runtime = settings?.runtime;
+  const imagePath = runtime?.kind === 'microvm' ? runtime.rootDisk : defaultImageDir;
+  const image = await readImage(imagePath, parts.log);
+  if (settings === undefined) return { image, sandboxes: undefined };
+  const openWith = (slots: SlotPool): Promise<MachineDriver> =>
+    openDriver(config, settings, { ...parts, slots });
+  const sandboxes = await openSandboxes(settings, { ...parts, image, openDriver: openWith });
+  return { image, sandboxes };
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -204,16 +248,10 @@ export async function openHost(
   const execs = openExecs(config, disks, { journal, pool, log });
   pool.fill();
   const storage = watchStorage(config, dataDir, execs, log);
-  const { sandboxes: settings } = config;
-  const image = await readImage(settings?.rootDisk ?? config.defaultImageDir, log);
-  const sandboxes =
-    settings &&
-    (await parts.time('sandboxes', () =>
-      openSandboxes(settings, {
-        ...{ hostId, dataDir, image, journal, storage, directory, observeStart, log },
-        openDriver: (slots) => MicrovmDriver.open(settings, { ...groups, dataDir, slots, log }),
-      }),
-    ));
+  const own = { hostId, dataDir, journal, storage, directory, loops, observeStart, log };
+  const { image, sandboxes } = await parts.time('sandboxes', () =>
+    openRuntime(config, { ...groups, ...own }),
+  );
   log.info({ partsMs: parts.ms }, 'host:opened');
   return {
     disks,

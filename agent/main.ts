@@ -60,6 +60,7 @@ function linkToControl(
     publicUrl: config.publicUrl,
     internalUrl: config.internalUrl,
     ...(host.image === undefined ? {} : { image: host.image }),
+    sandboxRuntime: config.sandboxes?.runtime.kind,
     nodes: directory.controlNodes,
     connectionKeys,
     log,

@@ -51,6 +51,10 @@ export const LIMITS = {
   userRanges: 2048,
   // How many users there are for machines, from SANDBOX_UID_BASE on.
   machineUsersMax: 1_000_000,
+  // How many sandboxes a host of containers has at most, each with ids like a container's; stopped
+  // ones count.
+  containerSandboxesMax: 8192,
+  processesPerSandboxMax: 2048, // Threads count. Of containers; a virtual machine has its own bound.
   // The kernel has one number of terminals for all containers together (kernel.pty.max).
   terminalsPerContainerMax: 128,
   execTimeoutMsMax: 290_000,

@@ -11,6 +11,7 @@ import {
   decodeControlFrame,
   encodeFrame,
   type HostLoad,
+  type SandboxRuntime,
 } from '../../shared/links/stream-protocol.ts';
 import type { ConnectionKeys } from './connection-keys.ts';
 
@@ -23,6 +24,8 @@ export interface ControlLinkOptions {
   readonly internalUrl: string;
   /** The host's default image for sandboxes, if it describes itself. */
   readonly image?: SandboxImage;
+  /** Undefined when it runs no sandboxes. */
+  readonly sandboxRuntime?: SandboxRuntime | undefined;
   readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
@@ -169,8 +172,13 @@ export class ControlLinks {
   }
 
   #register(socket: WebSocket): void {
-    const { hostId, clusterId, region, publicUrl, internalUrl, image } = this.#options;
-    const said = { publicUrl, internalUrl, ...(image === undefined ? {} : { image }) };
+    const { hostId, clusterId, region, publicUrl, internalUrl } = this.#options;
+    const { image, sandboxRuntime } = this.#options;
+    const said = {
+      ...{ publicUrl, internalUrl },
+      ...(image === undefined ? {} : { image }),
+      ...(sandboxRuntime === undefined ? {} : { sandboxRuntime }),
+    };
     const load = this.#load;
     socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, load }));
   }

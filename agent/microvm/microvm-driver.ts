@@ -3,7 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
-import type { SandboxSettings } from '../sandboxes/settings.ts';
+import type { MicrovmSettings, SandboxSettings } from '../sandboxes/settings.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
@@ -30,9 +30,10 @@ import { pauseRunning } from './pause-machine.ts';
 import { chooseAccelerator } from './qemu/accelerator.ts';
 import { vmCgroup } from './qemu/launch.ts';
 import { listNames } from './qemu/machine-directory.ts';
-import { listVmCgroups } from './qemu/vm-cgroup.ts';
+import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { recoverMachine } from './recover-machine.ts';
-import { startFromCheckpoint, startNew, untilRunning } from './start-machine.ts';
+import { startFromCheckpoint, startNew } from './start-machine.ts';
+import { untilRunning } from '../machines/until-running.ts';
 
 /** A prewarmed VM that does not answer within this time is replaced by a new machine. */
 const ADOPT_MS_MAX = 5_000;
@@ -40,6 +41,7 @@ const WARM_UP_MS_MAX = 10_000;
 
 /** Runs the machines of sandboxes with QEMU. */
 export class MicrovmDriver implements MachineDriver {
+  readonly traits = { hasOwnKernel: true, pausedStaysInMemory: false, forksHaveMemory: true };
   readonly #host: MicrovmHost;
   /** The machines of this agent by VM id, until they are paused or reclaimed. */
   readonly #machines = new Map<string, MicrovmMachine>();
@@ -52,10 +54,7 @@ export class MicrovmDriver implements MachineDriver {
 
   /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
   static async open(
-    settings: Pick<
-      SandboxSettings,
-      'guestDir' | 'rootDisk' | 'accelerator' | 'uidBase' | 'bootTimeoutMs' | 'hasTemplates'
-    >,
+    settings: Omit<MicrovmSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
     parts: {
       readonly dataDir: string;
       readonly cgroups: CgroupHost;
@@ -180,7 +179,7 @@ export class MicrovmDriver implements MachineDriver {
 
   async list(): Promise<string[]> {
     const { sandboxesDir, cgroups, cgroupParent } = this.#host;
-    const groups = await listVmCgroups(cgroups, cgroupParent);
+    const groups = await listMachineCgroups(cgroups, cgroupParent);
     const names = new Set([...(await listNames(sandboxesDir)), ...groups]);
     return [...names].filter(isVmId).toSorted();
   }

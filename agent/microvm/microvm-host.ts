@@ -8,7 +8,7 @@ import { MicrovmMachine } from './microvm-machine.ts';
 import { type VmHost, vmCgroup } from './qemu/launch.ts';
 import { machinePaths } from './qemu/machine-directory.ts';
 import type { Accelerator } from './qemu/qemu-arguments.ts';
-import type { MachineIdentity } from './qemu/shim.ts';
+import type { MachineIdentity } from '../machines/shim-files.ts';
 
 /** What the machines of this host share. */
 export interface MicrovmHost extends VmHost {

@@ -14,14 +14,14 @@ import {
   recordKill,
   recordObserved,
   type StopRequest,
-} from './machine-end.ts';
+} from '../machines/machine-end.ts';
 import { continueMachine, statusOf } from './memory/machine-state.ts';
 import { MonitorWatch } from './qemu/monitor-watch.ts';
 import { type QmpClient, QmpUnavailableError } from './qemu/qmp-client.ts';
-import { type MachineIdentity, runPaths } from './qemu/shim.ts';
-import { SocketGuestLink } from './socket-guest-link.ts';
+import { type MachineIdentity, runPaths } from '../machines/shim-files.ts';
+import { SocketGuestLink } from '../machines/socket-guest-link.ts';
 import type { Template } from './memory/template.ts';
-import type { VmCgroup } from './qemu/vm-cgroup.ts';
+import type { MachineCgroup } from '../machines/machine-cgroup.ts';
 
 /** The share of the grace time that the guest gives its processes; the rest is for its disk. */
 const PROCESS_SHARE = 0.5;
@@ -42,7 +42,7 @@ interface Parts {
   readonly vmId: string;
   readonly runDir: string;
   readonly identity: MachineIdentity;
-  readonly cgroup: VmCgroup;
+  readonly cgroup: MachineCgroup;
   /** The template that its memory started from; undefined when it cannot be found. */
   readonly template: Template | undefined;
   readonly log: Logger;

@@ -2,13 +2,13 @@ import { uptime } from 'node:os';
 import { toError } from '../../shared/errors.ts';
 import { hostBootId, isAlive } from '../../shared/process-id.ts';
 import type { MachineEnd, MachineSpec } from '../sandboxes/machine-driver.ts';
-import { readEnd, isEndKnown } from './machine-end.ts';
+import { readEnd, isEndKnown } from '../machines/machine-end.ts';
 import type { Template } from './memory/template.ts';
 import { recordedTemplate } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 import { vmCgroup } from './qemu/launch.ts';
-import { type MachineIdentity, readIdentity } from './qemu/shim.ts';
+import { type MachineIdentity, readIdentity } from '../machines/shim-files.ts';
 
 /** Takes over a machine that a former agent started. @returns the machine, or how it has ended */
 export async function recoverMachine(

@@ -3,7 +3,9 @@ import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { toError } from '../../shared/errors.ts';
 import { native } from '../native/native.ts';
-import { BootError, type MachineOrigin, type MachineSpec } from '../sandboxes/machine-driver.ts';
+import { untilRunning } from '../machines/until-running.ts';
+import type { MachineOrigin, MachineSpec } from '../sandboxes/machine-driver.ts';
+import { readIdentity } from '../machines/shim-files.ts';
 import { configureGuest } from './configure-guest.ts';
 import { readChain } from './disk/disk-chain.ts';
 import {
@@ -20,7 +22,6 @@ import { recordTemplate } from './memory/templates-in-use.ts';
 import { directoryOf, type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 import { launch, type LaunchMemory } from './qemu/launch.ts';
-import { readIdentity } from './qemu/shim.ts';
 
 /** Loads memory and device state into a machine before its first instruction. */
 type Load = (machine: MachineProcess, incoming: Writable) => Promise<void>;
@@ -29,15 +30,6 @@ interface Restored {
   readonly template: Template;
   readonly kind: MachineOrigin['kind'];
   readonly load: Load;
-}
-
-/** Rejects with the signal's reason once it is aborted. */
-function aborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    const fail = (): void => reject(toError(signal.reason));
-    if (signal.aborted) fail();
-    else signal.addEventListener('abort', fail, { once: true });
-  });
 }
 
 /** Starts a machine from the template of its shape; boots it while there is none. */
@@ -145,34 +137,4 @@ async function launchMachine(
   const identity = await readIdentity(run);
   if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
   return watchMachine(host, spec, identity, template);
-}
-
-/**
- * Runs `prepare` on a machine within the host's boot time limit, and fails early when the machine
- * ends. On failure the machine is detached, and the caller must kill it.
- * @throws BootError `boot_timeout` after the limit; what `prepare` throws; the signal's reason
- */
-export async function untilRunning(
-  { bootTimeoutMs }: MicrovmHost,
-  machine: MicrovmMachine,
-  signal: AbortSignal,
-  prepare: (limit: AbortSignal) => Promise<void>,
-): Promise<void> {
-  const over = new AbortController();
-  const late = AbortSignal.timeout(bootTimeoutMs);
-  const limit = AbortSignal.any([signal, late, over.signal]);
-  const endedEarly = machine.ended.then((end) => {
-    throw new BootError('boot_failed', `${end.reason}: ${end.message}`);
-  });
-  try {
-    await Promise.race([prepare(limit), endedEarly, aborted(limit)]);
-    signal.throwIfAborted();
-  } catch (error) {
-    machine.detach();
-    if (!late.aborted || signal.aborted) throw error;
-    const message = `the guest was not ready within ${bootTimeoutMs} ms`;
-    throw new BootError('boot_timeout', message, { cause: error });
-  } finally {
-    over.abort();
-  }
 }

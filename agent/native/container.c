@@ -6,6 +6,8 @@
  *     (the lines of uid_map in user_namespaces(7)). The namespace belongs to this user of the host,
  *     because the kernel charges limits to the owner: namespaces of root would share root's limits.
  *     It lasts as long as the descriptor or a process in it.
+ *   setHostname(pid, name) -> Promise<void>
+ *     Sets the host name of the container that this process runs in.
  *   makeDevices(directory, owner) -> Promise<void>
  *     Makes the device nodes, links, and mount points of a container's /dev, owned by this user and
  *     group.
@@ -30,18 +32,18 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device-nodes.h"
 #include "task.h"
 
 enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
 
 struct container_task {
   struct task task;
-  char *directory, *mapping;
-  uint32_t owner; /* Of the namespace, or of the devices. */
+  char *directory, *mapping; /* A name instead of a mapping, with a process instead of an owner. */
+  uint32_t owner;            /* Of the namespace, or of the devices. */
   int found;
 };
 
@@ -141,42 +143,24 @@ static napi_value result_descriptor(napi_env env, struct task *task) {
   return value;
 }
 
-static const struct node {
-  const char *name;
-  unsigned major, minor;
-} nodes[] = {
-    {"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
-    {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
-};
-
-static const char *const links[][2] = {
-    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},
-};
-
-static const char *const mount_points[] = {"pts", "shm"};
-
-static int own(int directory, const char *name, uint32_t owner) {
-  return fchownat(directory, name, owner, owner, AT_SYMLINK_NOFOLLOW);
+/* In a thread of its own, which is all that enters the container's namespace. */
+static void *set_hostname(void *argument) {
+  struct container_task *work = argument;
+  char path[PATH_BYTES];
+  snprintf(path, sizeof path, "/proc/%u/ns/uts", work->owner);
+  int namespace = open(path, O_RDONLY | O_CLOEXEC);
+  bool done = namespace >= 0 && setns(namespace, CLONE_NEWUTS) == 0 &&
+              sethostname(work->mapping, strlen(work->mapping)) == 0;
+  work->task.error = done ? 0 : errno;
+  if (namespace >= 0) close(namespace);
+  return NULL;
 }
 
-static int fill_devices(int directory, uint32_t owner) {
-  for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
-    const struct node *node = &nodes[i];
-    if (mknodat(directory, node->name, S_IFCHR, makedev(node->major, node->minor)) != 0) return -1;
-    /* mknodat(2) applied the umask. */
-    if (fchmodat(directory, node->name, 0666, 0) != 0) return -1;
-    if (own(directory, node->name, owner) != 0) return -1;
-  }
-  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-    if (symlinkat(links[i][1], directory, links[i][0]) != 0) return -1;
-    if (own(directory, links[i][0], owner) != 0) return -1;
-  }
-  for (size_t i = 0; i < sizeof mount_points / sizeof *mount_points; i++) {
-    if (mkdirat(directory, mount_points[i], 0755) != 0) return -1;
-    if (own(directory, mount_points[i], owner) != 0) return -1;
-  }
-  return fchown(directory, owner, owner);
+static int run_set_hostname(struct task *task) {
+  pthread_t thread;
+  int error = pthread_create(&thread, NULL, set_hostname, task);
+  if (error == 0) pthread_join(thread, NULL);
+  return error != 0 ? error : task->error;
 }
 
 static int run_make_devices(struct task *task) {
@@ -211,6 +195,16 @@ static napi_value js_new_user_namespace(napi_env env, napi_callback_info info) {
   return start_task(env, &work->task, "newUserNamespace", NULL);
 }
 
+static napi_value js_set_hostname(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  struct container_task *work = new_container_task(run_set_hostname, result_nothing);
+  if (work == NULL || !read_arguments(env, info, 2, args) ||
+      napi_get_value_uint32(env, args[0], &work->owner) != napi_ok ||
+      (work->mapping = copy_text(env, args[1])) == NULL)
+    return refuse_task(env, &work->task);
+  return start_task(env, &work->task, "setHostname", NULL);
+}
+
 static napi_value js_make_devices(napi_env env, napi_callback_info info) {
   napi_value args[2];
   struct container_task *work = new_container_task(run_make_devices, result_nothing);
@@ -224,6 +218,7 @@ static napi_value js_make_devices(napi_env env, napi_callback_info info) {
 void define_container_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
       {"newUserNamespace", NULL, js_new_user_namespace, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"setHostname", NULL, js_set_hostname, NULL, NULL, NULL, napi_enumerable, NULL},
       {"makeDevices", NULL, js_make_devices, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);

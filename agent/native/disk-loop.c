@@ -9,13 +9,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "disk-failure.h"
 
-enum { PATH_BYTES = 4096, LOOP_NUMBERS = 1024 };
+enum { PATH_BYTES = 4096, LOOP_NUMBERS = 1024, POLL_MS = 10 };
+
+static long now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Polls, because a process that sleeps in flock(2) could not time out. */
+void lock_image(int image, const char *path, int wait_ms) {
+  const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+  long until = now_ms() + wait_ms;
+  while (flock(image, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) fail(FAILED, path, errno);
+    if (now_ms() >= until) fail(IN_USE, path, EBUSY);
+    nanosleep(&pause, NULL);
+  }
+}
 
 static int open_control(void) {
   int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);

@@ -1,6 +1,9 @@
 /* The loop devices of disks (loop(4)). All functions end the program when they fail. */
 #pragma once
 
+/* Locks the open image, waiting at most that long for whoever has it attached. */
+void lock_image(int image, const char *path, int wait_ms);
+
 /*
  * Attaches the open image to a new loop device, which therefore nobody else uses, numbered from
  * `first` on. The device keeps the open file of the image, and with it the lock.

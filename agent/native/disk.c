@@ -24,25 +24,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "disk-failure.h"
 #include "disk-loop.h"
 
-enum { POLL_MS = 10, BLOCK_BYTES = 4096, LOG_BYTES = 1024 };
+enum { BLOCK_BYTES = 4096, LOG_BYTES = 1024 };
 
 static const char *const WARMED[] = {"contents", "uploads"};
-
-static long now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static int number(const char *text) {
   char *end;
@@ -57,17 +49,6 @@ static int open_image(const char *path) {
   int image = open(path, O_RDWR | O_CLOEXEC);
   if (image < 0) fail(errno == ENOENT ? NO_IMAGE : FAILED, path, errno);
   return image;
-}
-
-/* Polls, because a process that sleeps in flock(2) could not time out. */
-static void lock_within(int image, const char *path, int wait_ms) {
-  const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
-  long until = now_ms() + wait_ms;
-  while (flock(image, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) fail(FAILED, path, errno);
-    if (now_ms() >= until) fail(IN_USE, path, EBUSY);
-    nanosleep(&pause, NULL);
-  }
 }
 
 /*
@@ -132,7 +113,7 @@ static int attach(const char *path, const char *directory, int first_loop, int w
   char device[64];
   int loop_number;
   int image = open_image(path);
-  lock_within(image, path, wait_ms);
+  lock_image(image, path, wait_ms);
   try_storage(image, path);
   refuse_other_loops(image, path, -1); /* Somebody may have attached it without the lock. */
   int loop = attach_loop(image, path, first_loop, &loop_number);
@@ -153,7 +134,7 @@ static int wait_until_free(const char *path, int wait_ms) {
   int image = open(path, O_RDWR | O_CLOEXEC);
   if (image < 0 && errno == ENOENT) return ENDED_WELL;
   if (image < 0) fail(FAILED, path, errno);
-  lock_within(image, path, wait_ms);
+  lock_image(image, path, wait_ms);
   return ENDED_WELL;
 }
 

@@ -44,6 +44,7 @@ interface NativeModule {
     userNamespace: number,
   ): Promise<void>;
   newUserNamespace(owner: number, mapping: string): Promise<number>;
+  setHostname(pid: number, name: string): Promise<void>;
   makeDevices(directory: string, owner: number): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;
@@ -117,6 +118,12 @@ export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
 
 /** Starts a virtual machine and stays with it, whatever becomes of the agent; see shim.c. */
 export const shimPath = new URL('build/shim', import.meta.url).pathname;
+
+/** Starts the container of a sandbox and stays with it; see container-shim.c. */
+export const containerShimPath = new URL('build/container-shim', import.meta.url).pathname;
+
+/** The guest agent, as containers of sandboxes have it; see agent/guest/main.c. */
+export const guestPath = new URL('../guest/build/guest', import.meta.url).pathname;
 
 /** Flags of mount(2) and umount2(2), from linux/mount.h. */
 export const MountFlag = {

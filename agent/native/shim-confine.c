@@ -36,17 +36,6 @@ static struct failure failed(const char *step) {
 
 static const struct failure done = {0};
 
-int join_groups(const char *const *files) {
-  for (; *files != NULL; files++) {
-    int fd = open(*files, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    ssize_t written = write(fd, "0", 1);
-    close(fd);
-    if (written != 1) return -1;
-  }
-  return 0;
-}
-
 /* When the host runs out of memory, a machine is killed before the services of all machines. */
 static void prefer_as_victim(void) {
   char text[16];

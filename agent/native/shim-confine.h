@@ -5,13 +5,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { GROUPS_MAX = 16, PASSED_MAX = 8 };
+#include "shim-files.h"
+
+enum { PASSED_MAX = 8 };
 
 /* Descriptors of QEMU; qemu-arguments.ts repeats them. */
 enum { FD_MONITOR = 3, FD_GUEST = 4, FD_TAP = 5, FD_PASSED = 10 };
-
-/* The shim's own descriptors start here, clear of those for QEMU. */
-enum { FD_OWN_MIN = 100 };
 
 struct options {
   const char *run;   /* Sockets, log, and what is recorded of the machine. */
@@ -40,8 +39,6 @@ struct failure {
   int error;
   char step[60];
 };
-
-int join_groups(const char *const *files);
 
 /* Becomes QEMU in namespaces of its own. Returns only on failure. */
 struct failure become_machine(const struct options *options, const struct handles *handles);

@@ -60,18 +60,27 @@ export class HostCapacity {
     };
   }
 
-  /** Holds capacity for a new machine. @throws AppError `no_capacity`, `host_full` */
-  hold(id: string, config: Config): void {
-    this.refuseIfFull(config);
+  /**
+   * Holds capacity for a new machine.
+   * @returns restores what it held before
+   * @throws AppError `no_capacity`, `host_full`
+   */
+  hold(id: string, config: Config): () => void {
+    this.refuseIfFull(config, id);
+    const before = this.#held.get(id);
     this.holdExisting(id, config);
+    return () => (before === undefined ? this.release(id) : this.#set(id, before));
   }
 
-  /** @throws AppError `no_capacity`, `host_full` when such a sandbox would not fit now */
-  refuseIfFull(config: Config): void {
+  /**
+   * @param id what it holds already is not counted
+   * @throws AppError `no_capacity`, `host_full` when such a sandbox would not fit now
+   */
+  refuseIfFull(config: Config, id?: string): void {
     const { total, storage } = this.#options;
     const need = needOf(config);
     storage.refuseIfLow();
-    const used = this.#used();
+    const used = this.#used(id);
     if (
       used.memoryMib + need.memoryMib > total.memoryMib ||
       used.vcpus + need.vcpus > total.vcpus ||
@@ -83,9 +92,12 @@ export class HostCapacity {
 
   /** Holds capacity for a machine that runs already, whether it fits or not. */
   holdExisting(id: string, config: Config): void {
-    const need = needOf(config);
-    this.#held.set(id, need);
-    this.#publish(this.#options.directory.hold(this.#options.hostId, id, need));
+    this.#set(id, needOf(config));
+  }
+
+  /** Holds the memory of a machine that is paused in it. */
+  holdMemory(id: string, config: Config): void {
+    this.#set(id, { ...needOf(config), vcpus: 0 });
   }
 
   release(id: string): void {
@@ -114,9 +126,15 @@ export class HostCapacity {
     this.#stop();
   }
 
-  #used(): SandboxResources {
+  #set(id: string, need: SandboxResources): void {
+    this.#held.set(id, need);
+    this.#publish(this.#options.directory.hold(this.#options.hostId, id, need));
+  }
+
+  #used(except?: string): SandboxResources {
     let [memoryMib, vcpus] = [0, 0];
-    for (const need of this.#held.values()) {
+    for (const [id, need] of this.#held) {
+      if (id === except) continue;
       memoryMib += need.memoryMib;
       vcpus += need.vcpus;
     }

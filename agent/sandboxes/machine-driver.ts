@@ -81,6 +81,19 @@ export interface Machine {
   detach(): void;
 }
 
+/** What drivers differ in. Whoever uses one asks for these, never for which one it is. */
+interface MachineTraits {
+  /** A guest has a kernel to itself, with its own time, and can crash it. */
+  readonly hasOwnKernel: boolean;
+  /**
+   * A paused machine keeps its memory on the host, where nothing saves it when the host restarts.
+   * Otherwise its memory is in files, and it takes nothing of the host but storage.
+   */
+  readonly pausedStaysInMemory: boolean;
+  /** A fork of a machine that runs or is paused has its memory, not only its disk. */
+  readonly forksHaveMemory: boolean;
+}
+
 /**
  * Runs the machines of sandboxes. A machine is found by its `vmId`, whichever agent started it.
  * Every call but `start`, `resume` and `prewarm` is idempotent, also after a crash half-way.
@@ -90,6 +103,7 @@ export interface Machine {
  * follows once, when its owner has recorded how the machine ended.
  */
 export interface MachineDriver {
+  readonly traits: MachineTraits;
   /** Makes the root disk, unless it exists. */
   prepare(owner: MachineOwner): Promise<void>;
   /** Whether the root disk was ever made. */
@@ -108,8 +122,8 @@ export interface MachineDriver {
    */
   start(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
   /**
-   * Restores a machine from its checkpoint, which is invalidated before the guest's first
-   * instruction.
+   * Restores a machine from its checkpoint, which is gone when this resolves; where two machines
+   * could be made of it, it is invalidated before the guest's first instruction.
    * @throws BootError, or the signal's reason; `hasCheckpoint` then tells whether it can be resumed
    *   again
    */
@@ -123,8 +137,9 @@ export interface MachineDriver {
   pause(vmId: string): Promise<void>;
   /**
    * Copies disk and memory for a machine that does not exist yet. The memory is that of the running
-   * machine, which stands still for a moment, or of the checkpoint, or there is none. A machine
-   * without a disk yields a copy without one. When this rejects, nothing of the copy is left.
+   * machine, which stands still for a moment, or of the checkpoint, or there is none, which
+   * `hasCheckpoint` of the copy tells. A machine without a disk yields a copy without one. When this
+   * rejects, nothing of the copy is left.
    * @throws AppError `unavailable` when the machine or its guest ended or does not answer,
    *   `sandbox_start_conflict` when its disk cannot be copied once more
    */
@@ -139,7 +154,10 @@ export interface MachineDriver {
   discardCheckpoint(vmId: string): Promise<void>;
   /** Takes over a machine that a former agent started. @returns the machine, or how it has ended */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
-  /** Kills the machine and removes everything of it but disk and checkpoint. */
+  /**
+   * Kills the machine and removes everything of it but disk and checkpoint, which may be the machine
+   * itself, standing still.
+   */
   reclaim(vmId: string): Promise<void>;
   /** Deletes disk, checkpoint and everything else on the storage. Call `reclaim` first. */
   remove(vmId: string): Promise<void>;

@@ -304,11 +304,12 @@ export class SandboxActor {
    */
   async #copyTo(child: MachineOwner): Promise<StartState> {
     const { deps, copies, current } = this.#context;
-    const { state, vmId, config } = this.row;
+    const { vmId, config } = this.row;
     const copying = deps.driver.fork(vmId, child);
     copies.hold(copying, copyMsMax(config.memSizeMib), () => current.killOverdue(NOT_CONTINUED));
     await copying;
-    return state === 'stopped' ? 'pending_start' : 'pending_resume';
+    const hasMemory = await deps.driver.hasCheckpoint(child.vmId);
+    return hasMemory ? 'pending_resume' : 'pending_start';
   }
 
   /** Pauses a sandbox that has run, or been idle, for as long as it may. */

@@ -38,9 +38,13 @@ export async function giveUp(context: SandboxContext, error: Error): Promise<voi
  * Cleans up after the machine of a sandbox at rest. A checkpoint is verified when it is resumed.
  */
 async function recoverAtRest(context: SandboxContext): Promise<void> {
-  const { sandbox, execs } = context;
-  const isPaused = sandbox.row.state === 'paused';
+  const { sandbox, execs, deps } = context;
+  const { id, vmId, state, config } = sandbox.row;
+  const { driver, capacity } = deps;
+  const isPaused = state === 'paused';
   await cleanUp(context, undefined);
+  if (isPaused && driver.traits.pausedStaysInMemory && (await driver.hasCheckpoint(vmId)))
+    capacity.holdMemory(id, config);
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
 }
 

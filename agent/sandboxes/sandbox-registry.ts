@@ -162,7 +162,10 @@ export class SandboxRegistry {
     await Promise.all([...this.#actors.values()].map((actor) => actor.republish()));
   }
 
-  /** Ends every machine for the host's shutdown: pauses running sandboxes, stops the others. */
+  /**
+   * Ends every machine for the host's shutdown: pauses running sandboxes whose memory is safe then,
+   * and stops the others.
+   */
   async stopAll(): Promise<void> {
     const until = performance.now() + LIMITS.sandboxStopAllMs;
     await Promise.all([...this.#actors.values()].map((actor) => this.#shutDown(actor, until)));
@@ -189,8 +192,10 @@ export class SandboxRegistry {
     await actor.begun().catch(toError);
     // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
     if (actor.row.state !== 'pending_start') await settled();
-    if (actor.row.state === 'running') await attempt(() => actor.pause());
-    if (actor.row.slot !== undefined) await attempt(() => actor.stop());
+    const { pausedStaysInMemory } = this.#deps.driver.traits;
+    if (actor.row.state === 'running' && !pausedStaysInMemory) await attempt(() => actor.pause());
+    const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
+    if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
   }
 
   /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */

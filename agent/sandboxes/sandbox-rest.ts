@@ -45,6 +45,7 @@ export async function stopPaused(context: SandboxContext): Promise<void> {
     exitReason: 'stopped',
     exitMessage: 'stopped while it was paused',
   } as const;
+  context.deps.capacity.release(context.sandbox.row.id); // It may hold its memory; see `rest`.
   await context.sandbox.enter('stopped', change, 'stop was asked for');
   await cleanUp(context, undefined);
 }
@@ -82,9 +83,11 @@ export async function rest(
   cause: string,
 ): Promise<void> {
   const { sandbox, current, deps } = context;
-  const { id, slot } = sandbox.row;
+  const { id, slot, config } = sandbox.row;
   // Before its record shows the rest, so that a caller can rely on the capacity.
-  deps.capacity.release(id);
+  if (to === 'paused' && deps.driver.traits.pausedStaysInMemory)
+    deps.capacity.holdMemory(id, config);
+  else deps.capacity.release(id);
   await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
   current.end(); // Only after the journal: a failed write leaves the event to be reported again.
   // The record of how the machine ended must stay until that is journalled.

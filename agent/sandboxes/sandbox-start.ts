@@ -26,7 +26,7 @@ export async function withResources(
 ): Promise<void> {
   const { capacity, slots } = deps;
   const { id, config } = sandbox.row;
-  capacity.hold(id, config);
+  const giveBack = capacity.hold(id, config);
   try {
     if (given !== undefined) return await make(given);
     const { index } = await slots.lease();
@@ -37,7 +37,7 @@ export async function withResources(
       throw error;
     }
   } catch (error) {
-    capacity.release(id);
+    giveBack();
     throw error;
   }
 }

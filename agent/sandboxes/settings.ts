@@ -1,15 +1,32 @@
-/** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
-export interface SandboxSettings {
+/** What virtual machines need. */
+export interface MicrovmSettings {
+  readonly kind: 'microvm';
   /** Directory with the guests' kernel and initramfs, built by scripts/build-guest. */
   readonly guestDir: string;
   /** The default image as a disk, which root disks start from; built by scripts/build-image. */
   readonly rootDisk: string;
   readonly accelerator: 'auto' | 'kvm' | 'tcg';
+  /** Whether new machines start from a template instead of booting. */
+  readonly hasTemplates: boolean;
+}
+
+/** What containers of sandboxes need. */
+export interface ContainerSettings {
+  readonly kind: 'container';
+  /** The tree that disks begin with, built by scripts/build-image. */
+  readonly imageDir: string;
+  /** What a sandbox may write at most. */
+  readonly diskBytes: number;
+  /** The first id of the host for users inside sandboxes. */
+  readonly idBase: number;
+}
+
+/** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
+export interface SandboxSettings {
+  readonly runtime: MicrovmSettings | ContainerSettings;
   /** The first uid for machines; each sandbox takes one. */
   readonly uidBase: number;
   readonly bootTimeoutMs: number;
-  /** Whether new machines start from a template instead of booting. */
-  readonly hasTemplates: boolean;
   /** Capacity for all running sandboxes together. */
   readonly memoryMib: number;
   readonly vcpus: number;

@@ -16,6 +16,10 @@ export const paths = {
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
   /** One directory for each sandbox of this host. */
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
+  /** Which runtime the sandboxes are of. */
+  sandboxRuntime: (dataDir: string) => join(dataDir, 'sandbox-runtime'),
+  /** What the disks of sandboxes that are containers begin with. */
+  emptyDisk: (dataDir: string, sizeBytes: number) => join(dataDir, `empty-${sizeBytes}.ext4`),
   templates: (dataDir: string) => join(dataDir, 'templates'),
   /** Output of the commands in a sandbox. */
   sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),

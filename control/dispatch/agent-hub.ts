@@ -205,7 +205,8 @@ export class AgentHub {
     const keyLink = { nodeId, hostId, region };
     const signed = signConnectionKeys(clusterSecret, keyLink, connectionKeys);
     socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed }));
-    log.info({ hostId, publicUrl: frame.publicUrl }, 'link:registered');
+    const { publicUrl, sandboxRuntime } = frame;
+    log.info({ hostId, publicUrl, sandboxRuntime }, 'link:registered');
   }
 
   #handle(socket: WebSocket, action: () => void): void {

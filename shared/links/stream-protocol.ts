@@ -18,6 +18,10 @@ export const publicUrlPattern = '^https?://[^/?#\\s]+(/[^?#\\s]*)?$';
 const JobId = Type.String({ minLength: 1, maxLength: 64 });
 const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
 
+/** What sandboxes are on a host (SANDBOX_RUNTIME). */
+export const sandboxRuntimes = ['microvm', 'container'] as const;
+export type SandboxRuntime = (typeof sandboxRuntimes)[number];
+
 /** What a host has, and how much of it is in use. */
 export const HostLoad = Type.Object({
   execSlots: Type.Integer({ minimum: 0 }),
@@ -61,6 +65,8 @@ const AgentFrame = taggedUnion('type', [
     internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
     /** What its sandboxes begin with. */
     image: Type.Optional(SandboxImage),
+    /** How it runs sandboxes, if it runs any. */
+    sandboxRuntime: Type.Optional(Type.Enum([...sandboxRuntimes])),
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),

@@ -20,7 +20,7 @@ import { temporaryDirectory } from './temporary.ts';
 const log = pino({ level: 'silent' });
 
 const settings = {
-  ...{ guestDir: '', rootDisk: '', accelerator: 'tcg', hasTemplates: false },
+  runtime: { kind: 'microvm', guestDir: '', rootDisk: '', accelerator: 'tcg', hasTemplates: false },
   ...{ uidBase: 700_000_000, bootTimeoutMs: 60_000, memoryMib: 65_536, vcpus: 64 },
   ...{ memoryReserveMib: 0, slotsMax: 16, slotsReady: 0, prewarmedMax: 0 },
 } as const satisfies SandboxSettings;

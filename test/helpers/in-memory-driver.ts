@@ -213,6 +213,7 @@ export interface InMemoryDriverSettings {
 }
 
 export class InMemoryDriver implements MachineDriver {
+  readonly traits = { hasOwnKernel: true, pausedStaysInMemory: false, forksHaveMemory: true };
   readonly #host: InMemoryHost;
   readonly #gate: Gate;
   readonly #bootTimeoutMs: number;

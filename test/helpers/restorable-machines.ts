@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { native } from '../../agent/native/native.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
-import { connectSocket } from '../../agent/microvm/qemu/connect-socket.ts';
+import { connectSocket } from '../../agent/machines/connect-socket.ts';
 import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import {
   launch,
@@ -21,7 +21,7 @@ import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
 import type { MachineProcess } from '../../agent/microvm/memory/machine-state.ts';
 import { QmpClient } from '../../agent/microvm/qemu/qmp-client.ts';
 import { prepareRootDisk } from '../../agent/microvm/disk/root-disk.ts';
-import { readIdentity, runPaths } from '../../agent/microvm/qemu/shim.ts';
+import { readIdentity, runPaths } from '../../agent/machines/shim-files.ts';
 import { collect, guestSettings, processSpec } from './guest.ts';
 import { temporaryDirectory } from './temporary.ts';
 

@@ -6,6 +6,7 @@ import type { Environment } from './daemon.ts';
 import { processesMarked } from './host.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 /** A boot on a machine that does other things too. */
 const SETTLED_MS_MAX = 120_000;
@@ -51,6 +52,13 @@ export function sandboxSettings(): Environment {
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
   return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_PREWARMED: '0' };
 }
+
+/** Settings of a stack whose sandboxes are containers, without prewarming. */
+export const containerSettings = (): Environment => ({
+  SANDBOX_RUNTIME: 'container',
+  SANDBOX_DISK_BYTES: String(256 * MiB),
+  SANDBOX_PREWARMED: '0',
+});
 
 export const sandboxPath = (id: string): string => `/api/sandboxes/${id}`;
 

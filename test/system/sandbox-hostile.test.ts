@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
-import { runPaths } from '../../agent/microvm/qemu/shim.ts';
+import { runPaths } from '../../agent/machines/shim-files.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { peakMemoryBytes } from '../helpers/host.ts';
 import {

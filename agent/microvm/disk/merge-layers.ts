@@ -13,7 +13,8 @@ import {
 import { FILE_BYTES_MAX, type VmHost, vmCgroup } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
 import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
-import { readConsole, readExit, readIdentity, startShim } from '../qemu/shim.ts';
+import { readConsole, readExit, readIdentity } from '../../machines/shim-files.ts';
+import { startShim } from '../qemu/shim.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** Shorter chains cost too little to be merged. */

@@ -14,7 +14,7 @@ import { machinePaths } from '../qemu/machine-directory.ts';
 import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from '../qemu/qemu-arguments.ts';
 import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
-import { readIdentity, runPaths } from '../qemu/shim.ts';
+import { readIdentity, runPaths } from '../../machines/shim-files.ts';
 import {
   blankKey,
   isSameMachine,

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { GuestChannel } from '../../guest-link/guest-channel.ts';
-import { connectSocket } from './connect-socket.ts';
+import { connectSocket } from '../../machines/connect-socket.ts';
 import { launch, type Launch, type VmHost, vmCgroup } from './launch.ts';
 import { machinePaths } from './machine-directory.ts';
-import { runPaths } from './shim.ts';
+import { runPaths } from '../../machines/shim-files.ts';
 
 /**
  * Boots a machine that belongs to no sandbox until its guest has sent its first message, without

@@ -13,7 +13,7 @@ import {
   RAM_PATH,
 } from './qemu-arguments.ts';
 import { startShim, type ShimSpec } from './shim.ts';
-import { VmCgroup } from './vm-cgroup.ts';
+import { MachineCgroup } from '../../machines/machine-cgroup.ts';
 import { GiB, MiB } from '../../../shared/units.ts';
 
 /** The size of a root disk and of qcow2's metadata; no file that QEMU writes may become larger. */
@@ -59,8 +59,8 @@ export interface Launch {
   readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
 }
 
-export const vmCgroup = (host: VmHost, name: string): VmCgroup =>
-  new VmCgroup(host.cgroups, `${host.cgroupParent}/${name}`);
+export const vmCgroup = (host: VmHost, name: string): MachineCgroup =>
+  new MachineCgroup(host.cgroups, `${host.cgroupParent}/${name}`);
 
 export const hostArchitecture: QemuSpec['architecture'] =
   process.arch === 'arm64' ? 'arm64' : 'x64';

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import { toError } from '../../../shared/errors.ts';
 import { MachineFault } from '../../guest-link/guest-errors.ts';
-import { connectSocket } from './connect-socket.ts';
+import { connectSocket } from '../../machines/connect-socket.ts';
 import { parseJson } from '../../../shared/json.ts';
 import { MiB } from '../../../shared/units.ts';
 

@@ -3,7 +3,7 @@ import test from 'ava';
 import { pino } from 'pino';
 import { detectCgroups, removeCgroups } from '../../../../agent/system/cgroup.ts';
 import { chooseAccelerator } from '../../../../agent/microvm/qemu/accelerator.ts';
-import { listVmCgroups } from '../../../../agent/microvm/qemu/vm-cgroup.ts';
+import { listMachineCgroups } from '../../../../agent/machines/machine-cgroup.ts';
 import { newHostId } from '../../../../shared/ids.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 
@@ -28,7 +28,7 @@ test('an accelerator that is set explicitly is not probed', async (t) => {
   const host = { guestDir, rootDisk: '', cgroups, cgroupParent };
   const options = { host, directory: directory.path, uid: 700_000_000, log };
   const accelerator = await chooseAccelerator('auto', options);
-  t.deepEqual(await listVmCgroups(cgroups, cgroupParent), []);
+  t.deepEqual(await listMachineCgroups(cgroups, cgroupParent), []);
   const isThere = await access('/dev/kvm').then(
     () => true,
     () => false,

@@ -6,7 +6,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { compile } from '../../shared/validate.ts';
 import { writeDurably } from '../system/write-durably.ts';
 import type { MachineEnd } from '../sandboxes/machine-driver.ts';
-import { type MachineExit, readConsole, readExit, runPaths } from './qemu/shim.ts';
+import { type MachineExit, readConsole, readExit, runPaths } from './shim-files.ts';
 import { parseJson } from '../../shared/json.ts';
 
 const CONSOLE_LENGTH_MAX = 600;
@@ -76,17 +76,26 @@ const signalName = (number: number): string =>
   Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ??
   `signal ${number}`;
 
-function describeExit({ code, signal, oomKills }: MachineExit): MachineEnd {
+/** How the ends of machines of one kind are told apart, and what they are called in messages. */
+export interface MachineKind {
+  readonly noun: string;
+  /** Its first process ends with 0 when the guest shut down; otherwise nobody knows from that. */
+  readonly exitTellsShutdown: boolean;
+}
+
+const VIRTUAL_MACHINE: MachineKind = { noun: 'virtual machine', exitTellsShutdown: false };
+
+function describeExit({ code, signal, oomKills }: MachineExit, noun: string): MachineEnd {
   if (signal === SIGKILL && oomKills > 0) {
-    const message = 'the virtual machine was killed because its memory limit was reached';
+    const message = `the ${noun} was killed because its memory limit was reached`;
     return { reason: 'out_of_memory', message };
   }
   const how = signal === undefined ? `exit code ${code ?? 'unknown'}` : signalName(signal);
-  return { reason: 'vmm_crashed', message: `the virtual machine's process ended with ${how}` };
+  return { reason: 'vmm_crashed', message: `the ${noun}'s process ended with ${how}` };
 }
 
-function withoutExit(): MachineEnd {
-  const message = "the virtual machine's process and its shim have both ended";
+function withoutExit(noun: string): MachineEnd {
+  const message = `the ${noun}'s process and its shim have both ended`;
   return { reason: 'vmm_crashed', message };
 }
 
@@ -95,21 +104,22 @@ function causeOf(
   recorded: FirstCause | undefined,
   stop: StopRequest | undefined,
   exit: MachineExit | undefined,
+  { noun, exitTellsShutdown }: MachineKind,
 ): MachineEnd {
   if (recorded?.reason === 'killed_by_host') return recorded;
   if (recorded?.reason === 'guest_panic') {
     return { reason: recorded.reason, message: "the guest's kernel failed" };
   }
-  if (recorded?.reason === 'guest_shutdown') {
+  if (recorded?.reason === 'guest_shutdown' || (exitTellsShutdown && exit?.code === 0)) {
     return stop === undefined
-      ? { reason: recorded.reason, message: 'the guest shut down by itself' }
+      ? { reason: 'guest_shutdown', message: 'the guest shut down by itself' }
       : { reason: 'stopped', message: 'the guest shut down as asked' };
   }
   if (stop?.forcedAfterMs !== undefined) {
     const message = `the guest did not shut down within ${stop.forcedAfterMs} ms and was killed`;
     return { reason: 'stop_forced', message };
   }
-  return exit === undefined ? withoutExit() : describeExit(exit);
+  return exit === undefined ? withoutExit(noun) : describeExit(exit, noun);
 }
 
 /** The line in which a kernel says why it panicked, or else the last lines of the console log. */
@@ -124,9 +134,13 @@ async function excerptOf(runDir: string, reason: MachineEnd['reason']): Promise<
  * Finds out how a machine ended of which nothing runs any more.
  * @param stop the stop that this agent requested, if it did
  */
-export async function readEnd(runDir: string, stop: StopRequest | undefined): Promise<MachineEnd> {
+export async function readEnd(
+  runDir: string,
+  stop: StopRequest | undefined,
+  kind: MachineKind = VIRTUAL_MACHINE,
+): Promise<MachineEnd> {
   const [recorded, exit] = await Promise.all([readFirstCause(runDir), readExit(runDir)]);
-  const { reason, message } = causeOf(recorded, stop, exit);
+  const { reason, message } = causeOf(recorded, stop, exit, kind);
   const guestEndedAt = recorded?.reason === 'killed_by_host' ? undefined : recorded?.endedAtMs;
   const endedAt = guestEndedAt ?? exit?.endedAtMs;
   const end = { reason, message, ...(endedAt === undefined ? {} : { endedAt }) };

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
 import type { GuestProcessRecord } from '../guest-link/guest-protocol.ts';
 import { toError } from '../../shared/errors.ts';
-import { connectSocket } from './qemu/connect-socket.ts';
+import { connectSocket } from './connect-socket.ts';
 import { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestLink } from '../guest-link/guest-link.ts';
 
@@ -11,7 +11,7 @@ const BACKOFF_MS = { min: 100, max: 2000 } as const;
 /** After a connection that lasted this long, the next attempt comes without backoff. */
 const STEADY_MS = 10_000;
 
-/** The link to a guest over the socket that QEMU connects to the guest's serial port. */
+/** The link to a guest over a socket: of its virtual machine, or of its own in a container. */
 export class SocketGuestLink extends GuestLink {
   readonly #path: string;
   readonly #openTimeoutMs: number;

@@ -1,8 +1,8 @@
-import { access, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { access, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errnoOf } from '../../../shared/errors.ts';
-import { type CgroupHost, killProcess, readPids, removeCgroups } from '../../system/cgroup.ts';
+import { errnoOf } from '../../shared/errors.ts';
+import { type CgroupHost, killProcess, readPids, removeCgroups } from '../system/cgroup.ts';
 
 const ROOT = '/sys/fs/cgroup';
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
@@ -42,9 +42,9 @@ const exists = (path: string): Promise<boolean> =>
 
 /**
  * The control groups of one machine: `keeper` for its shim and `machine`, which has the limits, for
- * QEMU, so that the shim survives a kill of QEMU and records its end.
+ * the rest, so that the shim survives a kill of the machine and records its end.
  */
-export class VmCgroup {
+export class MachineCgroup {
   readonly #host: CgroupHost;
   readonly #path: string;
 
@@ -77,7 +77,12 @@ export class VmCgroup {
     return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
   }
 
-  /** Kills QEMU; the shim then records its end. */
+  /** The path of the group with the limits. */
+  get machinePath(): string {
+    return `${this.#path}/machine`;
+  }
+
+  /** Kills all but the shim, which then records how the machine ended. */
   killMachine(): Promise<void> {
     return this.#kill(['machine']);
   }
@@ -96,8 +101,60 @@ export class VmCgroup {
         throw new Error(`processes of ${this.#path} do not end: ${pids.slice(0, 10).join(' ')}`);
       }
       for (const pid of pids) killProcess(pid);
+      // With control groups of version 1, processes that stand still do not even end.
+      await this.#setFrozen(false);
       await sleep(pollMs);
     }
+  }
+
+  /**
+   * Stops every process of the machine where it is; none of them can prevent or notice it.
+   * @throws Error when they do not all stand still in time; they run on then
+   */
+  async freeze(timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    for (let pollMs: number = POLL_MS.min; ; pollMs = Math.min(2 * pollMs, POLL_MS.max)) {
+      // Repeated, because with version 1 a process that is just being started may be left out.
+      const isMade = await this.#setFrozen(true);
+      if (!isMade) throw new Error('this host has no control group to stop processes with');
+      if (await this.#isFrozen()) return;
+      if (performance.now() > deadline) {
+        await this.#setFrozen(false);
+        throw new Error(`its processes did not stand still within ${timeoutMs} ms`);
+      }
+      await sleep(pollMs);
+    }
+  }
+
+  /** Has them go on, if they were stopped. */
+  async thaw(): Promise<void> {
+    await this.#setFrozen(false);
+  }
+
+  /** @returns false when there is no such group */
+  async #setFrozen(isFrozen: boolean): Promise<boolean> {
+    const [file, frozen, thawed] = this.#freezer;
+    try {
+      await writeFile(file, isFrozen ? frozen : thawed);
+      return true;
+    } catch (error) {
+      without('ENOENT', 'ENODEV', 'EACCES')(error);
+      return false;
+    }
+  }
+
+  async #isFrozen(): Promise<boolean> {
+    if (this.#host.version === 1) {
+      return (await readFile(this.#freezer[0], 'utf8')).trim() === 'FROZEN';
+    }
+    const events = await readFile(join(ROOT, this.machinePath, 'cgroup.events'), 'utf8');
+    return /^frozen 1$/mu.test(events);
+  }
+
+  get #freezer(): [file: string, frozen: string, thawed: string] {
+    return this.#host.version === 2
+      ? [join(ROOT, this.machinePath, 'cgroup.freeze'), '1', '0']
+      : [join(ROOT, 'freezer', this.machinePath, 'freezer.state'), 'FROZEN', 'THAWED'];
   }
 
   /** Removes the groups; no process may run in them. */
@@ -163,7 +220,7 @@ export class VmCgroup {
 }
 
 /** Names of the child groups of `parent`: the machines that a former agent may have left. */
-export async function listVmCgroups(host: CgroupHost, parent: string): Promise<string[]> {
+export async function listMachineCgroups(host: CgroupHost, parent: string): Promise<string[]> {
   const controller = CONTROLLERS.find((name) => host.controllers.has(name));
   const root = host.version === 2 ? ROOT : join(ROOT, controller ?? 'systemd');
   try {

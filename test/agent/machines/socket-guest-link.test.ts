@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
-import { SocketGuestLink } from '../../../agent/microvm/socket-guest-link.ts';
+import { SocketGuestLink } from '../../../agent/machines/socket-guest-link.ts';
 import { encodeGuestFrame } from '../../../agent/guest-link/guest-protocol.ts';
 import { collect, GuestPort, guestSettings, processSpec, TestGuest } from '../../helpers/guest.ts';
 import { orderly, PlayedGuest } from '../../helpers/played-guest.ts';

@@ -1,0 +1,35 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+import type { SandboxRuntime } from '../../shared/links/stream-protocol.ts';
+import { paths } from '../system/paths.ts';
+import { writeDurably } from '../system/write-durably.ts';
+
+const NAME = 'sandbox-runtime';
+
+/**
+ * Notes of which runtime the sandboxes of a host are. Their disks are of use to no other one, which
+ * would give them empty ones.
+ * @throws Error while the host has sandboxes of another
+ */
+export async function claimRuntime(dataDir: string, runtime: SandboxRuntime): Promise<void> {
+  const path = paths.sandboxRuntime(dataDir);
+  const former = await readOptional(path);
+  if (former === runtime) return;
+  const sandboxes = await readdir(paths.sandboxes(dataDir)).catch(() => []);
+  // Before there was a choice, every host had virtual machines.
+  if (sandboxes.length > 0 && (former ?? 'microvm') !== runtime) {
+    const message = `SANDBOX_RUNTIME cannot become ${runtime} while the host has other sandboxes`;
+    throw new Error(`${message}: delete them first, or leave it at ${former ?? 'microvm'}`);
+  }
+  await writeDurably(dirname(path), NAME, runtime);
+}
+
+async function readOptional(path: string): Promise<string | undefined> {
+  try {
+    return (await readFile(path, 'utf8')).trim();
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,239 @@
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, readdir, rm } from 'node:fs/promises';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SeccompProfile } from '../containers/seccomp.ts';
+import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
+import { listMachineCgroups } from '../machines/machine-cgroup.ts';
+import { untilRunning } from '../machines/until-running.ts';
+import {
+  BootError,
+  type Machine,
+  type MachineDriver,
+  type MachineEnd,
+  type MachineOwner,
+  type MachineSpec,
+} from '../sandboxes/machine-driver.ts';
+import type { ContainerSettings, SandboxSettings } from '../sandboxes/settings.ts';
+import type { CgroupHost } from '../system/cgroup.ts';
+import { failpoint } from '../system/failpoint.ts';
+import { MACHINES_GROUP } from '../system/helper-group.ts';
+import { paths } from '../system/paths.ts';
+import { configureContainer } from './configure-container.ts';
+import { forkContainer } from './fork-container.ts';
+import { launchContainer } from './launch-container.ts';
+import { discardPaused, isPaused, pauseContainer, resumeContainer } from './paused-container.ts';
+import { recoverContainer, watchContainer } from './recover-container.ts';
+import { cgroupOf, directoryOf, firstIdOf, isVmId, pathsOf, type RuncHost } from './runc-host.ts';
+import { RuncMachine } from './runc-machine.ts';
+import { hasDisk, makeDisk, makeEmptyDisk } from './sandbox-disk.ts';
+
+/** A prewarmed container has answered before; when it does not now, another one is started. */
+const ADOPT_MS_MAX = 5_000;
+
+/** Runs sandboxes as containers of runc (docs/decisions/0033). */
+export class RuncDriver implements MachineDriver {
+  readonly traits = { hasOwnKernel: false, pausedStaysInMemory: true, forksHaveMemory: false };
+  readonly #host: RuncHost;
+  /** By id, the containers that are up, until they are reclaimed or paused. */
+  readonly #machines = new Map<string, RuncMachine>();
+  /** Those of them that wait for `start`. */
+  readonly #prewarmed = new Set<string>();
+  /** Called when loop devices may have become free. */
+  readonly #onDisksFree: () => void;
+
+  private constructor(host: RuncHost, onDisksFree: () => void) {
+    this.#host = host;
+    this.#onDisksFree = onDisksFree;
+  }
+
+  /** @throws Error when containers cannot be run so on this host */
+  static async open(
+    settings: Omit<ContainerSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
+    parts: {
+      readonly dataDir: string;
+      readonly cgroups: CgroupHost;
+      readonly cgroupParent: string;
+      readonly loops: { readonly firstNumber: number; sweepSoon(): void };
+      readonly seccomp: SeccompProfile;
+      readonly hiddenPaths: readonly string[];
+      readonly log: Logger;
+    },
+  ): Promise<RuncDriver> {
+    const { dataDir, cgroups, seccomp, hiddenPaths, log } = parts;
+    const { imageDir, diskBytes, idBase } = settings;
+    const sandboxesDir = paths.sandboxes(dataDir);
+    await mkdir(sandboxesDir, { recursive: true });
+    // The users of containers get to their root through it.
+    await chmod(sandboxesDir, 0o711);
+    const emptyDisk = paths.emptyDisk(dataDir, diskBytes);
+    await makeEmptyDisk(emptyDisk, diskBytes);
+    const host: RuncHost = {
+      ...{ sandboxesDir, imageDir, emptyDisk, idBase, cgroups, seccomp, hiddenPaths, log },
+      firstLoop: parts.loops.firstNumber,
+      uidBase: settings.uidBase,
+      bootTimeoutMs: settings.bootTimeoutMs,
+      cgroupParent: `${parts.cgroupParent}/${MACHINES_GROUP}`,
+    };
+    return new RuncDriver(host, () => parts.loops.sweepSoon());
+  }
+
+  async prepare({ vmId, uid }: MachineOwner): Promise<void> {
+    const { directory, disk } = pathsOf(this.#host, vmId);
+    firstIdOf(this.#host, uid);
+    await mkdir(directory, { recursive: true, mode: 0o711 });
+    await failpoint('make root disk', () => makeDisk(disk, this.#host));
+  }
+
+  hasDisk(vmId: string): Promise<boolean> {
+    return Promise.resolve(hasDisk(pathsOf(this.#host, vmId).disk));
+  }
+
+  /** A container is prewarmed as it is started: there is no memory to begin with. */
+  hasTemplate(): Promise<boolean> {
+    return Promise.resolve(true);
+  }
+
+  async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec);
+    const machine = await this.#bringUp(spec, signal);
+    this.#prewarmed.add(spec.vmId);
+    return machine;
+  }
+
+  async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const { vmId } = spec;
+    const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
+    if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
+    return this.#bringUp(spec, signal);
+  }
+
+  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    signal.throwIfAborted();
+    try {
+      const machine = await resumeContainer(this.#host, spec, signal);
+      this.#machines.set(spec.vmId, machine);
+      return machine;
+    } catch (error) {
+      throw toBootError(error, signal);
+    }
+  }
+
+  async pause(vmId: string): Promise<void> {
+    await pauseContainer(this.#host, vmId, this.#running(vmId));
+    this.#machines.delete(vmId);
+  }
+
+  async fork(vmId: string, child: MachineOwner): Promise<void> {
+    firstIdOf(this.#host, child.uid);
+    try {
+      await forkContainer(this.#host, vmId, this.#machines.get(vmId), child);
+    } catch (error) {
+      await this.remove(child.vmId);
+      if (!(error instanceof MachineFault || error instanceof GuestFailure)) throw error;
+      const message = 'the sandbox ended or does not answer now; try again';
+      throw new AppError('unavailable', message, { cause: error });
+    }
+  }
+
+  async continueAfterCrash(vmId: string): Promise<void> {
+    await this.#running(vmId).cgroup.thaw();
+  }
+
+  hasCheckpoint(vmId: string): Promise<boolean> {
+    return isPaused(this.#host, vmId);
+  }
+
+  async discardCheckpoint(vmId: string): Promise<void> {
+    if (await discardPaused(this.#host, vmId)) await this.reclaim(vmId);
+  }
+
+  async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
+    const found = await recoverContainer(this.#host, spec.vmId);
+    if (found instanceof RuncMachine) this.#machines.set(spec.vmId, found);
+    return found;
+  }
+
+  /** A paused container stays: it is its sandbox's memory. */
+  async reclaim(vmId: string): Promise<void> {
+    this.#machines.get(vmId)?.detach();
+    this.#machines.delete(vmId);
+    this.#prewarmed.delete(vmId);
+    if (await isPaused(this.#host, vmId)) return;
+    const cgroup = cgroupOf(this.#host, vmId);
+    const { run } = pathsOf(this.#host, vmId);
+    await failpoint('kill machine', () => cgroup.kill());
+    // A shim that an agent started just before its end finds neither place nor group, and gives up.
+    await failpoint('remove run directory', () => rm(run, { recursive: true, force: true }));
+    await failpoint('remove control groups', () => cgroup.remove());
+    this.#onDisksFree();
+  }
+
+  async remove(vmId: string): Promise<void> {
+    const directory = directoryOf(this.#host, vmId);
+    await this.discardCheckpoint(vmId);
+    await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
+  }
+
+  async list(): Promise<string[]> {
+    const { sandboxesDir, cgroups, cgroupParent } = this.#host;
+    const groups = await listMachineCgroups(cgroups, cgroupParent);
+    const names = new Set([...(await readdir(sandboxesDir)), ...groups]);
+    return [...names].filter(isVmId).toSorted();
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** @throws MachineFault when none is up */
+  #running(vmId: string): RuncMachine {
+    const machine = this.#machines.get(vmId);
+    if (machine === undefined) throw new MachineFault('the container does not run');
+    return machine;
+  }
+
+  /** Nothing of the container runs when this fails. */
+  async #bringUp(spec: MachineSpec, signal: AbortSignal): Promise<RuncMachine> {
+    const { vmId } = spec;
+    signal.throwIfAborted();
+    // Left by a prewarmed container that did not answer, or by a former attempt.
+    if (existsSync(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
+    try {
+      await launchContainer(this.#host, spec);
+      const machine = await watchContainer(this.#host, vmId);
+      machine.origin = { kind: 'boot', beganAt: performance.now() };
+      await untilRunning(this.#host, machine, signal, (limit) =>
+        configureContainer(machine, spec, limit),
+      );
+      this.#machines.set(vmId, machine);
+      return machine;
+    } catch (error) {
+      await failpoint('kill failed machine', () => cgroupOf(this.#host, vmId).kill());
+      throw toBootError(error, signal);
+    }
+  }
+
+  /** Gives a prewarmed container to a sandbox. @returns whether it runs as that now */
+  async #adopt(machine: RuncMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
+    machine.origin = { kind: 'prewarmed', beganAt: performance.now() };
+    const soon = AbortSignal.any([signal, AbortSignal.timeout(ADOPT_MS_MAX)]);
+    try {
+      await untilRunning(this.#host, machine, soon, (limit) =>
+        configureContainer(machine, spec, limit),
+      );
+      return true;
+    } catch (error) {
+      this.#host.log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:notAdopted');
+      await cgroupOf(this.#host, spec.vmId).kill();
+      return false;
+    }
+  }
+}
+
+/** The signal's reason first: whoever gave up wants to hear of that. */
+function toBootError(error: unknown, signal: AbortSignal): Error {
+  if (signal.aborted) return toError(signal.reason);
+  if (error instanceof BootError) return error;
+  return new BootError('boot_failed', toError(error).message, { cause: error });
+}

@@ -1,0 +1,90 @@
+import { join } from 'node:path';
+import { sandboxIdPattern } from '../../shared/ids.ts';
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SeccompProfile } from '../containers/seccomp.ts';
+import { MachineCgroup } from '../machines/machine-cgroup.ts';
+import type { MachineKind } from '../machines/machine-end.ts';
+import type { CgroupHost } from '../system/cgroup.ts';
+
+/** What all containers of sandboxes on this host have in common. */
+export interface RuncHost {
+  readonly sandboxesDir: string;
+  /** The tree that the disks of new sandboxes begin with. */
+  readonly imageDir: string;
+  /** What new disks are copied from. */
+  readonly emptyDisk: string;
+  /** The first loop device number that belongs to this host. */
+  readonly firstLoop: number;
+  /** The first of the users that sandboxes have, by which the registry knows them. */
+  readonly uidBase: number;
+  /** The first id of the host that a container has as its own. */
+  readonly idBase: number;
+  readonly cgroups: CgroupHost;
+  /** Each container has its groups below this one. */
+  readonly cgroupParent: string;
+  readonly seccomp: SeccompProfile;
+  readonly hiddenPaths: readonly string[];
+  readonly bootTimeoutMs: number;
+  readonly log: Logger;
+}
+
+/** Its first process is the guest agent, which ends well when it has shut down. */
+export const CONTAINER: MachineKind = { noun: 'container', exitTellsShutdown: true };
+
+const idPattern = new RegExp(sandboxIdPattern, 'u');
+
+export const isVmId = (name: string): boolean => idPattern.test(name);
+
+/** A sandbox's own directory. @throws RangeError for what is no id */
+export function directoryOf(
+  { sandboxesDir }: Pick<RuncHost, 'sandboxesDir'>,
+  vmId: string,
+): string {
+  // It becomes part of paths that are removed.
+  if (!isVmId(vmId)) throw new RangeError(`not the id of a sandbox: ${vmId}`);
+  return join(sandboxesDir, vmId);
+}
+
+/**
+ * Where a sandbox keeps what. `disk` outlives its containers; `run` lasts as long as a container, and
+ * a container lasts as long as it is paused.
+ */
+export function pathsOf(host: Pick<RuncHost, 'sandboxesDir'>, vmId: string) {
+  const directory = directoryOf(host, vmId);
+  const run = join(directory, 'run');
+  return {
+    directory,
+    disk: join(directory, 'disk'),
+    run,
+    /** OCI configuration. */
+    config: join(run, 'config.json'),
+    runcRoot: join(run, 'runc'),
+    runcLog: join(run, 'runc.log'),
+    pid: join(run, 'pid'),
+    guest: join(run, 'guest'),
+    /** Mounted at `/dev` inside; seen only by the container. */
+    devices: join(run, 'dev'),
+  } as const;
+}
+
+export const cgroupOf = (
+  { cgroups, cgroupParent }: Pick<RuncHost, 'cgroups' | 'cgroupParent'>,
+  vmId: string,
+): MachineCgroup => new MachineCgroup(cgroups, `${cgroupParent}/${vmId}`);
+
+/**
+ * The first of the host's ids that the container of a sandbox has: root inside. No other sandbox of
+ * the host has them.
+ * @param uid the sandbox's user, as the registry gave it
+ * @throws AppError `no_capacity` when there are more sandboxes than ranges
+ */
+export function firstIdOf({ uidBase, idBase }: RuncHost, uid: number): number {
+  const index = uid - uidBase;
+  if (index >= LIMITS.containerSandboxesMax) {
+    const message = `a host has room for ${LIMITS.containerSandboxesMax} sandboxes at most`;
+    throw new AppError('no_capacity', message);
+  }
+  return idBase + index * LIMITS.idsPerContainer;
+}
