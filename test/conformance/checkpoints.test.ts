@@ -15,6 +15,7 @@ import { countInto, lastCount } from '../helpers/counting.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
+import { testSessions } from './sessions.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 
@@ -229,6 +230,7 @@ test.serial('a new agent pauses the machine of a former one, whose caches are go
 });
 
 testMemory(test);
+testSessions(test);
 
 const fullTest = isFull ? test.serial : test.serial.skip;
 

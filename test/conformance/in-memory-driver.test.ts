@@ -3,6 +3,7 @@ import anyTest, { type TestFn } from 'ava';
 import { InMemoryMachines } from '../helpers/in-memory-machines.ts';
 import { type DriverContext, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
+import { testSessions } from './sessions.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 const host = new InMemoryMachines();
@@ -17,3 +18,4 @@ test.after.always('nothing was seen that must never happen', async (t) => {
 
 testLifecycle(test);
 testMemory(test);
+testSessions(test);

@@ -3,6 +3,7 @@ import anyTest, { type TestFn } from 'ava';
 import { RuncMachines } from '../helpers/runc-machines.ts';
 import { type DriverContext, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
+import { testSessions } from './sessions.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 
@@ -22,3 +23,4 @@ test.after.always(async () => {
 
 testLifecycle(test);
 testMemory(test);
+testSessions(test);

@@ -16,19 +16,28 @@ import {
   processRecordBytes,
 } from '../../agent/guest-link/guest-protocol.ts';
 
+const SIGKILL = 9;
 const SIGTERM = 15;
 const FIRST_PID = 2;
 
 type Files = Map<string, string>;
+
+interface InMemoryExit {
+  readonly flags: number;
+  readonly status: number;
+  readonly endedAt: number;
+}
 
 export interface InMemoryProcess {
   readonly id: string;
   readonly command: string;
   output: string;
   isFollowed: boolean;
-  exit:
-    | { readonly isSignal: boolean; readonly status: number; readonly endedAt: number }
-    | undefined;
+  readonly isSession: boolean;
+  /** It puts out what it reads, until its input ends. */
+  isReading: boolean;
+  stdinReceived: number;
+  exit: InMemoryExit | undefined;
 }
 
 /** What a checkpoint keeps of a guest. */
@@ -124,19 +133,12 @@ export class InMemoryGuest {
   }
 
   /** Ends a process that runs. */
-  end(process: InMemoryProcess, status: number, isSignal = false): void {
+  end(process: InMemoryProcess, status: number, flags = 0): void {
     if (process.exit !== undefined) return;
-    process.exit = { isSignal, status, endedAt: Date.now() };
-    const end = process.output.length;
-    this.#say({
-      type: 'exited',
-      request: 0,
-      id: process.id,
-      flags: isSignal ? PROCESS_FLAGS.signalled : 0,
-      status,
-      end,
-      sinceEndMs: 0,
-    });
+    process.exit = { flags, status, endedAt: Date.now() };
+    const { id, output } = process;
+    const exit = { id, flags, status, end: output.length, sinceEndMs: 0 };
+    this.#say({ type: 'exited', request: 0, ...exit });
   }
 
   #say(frame: GuestFrame): void {
@@ -157,6 +159,7 @@ export class InMemoryGuest {
         this.#staged = Buffer.concat([this.#staged, frame.bytes]);
         return;
       case 'stdin':
+        return this.#read(frame);
       case 'ack':
         return;
       case 'start':
@@ -181,7 +184,14 @@ export class InMemoryGuest {
       if (process !== undefined) process.isFollowed = false;
     } else if (frame.type === 'signal') {
       const process = this.processes.get(frame.id);
-      if (process !== undefined) this.end(process, frame.number, true);
+      if (process !== undefined) this.end(process, frame.number, PROCESS_FLAGS.signalled);
+    } else if (frame.type === 'kill') {
+      const process = this.processes.get(frame.id);
+      const flags = PROCESS_FLAGS.signalled | PROCESS_FLAGS.killed;
+      if (process !== undefined) this.end(process, SIGKILL, flags);
+    } else if (frame.type === 'closeStdin') {
+      const process = this.processes.get(frame.id);
+      if (process?.isReading === true) this.end(process, 0);
     }
   }
 
@@ -207,7 +217,11 @@ export class InMemoryGuest {
     if (this.isFrozen) return refuse(GUEST_FAILURES.frozen);
     if (this.processes.has(id)) return refuse(GUEST_FAILURES.processExists);
     const isFollowed = (frame.flags & PROCESS_FLAGS.followed) !== 0;
-    const process: InMemoryProcess = { id, command, output: '', isFollowed, exit: undefined };
+    const isSession = (frame.flags & PROCESS_FLAGS.session) !== 0;
+    const process: InMemoryProcess = {
+      ...{ id, command, isFollowed, isSession, output: '', exit: undefined },
+      ...{ isReading: false, stdinReceived: 0 },
+    };
     this.processes.set(id, process);
     this.#surroundings.started(id);
     this.#say({ type: 'started', request, pid: FIRST_PID + this.processes.size });
@@ -238,15 +252,18 @@ export class InMemoryGuest {
   }
 
   #records(): Buffer {
-    const records = [...this.processes.values()].map(({ id, output, isFollowed, exit }) => {
+    const records = [...this.processes.values()].map((process) => {
+      const { id, output, isFollowed, isSession, stdinReceived, exit } = process;
       const record = Buffer.alloc(processRecordBytes);
       Buffer.from(id.replaceAll('-', ''), 'hex').copy(record);
       record.writeUInt32LE(FIRST_PID, 16);
-      const ended = exit === undefined ? 0 : PROCESS_FLAGS.exited;
-      const signalled = exit?.isSignal === true ? PROCESS_FLAGS.signalled : 0;
-      record.writeUInt8((isFollowed ? PROCESS_FLAGS.followed : 0) | ended | signalled, 20);
+      const ended = exit === undefined ? 0 : PROCESS_FLAGS.exited | exit.flags;
+      const session = isSession ? PROCESS_FLAGS.session : 0;
+      record.writeUInt8((isFollowed ? PROCESS_FLAGS.followed : 0) | session | ended, 20);
       record.writeUInt8(exit?.status ?? 0, 21);
       record.writeBigUInt64LE(BigInt(output.length), 36);
+      record.writeBigUInt64LE(BigInt(stdinReceived), 52);
+      record.writeBigUInt64LE(BigInt(stdinReceived), 60); // All of it is taken at once.
       if (exit !== undefined) {
         record.writeBigUInt64LE(BigInt(Math.max(0, Date.now() - exit.endedAt)), 68);
       }
@@ -278,10 +295,11 @@ export class InMemoryGuest {
     else if (part === 'uname -n') this.#print(process, this.settings.get('hostname') ?? '');
     else if (part === 'pwd') this.#print(process, '/');
     else if (part.startsWith('exit ')) this.end(process, Number(part.slice(5)));
+    else if (part === 'cat') process.isReading = true;
     else if (part.startsWith('cat ')) return this.#cat(process, part.slice(4).split(' '));
     else if (part.startsWith('echo ')) this.#echo(process, part.slice(5));
     else if (part !== 'sync' && part !== 'true') this.end(process, 127); // No such command.
-    return process.exit === undefined;
+    return process.exit === undefined && !process.isReading;
   }
 
   #cat(process: InMemoryProcess, paths: readonly string[]): boolean {
@@ -308,15 +326,29 @@ export class InMemoryGuest {
     };
   }
 
+  #read({ id, offset, bytes }: Extract<HostFrame, { type: 'stdin' }>): void {
+    const process = this.processes.get(id);
+    if (process === undefined || offset > process.stdinReceived) return;
+    const fresh = bytes.subarray(process.stdinReceived - offset);
+    if (fresh.length === 0) return;
+    process.stdinReceived += fresh.length;
+    this.#say({ type: 'taken', request: 0, id, offset: process.stdinReceived });
+    if (process.isReading) this.#put(process, fresh.toString('utf8'));
+  }
+
   #print(process: InMemoryProcess, line: string): void {
+    this.#put(process, `${line}\n`);
+  }
+
+  #put(process: InMemoryProcess, text: string): void {
     const offset = process.output.length;
-    process.output += `${line}\n`;
+    process.output += text;
     this.#tellOutput(process, offset);
   }
 
   shutDown(isRequested: boolean): void {
     this.#say({ type: 'poweringOff', request: 0, isRequested: Number(isRequested) });
-    for (const process of this.running) this.end(process, SIGTERM, true);
+    for (const process of this.running) this.end(process, SIGTERM, PROCESS_FLAGS.signalled);
     this.#surroundings.ended('guest_shutdown');
   }
 }

@@ -5,19 +5,13 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import type { GuestLink } from '../../../../agent/guest-link/guest-link.ts';
-import type { ProcessClient } from '../../../../agent/sandboxes/processes/attachment.ts';
-import {
-  type AttachedProcess,
-  SandboxProcesses,
-  type SessionProcessSpec,
-} from '../../../../agent/sandboxes/processes/sandbox-processes.ts';
-import type { SessionError } from '../../../../agent/sandboxes/processes/session-error.ts';
-import type { SessionExit } from '../../../../agent/sandboxes/processes/session-exit.ts';
+import { SandboxProcesses } from '../../../../agent/sandboxes/processes/sandbox-processes.ts';
 import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { MiB } from '../../../../shared/units.ts';
 import { GuestPort, guestSettings, TestGuest } from '../../../helpers/guest.ts';
 import { InMemoryGuestLink } from '../../../helpers/in-memory-guest-link.ts';
+import { sessionSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 const log = createLogger('test', {});
@@ -48,59 +42,6 @@ async function start(args: readonly string[] = [], attachedMax = 10): Promise<Fi
   };
 }
 
-/** A client that keeps everything and acknowledges at once. */
-class Client implements ProcessClient {
-  processId = '';
-  startedTimes = 0;
-  readonly pieces: Buffer[] = [];
-  cursor = 0;
-  hasGap = false;
-  exit: SessionExit | undefined;
-  detachedBy: SessionError | undefined;
-  isDetached = false;
-  process: AttachedProcess | undefined;
-
-  constructor(offset = 0) {
-    this.cursor = offset;
-  }
-
-  readonly started = (id: string): void => {
-    this.processId = id;
-    this.startedTimes += 1;
-  };
-
-  output({ offset, bytes }: { offset: number; bytes: Buffer }): void {
-    this.hasGap ||= offset !== this.cursor;
-    this.pieces.push(Buffer.from(bytes));
-    this.cursor = offset + bytes.length;
-    setImmediate(() => this.process?.acknowledge(this.cursor));
-  }
-
-  ended(exit: SessionExit): void {
-    this.exit = exit;
-  }
-
-  detached(error?: SessionError): void {
-    this.isDetached = true;
-    this.detachedBy = error;
-  }
-
-  get bytes(): Buffer {
-    return Buffer.concat(this.pieces);
-  }
-}
-
-const spec = (command: string, change: Partial<SessionProcessSpec> = {}): SessionProcessSpec => ({
-  ...{ command, environment: {}, directory: undefined, terminal: undefined, timeoutMs: undefined },
-  ...change,
-});
-
-async function run(processes: SandboxProcesses, wanted: SessionProcessSpec): Promise<Client> {
-  const client = new Client();
-  client.process = await processes.start(wanted, client, client.started);
-  return client;
-}
-
 /** Cuts the connection again and again until the work is done. */
 async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: number): Promise<T> {
   const timer = setInterval(() => port.cut(), everyMs);
@@ -114,7 +55,7 @@ async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: numbe
 test('input and output pass whole through a connection that breaks again and again', async (t) => {
   await using fixture = await start();
   const { port, processes } = fixture;
-  const client = await run(processes, spec('cat'));
+  const client = await startProcess(processes, sessionSpec('cat'));
   const input = randomBytes(3 * MiB);
   const writing = async (): Promise<void> => {
     for (let at = 0; at < input.length; at += 50_000) {
@@ -134,18 +75,21 @@ test('a start whose answer is lost starts one process, and tells it once', async
   const { port, processes } = fixture;
   const starting = Array.from({ length: 30 }, async (_, index) => {
     await new Promise((resolve) => setTimeout(resolve, index * 20));
-    const client = await run(processes, spec(`echo ${index} >>/run/started; echo ${index}`));
+    const client = await startProcess(
+      processes,
+      sessionSpec(`echo ${index} >>/run/started; echo ${index}`),
+    );
     await waitFor('its exit', async () => client.exit !== undefined, 60_000);
     return client;
   });
-  const clients: Client[] = [];
+  const clients: TestClient[] = [];
   const settle = async (): Promise<void> => {
     clients.push(...(await Promise.all(starting)));
   };
   await whileCutting(port, settle(), 130);
   t.is(clients.length, 30);
   for (const client of clients) t.is(client.startedTimes, 1);
-  const all = await run(processes, spec('sort /run/started | uniq -d'));
+  const all = await startProcess(processes, sessionSpec('sort /run/started | uniq -d'));
   await waitFor('the count', async () => all.exit !== undefined);
   t.is(all.bytes.toString(), '');
 });
@@ -153,8 +97,8 @@ test('a start whose answer is lost starts one process, and tells it once', async
 test('another agent finds the processes, their output and their ends', async (t) => {
   await using fixture = await start();
   const { link, port, processes } = fixture;
-  const running = await run(processes, spec('echo before; read x; echo $x'));
-  const ended = await run(processes, spec('echo done; exit 4'));
+  const running = await startProcess(processes, sessionSpec('echo before; read x; echo $x'));
+  const ended = await startProcess(processes, sessionSpec('echo done; exit 4'));
   await waitFor('the exit', async () => ended.exit !== undefined && running.cursor === 7);
   processes.disconnect();
   t.true(running.isDetached);
@@ -164,13 +108,13 @@ test('another agent finds the processes, their output and their ends', async (t)
   t.teardown(() => nextLink.close());
   next.connect(nextLink);
   const told: string[] = [];
-  const again = new Client(7);
+  const again = new TestClient(7);
   again.process = await next.attach(running.processId, 7, again, () => told.push('attached'));
   t.deepEqual(told, ['attached']);
   await again.process.write(Buffer.from('after\n'));
   await waitFor('the exit', async () => again.exit !== undefined);
   t.is(again.bytes.toString(), 'after\n');
-  const late = new Client();
+  const late = new TestClient();
   late.process = await next.attach(ended.processId, 0, late, () => undefined);
   await waitFor('the old exit', async () => late.exit !== undefined);
   t.is(late.bytes.toString(), 'done\n');
@@ -180,7 +124,7 @@ test('another agent finds the processes, their output and their ends', async (t)
 test('a process is killed once, and its clients learn it; an unknown one is told', async (t) => {
   await using fixture = await start();
   const { processes } = fixture;
-  const client = await run(processes, spec('sleep 1000'));
+  const client = await startProcess(processes, sessionSpec('sleep 1000'));
   await processes.kill(client.processId);
   await waitFor('the exit', async () => client.exit !== undefined);
   t.deepEqual(client.exit, { status: 'cancelled', reason: 'process killed', cursor: 0 });
@@ -193,11 +137,11 @@ test('a process is killed once, and its clients learn it; an unknown one is told
 test('a client that is behind holds the process back, and nobody loses anything', async (t) => {
   await using fixture = await start();
   const { processes } = fixture;
-  const slow = new Client();
-  slow.process = await processes.start(spec('read x; seq 1000000'), slow, slow.started);
+  const slow = new TestClient();
+  slow.process = await processes.start(sessionSpec('read x; seq 1000000'), slow, slow.started);
   const { process } = slow;
   slow.process = undefined; // It acknowledges nothing.
-  const fast = new Client();
+  const fast = new TestClient();
   fast.process = await processes.attach(slow.processId, 0, fast, () => undefined);
   await process.write(Buffer.from('\n'));
   await waitFor('the window', async () => slow.cursor === GUEST_LIMITS.outputWindow);
@@ -214,10 +158,10 @@ test('a client that is behind holds the process back, and nobody loses anything'
 test('a client that leaves lets a process run on, and what it missed shows in the offsets', async (t) => {
   await using fixture = await start();
   const { processes } = fixture;
-  const client = await run(processes, spec('read x; seq 1000000; read x'));
+  const client = await startProcess(processes, sessionSpec('read x; seq 1000000; read x'));
   client.process?.detach();
-  const attach = (offset: number): Promise<Client> => {
-    const next = new Client(offset);
+  const attach = (offset: number): Promise<TestClient> => {
+    const next = new TestClient(offset);
     return processes
       .attach(client.processId, offset, next, () => undefined)
       .then((attached) => {
@@ -248,18 +192,21 @@ test('a client that leaves lets a process run on, and what it missed shows in th
 test('more clients than may attach are refused, and a place is given back once', async (t) => {
   await using fixture = await start([], 2);
   const { processes } = fixture;
-  const one = await run(processes, spec('cat'));
-  const two = await run(processes, spec('cat'));
+  const one = await startProcess(processes, sessionSpec('cat'));
+  const two = await startProcess(processes, sessionSpec('cat'));
   const refused = { message: /as many as the sandbox may have/u };
-  await t.throwsAsync(run(processes, spec('true')), refused);
-  await t.throwsAsync(run(processes, spec('true', { directory: '/no/such' })), refused);
+  await t.throwsAsync(startProcess(processes, sessionSpec('true')), refused);
+  await t.throwsAsync(
+    startProcess(processes, sessionSpec('true', { directory: '/no/such' })),
+    refused,
+  );
   one.process?.detach();
   one.process?.detach();
-  await t.throwsAsync(run(processes, spec('true', { directory: '/no/such' })), {
+  await t.throwsAsync(startProcess(processes, sessionSpec('true', { directory: '/no/such' })), {
     message: /directory ENOENT/u,
   });
-  const three = await run(processes, spec('cat'));
-  await t.throwsAsync(run(processes, spec('true')), refused);
+  const three = await startProcess(processes, sessionSpec('cat'));
+  await t.throwsAsync(startProcess(processes, sessionSpec('true')), refused);
   two.process?.detach();
   three.process?.detach();
 });
@@ -267,14 +214,16 @@ test('more clients than may attach are refused, and a place is given back once',
 test('what a pause and an end of the machine tell', async (t) => {
   await using fixture = await start();
   const { processes } = fixture;
-  const client = await run(processes, spec('cat'));
+  const client = await startProcess(processes, sessionSpec('cat'));
   processes.releaseClients();
   t.true(client.isDetached);
   t.is(client.detachedBy, undefined);
   t.is(client.exit, undefined);
-  await t.throwsAsync(run(processes, spec('true')), { message: 'the sandbox is not running' });
+  await t.throwsAsync(startProcess(processes, sessionSpec('true')), {
+    message: 'the sandbox is not running',
+  });
   processes.acceptAgain();
-  const again = new Client();
+  const again = new TestClient();
   again.process = await processes.attach(client.processId, 0, again, () => undefined);
   processes.loseAll('cancelled', 'sandbox stopped');
   t.deepEqual(again.exit, { status: 'cancelled', reason: 'sandbox stopped', cursor: 0 });
@@ -283,7 +232,7 @@ test('what a pause and an end of the machine tell', async (t) => {
 test('input beyond what may wait for a process that does not read is refused, not dropped', async (t) => {
   await using fixture = await start();
   const { processes } = fixture;
-  const client = await run(processes, spec('sleep 1000'));
+  const client = await startProcess(processes, sessionSpec('sleep 1000'));
   const writing = Array.from({ length: 6 }, async () => client.process?.write(Buffer.alloc(MiB)));
   const [, ...rest] = writing;
   await t.throwsAsync(Promise.all(rest), { message: /does not read its input/u });

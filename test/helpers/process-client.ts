@@ -1,0 +1,83 @@
+import type { ProcessClient } from '../../agent/sandboxes/processes/attachment.ts';
+import type {
+  AttachedProcess,
+  SandboxProcesses,
+  SessionProcessSpec,
+} from '../../agent/sandboxes/processes/sandbox-processes.ts';
+import type { SessionError } from '../../agent/sandboxes/processes/session-error.ts';
+import type { SessionExit } from '../../agent/sandboxes/processes/session-exit.ts';
+import { waitFor } from './wait.ts';
+
+/** A client that keeps everything and acknowledges at once. */
+export class TestClient implements ProcessClient {
+  processId = '';
+  startedTimes = 0;
+  readonly pieces: Buffer[] = [];
+  cursor = 0;
+  hasGap = false;
+  exit: SessionExit | undefined;
+  detachedBy: SessionError | undefined;
+  isDetached = false;
+  process: AttachedProcess | undefined;
+
+  constructor(offset = 0) {
+    this.cursor = offset;
+  }
+
+  readonly started = (id: string): void => {
+    this.processId = id;
+    this.startedTimes += 1;
+  };
+
+  output({ offset, bytes }: { offset: number; bytes: Buffer }): void {
+    this.hasGap ||= offset !== this.cursor;
+    this.pieces.push(Buffer.from(bytes));
+    this.cursor = offset + bytes.length;
+    setImmediate(() => this.process?.acknowledge(this.cursor));
+  }
+
+  ended(exit: SessionExit): void {
+    this.exit = exit;
+  }
+
+  detached(error?: SessionError): void {
+    this.isDetached = true;
+    this.detachedBy = error;
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.pieces);
+  }
+}
+
+export const sessionSpec = (
+  command: string,
+  change: Partial<SessionProcessSpec> = {},
+): SessionProcessSpec => ({
+  ...{ command, environment: {}, directory: undefined, terminal: undefined, timeoutMs: undefined },
+  ...change,
+});
+
+/** Starts a process with a client of its own. */
+export async function startProcess(
+  processes: SandboxProcesses,
+  wanted: SessionProcessSpec,
+): Promise<TestClient> {
+  const client = new TestClient();
+  client.process = await processes.start(wanted, client, client.started);
+  return client;
+}
+
+/** Attaches a client that has everything before the offset. */
+export async function attachClient(
+  processes: SandboxProcesses,
+  processId: string,
+  offset: number,
+): Promise<TestClient> {
+  const client = new TestClient(offset);
+  client.process = await processes.attach(processId, offset, client, () => undefined);
+  return client;
+}
+
+export const exited = (client: TestClient): Promise<SessionExit> =>
+  waitFor('the exit', async () => client.exit);
