@@ -174,6 +174,7 @@ FAKE int fake_lstat(const char *path, struct stat *status) { return fake_stat(pa
 
 FAKE int fake_ftruncate(int fd, off_t length) { return kind_of(fd), (void)length, outcome(); }
 FAKE int fake_fsync(int fd) { return kind_of(fd), outcome(); }
+FAKE int fake_syncfs(int fd) { return kind_of(fd), outcome(); }
 FAKE int fake_mkdir(const char *path, mode_t mode) { return (void)mode, look_at(path); }
 FAKE int fake_unlink(const char *path) { return look_at(path); }
 FAKE int fake_chdir(const char *path) { return look_at(path); }

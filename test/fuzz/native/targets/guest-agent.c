@@ -334,6 +334,15 @@ int fake_madvise(void *at, size_t length, int advice) {
 
 int fake_posix_openpt(int flags) { return (void)flags, call_fails() ? -1 : new_fd(KIND_PIPE, 0); }
 int fake_unlockpt(int fd) { return kind_of(fd), call_fails() ? -1 : 0; }
+/* The host of this target comes over a port, which is never listened on. */
+int fake_accept4(int fd, struct sockaddr *peer, socklen_t *length, int flags) {
+  return (void)fd, (void)peer, (void)length, (void)flags, errno = EAGAIN, -1;
+}
+int fake_gethostname(char *name, size_t size) {
+  CHECK(size > 1);
+  snprintf(name, size, "%c", 'a' + take_answer() % 4);
+  return call_fails() ? -1 : 0;
+}
 int fake_sethostname(const char *name, size_t length) {
   CHECK(strlen(name) == length && length <= LIMIT_HOSTNAME_MAX);
   return call_fails() ? -1 : 0;

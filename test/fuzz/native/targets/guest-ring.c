@@ -61,10 +61,12 @@ static void compare_run(const struct model *model, uint64_t offset) {
   for (size_t index = 0; index < length; index++) CHECK(model->streams[offset + index] == stream);
 }
 
+static bool frees_nothing(void) { return false; }
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   begin_input(bytes, length);
   allow_failures(take_u8() & 1);
-  set_ring_budget(take_u8() * (uint64_t)64 * KIB);
+  set_ring_budget(take_u8() * (uint64_t)64 * KIB, frees_nothing);
   models[0].keep = models[1].keep = 0;
   for (int count = 0; count < OPERATIONS_MAX && !input_is_empty(); count++) {
     uint8_t operation = take_u8();
