@@ -101,6 +101,13 @@ function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
   return ['-m', size, '-object', object];
 }
 
+/**
+ * An emulated processor has no speculative execution to mitigate, and its timers are reliable. Code at
+ * another address is translated again, so a program that is loaded at random addresses starts some five
+ * times slower: processes of emulated guests have fixed ones, until root in the guest says otherwise.
+ */
+const EMULATED = ['mitigations=off', 'tsc=reliable', 'no_timer_check', 'norandmaps'];
+
 /** The guest kernel's command line; only its warnings and errors reach the console. */
 export function kernelCommandLine(
   architecture: QemuSpec['architecture'],
@@ -117,8 +124,7 @@ export function kernelCommandLine(
     ...['lsm=landlock', 'psi=0', 'nowatchdog'],
     // Keeps checkpoints small: with huge pages, a small write would change 2 MiB.
     'transparent_hugepage=madvise',
-    // An emulated processor has no speculative execution to mitigate, and its timers are reliable.
-    ...(accelerator === 'tcg' ? ['mitigations=off', 'tsc=reliable', 'no_timer_check'] : []),
+    ...(accelerator === 'tcg' ? EMULATED : []),
   ].join(' ');
 }
 
