@@ -12,6 +12,7 @@ import { JobSeal } from '../shared/jobs/job-seal.ts';
 import type { JobKind } from '../shared/jobs/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { createLogger, type Logger } from '../shared/log.ts';
+import type { Gauge } from '../shared/metrics.ts';
 import { PartRequestGate } from '../shared/links/part-requests.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
@@ -107,12 +108,14 @@ function serveSessions(
   publicServer: Server,
   { host: { sandboxes }, log }: Parts,
   keys: ConnectionKeys,
+  gauge: Gauge,
 ): SessionServer {
   const find: SessionServerOptions['find'] = (ref) => {
     if (sandboxes === undefined) throw new AppError('not_found', 'this host runs no sandboxes');
     return sandboxes.registry.find(ref);
   };
-  const sessions = new SessionServer({ keys, find, log });
+  const countChanged = (count: number): void => gauge.set(count);
+  const sessions = new SessionServer({ keys, find, countChanged, log });
   sessions.serve(publicServer);
   return sessions;
 }
@@ -189,7 +192,7 @@ async function main(): Promise<void> {
     { ...http, port: config.port, connections: config.http.public, isCrowded },
     (...exchange) => objects.handle(...exchange),
   );
-  const sessions = serveSessions(publicServer, parts, connectionKeys);
+  const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 

@@ -23,6 +23,7 @@ export function createAgentMetrics(
   jobWaits: JobWaits;
   objectDurations: ObjectDurations;
   observeStart: ObserveStart;
+  sessions: Gauge;
 } {
   const registry = createMetrics('agent');
   const jobDurations = new Histogram({
@@ -52,10 +53,15 @@ export function createAgentMetrics(
     registers: [registry],
     collect: () => running.set(host().execs.running),
   });
+  const sessions = new Gauge({
+    name: 'berth_sessions',
+    help: 'WebSockets of process sessions that are open',
+    registers: [registry],
+  });
   createStorageGauges(registry, host);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
-  return { registry, jobDurations, jobWaits, objectDurations, observeStart };
+  return { registry, jobDurations, jobWaits, objectDurations, observeStart, sessions };
 }
 
 function createStorageGauges(

@@ -17,6 +17,8 @@ export interface SessionServerOptions {
   };
   /** @throws AppError `not_found` */
   readonly find: (ref: { accountId: string; sandboxId: string }) => SandboxActor;
+  /** Told how many clients are connected whenever that changes. */
+  readonly countChanged: (count: number) => void;
   readonly log: Logger;
 }
 
@@ -66,11 +68,6 @@ export class SessionServer {
     for (const timer of this.#timers) timer.unref();
   }
 
-  /** How many clients are connected. */
-  get count(): number {
-    return this.#sessions.size;
-  }
-
   /** Accepts clients on the host's public server. */
   serve(server: Server): void {
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
@@ -105,7 +102,7 @@ export class SessionServer {
     if (claims === undefined || claims.sandboxId !== sandboxId) {
       return refuse(socket, 401, 'the token is not valid, or has expired; ask for another URL');
     }
-    if (this.count >= LIMITS.sessionsPerHostMax) {
+    if (this.#sessions.size >= LIMITS.sessionsPerHostMax) {
       return refuse(socket, 503, 'the host has as many sessions as it can; try again');
     }
     try {
@@ -123,8 +120,13 @@ export class SessionServer {
     const connect = async (): ReturnType<SandboxActor['connect']> =>
       find({ accountId, sandboxId }).connect();
     const session = new Session(socket, { sandboxId, connect, log });
+    const { countChanged } = this.#options;
     this.#sessions.add(session);
-    socket.once('close', () => this.#sessions.delete(session));
+    countChanged(this.#sessions.size);
+    socket.once('close', () => {
+      this.#sessions.delete(session);
+      countChanged(this.#sessions.size);
+    });
   }
 
   #each(act: (session: Session) => void): void {
