@@ -31,6 +31,7 @@ const REFUSALS = {
   401: 'Unauthorized',
   404: 'Not Found',
   409: 'Conflict',
+  429: 'Too Many Requests',
   503: 'Service Unavailable',
 } as const;
 
@@ -45,6 +46,10 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
   ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
 }
+
+/** Beside the clients that may be attached, some may be about to, or kill and resize. */
+const sessionsMax = ({ row }: SandboxActor): number =>
+  row.config.maxConcurrentExecs + LIMITS.sessionsUnattachedMax;
 
 /** The WebSockets of process sessions, on the host's public server (docs/sessions.md). */
 export class SessionServer {
@@ -106,7 +111,11 @@ export class SessionServer {
       return refuse(socket, 503, 'the host has as many sessions as it can; try again');
     }
     try {
-      await this.#options.find(claims).connect();
+      const actor = this.#options.find(claims);
+      if (this.#countOf(sandboxId) >= sessionsMax(actor)) {
+        return refuse(socket, 429, 'the sandbox has as many connections as it may; close some');
+      }
+      await actor.connect();
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
       const isGone = error.code === 'not_found';
@@ -127,6 +136,10 @@ export class SessionServer {
       this.#sessions.delete(session);
       countChanged(this.#sessions.size);
     });
+  }
+
+  #countOf(sandboxId: string): number {
+    return [...this.#sessions].filter((session) => session.sandboxId === sandboxId).length;
   }
 
   #each(act: (session: Session) => void): void {

@@ -22,6 +22,7 @@ export interface SessionOptions {
  * other, and while one is, the next is not read.
  */
 export class Session {
+  readonly sandboxId: string;
   readonly #socket: WebSocket;
   readonly #options: SessionOptions;
   readonly #messages = new SerialQueue();
@@ -34,6 +35,7 @@ export class Session {
   constructor(socket: WebSocket, options: SessionOptions) {
     this.#socket = socket;
     this.#options = options;
+    this.sandboxId = options.sandboxId;
     this.#firstDeadline = setTimeout(
       () => socket.close(CLOSE_CODES.policy, 'no first message in time'),
       LIMITS.sessionFirstMessageMs,

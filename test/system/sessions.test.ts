@@ -153,7 +153,7 @@ test('two clients of one process: each has all of its output, both may write', a
 
 test('a kill ends the whole group, while clients are attached and while none is', async (t) => {
   const { api, id } = t.context;
-  const command = 'sleep 1000 & sleep 1000';
+  const command = 'sleep 98765 & sleep 98765';
   const attached = await TestSession.open(api, id, { type: 'start', command });
   const detached = await TestSession.open(api, id, { type: 'start', command });
   await attached.until(() => attached.processId !== '');
@@ -176,7 +176,7 @@ test('a kill ends the whole group, while clients are attached and while none is'
   t.is(later.exit?.status, 'cancelled');
   const again = await TestSession.open(api, id, { type: 'kill', process_id: attached.processId });
   t.deepEqual((await again.end()).events, [{ type: 'killed' }]);
-  t.is((await execIn(api, id, 'pgrep sleep')).exit_code, 1);
+  t.is((await execIn(api, id, "pgrep -xf 'sleep 98765'")).exit_code, 1);
 });
 
 test('a terminal has its size, and its program sees a new one', async (t) => {
@@ -306,6 +306,21 @@ test('no more clients attach than the sandbox may have; those that left do not c
     const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
     return (await session.end()).exit?.status === 'completed';
   });
+  await removeSandbox(api, id);
+});
+
+test('a sandbox has no more connections than its limit and 64', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 1 });
+  const url = await connectionUrl(api, id);
+  const sessions = Array.from({ length: 66 }, () => new TestSession(url));
+  await Promise.all(sessions.map((each) => each.until(() => each.isOpen).catch(() => undefined)));
+  t.is(sessions.filter(({ isOpen }) => isOpen).length, 65);
+  t.deepEqual(
+    sessions.flatMap(({ refused }) => refused ?? []),
+    [429],
+  );
+  for (const session of sessions) session.drop();
   await removeSandbox(api, id);
 });
 
