@@ -4,6 +4,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 import { planSlot, type SlotPlan } from './slot.ts';
 import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-namespace.ts';
 
@@ -62,7 +63,7 @@ export class SlotPool {
   readonly #namespaces: SlotNamespaces;
   readonly #slots = new Map<number, Slot>();
   /** Each slot always uses the same lane, so the operations on one slot run in order. */
-  readonly #lanes: Promise<unknown>[] = Array.from({ length: LANES }, () => Promise.resolve());
+  readonly #lanes: readonly SerialQueue[] = Array.from({ length: LANES }, () => new SerialQueue());
   readonly #retries = new Set<NodeJS.Timeout>();
   #filling: NodeJS.Timeout | undefined;
   #isBackingOff = false;
@@ -131,7 +132,7 @@ export class SlotPool {
     const ready = [...this.#slots.values()].filter(({ state }) => state === 'ready');
     for (const slot of ready) slot.state = 'leaving';
     await Promise.all(ready.map((slot) => this.#remove(slot)));
-    await Promise.all(this.#lanes);
+    await Promise.all(this.#lanes.map(({ idle }) => idle));
   }
 
   /** How many slots can still be leased. */
@@ -145,10 +146,9 @@ export class SlotPool {
 
   /** Runs the work after everything that was added to the slot's lane before. */
   #inLane<T>(index: number, work: () => Promise<T>): Promise<T> {
-    const lane = index % LANES;
-    const done = (this.#lanes[lane] ?? Promise.resolve()).then(work);
-    this.#lanes[lane] = done.catch(() => undefined);
-    return done;
+    const lane = this.#lanes[index % LANES];
+    assert(lane !== undefined);
+    return lane.add(work);
   }
 
   #countReady(): number {

@@ -4,6 +4,7 @@ import { toError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
 import type { UidPool } from './uid-pool.ts';
@@ -62,7 +63,7 @@ export class PrewarmedMachines {
   /** Wanted shapes by name, the one requested last at the end; at most as many as VMs are kept. */
   readonly #wanted = new Map<string, Wanted>();
   #timer: NodeJS.Timeout | undefined;
-  #working: Promise<void> = Promise.resolve();
+  readonly #ticks = new SerialQueue();
   #retryAt = 0;
 
   constructor(deps: PrewarmedMachinesDeps) {
@@ -83,7 +84,7 @@ export class PrewarmedMachines {
   async close(): Promise<void> {
     this.#closed.abort(new Error('the agent ends'));
     clearTimeout(this.#timer);
-    await this.#working;
+    await this.#ticks.idle;
     await Promise.all([...this.#prewarmed].map((machine) => this.#evict(machine)));
   }
 
@@ -99,7 +100,7 @@ export class PrewarmedMachines {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#working = this.#working.then(() => this.#tick());
+      runInBackground('prewarmed.tick', () => this.#ticks.add(() => this.#tick()));
     }, ms);
     this.#timer.unref();
   }

@@ -2,9 +2,11 @@ import { createHash } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
+import { SerialQueue } from '../../queues/serial-queue.ts';
 import { run } from '../../system/spawn.ts';
 import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
 import { failpoint } from '../../system/failpoint.ts';
@@ -76,7 +78,7 @@ export class TemplateStore {
   readonly #entries = new Map<string, Entry>();
   /** Templates by key that machines of former guests were restored with since the agent started. */
   readonly #former = new Map<string, Promise<Template>>();
-  #creating: Promise<void> = Promise.resolve();
+  readonly #creations = new SerialQueue();
   #isClosed = false;
 
   private constructor(options: TemplateStoreOptions, parts: HostParts) {
@@ -129,7 +131,7 @@ export class TemplateStore {
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#clearMaker();
-    await this.#creating;
+    await this.#creations.idle;
     await Promise.allSettled([...this.#entries.values()].flatMap(({ opening }) => opening ?? []));
     for (const { ready, blank } of this.#entries.values()) {
       ready?.[Symbol.dispose]();
@@ -213,24 +215,28 @@ export class TemplateStore {
   #create(entry: Entry, shape: Shape): void {
     if (entry.isCreating || this.#isClosed || Date.now() < entry.retryAt) return;
     entry.isCreating = true;
-    this.#creating = this.#creating.then(async () => {
-      const { log } = this.#options;
-      const begunAt = performance.now();
-      try {
-        if (this.#isClosed) return;
-        await this.#evict();
-        await rm(this.#path(entry.key), { recursive: true, force: true });
-        await this.#boot(entry.key, shape);
-        await this.#open(entry);
-        const durationMs = Math.round(performance.now() - begunAt);
-        log.info({ ...shape, key: entry.key, durationMs }, 'template:created');
-      } catch (error) {
-        entry.retryAt = Date.now() + RETRY_MS;
-        if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:createFailed');
-      } finally {
-        entry.isCreating = false;
-      }
-    });
+    runInBackground('template.create', () =>
+      this.#creations.add(() => this.#createNow(entry, shape)),
+    );
+  }
+
+  async #createNow(entry: Entry, shape: Shape): Promise<void> {
+    const { log } = this.#options;
+    const begunAt = performance.now();
+    try {
+      if (this.#isClosed) return;
+      await this.#evict();
+      await rm(this.#path(entry.key), { recursive: true, force: true });
+      await this.#boot(entry.key, shape);
+      await this.#open(entry);
+      const durationMs = Math.round(performance.now() - begunAt);
+      log.info({ ...shape, key: entry.key, durationMs }, 'template:created');
+    } catch (error) {
+      entry.retryAt = Date.now() + RETRY_MS;
+      if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:createFailed');
+    } finally {
+      entry.isCreating = false;
+    }
   }
 
   async #boot(key: string, { vcpuCount, memSizeMib }: Shape): Promise<void> {

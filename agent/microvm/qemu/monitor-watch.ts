@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
 import { runInBackground } from '../../../shared/background.ts';
 import { compile } from '../../../shared/validate.ts';
+import { SerialQueue } from '../../queues/serial-queue.ts';
 import { QmpClient } from './qmp-client.ts';
 
 const BACKOFF_MS = { min: 20, max: 1000 } as const;
@@ -22,7 +23,7 @@ export class MonitorWatch {
   readonly #closed = new AbortController();
   #client: QmpClient | undefined;
   #retryTimer: NodeJS.Timeout | undefined;
-  #checking: Promise<void> = Promise.resolve();
+  readonly #checks = new SerialQueue();
 
   /**
    * @param onStopped called with QEMU's name for the state, such as `shutdown` or `guest-panicked`,
@@ -89,7 +90,7 @@ export class MonitorWatch {
 
   #check(how: { wasConnected: boolean }): void {
     const retry = (): void => this.#retryLater(() => this.#check(how));
-    this.#checking = this.#checking.then(() => this.#readStatus(how)).catch(retry);
+    this.#checks.add(() => this.#readStatus(how)).catch(retry);
   }
 
   #retryLater(action: () => void): void {

@@ -8,6 +8,7 @@ import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestOutput } from '../../guest-link/guest-types.ts';
 import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
+import { SerialQueue } from '../../queues/serial-queue.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { ExecOutput } from './exec-output.ts';
 
@@ -42,8 +43,8 @@ export class SandboxExec {
   #expected: string | undefined;
   #isFinishing = false;
   #timer: NodeJS.Timeout | undefined;
-  /** One thing after the other: output is appended before the end is written. */
-  #turn: Promise<void> = Promise.resolve();
+  /** The guest's messages, handled in order: output is appended before the end is written. */
+  readonly #messages = new SerialQueue();
   readonly #settled = Promise.withResolvers<SandboxExecRow>();
 
   constructor(journal: SandboxJournal, output: ExecOutput, row: SandboxExecRow, log: Logger) {
@@ -113,7 +114,7 @@ export class SandboxExec {
 
   receiveOutput(channel: GuestChannel, { stream, offset, bytes }: GuestOutput): void {
     const copy = Buffer.from(bytes); // The channel's own buffer is used again.
-    this.#then(async () => {
+    this.#handle(async () => {
       await this.#output.append(stream, offset, copy);
       channel.acknowledge(this.#row.id, this.#output.end);
       await this.#finishIfDrained();
@@ -122,7 +123,7 @@ export class SandboxExec {
 
   receiveExit(exit: ProcessEnd): void {
     this.#exit = exit;
-    this.#then(() => this.#finishIfDrained());
+    this.#handle(() => this.#finishIfDrained());
   }
 
   /** Kills it; its status will be this, whatever it does until then. */
@@ -146,7 +147,7 @@ export class SandboxExec {
    * @param endedAt when the machine ended, in milliseconds since the epoch
    */
   async lose(status: SandboxExecStatus, reason: string, endedAt = Date.now()): Promise<void> {
-    await this.#turn;
+    await this.#messages.idle;
     await this.#finish(this.#row.ending ?? status, reason, { endedAt });
   }
 
@@ -154,7 +155,7 @@ export class SandboxExec {
   async detach(): Promise<void> {
     clearTimeout(this.#timer);
     this.#channel = undefined;
-    await this.#turn;
+    await this.#messages.idle;
     await this.#output.close();
   }
 
@@ -215,8 +216,8 @@ export class SandboxExec {
     };
   }
 
-  #then(action: () => Promise<void>): void {
-    this.#turn = this.#turn.then(action).catch((error: unknown) => {
+  #handle(action: () => Promise<void>): void {
+    this.#messages.add(action).catch((error: unknown) => {
       this.#log.error({ execId: this.#row.id, err: toError(error) }, 'sandboxExec:failed');
       // What was not written was not acknowledged: it comes again over the next channel.
       this.#channel?.close();
@@ -227,7 +228,7 @@ export class SandboxExec {
     const { timeoutAt } = this.#row;
     if (timeoutAt === undefined) return;
     const remainingMs = Math.min(Math.max(timeoutAt - Date.now(), 0), TIMER_MS_MAX);
-    this.#timer = setTimeout(() => this.#then(() => this.end('timed_out')), remainingMs);
+    this.#timer = setTimeout(() => this.#handle(() => this.end('timed_out')), remainingMs);
     this.#timer.unref();
   }
 }
