@@ -1,7 +1,8 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
 import { paths } from '../agent/system/paths.ts';
 import { CAPABILITIES, execBundle } from '../agent/containers/bundle.ts';
 import { detectCgroups } from '../agent/system/cgroup.ts';
@@ -13,7 +14,14 @@ import { GiB } from '../shared/units.ts';
 
 export interface BareRunc {
   run(): Promise<void>;
+  /** Runs it to its end. @returns milliseconds until it put something out */
+  firstOutputMs(): Promise<number>;
   dispose(): Promise<void>;
+}
+
+async function ended(runc: ChildProcess): Promise<void> {
+  const [code] = (await once(runc, 'exit')) as [number];
+  if (code !== 0) throw new Error(`runc ended with ${code}`);
 }
 
 /**
@@ -26,6 +34,19 @@ export async function prepareBareRunc(
   diskId: string,
   name: string,
 ): Promise<BareRunc> {
+  const disk = paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
+  return prepareRunc(stack, { name, mountPath: join(disk, 'contents'), command: 'true' });
+}
+
+/** The same with any command and any directory where a disk would be mounted. */
+export async function prepareRunc(
+  stack: Stack,
+  {
+    name,
+    mountPath,
+    command,
+  }: { readonly name: string; readonly mountPath: string; readonly command: string },
+): Promise<BareRunc> {
   const directory = join(stack.directory, name);
   const imageDir = stack.environment['DEFAULT_IMAGE_DIR'] ?? '';
   const scratch = { imageDir, mountAliases: [], sizeBytes: GiB / 2, users: undefined };
@@ -35,7 +56,7 @@ export async function prepareBareRunc(
   const bundle = execBundle({
     rootPath: root,
     devicesPath: devices,
-    mountPath: join(paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents'),
+    mountPath,
     cgroupPath: `${stack.environment['AGENT_CGROUP']}/${name}`,
     controllers,
     limits: { memoryBytes: GiB, processes: 512, cpus: 2, scratchBytes: GiB / 2 },
@@ -43,25 +64,28 @@ export async function prepareBareRunc(
     hiddenPaths: await readHiddenPaths(),
     users: undefined,
   });
-  const args = ['bash', '-c', 'true'];
+  const args = ['bash', '-c', command];
   const process = { ...(bundle['process'] as object), args, cwd: '/mnt/service' };
   await writeFile(config, JSON.stringify({ ...bundle, process }));
+  const runcRoot = join(stack.directory, `${name}-runc`);
+  const start = (output: 'ignore' | 'pipe'): ChildProcess =>
+    spawn('runc', ['--root', runcRoot, 'run', '--bundle', directory, name], {
+      stdio: ['ignore', output, 'ignore'],
+    });
   return {
-    async run() {
-      const runc = [
-        '--root',
-        join(stack.directory, `${name}-runc`),
-        'run',
-        '--bundle',
-        directory,
-        name,
-      ];
-      const [code] = (await once(spawn('runc', runc, { stdio: 'ignore' }), 'exit')) as [number];
-      if (code !== 0) throw new Error(`runc ended with ${code}`);
+    run: () => ended(start('ignore')),
+    async firstOutputMs() {
+      const begunAt = performance.now();
+      const runc = start('pipe');
+      const over = ended(runc);
+      await once(runc.stdout as Readable, 'data');
+      const ms = performance.now() - begunAt;
+      await over;
+      return ms;
     },
     async dispose() {
       await removeScratch(directory);
-      await rm(join(stack.directory, `${name}-runc`), { recursive: true });
+      await rm(runcRoot, { recursive: true, force: true });
     },
   };
 }

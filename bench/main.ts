@@ -1,3 +1,4 @@
+import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
 import { benchObjects } from './objects.ts';
@@ -6,6 +7,7 @@ import { benchSandbox } from './sandbox.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
+  'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   grep: benchGrep,
   objects: benchObjects,
