@@ -6,7 +6,7 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
-import { startMachine } from './sandbox-start.ts';
+import { handleStarted, startMachine } from './sandbox-start.ts';
 
 /* Recovery of a sandbox after its agent was restarted. */
 
@@ -56,8 +56,20 @@ async function recoverPending(context: SandboxContext): Promise<void> {
     await deps.driver.reclaim(vmId);
     return startMachine(context);
   }
+  if (deps.driver.traits.pausedStaysInMemory) return takeOverResumed(context);
   const message = 'the agent of the host ended while the checkpoint was used up';
   await finish(context, { reason: 'resume_failed', message });
+}
+
+/** The machine had resumed, and its guest had answered; only that was not journalled yet. */
+async function takeOverResumed(context: SandboxContext): Promise<void> {
+  const { sandbox, current, deps } = context;
+  current.begin();
+  const found = await deps.driver.recover(await machineSpec(sandbox.row, deps.slots));
+  if ('reason' in found) {
+    return finish(context, { reason: 'resume_failed', message: found.message });
+  }
+  await handleStarted(context, found);
 }
 
 /** Takes over a machine that ran when the former agent ended, and that may have ended since. */

@@ -1,7 +1,14 @@
 /* The driver of containers does what every driver does, and confines and bounds its containers. */
+import { once } from 'node:events';
+import { readFile, readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import { RuncMachines } from '../helpers/runc-machines.ts';
-import { type DriverContext, testLifecycle } from './lifecycle.ts';
+import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import { connectSocket } from '../../agent/machines/connect-socket.ts';
+import { MiB } from '../../shared/units.ts';
+import { begin, boot, outputOf } from '../helpers/machines.ts';
+import { FIRST_ID, RuncMachines } from '../helpers/runc-machines.ts';
+import { type DriverContext, ownSpec, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
 import { testSessions } from './sessions.ts';
 
@@ -19,6 +26,86 @@ test.beforeEach(async (t) => {
 
 test.after.always(async () => {
   await host[Symbol.asyncDispose]();
+});
+
+test('a container has users, namespaces and a root of its own, and few rights', async (t) => {
+  const spec = await ownSpec(t);
+  const machine = await boot(t.context.driver, spec);
+  const proc = `/proc/${await host.pid(spec.vmId)}`;
+  const status = await readFile(join(proc, 'status'), 'utf8');
+  const field = (name: string): string =>
+    new RegExp(`^${name}:[\t ]*(.*)$`, 'mu').exec(status)?.[1]?.trim() ?? '';
+  t.true(Number(field('Uid').split(/\s+/u)[0]) >= FIRST_ID);
+  t.is(field('Groups'), '');
+  t.is(field('NoNewPrivs'), '1');
+  t.is(field('Seccomp'), '2');
+  t.is(BigInt(`0x${field('CapBnd')}`) & (1n << 21n), 0n, 'CAP_SYS_ADMIN');
+  for (const name of ['mnt', 'net', 'pid', 'ipc', 'uts', 'user', 'cgroup']) {
+    const both = [`${proc}/ns/${name}`, `/proc/self/ns/${name}`].map((path) => stat(path));
+    const [theirs, ours] = await Promise.all(both);
+    t.not(theirs?.ino, ours?.ino, name);
+  }
+  const mounts = await readFile('/proc/self/mountinfo', 'utf8');
+  t.false(mounts.includes(spec.vmId));
+  // Of the host it has no directory, of its socket no name.
+  const inside = await outputOf(machine, 'cut -d" " -f2 /proc/mounts; ls /run /run/berth /.berth');
+  t.false(inside.includes(host.dataDir));
+  t.regex(inside, /\/run:\nberth\n\n\/run\/berth:\nboot-id$/mu);
+  for (const command of [
+    'mount -t tmpfs none /mnt',
+    'unshare --user true',
+    'echo x > /proc/sys/kernel/hostname',
+    'hostname other',
+    'mknod /tmp/disk b 7 0',
+    'echo x > /.berth/guest',
+    'head -c 1 /proc/kcore | grep -q .',
+    'ls -A /sys/block | grep -q .',
+  ]) {
+    const refused = await (await begin(machine, command)).ended();
+    t.not(refused.exit?.exitCode, 0, command);
+  }
+});
+
+test('a container is bounded in memory, processes and processors', async (t) => {
+  const spec = await ownSpec(t);
+  await boot(t.context.driver, spec);
+  const limits = await host.limits(spec.vmId);
+  t.deepEqual(limits, { memoryBytes: spec.memSizeMib * MiB, processes: 2048, cpus: 1 });
+});
+
+test('a new host takes the place of one that did not hang up', async (t) => {
+  const spec = await ownSpec(t);
+  const machine = await boot(t.context.driver, spec);
+  machine.detach();
+  const open = async (): Promise<GuestChannel> => {
+    const socket = connectSocket(join(host.runDir(spec.vmId), 'guest'));
+    await once(socket, 'connect');
+    return (await GuestChannel.open(socket)).channel;
+  };
+  const first = await open();
+  const closed = once(first, 'closed');
+  const second = await open();
+  await closed;
+  await second.ping();
+  second.close();
+  const third = await open();
+  await t.notThrowsAsync(third.ping());
+  third.close();
+});
+
+test('a deleted sandbox leaves no file, loop device or group', async (t) => {
+  const { driver } = t.context;
+  const spec = await ownSpec(t);
+  await boot(driver, spec);
+  await driver.pause(spec.vmId);
+  await driver.remove(spec.vmId);
+  t.deepEqual(await host.leftOf(spec.vmId), []);
+  t.false((await driver.list()).includes(spec.vmId));
+  const blocks = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
+  const files = blocks.map((name) =>
+    readFile(join('/sys/block', name, 'loop/backing_file'), 'utf8').catch(() => ''),
+  );
+  t.false((await Promise.all(files)).some((file) => file.includes(spec.vmId)));
 });
 
 testLifecycle(test);

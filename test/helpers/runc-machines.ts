@@ -24,6 +24,8 @@ import { waitFor } from './wait.ts';
 const log = pino({ level: 'silent' });
 const UID_BASE = 700_000_000;
 const SMALL_MIB = 256;
+/** The first id of the host that a container may have. */
+export const FIRST_ID = 2 ** 31 + 2 ** 27;
 const DISK_BYTES = 256 * MiB;
 /** So short that no guest can be ready. */
 const NEVER_READY_MS = 1;
@@ -66,7 +68,7 @@ export class RuncMachines implements DriverHost {
     const bootTimeoutMs = settings.bootTimeoutMs === undefined ? 60_000 : NEVER_READY_MS;
     const common = { uidBase: UID_BASE, bootTimeoutMs };
     return RuncDriver.open(
-      { imageDir, diskBytes: DISK_BYTES, idBase: 2 ** 31 + 2 ** 27, ...common },
+      { imageDir, diskBytes: DISK_BYTES, idBase: FIRST_ID, ...common },
       {
         dataDir: this.dataDir,
         cgroups: await detectCgroups(),
@@ -129,6 +131,20 @@ export class RuncMachines implements DriverHost {
     await waitFor('the container to end', async () => !isAlive(keeper));
     await rm(join(this.runDir(id), 'exit.json'));
     await writeFile(file, text.replaceAll(hostBootId, '00000000-0000-0000-0000-000000000000'));
+  }
+
+  async limits(id: string): Promise<{ memoryBytes: number; processes: number; cpus: number }> {
+    const { version } = await detectCgroups();
+    const read = async (controller: string, one: string, two: string): Promise<number> => {
+      const group = join(version === 2 ? '' : controller, this.#cgroup, 'sandboxes', id, 'machine');
+      const text = await readFile(join('/sys/fs/cgroup', group, version === 2 ? two : one), 'utf8');
+      return Number(text.trim().split(' ')[0]);
+    };
+    return {
+      memoryBytes: await read('memory', 'memory.limit_in_bytes', 'memory.max'),
+      processes: await read('pids', 'pids.max', 'pids.max'),
+      cpus: (await read('cpu', 'cpu.cfs_quota_us', 'cpu.max')) / 100_000,
+    };
   }
 
   /** Everything of a sandbox on the host except its disk, or a container that is paused. */
