@@ -5,11 +5,11 @@
  */
 const RUN_MAX = 254;
 
-/** How long `length` bytes can become, without the zero that ends them. */
+/** The longest that `length` bytes can become by stuffing, without the zero that ends the frame. */
 export const stuffedLengthMax = (length: number): number =>
   length + Math.floor(length / RUN_MAX) + 1;
 
-/** The bytes without zeros, and the zero that ends them. */
+/** Stuffs a frame and appends the zero that ends it. */
 export function stuff(bytes: Buffer): Buffer {
   const out = Buffer.allocUnsafe(stuffedLengthMax(bytes.length) + 1);
   let written = 0;
@@ -29,7 +29,7 @@ export function stuff(bytes: Buffer): Buffer {
 }
 
 /**
- * What `stuff` was given; the input has no zero.
+ * Restores what `stuff` was given.
  * @throws Error when a run leads beyond the end
  */
 export function unstuff(stuffed: Buffer): Buffer {

@@ -1,13 +1,13 @@
 import { stuffedFrameMax } from './guest-protocol.ts';
 
-/** Cuts a stream at its zeros. What it holds is never more than one frame and one chunk. */
+/** Splits a stream into frames at its zeros. It never holds more than one frame and one chunk. */
 export class FrameSplitter {
   #held: Buffer[] = [];
   #heldBytes = 0;
 
   /**
-   * What lies between zeros; the zero that begins a conversation gives nothing.
-   * @throws Error when no frame is as long as what comes before a zero
+   * Yields what lies between zeros: stuffed frames, and an empty one for the zero before a hello.
+   * @throws Error when more bytes precede a zero than a frame may have
    */
   *push(chunk: Buffer): Generator<Buffer> {
     let from = 0;

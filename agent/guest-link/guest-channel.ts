@@ -35,11 +35,11 @@ const environmentBlock = (environment: Readonly<Record<string, string>>): Buffer
   Buffer.concat(Object.entries(environment).map(([name, value]) => terminated(`${name}=${value}`)));
 
 /**
- * The host's end of the channel to one guest (docs/guest-protocol.md). Whatever comes is checked; the
- * first thing that no guest of ours says closes the channel.
+ * The host's end of the channel to one guest (docs/guest-protocol.md). Every frame is checked; the
+ * first one that a sound guest agent cannot have sent closes the channel.
  */
 export class GuestChannel extends EventEmitter<GuestEvents> {
-  /** Another one means that the guest was booted again: its processes are others too. */
+  /** Drawn by the guest when it boots: with another one, all of its processes are new. */
   readonly instance: string;
   readonly #connection: GuestConnection;
   readonly #processes: GuestProcesses;
@@ -62,9 +62,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   }
 
   /**
-   * Begins a new epoch on a stream that may still hold bytes of former ones, and learns which
-   * processes there are. The stream belongs to the channel from here on. Ends that come before
-   * anybody listens are in `processes`.
+   * Begins a new epoch on a stream that may still hold bytes of earlier ones, and asks the guest for
+   * its processes. From here on the channel owns the stream. Exits that arrive before the caller can
+   * listen are included in `processes`.
    * @throws GuestUnavailableError when the guest does not answer in time
    * @throws GuestProtocolError when it answers with something else
    */
@@ -95,7 +95,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     }
   }
 
-  /** Identity, time, entropy, network and root disk. Resolves when all of it took effect. */
+  /** Sets identity, clock, entropy, network and root disk. Resolves when all of it has taken effect. */
   async configure(settings: GuestSettings): Promise<void> {
     const { network = NO_NETWORK, rootDisk } = settings;
     const environment = environmentBlock(settings.environment);
@@ -122,7 +122,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   }
 
   /**
-   * Resolves with the shell's process number inside once it was executed.
+   * Starts a process. Resolves with the shell's pid in the guest once the shell has been executed.
    * @param started called then, before any event of the process
    */
   async start(spec: GuestProcessSpec, started: () => void = () => undefined): Promise<number> {
@@ -160,7 +160,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return this.#processes.flow(id).stdinSent;
   }
 
-  /** Resolves when the guest has room for all of it; calls for one process keep their order. */
+  /** Sends input. Resolves when the guest has accepted all of it; calls for one process keep their order. */
   writeStdin(id: string, bytes: Buffer): Promise<void> {
     return this.#processes.writeStdin(id, bytes);
   }
@@ -185,13 +185,13 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.request({ type: 'kill', id });
   }
 
-  /** To the process's group. Nothing happens when it has ended. */
+  /** Signals the process's group. Nothing happens when the process has ended. */
   async signal(id: string, number: number): Promise<void> {
     await this.#connection.request({ type: 'signal', id, number });
   }
 
   /**
-   * Output comes from the offset on, or from the oldest that is left; resolves with where it begins.
+   * Asks for output from the offset on, or from the oldest byte kept; resolves with where it begins.
    * From now on, until the host leaves, the process waits rather than lose output that was not
    * acknowledged. A second call begins again at its own offset.
    * @param followed called with where output begins, before the first of it comes
@@ -211,14 +211,14 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return (await this.#connection.ask('followed', frame, { apply })).offset;
   }
 
-  /** Nobody wants the output now: the guest keeps the last of it and the process never waits. */
+  /** Stops the output: the guest keeps the newest of it, and the process never waits for a reader. */
   async unfollow(id: string): Promise<void> {
     const flow = this.#processes.flow(id);
     const apply = (): void => flow.unfollow();
     await this.#connection.ask('done', { type: 'unfollow', id }, { apply });
   }
 
-  /** All output before the offset was dealt with; without this no more than the window comes. */
+  /** Acknowledges all output before the offset. The guest sends no more than a window beyond it. */
   acknowledge(id: string, offset: number): void {
     this.#processes.acknowledge(id, offset);
   }
@@ -244,7 +244,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return this.#connection.ask('figures', { type: 'stats' });
   }
 
-  /** Resolves when the guest answers. @throws GuestUnavailableError when it does not in time */
+  /** Resolves when the guest answers. @throws GuestUnavailableError when no answer comes in time */
   async ping(timeoutMs: number = GUEST_TIMEOUTS_MS.request): Promise<void> {
     await this.#connection.ask('done', { type: 'ping' }, { timeoutMs });
   }
@@ -264,7 +264,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.request({ type: 'shutdown', graceMs });
   }
 
-  /** Processes go on; the next channel finds them. */
+  /** Closes the channel. Processes run on, and the next channel lists them. */
   close(): void {
     this.#connection.end(undefined);
   }

@@ -22,7 +22,7 @@ export const GUEST_TIMEOUTS_MS = {
 } as const;
 
 const PING_EVERY_MS = 5_000;
-/** A guest that reads nothing is given up before more than this waits for it. */
+/** With more than this unsent, the guest counts as gone: it has stopped reading. */
 const WAITING_BYTES_MAX = 16 * MiB;
 
 type Unnumbered<T> = T extends unknown ? Omit<T, 'request'> : never;
@@ -36,18 +36,18 @@ interface Handlers {
   readonly closed: (error: Error | undefined) => void;
 }
 
-/** What may be said of a request beside its frame. */
+/** Options of a request. */
 interface Expectation<T extends GuestFrame['type']> {
   readonly timeoutMs?: number;
-  /** Called before anything that follows the answer is looked at. */
+  /** Called with the answer before any later frame is handled. */
   readonly apply?: (answer: Answer<T>) => void;
-  /** The same for a refusal. */
+  /** Called for a refusal before any later frame is handled. */
   readonly refused?: () => void;
 }
 
 /**
- * Frames on the stream to one guest: what is sent, in which order, and which answer belongs to which
- * request. The first thing that no guest of ours sends ends it.
+ * Sends and receives frames on the stream to one guest, keeps their order, and matches answers with
+ * requests. The first frame that a sound guest agent cannot have sent ends it.
  */
 export class GuestConnection {
   readonly #stream: Duplex;
@@ -58,7 +58,7 @@ export class GuestConnection {
   readonly #longFrames = new SerialQueue();
   #pinger: NodeJS.Timeout | undefined;
 
-  /** The stream belongs to the connection from here on. */
+  /** From here on the connection owns the stream. */
   constructor(stream: Duplex, handlers: Handlers) {
     this.#stream = stream;
     this.#handlers = handlers;
@@ -74,7 +74,7 @@ export class GuestConnection {
     return this.#closed.signal.aborted;
   }
 
-  /** A guest that does not answer is given up. */
+  /** Ends the connection when the guest does not answer a ping in time. */
   pingRegularly(): void {
     this.#pinger = setInterval(() => {
       this.request({ type: 'ping' }).catch((error: unknown) => this.end(toError(error)));
@@ -131,7 +131,7 @@ export class GuestConnection {
     }
   }
 
-  /** What is long is sent one after the other, each when what was sent before has left. */
+  /** Sends long frames one at a time, each once everything before it has left for the guest. */
   inTurn<T>(send: () => T): Promise<T> {
     return this.#longFrames.add(async () => {
       await this.#drained();

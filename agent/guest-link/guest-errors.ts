@@ -11,7 +11,7 @@ export class MachineFault extends Error {
   }
 }
 
-/** The guest said something that no guest agent of ours says; the channel is closed then. */
+/** The guest sent what a sound guest agent cannot have sent; its channel is closed. */
 export class GuestProtocolError extends MachineFault {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);

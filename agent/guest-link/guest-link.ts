@@ -4,16 +4,16 @@ import type { GuestChannel } from './guest-channel.ts';
 import { GuestUnavailableError } from './guest-errors.ts';
 
 export interface GuestLinkEvents {
-  /** A new epoch: these are the guest's processes; follow or unfollow each. */
+  /** A new epoch has begun, with these processes in the guest: follow or unfollow each. */
   opened: [channel: GuestChannel, processes: readonly GuestProcessRecord[]];
   closed: [error: Error | undefined];
 }
 
-/** The way to one guest: opens its channel again whenever it breaks, until it is closed. */
+/** Keeps a channel to one guest: opens it again whenever it breaks, until the link is closed. */
 export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
   /** Undefined while the guest does not answer. */
   abstract readonly channel: GuestChannel | undefined;
-  /** What the guest said when the present channel was opened. */
+  /** The guest's list of processes when the present channel was opened. */
   abstract readonly processes: readonly GuestProcessRecord[];
   abstract close(): void;
 
@@ -23,8 +23,7 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
   }
 
   /**
-   * Asks the guest for something, on whichever channel it works: one may break, so that all of it is
-   * said twice.
+   * Makes a request, again on the next channel when one breaks: the guest may receive it twice.
    * @throws whatever the guest answers, or an AbortError when it did not answer in time
    */
   async call(

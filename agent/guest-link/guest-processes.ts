@@ -12,7 +12,7 @@ import { endOfProcess } from './process-end.ts';
 import type { GuestExit, GuestOutput } from './guest-types.ts';
 import { ProcessFlow } from './process-flow.ts';
 
-/** Told of what processes do. */
+/** Called when the guest tells of a process. */
 interface Handlers {
   readonly output: (output: GuestOutput) => void;
   readonly exited: (exit: GuestExit) => void;
@@ -25,13 +25,13 @@ function checkStream(stream: number): 1 | 2 {
   return stream;
 }
 
-/** The processes of one guest, as far as this connection knows them, and the bytes to and from them. */
+/** The processes of one guest as this connection knows them, and the flow of bytes to and from each. */
 export class GuestProcesses {
   readonly #connection: GuestConnection;
   readonly #handlers: Handlers;
   readonly #flows = new Map<string, ProcessFlow>();
   readonly #acksDue = new Set<string>();
-  /** What the guest told of its processes when the connection began, with their ends since. */
+  /** The guest's list of processes when the connection began, updated with exits since then. */
   readonly #listed: GuestProcessRecord[] = [];
   #isListed = false;
 
@@ -40,7 +40,7 @@ export class GuestProcesses {
     this.#handlers = handlers;
   }
 
-  /** Asks which processes there are. @returns them; ends that come later are noted in it */
+  /** Asks the guest for its processes. @returns a list that later exits are entered into */
   async learn(): Promise<GuestProcessRecord[]> {
     const all = this.#listed;
     let after = 0;
@@ -77,7 +77,7 @@ export class GuestProcesses {
     return this.#flows.size - evictable.length + unknown.length < GUEST_LIMITS.processesMax;
   }
 
-  /** A process that is about to start. @throws RangeError when there are too many, or it is there */
+  /** Adds a process that is about to start. @throws RangeError when the table is full or the id taken */
   add(id: string, spec: { isFollowed: boolean; isSession: boolean }): void {
     if (this.#flows.has(id)) throw new RangeError('process id is taken');
     if (!this.hasRoomBeside(new Set())) throw new RangeError('too many processes');
@@ -97,7 +97,7 @@ export class GuestProcesses {
     this.#acksDue.delete(id);
   }
 
-  /** The connection is closed: nothing waits for the guest any more. */
+  /** Wakes everything that waits for the guest, because the connection is closed. */
   wakeAll(): void {
     for (const flow of this.#flows.values()) flow.wake();
   }
@@ -143,7 +143,7 @@ export class GuestProcesses {
     this.#flowOfGuest(id)?.receiveTaken(offset);
   }
 
-  /** @returns what to ask for next; 0 at the end */
+  /** Asks for one page. @returns the index of the next page; 0 after the last */
   async #page(
     after: number,
     apply: (records: GuestProcessRecord[], next: number) => void,
@@ -161,7 +161,7 @@ export class GuestProcesses {
     return next;
   }
 
-  /** Until the list is whole, news may come of a process that it will tell of. */
+  /** Until the list is complete, frames may concern a process that a later page will contain. */
   #flowOfGuest(id: string): ProcessFlow | undefined {
     const flow = this.#flows.get(id);
     if (flow === undefined && this.#isListed) throw new GuestProtocolError('unknown process');

@@ -10,11 +10,11 @@ import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
 import { KiB, MiB } from '../../shared/units.ts';
 
 /*
- * The channel between the host and the guest agent of a sandbox; docs/guest-protocol.md tells its
- * flows, agent/guest/wire.h repeats the numbers for C.
+ * The channel between the host and the guest agent of a sandbox. docs/guest-protocol.md describes its
+ * flows; agent/guest/wire.h repeats the numbers for C.
  *
- * A frame is: u8 kind, u32 request (0 when nobody answers), the fields of the kind, u32 CRC-32 of
- * all before; stuffed, then a zero.
+ * A frame is: u8 kind, u32 request (0: no answer is expected), the fields of the kind, u32 CRC-32 of
+ * everything before it; all of it stuffed, then a zero.
  */
 
 /** Bounds of the channel, in bytes unless their names say otherwise. */
@@ -54,7 +54,7 @@ interface Shape {
 
 const process = { id: 'id' } as const;
 
-/** What the host says. */
+/** Frames from the host. */
 export const hostFrames = {
   hello: { kind: 1, fields: { version: 'u16', epoch: 'id' } },
   ping: { kind: 2, fields: {} },
@@ -109,7 +109,7 @@ export const hostFrames = {
   shutdown: { kind: 19, fields: { graceMs: 'u32' } },
 } as const satisfies Record<string, Shape>;
 
-/** What the guest says: answers first, then what happens by itself. */
+/** Frames from the guest: first answers, then those that it sends unasked. */
 export const guestFrames = {
   welcome: { kind: 64, fields: { version: 'u16', epoch: 'id', instance: 'id' } },
   done: { kind: 65, fields: {} },
@@ -190,13 +190,13 @@ type FrameOf<Frames extends Record<string, Shape>> = {
 export type HostFrame = FrameOf<HostFrames>;
 export type GuestFrame = FrameOf<GuestFrames>;
 export type GuestProcessRecord = Omit<RecordOf<typeof processRecord>, 'sinceEndMs'> & {
-  /** By the host's clock, in milliseconds since the epoch; as true as the guest. */
+  /** By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false. */
   readonly endedAt: number;
 };
 
 /**
- * When something ended that the guest saw end so long ago. The guest tells no time of day: its clock
- * may be wrong, or set by its owner.
+ * Converts a time since an end into a time of day by the host's clock. The guest sends no time of day,
+ * because its clock may be wrong or set by its owner.
  */
 export const endedAtOf = (sinceEndMs: number): number => Date.now() - sinceEndMs;
 

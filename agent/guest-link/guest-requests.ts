@@ -13,17 +13,17 @@ interface Waiting {
   readonly timer: NodeJS.Timeout;
 }
 
-/** A start may stand for each process that there can be, and a few requests of other kinds. */
+/** One start for each process that can exist, and a few requests of other kinds. */
 const REQUESTS_MAX = GUEST_LIMITS.processesMax + 64;
 
-/** Requests that were sent and wait for their answers. */
+/** The requests that wait for an answer. */
 export class GuestRequests {
   readonly #waiting = new Map<number, Waiting>();
   #last = 0;
 
   /**
-   * A number for a request whose answer has this type. `apply` or `refused` is called before
-   * anything that follows the answer is looked at, even when it is late; the promise settles later.
+   * Takes a number for a request whose answer has this type. `apply` or `refused` is called before any
+   * later frame is handled, even when the answer is late; the promise settles after that.
    */
   expect<T extends GuestFrameType>(
     type: T,
@@ -50,7 +50,7 @@ export class GuestRequests {
     return { request, answered };
   }
 
-  /** @throws GuestProtocolError when nobody asked, or not for this */
+  /** @throws GuestProtocolError for an answer to no request, or of another type */
   settle(frame: GuestFrame): void {
     const waiting = this.#waiting.get(frame.request);
     if (waiting === undefined) throw new GuestProtocolError('answer that nobody asked for');
@@ -79,7 +79,7 @@ export class GuestRequests {
     this.#waiting.clear();
   }
 
-  /** Its number stays taken: a late answer is no breach. */
+  /** The number stays taken, so that a late answer is not taken for a breach of the protocol. */
   #giveUp(request: number): void {
     const waiting = this.#waiting.get(request);
     if (waiting === undefined) return;

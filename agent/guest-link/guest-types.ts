@@ -8,23 +8,23 @@ export interface GuestOutput {
 
 export interface GuestExit {
   processId: string;
-  /** One of both: the shell's exit code, or the number of the signal that ended it. */
+  /** Either the shell's exit code or the number of the signal that ended it is set. */
   exitCode: number | undefined;
   signal: number | undefined;
   /** Why it ended, when the host's side made it end. */
   cause: 'killed' | 'timed_out' | undefined;
-  /** How many bytes it has put out; the last of them may still be on their way. */
+  /** How many bytes of output there were; the last of them may arrive after the exit. */
   end: number;
-  /** By the host's clock, in milliseconds since the epoch; as true as the guest. */
+  /** By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false. */
   endedAt: number;
 }
 
 export interface GuestEvents {
   output: [output: GuestOutput];
   exited: [exit: GuestExit];
-  /** The guest keeps nothing of this ended process any more. */
+  /** The guest has discarded what it kept of this ended process. */
   evicted: [processId: string];
-  /** The guest ends: because it was asked to, or by itself. */
+  /** The guest shuts down, because the host asked it to or by itself. */
   poweringOff: [isRequested: boolean];
   /** Once, after everything else; with an error unless `close` was called. */
   closed: [error: Error | undefined];
@@ -45,7 +45,7 @@ export interface GuestSettings {
       }
     | undefined;
   rootDisk: { device: string; type: string } | undefined;
-  /** Where processes start that name no other directory. */
+  /** The working directory of processes that name none. */
   directory: string;
   environment: Readonly<Record<string, string>>;
 }
@@ -54,7 +54,7 @@ export interface GuestProcessSpec {
   id: string;
   command: string;
   environment: Readonly<Record<string, string>>;
-  /** The sandbox's own when empty. */
+  /** Empty: the working directory of the settings. */
   directory: string;
   terminal: { columns: number; rows: number } | undefined;
   stdin: boolean;

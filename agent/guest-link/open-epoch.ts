@@ -13,13 +13,13 @@ import { MiB } from '../../shared/units.ts';
 
 type Welcome = Extract<GuestFrame, { type: 'welcome' }>;
 
-/** What pipes and buffers between host and guest can still hold of former epochs is far less. */
+/** Far more than the pipes and buffers between host and guest can still hold of earlier epochs. */
 const STALE_BYTES_MAX = 8 * MiB;
 
-/** Kind, request, version, epoch, instance and checksum. All others are skipped unread. */
+/** Kind, request, version, epoch, instance and checksum. Frames of other lengths are skipped unread. */
 const WELCOME_STUFFED_BYTES = stuffedLengthMax(1 + 4 + 2 + 16 + 16 + 4);
 
-/** Looks for the answer to one hello among the remains of former conversations. */
+/** Looks for the answer to one hello among leftover bytes of earlier epochs. */
 class WelcomeSearch {
   readonly #epoch: string;
   #seenBytes = 0;
@@ -29,7 +29,7 @@ class WelcomeSearch {
     this.#epoch = epoch;
   }
 
-  /** The welcome and what came behind it. @throws GuestProtocolError when too much came before */
+  /** @returns the welcome and the bytes after it. @throws GuestProtocolError when too many came before it */
   push(chunk: Buffer): { welcome: Welcome; rest: Buffer } | undefined {
     this.#seenBytes += chunk.length;
     this.#held = Buffer.concat([this.#held, chunk]);
@@ -42,7 +42,7 @@ class WelcomeSearch {
       if (welcome !== undefined) return { welcome, rest: this.#held.subarray(from) };
     }
     if (this.#seenBytes > STALE_BYTES_MAX) throw new GuestProtocolError('no welcome in all this');
-    // What is longer than a frame is none, whatever follows.
+    // More bytes than a frame has cannot become a frame, whatever follows.
     this.#held = this.#held.subarray(Math.max(from, this.#held.length - stuffedFrameMax));
     return undefined;
   }
@@ -59,10 +59,10 @@ class WelcomeSearch {
 }
 
 /**
- * Says hello with an epoch of its own and waits for the guest to repeat it. All that comes before
- * was meant for a former host. The stream is destroyed when this fails.
+ * Sends a hello with a new epoch and waits until the guest repeats it. Everything before that answer
+ * was meant for an earlier host. When this fails, the stream is destroyed.
  * @throws GuestUnavailableError when no welcome came in time
- * @throws GuestProtocolError when something else came, and too much of it
+ * @throws GuestProtocolError when too many other bytes came
  */
 export function openEpoch(
   stream: Duplex,

@@ -2,7 +2,7 @@ import { GUEST_LIMITS, PROCESS_FLAGS, type GuestProcessRecord } from './guest-pr
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { GuestProtocolError } from './guest-errors.ts';
 
-/** What is known of one process's bytes: which may still come, and which may still be sent. */
+/** Flow control of one process: which bytes of output may still arrive, and how much input may be sent. */
 export class ProcessFlow {
   /** Undefined while it is not followed. */
   #nextOutput: number | undefined;
@@ -76,7 +76,7 @@ export class ProcessFlow {
     this.#ackDue = false;
   }
 
-  /** @throws GuestProtocolError when these bytes could not come now */
+  /** @throws GuestProtocolError for bytes that a sound guest cannot send now */
   receiveOutput(offset: number, length: number): void {
     if (offset !== this.#nextOutput) throw new GuestProtocolError('output out of turn');
     const end = offset + length;
@@ -97,7 +97,7 @@ export class ProcessFlow {
     this.#outputEnd = end;
   }
 
-  /** The consumer has dealt with all before the offset. True when the guest is to be told. */
+  /** Acknowledges all output before the offset. @returns whether an ack has to be sent */
   acknowledge(offset: number): boolean {
     if (this.#nextOutput === undefined) return false;
     const wasDue = this.#ackDue;
@@ -108,7 +108,7 @@ export class ProcessFlow {
     return !wasDue;
   }
 
-  /** What to tell the guest, once; undefined when it knows. */
+  /** @returns the offset to send in an ack, once; undefined when the guest has been told */
   takeAck(): number | undefined {
     if (!this.#ackDue) return undefined;
     this.#ackDue = false;
@@ -119,7 +119,7 @@ export class ProcessFlow {
     this.#stdinSent += length;
   }
 
-  /** @throws GuestProtocolError when so much was not sent, or was taken before */
+  /** @throws GuestProtocolError when less was sent, or so much was taken before */
   receiveTaken(offset: number): void {
     if (offset <= this.#stdinTaken || offset > this.#stdinSent) {
       throw new GuestProtocolError('input taken that was not sent');
@@ -128,7 +128,7 @@ export class ProcessFlow {
     this.wake();
   }
 
-  /** Until some credit may have come, or everything is over. */
+  /** Resolves when credit may have come, or the process or connection has ended. */
   creditChange(): Promise<void> {
     return new Promise((resolve) => {
       this.#creditWaiters.push(resolve);
