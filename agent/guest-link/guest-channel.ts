@@ -160,7 +160,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return this.#processes.flow(id).stdinSent;
   }
 
-  /** Sends input. Resolves when the guest has accepted all of it; calls for one process keep their order. */
+  /** Sends input. Resolves when the guest has accepted it; calls for one process keep their order. */
   writeStdin(id: string, bytes: Buffer): Promise<void> {
     return this.#processes.writeStdin(id, bytes);
   }

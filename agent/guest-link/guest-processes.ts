@@ -77,7 +77,7 @@ export class GuestProcesses {
     return this.#flows.size - evictable.length + unknown.length < GUEST_LIMITS.processesMax;
   }
 
-  /** Adds a process that is about to start. @throws RangeError when the table is full or the id taken */
+  /** Adds a process that is about to start. @throws RangeError for a full table or a taken id */
   add(id: string, spec: { isFollowed: boolean; isSession: boolean }): void {
     if (this.#flows.has(id)) throw new RangeError('process id is taken');
     if (!this.hasRoomBeside(new Set())) throw new RangeError('too many processes');

@@ -29,7 +29,10 @@ class WelcomeSearch {
     this.#epoch = epoch;
   }
 
-  /** @returns the welcome and the bytes after it. @throws GuestProtocolError when too many came before it */
+  /**
+   * @returns the welcome and the bytes after it
+   * @throws GuestProtocolError when too many bytes came before it
+   */
   push(chunk: Buffer): { welcome: Welcome; rest: Buffer } | undefined {
     this.#seenBytes += chunk.length;
     this.#held = Buffer.concat([this.#held, chunk]);

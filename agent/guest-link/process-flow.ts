@@ -2,7 +2,7 @@ import { GUEST_LIMITS, PROCESS_FLAGS, type GuestProcessRecord } from './guest-pr
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { GuestProtocolError } from './guest-errors.ts';
 
-/** Flow control of one process: which bytes of output may still arrive, and how much input may be sent. */
+/** Flow control of one process: which output may still arrive, and how much input may be sent. */
 export class ProcessFlow {
   /** Undefined while it is not followed. */
   #nextOutput: number | undefined;

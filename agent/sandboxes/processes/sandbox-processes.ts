@@ -60,7 +60,7 @@ const notRunning = (): SessionError =>
 export class SandboxProcesses {
   readonly #options: SandboxProcessesOptions;
   readonly #processes = new Map<string, SessionProcess>();
-  /** Those that the guest was asked to start and has not said to run, with whom to tell that it does. */
+  /** Called when a process that the guest was asked to start is known to run. */
   readonly #starting = new Map<string, () => void>();
   #link: GuestLink | undefined;
   #isListed = false;
