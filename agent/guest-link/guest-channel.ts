@@ -203,12 +203,16 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   ): Promise<number> {
     const flow = this.#processes.flow(id);
     const apply = (answer: Answer<'followed'>): void => {
+      flow.followAnswered();
       if (answer.offset < offset) throw new GuestProtocolError('output begins too early');
       flow.follow(answer.offset);
       followed(answer.offset);
     };
     const frame = { type: 'follow', id, offset } as const;
-    return (await this.#connection.ask('followed', frame, { apply })).offset;
+    const refused = (): void => flow.followAnswered();
+    const answered = this.#connection.ask('followed', frame, { apply, refused });
+    flow.askToFollow();
+    return (await answered).offset;
   }
 
   /** Stops the output: the guest keeps the newest of it, and the process never waits for a reader. */

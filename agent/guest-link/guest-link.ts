@@ -1,7 +1,10 @@
 import { EventEmitter, once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { GuestProcessRecord } from './guest-protocol.ts';
 import type { GuestChannel } from './guest-channel.ts';
 import { GuestUnavailableError } from './guest-errors.ts';
+
+const RETRY_MS = 100;
 
 export interface GuestLinkEvents {
   /** A new epoch has begun, with these processes in the guest: follow or unfollow each. */
@@ -39,6 +42,8 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
       } catch (error) {
         if (!(error instanceof GuestUnavailableError)) throw error;
         signal.throwIfAborted();
+        // A channel that is still open may refuse at once: asking without a pause would never end.
+        if (this.channel === channel) await sleep(RETRY_MS, undefined, { signal });
       }
     }
   }

@@ -25,6 +25,12 @@ function checkStream(stream: number): 1 | 2 {
   return stream;
 }
 
+/** @throws GuestProtocolError when there are more than a guest may have */
+function append(all: GuestProcessRecord[], records: readonly GuestProcessRecord[]): void {
+  all.push(...records);
+  if (all.length > GUEST_LIMITS.processesMax) throw new GuestProtocolError('too many processes');
+}
+
 /** The processes of one guest as this connection knows them, and the flow of bytes to and from each. */
 export class GuestProcesses {
   readonly #connection: GuestConnection;
@@ -47,7 +53,7 @@ export class GuestProcesses {
     do {
       after = await this.#page(after, (records, next) => {
         for (const record of records) this.#flows.set(record.id, ProcessFlow.ofRecord(record));
-        all.push(...records);
+        append(all, records);
         if (this.#flows.size !== all.length) throw new GuestProtocolError('process listed twice');
         this.#isListed = next === 0;
       });
@@ -61,7 +67,7 @@ export class GuestProcesses {
     let after = 0;
     do {
       after = await this.#page(after, (records) => {
-        all.push(...records);
+        append(all, records);
       });
     } while (after !== 0);
     return all;
@@ -182,9 +188,8 @@ export class GuestProcesses {
   async #writeStdin(id: string, flow: ProcessFlow, bytes: Buffer): Promise<void> {
     let left = bytes;
     while (left.length > 0) {
-      while (flow.credit === 0 && !this.#connection.isClosed && this.#flows.get(id) === flow) {
-        await flow.creditChange();
-      }
+      while (flow.credit === 0 && this.#mayTakeMore(id, flow)) await flow.creditChange();
+      if (flow.hasExited) return; // What it will not read counts as written.
       left = await this.#connection.inTurn(() => {
         if (this.#flows.get(id) !== flow) throw new RangeError('no such process');
         const piece = left.subarray(0, Math.min(flow.credit, GUEST_LIMITS.payloadMax));
@@ -194,6 +199,10 @@ export class GuestProcesses {
         return left.subarray(piece.length);
       });
     }
+  }
+
+  #mayTakeMore(id: string, flow: ProcessFlow): boolean {
+    return !this.#connection.isClosed && !flow.hasExited && this.#flows.get(id) === flow;
   }
 
   #sendAcks(): void {

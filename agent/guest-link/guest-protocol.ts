@@ -30,6 +30,7 @@ export const GUEST_LIMITS = {
   ringMax: 4 * MiB,
   outputMax: 16 * KiB, // In one frame: what a quiet process waits for behind a loud one.
   outputWindow: 128 * KiB, // Sent and not acknowledged, for each process.
+  outputFrames: 1024, // Sent since all output of the process had been acknowledged.
   inputWindow: 64 * KiB, // Sent and not taken by the process, for each process.
   entropyMin: 32,
   entropyMax: 512,

@@ -8,6 +8,12 @@ export class ProcessFlow {
   #nextOutput: number | undefined;
   #acked = 0;
   #ackDue = false;
+  /** Frames of output since all that had come was acknowledged. */
+  #frames = 0;
+  /** Requests to follow that were not answered. */
+  #followsAsked = 0;
+  /** The end of the last byte that has come. */
+  #receivedEnd = 0;
   #outputEnd: number | undefined;
   readonly #isSession: boolean;
   #stdinSent: number;
@@ -65,9 +71,24 @@ export class ProcessFlow {
     return this.#stdinTaken + GUEST_LIMITS.inputWindow - this.#stdinSent;
   }
 
+  /**
+   * From here to the answer nothing is acknowledged: the guest takes up everything again from the
+   * offset asked for, and would take it for an acknowledgement of that.
+   */
+  askToFollow(): void {
+    this.#followsAsked += 1;
+    this.#ackDue = false;
+  }
+
+  /** Answered, or refused. */
+  followAnswered(): void {
+    this.#followsAsked -= 1;
+  }
+
   follow(offset: number): void {
     this.#nextOutput = offset;
     this.#acked = offset;
+    this.#frames = 0;
     this.#ackDue = false;
   }
 
@@ -80,26 +101,30 @@ export class ProcessFlow {
   receiveOutput(offset: number, length: number): void {
     if (offset !== this.#nextOutput) throw new GuestProtocolError('output out of turn');
     const end = offset + length;
-    if (end > this.#acked + GUEST_LIMITS.outputWindow) {
+    this.#frames += 1;
+    const isBeyond = end > this.#acked + GUEST_LIMITS.outputWindow;
+    if (isBeyond || this.#frames > GUEST_LIMITS.outputFrames) {
       throw new GuestProtocolError('output beyond the window');
     }
     if (length === 0 || end > (this.#outputEnd ?? Infinity)) {
       throw new GuestProtocolError('output after the end');
     }
     this.#nextOutput = end;
+    this.#receivedEnd = Math.max(this.#receivedEnd, end);
   }
 
   /** @throws GuestProtocolError when it ended before */
   receiveExit(end: number): void {
-    if (this.hasExited || end < (this.#nextOutput ?? 0)) {
+    if (this.hasExited || end < this.#receivedEnd) {
       throw new GuestProtocolError('process ended impossibly');
     }
     this.#outputEnd = end;
+    this.wake();
   }
 
   /** Acknowledges all output before the offset. @returns whether an ack has to be sent */
   acknowledge(offset: number): boolean {
-    if (this.#nextOutput === undefined) return false;
+    if (this.#nextOutput === undefined || this.#followsAsked > 0) return false;
     const wasDue = this.#ackDue;
     const acked = Math.min(offset, this.#nextOutput);
     if (acked <= this.#acked) return false;
@@ -112,6 +137,7 @@ export class ProcessFlow {
   takeAck(): number | undefined {
     if (!this.#ackDue) return undefined;
     this.#ackDue = false;
+    if (this.#acked === this.#nextOutput) this.#frames = 0;
     return this.#acked;
   }
 

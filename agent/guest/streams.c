@@ -148,6 +148,7 @@ static void resume_outputs(struct streams *streams) {
 uint64_t streams_follow(struct streams *streams, uint64_t offset) {
   if (offset < streams->ring.oldest) offset = streams->ring.oldest;
   streams->acked = streams->sent = offset;
+  streams->frames = 0;
   streams->is_retained = streams->is_followed = true;
   resume_outputs(streams);
   return offset;
@@ -161,6 +162,7 @@ void streams_unfollow(struct streams *streams) {
 void streams_ack(struct streams *streams, uint64_t offset) {
   if (!streams->is_followed || offset <= streams->acked || offset > streams->sent) return;
   streams->acked = offset;
+  if (offset == streams->sent) streams->frames = 0;
   resume_outputs(streams);
 }
 
@@ -168,11 +170,14 @@ const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, si
                                    int *stream) {
   if (!streams->is_followed || streams->sent >= streams->ring.end) return NULL;
   if (streams->sent - streams->acked >= LIMIT_OUTPUT_WINDOW) return NULL;
+  if (streams->frames >= LIMIT_OUTPUT_FRAMES) return NULL;
   *length = (size_t)(LIMIT_OUTPUT_WINDOW - (streams->sent - streams->acked));
   if (*length > LIMIT_OUTPUT_MAX) *length = LIMIT_OUTPUT_MAX;
   const uint8_t *bytes = ring_run(&streams->ring, streams->sent, length, stream);
   *offset = streams->sent;
-  if (bytes != NULL) streams->sent += *length;
+  if (bytes == NULL) return NULL;
+  streams->sent += *length;
+  streams->frames++;
   return bytes;
 }
 
@@ -195,8 +200,7 @@ void streams_write(struct streams *streams, uint64_t offset, const uint8_t *byte
   if (known >= length) return;
   bytes += known;
   length -= (size_t)known;
-  if (streams->close_stdin_due) return;
-  if (!streams->stdin_open) {
+  if (!streams->stdin_open || streams->close_stdin_due) { /* Behind the end: it counts as taken. */
     streams->stdin_received += length;
     streams->taken_due = true;
     return;

@@ -20,6 +20,7 @@ struct streams {
   bool is_followed; /* Output is sent to the present host. */
   uint64_t acked;   /* The host has dealt with everything before this offset; */
   uint64_t sent;    /* it was sent everything before this one. */
+  uint32_t frames;  /* Sent since the host had last dealt with all of them. */
 
   struct watch input;
   uint8_t *stdin_bytes; /* Received and not yet written to the process; LIMIT_INPUT_WINDOW long. */

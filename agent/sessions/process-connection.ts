@@ -8,7 +8,7 @@ import type { SessionError } from '../sandboxes/processes/session-error.ts';
 import type { SessionExit } from '../sandboxes/processes/session-exit.ts';
 import { checkCloseStdin, type FirstMessage, toProcessSpec } from './client-message.ts';
 import { encodeOutput } from './output-frame.ts';
-import { CLOSE_CODES, sendError, sendEvent, sendExit } from './session-socket.ts';
+import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
 type AttachingMessage = Extract<FirstMessage, { type: 'start' | 'attach' }>;
 
@@ -83,7 +83,7 @@ export class ProcessConnection implements ProcessClient {
   }
 
   detached(error?: SessionError): void {
-    if (error === undefined) this.#socket.close(CLOSE_CODES.leaving, 'the sandbox was paused');
+    if (error === undefined) hangUp(this.#socket, CLOSE_CODES.leaving, 'the sandbox was paused');
     else sendError(this.#socket, error);
     this.close();
   }

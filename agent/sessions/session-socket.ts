@@ -26,11 +26,17 @@ type ServerEvent =
 export const sendEvent = (socket: WebSocket, event: ServerEvent): void =>
   socket.send(JSON.stringify(event));
 
+/** Says goodbye. What is still read is the client's answer, so a socket that waits must read on. */
+export function hangUp(socket: WebSocket, code: number, reason?: string): void {
+  socket.close(code, reason);
+  socket.resume();
+}
+
 /** Tells the client that its process has ended, and hangs up. */
 export function sendExit(socket: WebSocket, exit: SessionExit): void {
   const { status, cursor, exitCode, reason } = exit;
   sendEvent(socket, { type: 'exit', status, cursor, exit_code: exitCode, exit_reason: reason });
-  socket.close(CLOSE_CODES.done, reason ?? `exit code ${exitCode ?? 'unknown'}`);
+  hangUp(socket, CLOSE_CODES.done, reason ?? `exit code ${exitCode ?? 'unknown'}`);
 }
 
 /** Tells the client what it was refused for, and hangs up. */
@@ -43,7 +49,7 @@ export function sendError(socket: WebSocket, error: SessionError): void {
       : code === 'invalid_request'
         ? CLOSE_CODES.policy
         : CLOSE_CODES.done;
-  socket.close(closeCode, code);
+  hangUp(socket, closeCode, code);
 }
 
 /** Whatever went wrong, as clients may see it. */

@@ -7,7 +7,7 @@ import type { SandboxProcesses } from '../sandboxes/processes/sandbox-processes.
 import { SessionError } from '../sandboxes/processes/session-error.ts';
 import { type FirstMessage, parseFirstMessage } from './client-message.ts';
 import { ProcessConnection } from './process-connection.ts';
-import { CLOSE_CODES, sendError, sendEvent, toSessionError } from './session-socket.ts';
+import { CLOSE_CODES, hangUp, sendError, sendEvent, toSessionError } from './session-socket.ts';
 
 export interface SessionOptions {
   readonly sandboxId: string;
@@ -37,7 +37,7 @@ export class Session {
     this.#options = options;
     this.sandboxId = options.sandboxId;
     this.#firstDeadline = setTimeout(
-      () => socket.close(CLOSE_CODES.policy, 'no first message in time'),
+      () => hangUp(socket, CLOSE_CODES.policy, 'no first message in time'),
       LIMITS.sessionFirstMessageMs,
     );
     socket.on('message', (data: Buffer, isBinary) => this.#receive(data, isBinary));
@@ -65,7 +65,7 @@ export class Session {
 
   /** The host leaves; clients attach again. */
   leave(): void {
-    this.#socket.close(CLOSE_CODES.leaving, 'the host restarts');
+    hangUp(this.#socket, CLOSE_CODES.leaving, 'the host restarts');
   }
 
   #hear(): void {
@@ -74,6 +74,7 @@ export class Session {
 
   #receive(data: Buffer, isBinary: boolean): void {
     this.#hear();
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
     clearTimeout(this.#firstDeadline);
     this.#socket.pause();
     this.#messages
@@ -110,7 +111,7 @@ export class Session {
     else await processes.resize(message.process_id, message.cols, message.rows);
     sendEvent(this.#socket, { type: message.type === 'kill' ? 'killed' : 'resized' });
     this.#isAnswering = false;
-    this.#socket.close(CLOSE_CODES.done);
+    hangUp(this.#socket, CLOSE_CODES.done);
   }
 
   async #processes(): Promise<SandboxProcesses> {

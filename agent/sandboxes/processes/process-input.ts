@@ -64,19 +64,24 @@ export class ProcessInput {
 
   /** End of file, after everything that was written before. */
   async close(): Promise<void> {
-    await this.#queue.add(async () => {
-      await this.#send();
-      await this.#onChannel((channel) => channel.closeStdin(this.#processId));
-    });
+    // Both on the same channel: on another one, what was sent on this one may be missing.
+    await this.#queue.add(() =>
+      this.#onChannel(async (channel) => {
+        await this.#sendOn(channel);
+        await channel.closeStdin(this.#processId);
+      }),
+    );
   }
 
   /** Sends what was accepted and not sent. */
   async #send(): Promise<void> {
-    await this.#onChannel(async (channel) => {
-      const unsent = this.#end - channel.stdinSent(this.#processId);
-      if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.subarray(-unsent));
-    });
+    await this.#onChannel((channel) => this.#sendOn(channel));
     this.#kept = Buffer.from(this.#kept.subarray(-GUEST_LIMITS.inputWindow));
+  }
+
+  async #sendOn(channel: GuestChannel): Promise<void> {
+    const unsent = this.#end - channel.stdinSent(this.#processId);
+    if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.subarray(-unsent));
   }
 
   /** Does it on whichever channel it works, unless the process ends first. */

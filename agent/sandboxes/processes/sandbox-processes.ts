@@ -12,6 +12,7 @@ import { Attachment, type ProcessClient } from './attachment.ts';
 import { SessionError } from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
+import { whenThawed } from './when-thawed.ts';
 
 /** What a client asks to be started. */
 export interface SessionProcessSpec {
@@ -169,14 +170,19 @@ export class SandboxProcesses {
   /** The machine is gone: what ran in it has ended. */
   loseAll(status: SessionExit['status'], reason: string): void {
     this.#link = undefined;
-    for (const process of this.#processes.values()) process.lose(status, reason);
+    for (const process of this.#processes.values()) {
+      // Of one that was not told as started, there is no exit to tell.
+      if (this.#starting.has(process.id)) process.leave(notRunning());
+      else process.lose(status, reason);
+    }
     this.#processes.clear();
   }
 
   /** The machine rests, or runs on without this agent: its processes are found again later. */
   disconnect(error?: SessionError): void {
     this.#link = undefined;
-    this.releaseClients(error);
+    this.#isRefusing = true;
+    for (const process of this.#processes.values()) process.leave(error);
     this.#processes.clear();
   }
 
@@ -187,9 +193,12 @@ export class SandboxProcesses {
     await this.#ask(async (channel) => {
       // A channel broke before its answer came, and the next one has listed the process.
       if (!this.#starting.has(id)) return;
+      if (this.#isRefusing) throw notRunning();
       await channel.start(guestSpec, () => {
         this.#tellStarted(id);
-        process.begin(channel);
+        if (this.#processes.get(id) === process) return process.begin(channel);
+        // The answer came so late that its client was told that it did not start.
+        channel.kill(id).catch(() => undefined);
       });
     });
   }
@@ -251,7 +260,7 @@ export class SandboxProcesses {
     const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
     try {
       await link.call(signal, async (channel) => {
-        await request(channel);
+        await whenThawed(() => request(channel), signal);
       });
     } catch (error) {
       throw this.#toSessionError(error);
@@ -259,6 +268,7 @@ export class SandboxProcesses {
   }
 
   #toSessionError(error: unknown): SessionError {
+    if (error instanceof SessionError) return error;
     if (this.#link === undefined) return notRunning();
     if (error instanceof GuestFailure) {
       if (error.code === 'unknownProcess') return notFound();
@@ -308,6 +318,9 @@ export class SandboxProcesses {
     channel.on('poweringOff', (isRequested) => {
       if (!isRequested) this.expectStop('sandbox ended');
     });
-    channel.on('evicted', (processId) => this.#processes.delete(processId));
+    channel.on('evicted', (processId) => {
+      this.#processes.get(processId)?.evict();
+      this.#processes.delete(processId);
+    });
   }
 }

@@ -95,6 +95,12 @@ export class SessionProcess {
     this.#expected = why;
   }
 
+  /** This host has nothing more to do with it, whether it runs on or not. */
+  leave(error?: SessionError): void {
+    this.input.end();
+    this.releaseClients(error);
+  }
+
   /** Its clients leave; it runs on, or stands still, and loses nothing meanwhile. */
   releaseClients(error?: SessionError): void {
     for (const attachment of [...this.#attachments]) {
@@ -103,12 +109,22 @@ export class SessionProcess {
     }
   }
 
-  /** It is gone with its machine, or the guest knows it no more; nobody saw an exit code. */
+  /** The guest does not keep it any more. */
+  evict(): void {
+    const message = 'the process is not kept any more';
+    this.leave(new SessionError('process_not_found', message));
+  }
+
+  /**
+   * It is gone with its machine, or the guest knows it no more. The arguments tell how it ended,
+   * unless that is known.
+   */
   lose(status: SessionExit['status'], reason: string): void {
     this.input.end();
+    const known = this.#end === undefined ? undefined : sessionExit(this.#end, this.#expected);
     for (const attachment of [...this.#attachments]) {
       this.#remove(attachment);
-      attachment.client.ended({ status, reason, cursor: attachment.cursor });
+      attachment.client.ended(known ?? { status, reason, cursor: attachment.cursor });
     }
   }
 
@@ -116,7 +132,8 @@ export class SessionProcess {
     const channel = this.#channel;
     if (channel === undefined) return; // The next one is followed when it is there.
     const waiting = [...this.#attachments].filter(({ isLive }) => !isLive);
-    const from = Math.min(...[...this.#attachments].map(({ cursor }) => cursor));
+    // Not from what they were given: that would open the window again for a client that is stalled.
+    const from = Math.min(...[...this.#attachments].map(({ acknowledged }) => acknowledged));
     const followed = (offset: number): void => {
       for (const attachment of waiting) {
         attachment.begin(offset);
@@ -125,9 +142,7 @@ export class SessionProcess {
     };
     channel.follow(this.id, from, followed).catch((error: unknown) => {
       if (error instanceof GuestUnavailableError) return; // The next channel takes it up.
-      this.releaseClients(
-        new SessionError('process_not_found', 'the process is not kept any more'),
-      );
+      this.evict();
     });
   }
 

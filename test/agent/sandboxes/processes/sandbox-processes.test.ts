@@ -4,43 +4,13 @@
  */
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
-import type { GuestLink } from '../../../../agent/guest-link/guest-link.ts';
-import { SandboxProcesses } from '../../../../agent/sandboxes/processes/sandbox-processes.ts';
 import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
-import { createLogger } from '../../../../shared/log.ts';
 import { MiB } from '../../../../shared/units.ts';
-import { GuestPort, guestSettings, TestGuest } from '../../../helpers/guest.ts';
+import type { GuestPort } from '../../../helpers/guest.ts';
+import { newProcesses, startProcesses } from '../../../helpers/guest-processes.ts';
 import { InMemoryGuestLink } from '../../../helpers/in-memory-guest-link.ts';
 import { sessionSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';
 import { waitFor } from '../../../helpers/wait.ts';
-
-const log = createLogger('test', {});
-
-interface Fixture extends AsyncDisposable {
-  readonly guest: TestGuest;
-  readonly port: GuestPort;
-  readonly link: GuestLink;
-  readonly processes: SandboxProcesses;
-}
-
-const newProcesses = (attachedMax = 10): SandboxProcesses =>
-  new SandboxProcesses({ sandboxId: 'sandbox', attachedMax, log });
-
-async function start(args: readonly string[] = [], attachedMax = 10): Promise<Fixture> {
-  const guest = await TestGuest.start({ args });
-  const port = new GuestPort(guest.socket);
-  const link = new InMemoryGuestLink(() => port.connect());
-  const processes = newProcesses(attachedMax);
-  await link.call(AbortSignal.timeout(10_000), (channel) => channel.configure(guestSettings()));
-  processes.connect(link);
-  return {
-    ...{ guest, port, link, processes },
-    async [Symbol.asyncDispose]() {
-      link.close();
-      await guest[Symbol.asyncDispose]();
-    },
-  };
-}
 
 /** Cuts the connection again and again until the work is done. */
 async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: number): Promise<T> {
@@ -53,7 +23,7 @@ async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: numbe
 }
 
 test('input and output pass whole through a connection that breaks again and again', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { port, processes } = fixture;
   const client = await startProcess(processes, sessionSpec('cat'));
   const input = randomBytes(3 * MiB);
@@ -71,7 +41,7 @@ test('input and output pass whole through a connection that breaks again and aga
 });
 
 test('a start whose answer is lost starts one process, and tells it once', async (t) => {
-  await using fixture = await start([], 31);
+  await using fixture = await startProcesses([], 31);
   const { port, processes } = fixture;
   const starting = Array.from({ length: 30 }, async (_, index) => {
     await new Promise((resolve) => setTimeout(resolve, index * 20));
@@ -95,7 +65,7 @@ test('a start whose answer is lost starts one process, and tells it once', async
 });
 
 test('another agent finds the processes, their output and their ends', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { link, port, processes } = fixture;
   const running = await startProcess(processes, sessionSpec('echo before; read x; echo $x'));
   const ended = await startProcess(processes, sessionSpec('echo done; exit 4'));
@@ -122,7 +92,7 @@ test('another agent finds the processes, their output and their ends', async (t)
 });
 
 test('a process is killed once, and its clients learn it; an unknown one is told', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { processes } = fixture;
   const client = await startProcess(processes, sessionSpec('sleep 1000'));
   await processes.kill(client.processId);
@@ -135,7 +105,7 @@ test('a process is killed once, and its clients learn it; an unknown one is told
 });
 
 test('a client that is behind holds the process back, and nobody loses anything', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { processes } = fixture;
   const slow = new TestClient();
   slow.process = await processes.start(sessionSpec('read x; seq 1000000'), slow, slow.started);
@@ -156,7 +126,7 @@ test('a client that is behind holds the process back, and nobody loses anything'
 });
 
 test('a client that leaves lets a process run on, and what it missed shows in the offsets', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { processes } = fixture;
   const client = await startProcess(processes, sessionSpec('read x; seq 1000000; read x'));
   client.process?.detach();
@@ -190,7 +160,7 @@ test('a client that leaves lets a process run on, and what it missed shows in th
 });
 
 test('more clients than may attach are refused, and a place is given back once', async (t) => {
-  await using fixture = await start([], 2);
+  await using fixture = await startProcesses([], 2);
   const { processes } = fixture;
   const one = await startProcess(processes, sessionSpec('cat'));
   const two = await startProcess(processes, sessionSpec('cat'));
@@ -212,7 +182,7 @@ test('more clients than may attach are refused, and a place is given back once',
 });
 
 test('what a pause and an end of the machine tell', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { processes } = fixture;
   const client = await startProcess(processes, sessionSpec('cat'));
   processes.releaseClients();
@@ -230,7 +200,7 @@ test('what a pause and an end of the machine tell', async (t) => {
 });
 
 test('input beyond what may wait for a process that does not read is refused, not dropped', async (t) => {
-  await using fixture = await start();
+  await using fixture = await startProcesses();
   const { processes } = fixture;
   const client = await startProcess(processes, sessionSpec('sleep 1000'));
   const writing = Array.from({ length: 6 }, async () => client.process?.write(Buffer.alloc(MiB)));
