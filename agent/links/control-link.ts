@@ -41,6 +41,7 @@ export interface ControlLinkOptions {
 interface Link {
   readonly socket: WebSocket;
   registered: boolean;
+  /** When it last sent something; by `performance.now()`, like all times here. */
   heardAt: number;
 }
 
@@ -49,8 +50,8 @@ export class ControlLinks {
   readonly #options: ControlLinkOptions;
   readonly #links = new Map<string, Link>();
   #timer: NodeJS.Timeout | undefined;
-  #connectedAt = Date.now();
-  #directoryReadAt = Date.now();
+  #connectedAt = performance.now();
+  #directoryReadAt = performance.now();
 
   constructor(options: ControlLinkOptions) {
     this.#options = options;
@@ -112,26 +113,26 @@ export class ControlLinks {
   }
 
   get #isDirectoryReachable(): boolean {
-    return Date.now() - this.#directoryReadAt <= LIMITS.linkSilenceMsMax;
+    return performance.now() - this.#directoryReadAt <= LIMITS.linkSilenceMsMax;
   }
 
   #checkCutOff(): void {
-    if (this.isConnected) this.#connectedAt = Date.now();
-    if (Date.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
+    if (this.isConnected) this.#connectedAt = performance.now();
+    if (performance.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
     this.#options.log.warn('link:cutOff');
     this.#options.onCutOff();
-    this.#connectedAt = Date.now();
+    this.#connectedAt = performance.now();
   }
 
   /** Sends every node the load, drops the links of silent nodes, and links to new nodes. */
   async #refresh(): Promise<void> {
     for (const { socket, heardAt } of this.#links.values()) {
-      if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
+      if (performance.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
     }
     this.sendLoad();
     const nodes = await this.#options.nodes.live();
     const wasReachable = this.#isDirectoryReachable;
-    this.#directoryReadAt = Date.now();
+    this.#directoryReadAt = performance.now();
     if (!wasReachable) this.sendLoad();
     for (const node of nodes) {
       if (!this.#links.has(node.nodeId)) this.#connect(node);
@@ -148,10 +149,10 @@ export class ControlLinks {
       handshakeTimeout: LIMITS.linkSilenceMsMax,
       maxPayload: LIMITS.linkFrameBytesMax,
     });
-    const link: Link = { socket, registered: false, heardAt: Date.now() };
+    const link: Link = { socket, registered: false, heardAt: performance.now() };
     this.#links.set(node.nodeId, link);
     const heard = (): void => {
-      link.heardAt = Date.now();
+      link.heardAt = performance.now();
     };
     socket.on('open', () => this.#register(socket));
     socket.on('ping', heard);

@@ -64,6 +64,7 @@ interface Entry {
   opening: Promise<Template> | undefined;
   blank: Template | undefined;
   isCreating: boolean;
+  /** By `performance.now()`. */
   retryAt: number;
 }
 
@@ -213,7 +214,7 @@ export class TemplateStore {
 
   /** Creates a template in the background, one at a time. */
   #create(entry: Entry, shape: Shape): void {
-    if (entry.isCreating || this.#isClosed || Date.now() < entry.retryAt) return;
+    if (entry.isCreating || this.#isClosed || performance.now() < entry.retryAt) return;
     entry.isCreating = true;
     runInBackground('template.create', () =>
       this.#creations.add(() => this.#createNow(entry, shape)),
@@ -232,7 +233,7 @@ export class TemplateStore {
       const durationMs = Math.round(performance.now() - begunAt);
       log.info({ ...shape, key: entry.key, durationMs }, 'template:created');
     } catch (error) {
-      entry.retryAt = Date.now() + RETRY_MS;
+      entry.retryAt = performance.now() + RETRY_MS;
       if (!this.#isClosed) log.warn({ ...shape, err: toError(error) }, 'template:createFailed');
     } finally {
       entry.isCreating = false;

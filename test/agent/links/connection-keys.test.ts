@@ -11,6 +11,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { signConnectionKeys } from '../../../shared/links/connection-keys.ts';
 import { ConnectionSigner } from '../../../shared/links/connection-token.ts';
 import { encodeFrame, NO_SANDBOXES } from '../../../shared/links/stream-protocol.ts';
+import { HOUR_MS } from '../../../shared/units.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const region = 'local-test';
@@ -90,7 +91,9 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
   t.teardown(() => server.close());
   await once(server, 'listening');
   const closes: number[] = [];
+  const received: Buffer[] = [];
   server.on('connection', (socket) => {
+    socket.on('message', (data: Buffer) => received.push(data));
     socket.once('message', () => {
       const answer = {
         type: 'registered',
@@ -111,11 +114,11 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
     log: pino({ level: 'silent' }),
     load: () => load,
     onCancel: () => undefined,
-    onCutOff: () => undefined,
+    onCutOff: () => t.fail('the links were cut off'),
   });
   t.teardown(() => links.close());
   links.start();
-  return { keys, links, closes, server };
+  return { keys, links, closes, received, server };
 }
 
 test('an agent keeps the keys of a control node over the loss of the link', async (t) => {
@@ -140,4 +143,20 @@ test('an agent closes the link to a node that does not have the secret of the cl
   t.is(closes[0], 1008);
   t.false(links.isConnected);
   t.false(keys.isReady);
+});
+
+test.serial('a step of the wall clock does not close the link to a node', async (t) => {
+  const { links, closes, received } = await linkTo(t, (nodeId) =>
+    signConnectionKeys(clusterSecret, { nodeId, hostId, region }, signer.publicKeys),
+  );
+  await waitFor('the link', async () => links.isConnected);
+  const wallClock = Date.now;
+  t.teardown(() => {
+    Date.now = wallClock;
+  });
+  Date.now = () => wallClock() + HOUR_MS;
+  const before = received.length;
+  await waitFor('two heartbeats', async () => received.length >= before + 2);
+  t.true(links.isConnected);
+  t.deepEqual(closes, []);
 });
