@@ -3,6 +3,7 @@ import { closeSync, fstatSync, mkdirSync, openSync, renameSync, statSync } from 
 import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Backoff } from '../shared/backoff.ts';
 import type { Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { endProcess, identify, killGroup, type ProcessId } from '../shared/process-id.ts';
@@ -10,8 +11,7 @@ import type { ServiceSpec } from './procfile.ts';
 import { MiB } from '../shared/units.ts';
 
 const LOG_BYTES_MAX = 50 * MiB;
-const BACK_OFF_FIRST_MS = 500;
-const BACK_OFF_LAST_MS = 15_000;
+const BACKOFF_MS = { min: 500, max: 15_000 } as const;
 /** A process that ran for this long is restarted without delay again. */
 const STEADY_AFTER_MS = 30_000;
 const DEATHS_BEFORE_READY_MAX = 3;
@@ -26,7 +26,7 @@ export class Service {
   /** The present process; undefined while waiting to restart it. */
   #id: ProcessId | undefined;
   #startedAtMs = 0;
-  #backOffMs = BACK_OFF_FIRST_MS;
+  readonly #backoff = new Backoff(BACKOFF_MS);
   #deaths = 0;
   /** The offset at which this run's part of the log begins. */
   #logFrom: number | undefined;
@@ -109,17 +109,15 @@ export class Service {
   #startAgainLater(how: string): void {
     if (this.#stopping) return;
     this.#deaths += 1;
-    if (performance.now() - this.#startedAtMs >= STEADY_AFTER_MS) {
-      this.#backOffMs = BACK_OFF_FIRST_MS;
-    }
-    const seconds = this.#backOffMs / 1000;
+    if (performance.now() - this.#startedAtMs >= STEADY_AFTER_MS) this.#backoff.reset();
+    const pauseMs = this.#backoff.nextMs();
+    const seconds = pauseMs / 1000;
     const log = relative(paths.root, this.#log);
     this.#report(`${this.spec.name} died (${how}); starting it again in ${seconds} s; see ${log}`);
     this.#restart = setTimeout(() => {
       this.#report(`${this.spec.name} started again`);
       this.start();
-    }, this.#backOffMs);
-    this.#backOffMs = Math.min(this.#backOffMs * 2, BACK_OFF_LAST_MS);
+    }, pauseMs);
   }
 
   async #logEnd(): Promise<string> {

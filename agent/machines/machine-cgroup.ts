@@ -1,6 +1,6 @@
 import { access, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { Backoff } from '../../shared/backoff.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import { type CgroupHost, killProcess, readPids, removeCgroups } from '../system/cgroup.ts';
 
@@ -94,7 +94,7 @@ export class MachineCgroup {
 
   async #kill(groups: readonly string[]): Promise<void> {
     const deadline = performance.now() + KILL_MS_MAX;
-    for (let pollMs: number = POLL_MS.min; ; pollMs = Math.min(2 * pollMs, POLL_MS.max)) {
+    for (const backoff = new Backoff(POLL_MS); ; await backoff.pause()) {
       const pids = await this.#processes(groups);
       if (pids.length === 0) return;
       if (performance.now() > deadline) {
@@ -103,7 +103,6 @@ export class MachineCgroup {
       for (const pid of pids) killProcess(pid);
       // With control groups of version 1, processes that stand still do not even end.
       await this.#setFrozen(false);
-      await sleep(pollMs);
     }
   }
 
@@ -113,7 +112,7 @@ export class MachineCgroup {
    */
   async freeze(timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
-    for (let pollMs: number = POLL_MS.min; ; pollMs = Math.min(2 * pollMs, POLL_MS.max)) {
+    for (const backoff = new Backoff(POLL_MS); ; await backoff.pause()) {
       // Repeated, because with version 1 a process that is just being started may be left out.
       const isMade = await this.#setFrozen(true);
       if (!isMade) throw new Error('this host has no control group to stop processes with');
@@ -122,7 +121,6 @@ export class MachineCgroup {
         await this.#setFrozen(false);
         throw new Error(`its processes did not stand still within ${timeoutMs} ms`);
       }
-      await sleep(pollMs);
     }
   }
 

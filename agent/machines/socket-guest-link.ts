@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { Backoff } from '../../shared/backoff.ts';
 import { runInBackground } from '../../shared/background.ts';
 import type { GuestProcessRecord } from '../guest-link/guest-protocol.ts';
 import { toError } from '../../shared/errors.ts';
@@ -8,7 +8,7 @@ import { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestLink } from '../guest-link/guest-link.ts';
 
 const BACKOFF_MS = { min: 100, max: 2000 } as const;
-/** After a connection that lasted this long, the next attempt comes without backoff. */
+/** After a connection that lasted this long, the backoff begins anew. */
 const STEADY_MS = 10_000;
 
 /** The link to a guest over a socket: of its virtual machine, or of its own in a container. */
@@ -48,13 +48,13 @@ export class SocketGuestLink extends GuestLink {
   }
 
   async #keepOpen(): Promise<void> {
-    let pauseMs: number = BACKOFF_MS.min;
-    while (!this.#closed.signal.aborted) {
+    const backoff = new Backoff(BACKOFF_MS);
+    const { signal } = this.#closed;
+    while (!signal.aborted) {
       const openedAt = performance.now();
       const wasOpen = await this.#useConnection();
-      const isSteady = wasOpen && performance.now() - openedAt > STEADY_MS;
-      await sleep(pauseMs, undefined, { signal: this.#closed.signal }).catch(() => undefined);
-      pauseMs = isSteady ? BACKOFF_MS.min : Math.min(pauseMs * 2, BACKOFF_MS.max);
+      if (wasOpen && performance.now() - openedAt > STEADY_MS) backoff.reset();
+      await backoff.pause({ signal });
     }
   }
 

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { Backoff } from '../../shared/backoff.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 /**
@@ -10,9 +10,7 @@ export async function repeatUntilDone(
   attempt: () => Promise<boolean>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { removalRetryMsMin: min, removalRetryMsMax: max } = LIMITS;
-  for (let pauseMs: number = min; ; pauseMs = Math.min(2 * pauseMs, max)) {
-    await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
-    if (signal.aborted || (await attempt())) return;
-  }
+  const backoff = new Backoff({ min: LIMITS.removalRetryMsMin, max: LIMITS.removalRetryMsMax });
+  do await backoff.pause({ signal, ref: false });
+  while (!signal.aborted && !(await attempt()));
 }

@@ -1,3 +1,4 @@
+import { Backoff } from '../../shared/backoff.ts';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -16,7 +17,7 @@ const PROCESS_SHARE = 0.5;
 const GUEST_OPEN_MS = 10_000;
 /** The reason of a kill is recorded first, but storage that hangs must not keep it from happening. */
 const RECORD_MS_MAX = 2_000;
-/** How often to look whether it has ended: soon after its guest hung up, rarely otherwise. */
+/** How often to look whether it has ended: soon after its guest hung up, then ever more rarely. */
 const LOOK_MS = { min: 2, max: 1_000 } as const;
 
 interface Parts {
@@ -104,16 +105,16 @@ export class RuncMachine implements Machine {
   async #untilEnded(): Promise<void> {
     const { signal } = this.#detached;
     const { keeper } = this.#parts.identity;
-    let lookMs: number = LOOK_MS.max;
+    const backoff = new Backoff(LOOK_MS);
     let woken = Promise.withResolvers<void>();
     this.guest.on('closed', () => {
-      lookMs = LOOK_MS.min;
+      backoff.reset();
       woken.resolve();
     });
     signal.addEventListener('abort', () => woken.resolve(), { once: true });
     while (!signal.aborted && isAlive(keeper)) {
-      if (await settledWithin(woken.promise, lookMs)) woken = Promise.withResolvers();
-      else lookMs = Math.min(2 * lookMs, LOOK_MS.max);
+      const isWoken = await settledWithin(woken.promise, backoff.nextMs());
+      if (isWoken) woken = Promise.withResolvers();
     }
   }
 }

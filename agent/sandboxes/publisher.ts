@@ -1,11 +1,11 @@
-import { setTimeout as pause } from 'node:timers/promises';
+import { Backoff } from '../../shared/backoff.ts';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 
-const RETRY_AFTER_MS = 500;
+const BACKOFF_MS = { min: 100, max: 1_000 } as const;
 /** How long an answer waits for the directory to show the state that it reports. */
 const PUBLISHED_MS_MAX = 1_000;
 
@@ -76,13 +76,14 @@ export class SandboxPublisher {
 
   async #repeat(write: () => Promise<unknown>): Promise<void> {
     const { signal } = this.#closed;
+    const backoff = new Backoff(BACKOFF_MS);
     while (!signal.aborted) {
       try {
         await write();
         return;
       } catch (error) {
         this.#log.warn({ err: toError(error) }, 'directory:writeFailed');
-        await pause(RETRY_AFTER_MS, undefined, { signal }).catch(() => undefined);
+        await backoff.pause({ signal });
       }
     }
     throw shuttingDown();

@@ -1,5 +1,6 @@
 import type { RedisOptions } from 'bullmq';
 import { Redis } from 'ioredis';
+import { backoffMs } from '../backoff.ts';
 
 /** Whether the error means that Redis refused, is unreachable, or did not answer in time. */
 export function isRedisFailure(error: unknown): boolean {
@@ -20,7 +21,10 @@ export function isRedisRefusal(error: unknown): boolean {
   return error.name === 'ReplyError' || error.message.includes("Stream isn't writeable");
 }
 
-const reconnectDelayMs = (attempt: number): number => Math.min(50 * 2 ** attempt, 1000);
+const RECONNECT_MS = { min: 100, max: 1_000 } as const;
+
+/** @param attempt counts from 1 */
+const reconnectDelayMs = (attempt: number): number => backoffMs(attempt - 1, RECONNECT_MS);
 
 /**
  * Opens a connection for the directory. While Redis is unreachable, commands fail at once instead of

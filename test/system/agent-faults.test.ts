@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiBody, ApiClient, ApiReply } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -106,7 +106,7 @@ test.serial('the agent is killed: commands that waited for their turn did not ru
   );
   await waitFor('the commands', async () => (await processesMarked(mark)).length >= EXEC_SLOTS);
   const waiting = Array.from({ length: 3 }, () => post(api, id, 'echo x >> ran'));
-  await pause(300);
+  await sleep(300);
   await stack.agent.stop('SIGKILL');
   for (const { status, body } of await Promise.all(ahead)) {
     t.deepEqual([status, body.code], [500, 'outcome_unknown']);
@@ -127,7 +127,7 @@ test.serial('the agent is killed at any moment, again and again', async (t) => {
     const calls = [id, other.id, id].map((disk) =>
       post(api, disk, `export ${mark}; echo ${round} >> rounds; sleep 0.05; sync rounds`),
     );
-    await pause(round * 37);
+    await sleep(round * 37);
     await stack.agent.stop('SIGKILL');
     for (const { status, body } of await Promise.all(calls)) {
       if (status === 200) continue;
@@ -149,7 +149,7 @@ test.serial('SIGTERM: commands under way are answered, new ones refused', async 
   const stopped = stack.agent.stop('SIGTERM');
   await waitFor('draining', async () => (await stack.agent.readLog()).includes('process:stopping'));
   const late = post(api, id, 'touch late');
-  await pause(100); // Delayed, so that it arrives while the first command still runs.
+  await sleep(100); // Delayed, so that it arrives while the first command still runs.
   await writeFile(join(diskContents(stack, id), 'go'), '');
   t.like((await call).body.data, { stdout: 'end\n', exitCode: 0 });
   t.is((await late).status, 503);

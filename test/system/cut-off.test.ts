@@ -8,7 +8,7 @@ import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
@@ -151,7 +151,7 @@ class Watch implements AsyncDisposable {
   async #watch(): Promise<void> {
     while (!this.#stopped) {
       await this.#look();
-      await pause(10);
+      await sleep(10);
     }
   }
 
@@ -189,7 +189,7 @@ async function waitForHeir({ api, diskId }: Scene): Promise<void> {
 async function checkHeir(t: ExecutionContext, scene: Scene): Promise<void> {
   const { stack, api, diskId, image } = scene;
   t.deepEqual(await holdersOf(stack, await loopsOn(image)), [stack.agents[0]]);
-  await pause(500);
+  await sleep(500);
   const { stdout } = await exec(api, diskId, 'cat log');
   const lines = stdout.trimEnd().split('\n');
   t.is(lines.pop(), 'taken');

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
@@ -91,7 +91,7 @@ async function runUnderFault(
     const late = index - BEGIN_BEFORE_FAULT;
     if (late >= 0) {
       await ready.promise;
-      await pause((late / (COMMANDS - BEGIN_BEFORE_FAULT)) * SPREAD_MS);
+      await sleep((late / (COMMANDS - BEGIN_BEFORE_FAULT)) * SPREAD_MS);
     }
     const api = apis[index % apis.length];
     assert(api !== undefined);
@@ -168,7 +168,7 @@ class Acknowledged {
   async #makeAll(): Promise<void> {
     while (!this.#stopped) {
       await this.#make();
-      await pause(100);
+      await sleep(100);
     }
   }
 
@@ -244,7 +244,7 @@ test.serial('Redis is stopped and started again under load', async (t) => {
   const { stack, api, otherApi } = t.context;
   await survive(t, [api, otherApi], api, async () => {
     await stack.redis.stop();
-    await pause(500);
+    await sleep(500);
     await stack.startRedis();
   });
 });
@@ -253,7 +253,7 @@ test.serial('Redis is killed and started again under load', async (t) => {
   const { stack, api, otherApi } = t.context;
   await survive(t, [api, otherApi], api, async () => {
     await stack.redis.stop('SIGKILL');
-    await pause(500);
+    await sleep(500);
     await stack.startRedis();
   });
 });

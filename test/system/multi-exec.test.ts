@@ -1,5 +1,5 @@
 import assert from 'node:assert';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ObjectClient } from '../helpers/objects.ts';
@@ -334,7 +334,7 @@ test('revoking a delegation ends its command at any moment', async (t) => {
       const { delegations } = await api.data<DelegationData>('GET', `/api/disks/${b}/delegations`);
       return delegations[0];
     });
-    await pause(Math.random() * 40);
+    await sleep(Math.random() * 40);
     const { clientId, inodeId } = held;
     await api.data('POST', `/api/disks/${b}/revoke-delegation`, { clientId, inodeId });
     const reply = await holding;

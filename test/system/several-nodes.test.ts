@@ -3,7 +3,7 @@ import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -155,7 +155,7 @@ test.serial('disks that are used at the same time spread over the agents', async
   const { stack, api } = t.context;
   const disks = await Promise.all(Array.from({ length: 12 }, () => createDisk(api)));
   // The load that the hosts reported last may still be that of the previous test.
-  await pause(3 * LIMITS.linkHeartbeatMs);
+  await sleep(3 * LIMITS.linkHeartbeatMs);
   await Promise.all(disks.map(({ id }) => exec(api, id, 'sleep 0.5')));
   const holders = (await Promise.all(disks.map(({ id }) => holdersOf(stack, id)))).flat();
   t.is(holders.length, disks.length);

@@ -2,7 +2,7 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { MachineFault } from '../../guest-link/guest-errors.ts';
 import type { RamMapping } from '../../native/native.ts';
 import { QEMU_FD } from '../qemu/qemu-arguments.ts';
@@ -141,7 +141,7 @@ export async function loadDevices(
   const sent = finished(incoming, { signal: late }).catch(() => undefined);
   let status = await statusOf(machine);
   while (status === 'inmigrate' && !late.aborted) {
-    await delay(TIMEOUTS_MS.poll);
+    await sleep(TIMEOUTS_MS.poll);
     status = await statusOf(machine);
   }
   await sent;

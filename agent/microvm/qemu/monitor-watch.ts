@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
+import { Backoff } from '../../../shared/backoff.ts';
 import { runInBackground } from '../../../shared/background.ts';
 import { compile } from '../../../shared/validate.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
@@ -41,11 +42,11 @@ export class MonitorWatch {
   /** Keeps the connection until {@link close}, or until `isAlive` is false when it is cut off. */
   async run(isAlive: () => boolean): Promise<void> {
     const { signal } = this.#closed;
-    let pauseMs: number = BACKOFF_MS.min;
+    const backoff = new Backoff(BACKOFF_MS);
     while (!signal.aborted && isAlive()) {
       const wasOpen = await this.#useConnection();
-      pauseMs = wasOpen ? BACKOFF_MS.min : Math.min(pauseMs * 2, BACKOFF_MS.max);
-      await sleep(pauseMs, undefined, { signal }).catch(() => undefined);
+      if (wasOpen) backoff.reset();
+      await backoff.pause({ signal });
     }
     clearTimeout(this.#retryTimer);
   }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { Container, type ContainerMount } from '../../../agent/containers/container.ts';
 import { trackingGroup } from '../../../agent/system/cgroup.ts';
@@ -27,7 +27,7 @@ test('a container that is killed at any moment of its run ends, and leaves nothi
     // Many mounts: runc may end while they are made.
     const run = container.run('sleep 60', mountsOf(disk, 32));
     const failed = t.throwsAsync(run);
-    await pause(delayMs);
+    await sleep(delayMs);
     await container.kill();
     await failed;
     await container.gone;

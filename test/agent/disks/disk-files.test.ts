@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
 import { mountImage, unmountImage, usedBytes } from '../../../agent/disks/disk-mount.ts';
@@ -171,7 +171,7 @@ test('an agent that dies while it makes or removes disks leaves each whole or no
     });
     const exited = once(child, 'exit');
     await once(child.stdout, 'data');
-    await pause(37 * (round + 1));
+    await sleep(37 * (round + 1));
     child.kill('SIGKILL');
     await exited;
     for (const id of await store.files.list()) {

@@ -1,5 +1,5 @@
 /* Uses of disks are added up and written together; what cannot be written yet is kept. */
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import type { Disks } from '../../../shared/directory/disks.ts';
 import { openDirectory } from '../../../shared/directory/directory.ts';
@@ -46,7 +46,7 @@ test('a thousand uses are counted exactly in a few writes', async (t) => {
   for (let use = 1; use <= 1000; use += 1) {
     uses.record(ref, 2, async () => use);
     uses.record(gone, 2, async () => use);
-    if (use % 100 === 0) await pause(1);
+    if (use % 100 === 0) await sleep(1);
   }
   await uses.close();
   const entry = await directory.disks.get(accountId, ref.diskId);

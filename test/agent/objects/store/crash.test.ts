@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { unmountImage } from '../../../../agent/disks/disk-mount.ts';
 import { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
@@ -31,7 +31,7 @@ async function killAfter(disk: MountedDisk, text: string, waitMs: number): Promi
   });
   const exited = once(child, 'exit');
   await once(child.stdout, 'data');
-  await pause(waitMs);
+  await sleep(waitMs);
   child.kill('SIGKILL');
   await exited;
 }
