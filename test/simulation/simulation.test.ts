@@ -24,15 +24,17 @@ const seeds = Array.from({ length: RUNS }, (_, index) =>
 test('whatever crashes or fails, nothing acknowledged is lost, nothing is shared or left', async (t) => {
   t.timeout((isFull ? 180 : 5) * 60_000);
   await using simulator = await Simulator.open();
+  const judged = new Set<string>();
   for (const seed of seeds) {
     const run = await simulator.run(seed, STEPS);
-    for (const judged of ['session', 'limit', 'crash', 'rest'])
-      t.true(run.counts.has(judged), judged);
+    for (const kind of run.counts.keys()) judged.add(kind);
     if (run.broken.length === 0) continue;
     t.log(describeRun(run));
     t.log(describeRun(await simulator.shrink(run)));
     return t.fail(`seed ${seed}: ${run.broken.join('; ')}`);
   }
+  // A single run may reach no time limit.
+  for (const kind of ['session', 'limit', 'crash', 'rest']) t.true(judged.has(kind), kind);
 });
 
 test('a seed gives the same run again', async (t) => {
