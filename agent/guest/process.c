@@ -260,7 +260,7 @@ void processes_forget_host(void) {
 void processes_release(void) {
   uint32_t index = 0;
   for (struct process *process; (process = next_process(&index)) != NULL; index++)
-    streams_unfollow(&process->streams);
+    if (process->session) streams_unfollow(&process->streams);
 }
 
 static bool compose_evicted(struct writer *writer) {

@@ -58,7 +58,10 @@ bool processes_have_ended(void);
 void process_reaped(pid_t pid, int status);
 /* A new host has connected: it follows nothing yet, and waits for no answer. */
 void processes_forget_host(void);
-/* No host is connected: no process waits for one. */
+/*
+ * No host is connected: no process of a session waits for one. Others do, because their host keeps
+ * their output and is to get all of it.
+ */
 void processes_release(void);
 /* Composes the next frame to send (an end, input taken, or output); false when there is none. */
 bool processes_compose(struct writer *writer);

@@ -199,14 +199,15 @@ for (const build of guestBuilds) {
     channel.close();
   });
 
-  test(`${build.name}: output waits for the next host until the last one counts as gone`, async (t) => {
-    await using guest = await TestGuest.start({ build });
+  test(`${build.name}: output of a command waits for the next host, however late it comes`, async (t) => {
+    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
     await first.channel.configure(guestSettings());
     const spec = processSpec('head -c 10000000 /dev/zero');
     await first.channel.start(spec);
     first.channel.close();
+    await new Promise((resolve) => setTimeout(resolve, 400));
     const { channel } = await GuestChannel.open(port.connect());
     const collected = new Collected(channel, spec.id);
     t.is(await channel.follow(spec.id, 0), 0);
@@ -216,12 +217,12 @@ for (const build of guestBuilds) {
     channel.close();
   });
 
-  test(`${build.name}: a process does not wait for a host that is gone, and keeps the newest`, async (t) => {
+  test(`${build.name}: a session’s process does not wait for a host that is gone, and keeps the newest`, async (t) => {
     await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
     await first.channel.configure(guestSettings());
-    const spec = processSpec('seq 1000000');
+    const spec = processSpec('seq 1000000', { isSession: true });
     const end = 6_888_896;
     await first.channel.start(spec);
     first.channel.close();
