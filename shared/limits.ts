@@ -204,6 +204,8 @@ export const LIMITS = {
   sessionStallMsMax: 30_000,
   // Input that waits for a process that does not read, from all of its clients together.
   sessionInputWaitingBytesMax: 4 * MiB,
+  // The same from clients that have left, for all processes of a sandbox together.
+  sessionInputLeftBytesMax: 16 * MiB,
 
   slotsPerHostMax: 4096,
 

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import * as fc from 'fast-check';
 import { run } from '../../agent/system/spawn.ts';
+import { type ConnectionClaims, ConnectionSigner } from '../../shared/links/connection-token.ts';
 import { openPage } from '../helpers/browser.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import {
@@ -279,11 +280,20 @@ test('what is refused: unknown processes, wrong messages, too much of anything',
 const refusal = async (url: string): Promise<number | undefined> =>
   (await new TestSession(url).end()).refused;
 
-test('tokens: tampered, of another sandbox, none; and other upgrades', async (t) => {
+/** What the token of the URL was a moment after its end. */
+function expiredToken(stack: Stack, url: string): string {
+  const [, body = ''] = new URL(url).searchParams.get('token')?.split('.') ?? [];
+  const claims = JSON.parse(Buffer.from(body, 'base64url').toString()) as ConnectionClaims;
+  const keys = stack.environment['SIGNING_KEYS']?.split(',') ?? [];
+  return new ConnectionSigner(keys, claims.region).sign({ ...claims, expiresAt: Date.now() - 1 });
+}
+
+test('tokens: tampered, expired, of another sandbox, none; and other upgrades', async (t) => {
   const { api, id, stack } = t.context;
   const url = await connectionUrl(api, id);
   t.is(await refusal(`${url.slice(0, -3)}abc`), 401);
   t.is(await refusal(url.replace(id, 'b4a5b0d4-0000-4000-8000-000000000000')), 401);
+  t.is(await refusal(url.replace(/token=.*/u, `token=${expiredToken(stack, url)}`)), 401);
   t.is(await refusal(url.replace(/token=.*/u, 'token=')), 400);
   t.is(await refusal(url.replace(/\/sandboxes.*/u, '/dsk-0000000000000000/key')), 400);
   t.is(await refusal(`${url}&x=1`), 400);
@@ -347,6 +357,27 @@ test('a pause closes sessions without an exit; after the resume they go on where
   await again.end();
   t.like(again.exit, { status: 'cancelled', exit_reason: 'sandbox stopped', cursor: 13 });
   t.is((await getSandbox(api, id)).status, 'stopped');
+  await removeSandbox(api, id);
+});
+
+test('a client that says nothing hears nothing, until it is sent away', async (t) => {
+  const { api, id } = t.context;
+  const session = await (await TestSession.open(api, id)).end();
+  t.deepEqual(session.events, []);
+  t.is(session.closed?.code, 1008);
+});
+
+test('a sandbox that ends by itself ends its processes, and says so', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await session.until(() => session.processId !== '');
+  await TestSession.open(api, id, { type: 'start', command: 'kill -TERM 1' });
+  await session.end();
+  t.like(session.exit, { status: 'cancelled', exit_reason: 'sandbox ended', cursor: 0 });
+  t.false('exit_code' in (session.exit ?? {}));
+  t.is(session.closed?.code, 1000);
+  await waitFor('its end', async () => (await getSandbox(api, id)).status === 'exited');
   await removeSandbox(api, id);
 });
 

@@ -5,6 +5,12 @@ import { SerialQueue } from '../../queues/serial-queue.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { SessionError } from './session-error.ts';
 
+/** Input of all processes of a sandbox that the guest has not taken yet. */
+export interface WaitingInput {
+  bytes: number;
+  readonly bytesMax: number;
+}
+
 /**
  * The input of one process, from all of its clients in the order of its arrival. A channel that
  * breaks loses none of it: on the next one the guest tells how much it has, and the rest is sent
@@ -19,11 +25,13 @@ export class ProcessInput {
   #kept: Buffer = Buffer.alloc(0);
   /** How many bytes were accepted. */
   #end: number;
+  readonly #waiting: WaitingInput;
   #waitingBytes = 0;
   #isOver = false;
 
   /** @param received how many bytes the guest has already */
-  constructor(processId: string, received: number) {
+  constructor(processId: string, waiting: WaitingInput, received: number) {
+    this.#waiting = waiting;
     this.#processId = processId;
     this.#end = received;
   }
@@ -49,17 +57,25 @@ export class ProcessInput {
    */
   async write(bytes: Buffer): Promise<void> {
     if (this.#isOver) return;
-    if (this.#waitingBytes + bytes.length > LIMITS.sessionInputWaitingBytesMax) {
+    const waiting = this.#waiting;
+    const { length } = bytes;
+    const isTooMuch = this.#waitingBytes + length > LIMITS.sessionInputWaitingBytesMax;
+    if (isTooMuch || waiting.bytes + length > waiting.bytesMax) {
       const message = 'the process does not read its input, and as much waits for it as may';
       throw new SessionError('no_capacity', message);
     }
-    this.#waitingBytes += bytes.length;
-    await this.#queue.add(async () => {
-      this.#waitingBytes -= bytes.length;
-      this.#kept = Buffer.concat([this.#kept, bytes]);
-      this.#end += bytes.length;
-      await this.#send();
-    });
+    this.#waitingBytes += length;
+    waiting.bytes += length;
+    try {
+      await this.#queue.add(async () => {
+        this.#kept = Buffer.concat([this.#kept, bytes]);
+        this.#end += length;
+        await this.#send();
+      });
+    } finally {
+      this.#waitingBytes -= length;
+      waiting.bytes -= length;
+    }
   }
 
   /** End of file, after everything that was written before. */

@@ -9,6 +9,7 @@ import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { Attachment, type ProcessClient } from './attachment.ts';
+import type { WaitingInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
@@ -66,11 +67,16 @@ export class SandboxProcesses {
   #link: GuestLink | undefined;
   #isListed = false;
   #isRefusing = false;
+  readonly #waitingInput: WaitingInput;
   #attached = 0;
   #use: Use = { hold: () => () => undefined, touch: () => undefined };
 
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
+    // A client has one message under way; the rest is what clients that left have left behind.
+    const { sessionMessageBytesMax, sessionInputLeftBytesMax } = LIMITS;
+    const bytesMax = options.attachedMax * sessionMessageBytesMax + sessionInputLeftBytesMax;
+    this.#waitingInput = { bytes: 0, bytesMax };
   }
 
   useBy(use: Use): void {
@@ -100,7 +106,7 @@ export class SandboxProcesses {
     started: (processId: string) => void,
   ): Promise<AttachedProcess> {
     const attachment = new Attachment(client, 0, this.#takePlace());
-    const process = new SessionProcess(randomUUID());
+    const process = new SessionProcess(randomUUID(), this.#waitingInput);
     process.attachFirst(attachment);
     this.#processes.set(process.id, process);
     this.#starting.set(process.id, () => started(process.id));
@@ -294,7 +300,8 @@ export class SandboxProcesses {
       if ((record.flags & PROCESS_FLAGS.session) === 0) continue;
       known.add(record.id);
       const process =
-        this.#processes.get(record.id) ?? new SessionProcess(record.id, record.stdinReceived);
+        this.#processes.get(record.id) ??
+        new SessionProcess(record.id, this.#waitingInput, record.stdinReceived);
       this.#processes.set(record.id, process);
       this.#tellStarted(record.id);
       process.adopt(channel, record);

@@ -3,7 +3,7 @@ import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
 import type { Attachment, OutputPiece } from './attachment.ts';
-import { ProcessInput } from './process-input.ts';
+import { ProcessInput, type WaitingInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';
 import { type SessionExit, sessionExit } from './session-exit.ts';
 
@@ -25,9 +25,9 @@ export class SessionProcess {
   #expected: string | undefined;
 
   /** @param received how many bytes of input the guest has already */
-  constructor(id: string, received = 0) {
+  constructor(id: string, waiting: WaitingInput, received = 0) {
     this.id = id;
-    this.input = new ProcessInput(id, received);
+    this.input = new ProcessInput(id, waiting, received);
   }
 
   get hasEnded(): boolean {

@@ -147,3 +147,25 @@ test('input that waits when the sandbox is paused waits no longer', async (t) =>
   fixture.link.close();
   await t.notThrowsAsync(async () => writing);
 });
+
+test('input that clients leave behind is bounded for all processes together', async (t) => {
+  await using fixture = await startProcesses([], 2);
+  const { processes } = fixture;
+  const outcomes: Promise<string>[] = [];
+  for (let count = 0; count < 20; count += 1) {
+    const client = await startProcess(processes, sessionSpec('sleep 1000'));
+    const write = client.process?.write(Buffer.alloc(2 * MiB)) ?? Promise.resolve();
+    outcomes.push(
+      write.then(
+        () => 'written',
+        (error: unknown) => (error as { code: string }).code,
+      ),
+    );
+    client.process?.detach();
+  }
+  // 2 MiB for each of two clients, and 16 MiB: ten of these.
+  processes.disconnect();
+  fixture.link.close();
+  const told = await Promise.all(outcomes);
+  t.is(told.filter((each) => each === 'no_capacity').length, 10);
+});
