@@ -4,9 +4,11 @@ import { mkdir, open, readFile, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
+import { AppError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
-import { ProgramError, run } from '../system/spawn.ts';
+import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
 
 /*
@@ -18,6 +20,8 @@ const FILE = 'upper.ext4';
 const RECORD = 'disk.json';
 /** Of a whole disk, which may be large. */
 const COPY_MS_MAX = 600_000;
+/** Of one whose container stands still: less than its sandbox would be ended for (copy-gate.ts). */
+const COPY_MOUNTED_MS_MAX = LIMITS.sandboxCopyMsBase / 2;
 /** How long a container that has just ended may still have its disk mounted. */
 const FREE_MS_MAX = 10_000;
 const LOOK_MS = 20;
@@ -73,6 +77,7 @@ export async function makeDisk(
 /**
  * Gives a sandbox a copy of another one's disk.
  * @param isMounted the container that has it stands still, and everything it wrote is in the file
+ * @throws AppError `unavailable` when that container would stand still for too long
  */
 export async function copyDisk(
   from: string,
@@ -81,8 +86,14 @@ export async function copyDisk(
 ): Promise<void> {
   const { file, imageDir } = await imageOf(from);
   // The loop device of a mounted disk has the lock.
-  const lock = isMounted ? undefined : file;
-  await placeDisk(to, imageDir, (path) => copyFile(file, path, lock));
+  const options = isMounted ? { timeoutMs: COPY_MOUNTED_MS_MAX } : { lock: file };
+  try {
+    await placeDisk(to, imageDir, (path) => copyFile(file, path, options));
+  } catch (error) {
+    if (!(error instanceof ProgramTimeoutError)) throw error;
+    const message = 'its disk holds more than can be copied now; stop it, and fork it then';
+    throw new AppError('unavailable', message, { cause: error });
+  }
 }
 
 /** The file appears last, and whole: a crash leaves a disk or none. */
@@ -103,12 +114,16 @@ async function placeDisk(
 }
 
 /** Shares the blocks where the file system can, and copies only what there is. */
-async function copyFile(from: string, to: string, lock?: string): Promise<void> {
+async function copyFile(
+  from: string,
+  to: string,
+  options: { readonly lock?: string; readonly timeoutMs?: number } = {},
+): Promise<void> {
   const args = ['--reflink=auto', '--sparse=always', from, to];
   const deadline = performance.now() + FREE_MS_MAX;
   for (;;) {
     try {
-      await run('cp', args, { timeoutMs: COPY_MS_MAX, ...(lock === undefined ? {} : { lock }) });
+      await run('cp', args, { timeoutMs: COPY_MS_MAX, ...options });
       return;
     } catch (error) {
       const isLocked = error instanceof ProgramError && error.exitCode === EXIT_LOCKED;

@@ -46,8 +46,12 @@ export interface ApiSandboxExec {
   readonly execute_time_ms?: number;
 }
 
-/** Settings of a stack whose agents run sandboxes without prewarming. */
+/**
+ * Settings of a stack whose agents run sandboxes without prewarming. With
+ * BERTH_TEST_RUNTIME=container they are containers: most tests of sandboxes and sessions hold for them.
+ */
 export function sandboxSettings(): Environment {
+  if (process.env['BERTH_TEST_RUNTIME'] === 'container') return containerSettings();
   const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
   return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_PREWARMED: '0' };

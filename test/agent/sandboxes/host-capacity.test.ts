@@ -63,3 +63,22 @@ test('capacity released while Redis was away is released there when Redis return
   await capacity.announce();
   t.deepEqual(await used(), nothing);
 });
+
+test('a machine that is paused in memory keeps that, and a start that fails takes no more', async (t) => {
+  await using host = await newHost();
+  const { capacity } = host;
+  const id = newSandboxId();
+  capacity.hold(id, config);
+  capacity.holdMemory(id, config);
+  const { memoryMib } = needOf(config);
+  const load = (): [number, number] => [capacity.load.memoryMibUsed, capacity.load.vcpusUsed];
+  t.deepEqual(load(), [memoryMib, 0]);
+  // What it holds already is not asked for twice.
+  const rest = { memSizeMib: total.memoryMib - 2 * memoryMib - 232, vcpuCount: 1 };
+  capacity.hold(newSandboxId(), rest);
+  const before = load();
+  const restore = capacity.hold(id, config);
+  t.is(load()[1], before[1] + 1);
+  restore();
+  t.deepEqual(load(), before);
+});
