@@ -341,9 +341,16 @@ test('a pause closes sessions without an exit; after the resume they go on where
   await session.until(() => session.processId !== '');
   session.write('before\n');
   await session.until(() => session.cursor === 7);
+  const waiting = await TestSession.open(api, id, { type: 'start', command: 'sleep 1000' });
+  await waiting.until(() => waiting.processId !== '');
+  waiting.write(Buffer.alloc(1024 * 1024)); // More than anybody takes.
   const url = await connectionUrl(api, id);
   await bring(api, id, 'pause', 'paused');
   await session.end();
+  const closedAt = Date.now();
+  await waiting.end();
+  t.is(waiting.closed?.code, 1001);
+  t.true(Date.now() - closedAt < 20_000, 'the host did not read the end of the handshake');
   t.is(session.closed?.code, 1001);
   t.is(session.exit, undefined);
   t.is((await new TestSession(url).end()).refused, 409);
