@@ -1,5 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises';
-import { parseArgs } from 'node:util';
+import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
 import { ConfigReader } from '../shared/config.ts';
 import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
@@ -10,20 +10,6 @@ import { accountIdPattern, regionPattern } from '../shared/ids.ts';
 import { compile } from '../shared/validate.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
 import { parseJson } from '../shared/json.ts';
-
-const USAGE = `usage: scripts/admin <command> [--json]
-
-  account create <name>                     make an account
-  account list
-  account allow-region <account> <region>   let it create disks in a preview region
-  account deny-region <account> <region>
-  key create <account> [--name <name>]      make an API key; printed once
-  key list <account>
-  key delete <account> <key id>
-  backup <file>                             accounts and API keys (hashes only)
-  restore <file>
-  rebuild                                   list the disks on the storage in Redis again
-`;
 
 const Backup = Type.Object({
   version: Type.Literal(1),
@@ -51,17 +37,17 @@ const Backup = Type.Object({
 
 class UsageError extends Error {}
 
-interface Context {
+/** What a command works on. */
+interface Cluster {
   readonly directory: Directory;
   readonly storageDir: string;
-  readonly keyName: string;
 }
 
-async function findAccount(directory: Directory, idOrName: string | undefined) {
+async function findAccount(directory: Directory, idOrName: string) {
   const accounts = await directory.accounts.list();
   const account = accounts.find(({ id, name }) => id === idOrName || name === idOrName);
   if (account === undefined) {
-    throw new AppError('not_found', `there is no account ${idOrName ?? ''}; see: account list`);
+    throw new AppError('not_found', `there is no account ${idOrName}; see: account list`);
   }
   return account;
 }
@@ -95,98 +81,168 @@ async function restore(directory: Directory, file: string): Promise<object> {
   return { accounts: data.accounts.length, keys: data.keys.length };
 }
 
-/** Each command by its words; what it returns is printed. */
-const commands: Readonly<
-  Record<string, (context: Context, words: readonly string[]) => Promise<object>>
-> = {
-  'account create': async ({ directory }, [name]) => {
-    if (name === undefined || !/^[\w-]{1,64}$/u.test(name)) {
-      throw new UsageError('an account name has 1 to 64 letters, digits, - or _');
-    }
-    return directory.accounts.create(name);
-  },
-  'account list': async ({ directory }) => ({ accounts: await directory.accounts.list() }),
-  'account allow-region': ({ directory }, words) => setRegion(directory, words, true),
-  'account deny-region': ({ directory }, words) => setRegion(directory, words, false),
-  'key create': async ({ directory, keyName }, [account]) => {
-    const { record, token } = await directory.apiKeys.create(
-      await findAccount(directory, account),
-      { name: keyName },
-    );
-    return { id: record.id, name: record.name, token };
-  },
-  'key list': async ({ directory }, [account]) => ({
-    keys: await allKeys(directory, (await findAccount(directory, account)).id),
-  }),
-  'key delete': async ({ directory }, [account, keyId = '']) => {
-    const removed = await directory.apiKeys.remove(
-      (await findAccount(directory, account)).id,
-      keyId,
-    );
-    if (!removed) throw new AppError('not_found', 'the account has no such key; see: key list');
-    return { deleted: keyId };
-  },
-  backup: ({ directory }, [file]) => backup(directory, requireFile(file)),
-  restore: ({ directory }, [file]) => restore(directory, requireFile(file)),
-  rebuild: ({ directory, storageDir }) => rebuildDisks(directory, storageDir),
-};
-
 async function setRegion(
   directory: Directory,
-  [name, region = '']: readonly string[],
-  allowed: boolean,
+  { account, region, allowed }: { account: string; region: string; allowed: boolean },
 ): Promise<object> {
-  if (!new RegExp(regionPattern, 'u').test(region)) {
-    throw new UsageError('a region is written <cloud>-<region>, e.g. aws-us-east-1');
-  }
-  const account = await findAccount(directory, name);
-  await directory.accounts.setRegionAccess(account.id, region, allowed);
-  return { id: account.id, region, allowed };
+  const { id } = await findAccount(directory, account);
+  await directory.accounts.setRegionAccess(id, region, allowed);
+  return { id, region, allowed };
 }
 
-function requireFile(file: string | undefined): string {
-  if (file === undefined) throw new UsageError('a file name is missing');
-  return file;
+async function createKey(directory: Directory, account: string, name: string): Promise<object> {
+  const owner = await findAccount(directory, account);
+  const { record, token } = await directory.apiKeys.create(owner, { name });
+  return { id: record.id, name: record.name, token };
 }
 
-async function main(): Promise<void> {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
-      json: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
-      name: { type: 'string', default: 'default' },
-    },
-  });
-  if (values.help) {
-    process.stdout.write(USAGE);
-    return;
-  }
-  const name = Object.keys(commands).find(
-    (words) => positionals.slice(0, words.split(' ').length).join(' ') === words,
-  );
-  const command = name === undefined ? undefined : commands[name];
-  if (name === undefined || command === undefined) throw new UsageError('unknown command');
+async function deleteKey(directory: Directory, account: string, keyId: string): Promise<object> {
+  const { id } = await findAccount(directory, account);
+  const isRemoved = await directory.apiKeys.remove(id, keyId);
+  if (!isRemoved) throw new AppError('not_found', 'the account has no such key; see: key list');
+  return { deleted: keyId };
+}
 
+function parseAccountName(text: string): string {
+  if (/^[\w-]{1,64}$/u.test(text)) return text;
+  throw new UsageError('an account name has 1 to 64 letters, digits, - or _');
+}
+
+function parseRegion(text: string): string {
+  if (new RegExp(regionPattern, 'u').test(text)) return text;
+  throw new UsageError('a region is written <cloud>-<region>, e.g. aws-us-east-1');
+}
+
+/** Connects to the cluster that the environment names, and prints the work's result. */
+async function report(work: (cluster: Cluster) => Promise<object>): Promise<void> {
   const reader = new ConfigReader(process.env);
   const redisUrl = reader.string('REDIS_URL');
   const region = reader.string('REGION', { pattern: regionPattern });
   const storageDir = reader.string('STORAGE_DIR');
   reader.finish();
+  const { json = false } = program.opts<{ json?: boolean }>();
   const redis = connectRedis(redisUrl, () => undefined);
   try {
     await redis.connect();
-    const directory = openDirectory(redis, region);
-    const context = { directory, storageDir, keyName: values.name };
-    const result = await command(context, positionals.slice(name.split(' ').length));
-    process.stdout.write(`${JSON.stringify(result, null, values.json ? undefined : 2)}\n`);
+    const result = await work({ directory: openDirectory(redis, region), storageDir });
+    process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
   } finally {
     redis.disconnect();
   }
 }
 
-main().catch((error: unknown) => {
-  process.stderr.write(`admin: ${toError(error).message}\n`);
-  if (error instanceof UsageError) process.stderr.write(`\n${USAGE}`);
+const PROGRAM = 'scripts/admin';
+
+/** A command as the help lists it, such as `key delete <account> <key-id>`. */
+function commandTerm(command: Command): string {
+  const usage = new Help().commandUsage(command).replace(`${PROGRAM} `, '');
+  return command.options.length === 0 ? usage.replace(' [options]', '') : usage;
+}
+
+const program: Command = new Command(PROGRAM)
+  .description("The operator's commands. An account is given by its name or id.")
+  .option('--json', 'print the result on one line')
+  .configureHelp({
+    showGlobalOptions: true,
+    visibleCommands: commandsOf,
+    subcommandTerm: commandTerm,
+  })
+  .configureOutput({ writeErr: () => undefined }) // Errors are printed in one place, below.
+  .showSuggestionAfterError(false) // An error is one line.
+  .exitOverride();
+
+/** The commands that do something, so that one page of help shows them all. */
+function commandsOf({ commands }: { readonly commands: readonly Command[] }): Command[] {
+  return commands.flatMap((each) => (each.commands.length === 0 ? [each] : commandsOf(each)));
+}
+
+function addAccountCommands(group: Command): void {
+  group
+    .command('create')
+    .description('make an account')
+    .argument('<name>', '1 to 64 letters, digits, - or _', parseAccountName)
+    .action((name: string) => report(({ directory }) => directory.accounts.create(name)));
+  group
+    .command('list')
+    .description('list the accounts')
+    .action(() => report(async ({ directory }) => ({ accounts: await directory.accounts.list() })));
+  for (const [verb, description, allowed] of [
+    ['allow-region', 'let it create disks in a preview region', true],
+    ['deny-region', 'take that right back', false],
+  ] as const) {
+    group
+      .command(verb)
+      .description(description)
+      .argument('<account>')
+      .argument('<region>', 'for example aws-us-east-1', parseRegion)
+      .action((account: string, region: string) =>
+        report(({ directory }) => setRegion(directory, { account, region, allowed })),
+      );
+  }
+}
+
+function addKeyCommands(group: Command): void {
+  group
+    .command('create')
+    .description('make an API key; printed once')
+    .argument('<account>')
+    .option('--name <name>', 'name of the key', 'default')
+    .action((account: string, { name }: { name: string }) =>
+      report(({ directory }) => createKey(directory, account, name)),
+    );
+  group
+    .command('list')
+    .description("list an account's API keys, without their secrets")
+    .argument('<account>')
+    .action((account: string) =>
+      report(async ({ directory }) => ({
+        keys: await allKeys(directory, (await findAccount(directory, account)).id),
+      })),
+    );
+  group
+    .command('delete')
+    .description('delete an API key')
+    .argument('<account>')
+    .argument('<key-id>')
+    .action((account: string, keyId: string) =>
+      report(({ directory }) => deleteKey(directory, account, keyId)),
+    );
+}
+
+function addBackupCommands(group: Command): void {
+  group
+    .command('backup')
+    .description('save accounts and API keys (hashes only)')
+    .argument('<file>')
+    .action((file: string) => report(({ directory }) => backup(directory, file)));
+  group
+    .command('restore')
+    .description('put the accounts and API keys of a backup into Redis')
+    .argument('<file>')
+    .action((file: string) => report(({ directory }) => restore(directory, file)));
+  group
+    .command('rebuild')
+    .description('list the disks on the storage in Redis again')
+    .action(() => report(({ directory, storageDir }) => rebuildDisks(directory, storageDir)));
+}
+
+addAccountCommands(program.command('account').description('accounts and their regions'));
+addKeyCommands(program.command('key').description('API keys'));
+addBackupCommands(program);
+
+function reportFailure(thrown: unknown): void {
+  const isUsageError = thrown instanceof UsageError || thrown instanceof CommanderError;
+  const { message } = toError(thrown);
+  // Commander shows its help where a command is missing.
+  const said = message === '(outputHelp)' ? 'unknown command' : message.replace(/^error: /u, '');
+  process.stderr.write(`admin: ${said}\n`);
+  if (isUsageError) process.stderr.write(`\n${program.helpInformation()}`);
   process.exitCode = 1;
-});
+}
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  const isHelp = error instanceof CommanderError && error.exitCode === 0;
+  if (!isHelp) reportFailure(error);
+}

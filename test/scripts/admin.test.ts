@@ -177,7 +177,7 @@ const refused = test.macro({
     t.regex(line, message);
     t.is(next, '');
     // After one line, at most the list of commands.
-    t.true(rest.length === 0 || rest[0]?.startsWith('usage: '), stderr);
+    t.true(rest.length === 0 || rest[0]?.startsWith('Usage: '), stderr);
     t.notRegex(stderr, /^\s+at /mu);
   },
   title: (given, words: string[]) =>
@@ -185,7 +185,9 @@ const refused = test.macro({
 });
 
 test(refused, [], /^admin: unknown command$/u);
-test(refused, ['account', 'rename'], /^admin: unknown command$/u);
+test(refused, ['account'], /^admin: unknown command$/u);
+test(refused, ['account', 'rename'], /^admin: unknown command 'rename'$/u);
+test(refused, ['account', 'list', 'all'], /^admin: too many arguments/u);
 test(refused, ['account', 'create', 'a b'], /^admin: an account name has/u);
 test(refused, ['account', 'allow-region', 'acme', 'mars'], /^admin: a region is written/u);
 test(
@@ -194,7 +196,7 @@ test(
   /^admin: there is no account nobody/u,
 );
 test(refused, ['key', 'create', 'nobody'], /^admin: there is no account nobody/u);
-test(refused, ['backup'], /^admin: a file name is missing$/u);
+test(refused, ['backup'], /^admin: missing required argument 'file'$/u);
 test(refused, ['backup', 'DIR/none/backup.json'], /^admin: .*ENOENT.*none/u);
 test(refused, ['restore', 'DIR/none.json'], /^admin: .*ENOENT.*none\.json/u);
 test(refused, ['account', 'list', '--nonsense'], /^admin: .*--nonsense/u);
@@ -234,10 +236,32 @@ for (const [name, text] of Object.entries({
   });
 }
 
+const COMMANDS: Readonly<Record<string, RegExp>> = {
+  'account create': /<name>/u,
+  'account list': /--json/u,
+  'account allow-region': /<account> <region>/u,
+  'account deny-region': /<account> <region>/u,
+  'key create': /<account>[^]+--name <name>/u,
+  'key list': /<account>/u,
+  'key delete': /<account> <key-id>/u,
+  backup: /<file>/u,
+  restore: /<file>/u,
+  rebuild: /--json/u,
+};
+
 test('help names every command', async (t) => {
-  const { code, stdout } = await runWith({}, ['--help']);
+  const { code, stdout, stderr } = await runWith({}, ['--help']);
   t.is(code, 0);
-  for (const word of ['account create', 'key create', 'backup', 'restore', 'rebuild']) {
-    t.true(stdout.includes(word), word);
-  }
+  t.is(stderr, '');
+  for (const words of Object.keys(COMMANDS)) t.regex(stdout, new RegExp(`^  ${words}`, 'mu'));
 });
+
+for (const [words, shown] of Object.entries(COMMANDS)) {
+  test(`help explains the arguments of ${words}`, async (t) => {
+    const { code, stdout, stderr } = await runWith({}, [...words.split(' '), '--help']);
+    t.is(code, 0);
+    t.is(stderr, '');
+    t.true(stdout.startsWith(`Usage: scripts/admin ${words} `), stdout);
+    t.regex(stdout, shown);
+  });
+}
