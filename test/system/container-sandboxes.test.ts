@@ -1,6 +1,7 @@
 /* Sandboxes on a host whose runtime is containers, from the API to what is left on the host. */
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
@@ -19,6 +20,7 @@ import {
   outputOf,
   removeSandbox,
 } from '../helpers/sandboxes.ts';
+import { TestSession } from '../helpers/sessions.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -165,6 +167,45 @@ test.serial(
     for (const { sandbox_id: id } of [running, paused]) await removeSandbox(api, id);
   },
 );
+
+test.serial('a terminal of a session goes on over a killed agent and a pause', async (t) => {
+  const { stack, api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const command = 'stty -echo; n=0; while read line; do n=$((n+1)); echo "$n $line"; done';
+  const start = { type: 'start', command, terminal: { cols: 90, rows: 30 } };
+  let session = await TestSession.open(api, id, start);
+  await session.until(() => session.processId !== '');
+  const { processId } = session;
+  await sleep(200); // Until the echo is off.
+  const incidents = [
+    async () => session.drop(),
+    async () => {
+      await stack.agent.stop('SIGKILL');
+      await stack.startAgent();
+    },
+    async () => {
+      await bring(api, id, 'pause', 'paused');
+      await bring(api, id, 'resume', 'running');
+    },
+  ];
+  let expected = '';
+  for (const [index, incident] of incidents.entries()) {
+    session.write(`line\n`);
+    expected += `${index + 1} line\r\n`;
+    const { length } = expected;
+    await session.until(() => session.cursor >= length);
+    await incident();
+    session = await waitFor('the host to take an attachment', async () => {
+      const attach = { type: 'attach', process_id: processId, offset: 0 };
+      const opened = await TestSession.open(api, id, attach).catch(() => undefined);
+      await opened?.until(() => opened.cursor >= length).catch(() => undefined);
+      return opened?.closed === undefined ? opened : undefined;
+    });
+    t.is(session.text, expected);
+  }
+  session.drop();
+  await removeSandbox(api, id);
+});
 
 test.serial('a disk outlives a stop, and a fork has a copy of it but no memory', async (t) => {
   const { api } = t.context;
