@@ -82,9 +82,13 @@ export class DiskUses {
     } else {
       known.requests += use.requests;
       known.requestMs += use.requestMs;
+      // One of them may have been measured, and not been written: that is not measured again.
       if (use.lastUsedAt >= known.lastUsedAt) {
         known.lastUsedAt = use.lastUsedAt;
         known.measure = use.measure;
+        known.usedBytes = use.usedBytes ?? known.usedBytes;
+      } else {
+        known.usedBytes ??= use.usedBytes;
       }
     }
     this.#writeSoon();
