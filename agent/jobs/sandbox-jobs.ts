@@ -9,7 +9,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
   'sandbox.create': async ({
     payload: { sandboxId, accountId, environment, waitMs, ...config },
   }) => {
-    const actor = await registry.create({ id: sandboxId, accountId, config, environment });
+    const actor = await registry.create({ sandboxId, accountId, config, environment });
     await actor.settled(waitMs);
     return answer({ sandbox: actor.record });
   },
@@ -24,7 +24,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     return answer(dependentForks === undefined ? {} : { dependentForks });
   },
   'sandbox.fork': async ({ payload: { childId, name, checkpoint, waitMs, ...ref } }) => {
-    const child = await registry.fork(ref, { id: childId, name, checkpoint });
+    const child = await registry.fork(ref, { sandboxId: childId, name, checkpoint });
     await child.settled(waitMs);
     return answer({ sandbox: child.record });
   },

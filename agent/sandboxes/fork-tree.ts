@@ -6,15 +6,16 @@ export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
 export type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
 
 /** How many generations of sandboxes a sandbox descends from; 0 unless it is a fork. */
-export function depthOf(id: string, all: ReadonlyMap<string, Kin>): number {
+export function depthOf(sandboxId: string, all: ReadonlyMap<string, Kin>): number {
   let depth = 0;
-  for (let at = all.get(id); at?.parentId !== undefined; at = all.get(at.parentId)) depth += 1;
+  for (let at = all.get(sandboxId); at?.parentId !== undefined; at = all.get(at.parentId))
+    depth += 1;
   return depth;
 }
 
 /** The descendants of a sandbox, which must be deleted before it; undefined when there are none. */
 export function dependentForksOf(
-  id: string,
+  sandboxId: string,
   all: ReadonlyMap<string, Kin>,
 ): DependentForks | undefined {
   const children = new Map<string, Kin[]>();
@@ -26,7 +27,7 @@ export function dependentForksOf(
   }
   const found: Kin[] = [];
   // Collects one generation after the other; reversed, the deepest generation comes first.
-  for (let generation = children.get(id) ?? []; generation.length > 0;) {
+  for (let generation = children.get(sandboxId) ?? []; generation.length > 0;) {
     found.push(...generation);
     generation = generation.flatMap((kin) => children.get(kin.id) ?? []);
   }

@@ -65,22 +65,22 @@ export class HostCapacity {
    * @returns restores what it held before
    * @throws AppError `no_capacity`, `host_full`
    */
-  hold(id: string, config: Config): () => void {
-    this.refuseIfFull(config, id);
-    const before = this.#held.get(id);
-    this.holdExisting(id, config);
-    return () => (before === undefined ? this.release(id) : this.#set(id, before));
+  hold(sandboxId: string, config: Config): () => void {
+    this.refuseIfFull(config, sandboxId);
+    const before = this.#held.get(sandboxId);
+    this.holdExisting(sandboxId, config);
+    return () => (before === undefined ? this.release(sandboxId) : this.#set(sandboxId, before));
   }
 
   /**
-   * @param id what it holds already is not counted
+   * @param sandboxId what it holds already is not counted
    * @throws AppError `no_capacity`, `host_full` when such a sandbox would not fit now
    */
-  refuseIfFull(config: Config, id?: string): void {
+  refuseIfFull(config: Config, sandboxId?: string): void {
     const { total, storage } = this.#options;
     const need = needOf(config);
     storage.refuseIfLow();
-    const used = this.#used(id);
+    const used = this.#used(sandboxId);
     if (
       used.memoryMib + need.memoryMib > total.memoryMib ||
       used.vcpus + need.vcpus > total.vcpus ||
@@ -91,18 +91,18 @@ export class HostCapacity {
   }
 
   /** Holds capacity for a machine that runs already, whether it fits or not. */
-  holdExisting(id: string, config: Config): void {
-    this.#set(id, needOf(config));
+  holdExisting(sandboxId: string, config: Config): void {
+    this.#set(sandboxId, needOf(config));
   }
 
   /** Holds the memory of a machine that is paused in it. */
-  holdMemory(id: string, config: Config): void {
-    this.#set(id, { ...needOf(config), vcpus: 0 });
+  holdMemory(sandboxId: string, config: Config): void {
+    this.#set(sandboxId, { ...needOf(config), vcpus: 0 });
   }
 
-  release(id: string): void {
-    this.#held.delete(id);
-    this.#publish(this.#options.directory.release(this.#options.hostId, id));
+  release(sandboxId: string): void {
+    this.#held.delete(sandboxId);
+    this.#publish(this.#options.directory.release(this.#options.hostId, sandboxId));
   }
 
   /** Renews the host's entry in the directory. @returns whether the directory had lost it */
@@ -110,7 +110,7 @@ export class HostCapacity {
     const { directory, hostId, total } = this.#options;
     const wasLost = await directory.announce(hostId, total);
     if (wasLost || this.#isCopyStale) {
-      const held = [...this.#held].map(([id, need]) => ({ id, ...need }));
+      const held = [...this.#held].map(([sandboxId, need]) => ({ sandboxId, ...need }));
       this.#isCopyStale = false;
       try {
         await directory.replace(hostId, held);
@@ -126,15 +126,15 @@ export class HostCapacity {
     this.#stop();
   }
 
-  #set(id: string, need: SandboxResources): void {
-    this.#held.set(id, need);
-    this.#publish(this.#options.directory.hold(this.#options.hostId, id, need));
+  #set(sandboxId: string, need: SandboxResources): void {
+    this.#held.set(sandboxId, need);
+    this.#publish(this.#options.directory.hold(this.#options.hostId, sandboxId, need));
   }
 
   #used(except?: string): SandboxResources {
     let [memoryMib, vcpus] = [0, 0];
-    for (const [id, need] of this.#held) {
-      if (id === except) continue;
+    for (const [sandboxId, need] of this.#held) {
+      if (sandboxId === except) continue;
       memoryMib += need.memoryMib;
       vcpus += need.vcpus;
     }

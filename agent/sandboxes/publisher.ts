@@ -45,32 +45,32 @@ export class SandboxPublisher {
 
   /** Resolves when the sandbox is gone from the directory. @throws AppError when the agent ends */
   async remove(record: SandboxRecord): Promise<void> {
-    const { accountId, id, config } = record;
-    this.#due.delete(id);
-    await this.#writing.get(id);
-    await this.#repeat(() => this.#directory.remove({ accountId, id, name: config.name }));
+    const { accountId, id: sandboxId, config } = record;
+    this.#due.delete(sandboxId);
+    await this.#writing.get(sandboxId);
+    await this.#repeat(() => this.#directory.remove({ accountId, sandboxId, name: config.name }));
   }
 
   close(): void {
     this.#closed.abort();
   }
 
-  #write(id: string): Promise<void> {
+  #write(sandboxId: string): Promise<void> {
     const writing = (async () => {
       try {
         for (;;) {
-          const record = this.#due.get(id);
+          const record = this.#due.get(sandboxId);
           if (record === undefined) return;
-          await this.#repeat(() => this.#directory.publish(this.#due.get(id) ?? record));
-          if (this.#due.get(id) === record) this.#due.delete(id);
+          await this.#repeat(() => this.#directory.publish(this.#due.get(sandboxId) ?? record));
+          if (this.#due.get(sandboxId) === record) this.#due.delete(sandboxId);
         }
       } catch (error) {
-        this.#log.warn({ sandboxId: id, err: toError(error) }, 'sandbox:publishFailed');
+        this.#log.warn({ sandboxId, err: toError(error) }, 'sandbox:publishFailed');
       } finally {
-        this.#writing.delete(id);
+        this.#writing.delete(sandboxId);
       }
     })();
-    this.#writing.set(id, writing);
+    this.#writing.set(sandboxId, writing);
     return writing;
   }
 

@@ -19,7 +19,7 @@ import type { SandboxActorDeps } from './sandbox-context.ts';
 
 /** A sandbox to be created from the default image. */
 export interface NewSandbox {
-  readonly id: string;
+  readonly sandboxId: string;
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
@@ -27,7 +27,7 @@ export interface NewSandbox {
 
 /** A fork to be created; it takes the rest of its configuration from its source. */
 export interface NewFork {
-  readonly id: string;
+  readonly sandboxId: string;
   readonly name: string;
   /** The checkpoint that the source must show; undefined: any. */
   readonly checkpoint: string | undefined;
@@ -80,23 +80,29 @@ export class SandboxRegistry {
     const rows = await journal.list();
     for (const row of rows) this.#add(row);
     const owned = new Set(rows.map(({ vmId }) => vmId));
-    const unowned = (await driver.list()).filter((id) => !owned.has(id));
-    const remove = async (id: string): Promise<void> => {
-      log.warn({ vmId: id }, 'reclaim:sandbox');
-      await driver.reclaim(id);
-      await failpoint('reclaim unowned disk', () => driver.remove(id));
+    const unowned = (await driver.list()).filter((vmId) => !owned.has(vmId));
+    const remove = async (vmId: string): Promise<void> => {
+      log.warn({ vmId }, 'reclaim:sandbox');
+      await driver.reclaim(vmId);
+      await failpoint('reclaim unowned disk', () => driver.remove(vmId));
     };
     await Promise.all(unowned.map(remove));
     await Promise.all([...this.#actors.values()].map((actor) => actor.recover()));
   }
 
   /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
-  async create({ id, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
-    this.#refuseIfKnown(id);
+  async create({ sandboxId, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
+    this.#refuseIfKnown(sandboxId);
     this.#deps.capacity.refuseIfFull(config);
     const { image } = this.#deps;
     const described = { ...config, ...(image === undefined ? {} : { image }) };
-    const origin = { id, accountId, config: described, environment, parentId: undefined };
+    const origin = {
+      id: sandboxId,
+      accountId,
+      config: described,
+      environment,
+      parentId: undefined,
+    };
     const prewarmed = this.#deps.prewarmed.take(config);
     return this.#create(this.#addNew(origin, prewarmed), { slot: prewarmed?.slot });
   }
@@ -106,8 +112,8 @@ export class SandboxRegistry {
    * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another
    *   checkpoint or too many generations, and those of {@link create}
    */
-  async fork(ref: SandboxRef, { id, name, checkpoint }: NewFork): Promise<SandboxActor> {
-    this.#refuseIfKnown(id);
+  async fork(ref: SandboxRef, { sandboxId, name, checkpoint }: NewFork): Promise<SandboxActor> {
+    this.#refuseIfKnown(sandboxId);
     const source = this.find(ref);
     const { accountId, config, environment } = source.row;
     if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
@@ -115,7 +121,7 @@ export class SandboxRegistry {
       throw new AppError('sandbox_start_conflict', message);
     }
     const child = this.#addNew({
-      ...{ id, accountId, environment, parentId: source.id },
+      ...{ id: sandboxId, accountId, environment, parentId: source.id },
       config: { ...config, name },
     });
     const { vmId, uid } = child.row;
@@ -137,8 +143,7 @@ export class SandboxRegistry {
    * @throws AppError `not_found`, `sandbox_not_stopped`
    */
   async delete(ref: SandboxRef): Promise<DependentForks | undefined> {
-    const { sandboxId: id } = ref;
-    return this.find(ref).delete(() => this.#dependentForks(id));
+    return this.find(ref).delete(() => this.#dependentForks(ref.sandboxId));
   }
 
   /** Removes a sandbox whose creator gave up, also if the job that creates it has yet to arrive. */
@@ -199,11 +204,12 @@ export class SandboxRegistry {
   }
 
   /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */
-  #refuseIfKnown(id: string): void {
-    const isLeft = [...this.#uncreated].some((actor) => actor.id === id);
-    if (isLeft || this.#actors.has(id))
+  #refuseIfKnown(sandboxId: string): void {
+    const isLeft = [...this.#uncreated].some((actor) => actor.id === sandboxId);
+    if (isLeft || this.#actors.has(sandboxId))
       throw new AppError('outcome_unknown', 'the creation was begun before');
-    if (this.#discarded.has(id)) throw new AppError('cancelled', 'the creation was discarded');
+    if (this.#discarded.has(sandboxId))
+      throw new AppError('cancelled', 'the creation was discarded');
   }
 
   /** Adds a sandbox that is about to be created, with a prewarmed VM's id and uid or a new uid. */

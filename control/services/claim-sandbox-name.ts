@@ -34,10 +34,10 @@ export async function withClaimedName<T>(
 
 async function claimName(
   { directory }: Deps,
-  { accountId, id, name: given }: UnnamedSandbox,
+  { accountId, sandboxId, name: given }: UnnamedSandbox,
 ): Promise<NamedSandbox> {
   for (let tries = 1; ; tries += 1) {
-    const named = { accountId, id, name: given ?? randomName() };
+    const named = { accountId, sandboxId, name: given ?? randomName() };
     const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs);
     if (result === 'claimed') return named;
     if (result === 'limit') {

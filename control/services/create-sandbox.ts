@@ -91,7 +91,7 @@ export async function createSandbox(
     const { image } = hosts.find((host) => host.hostId === hostId) ?? {};
     return { hostId, baseImage: input.base_image ?? referenceOf(image) };
   });
-  const sandbox = { accountId, id: draft.sandboxId, name: input.name };
+  const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name };
   return withClaimedName(deps, sandbox, (name) =>
     place(deps, { ...draft, name }, { need, hosts: ranked }, context),
   );

@@ -27,7 +27,7 @@ export async function forkSandbox(
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
   findOwner(deps, parent);
   const childId = newSandboxId();
-  const child = { accountId, id: childId, name: given };
+  const child = { accountId, sandboxId: childId, name: given };
   return withClaimedName(deps, child, (name) => {
     const job = {
       ...ref,

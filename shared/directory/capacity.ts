@@ -116,9 +116,9 @@ export class SandboxCapacity {
   /** For the host: replaces all that its sandboxes hold, at start and after Redis lost its data. */
   async replace(
     hostId: string,
-    held: readonly (SandboxResources & { readonly id: string })[],
+    held: readonly (SandboxResources & { readonly sandboxId: string })[],
   ): Promise<void> {
-    const args = held.flatMap((sandbox) => [sandbox.id, heldValue(sandbox)]);
+    const args = held.flatMap((sandbox) => [sandbox.sandboxId, heldValue(sandbox)]);
     await replace.run(this.#redis, [keys.sandboxCapacity(hostId)], args);
   }
 

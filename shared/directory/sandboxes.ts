@@ -9,7 +9,7 @@ import { parseJson } from '../json.ts';
 /** A sandbox and the name it claims or has. */
 export interface NamedSandbox {
   readonly accountId: string;
-  readonly id: string;
+  readonly sandboxId: string;
   readonly name: string;
 }
 
@@ -100,9 +100,9 @@ export class Sandboxes {
    * published, callers do not see it.
    */
   async claim(sandbox: NamedSandbox, ttlMs: number): Promise<'claimed' | 'name_taken' | 'limit'> {
-    const { accountId, id, name } = sandbox;
+    const { accountId, sandboxId, name } = sandbox;
     const result = await claim.run(this.#redis, this.#keys(accountId), [
-      id,
+      sandboxId,
       name,
       ttlMs,
       LIMITS.sandboxesPerAccountMax,
@@ -111,8 +111,8 @@ export class Sandboxes {
   }
 
   /** Releases a claim. A sandbox that was published by now is not touched. */
-  async releaseClaim({ accountId, id, name }: NamedSandbox): Promise<void> {
-    await releaseClaim.run(this.#redis, this.#keys(accountId), [id, name]);
+  async releaseClaim({ accountId, sandboxId, name }: NamedSandbox): Promise<void> {
+    await releaseClaim.run(this.#redis, this.#keys(accountId), [sandboxId, name]);
   }
 
   /**
@@ -126,12 +126,12 @@ export class Sandboxes {
   }
 
   /** For the owner: removes the record and frees the name. It must not publish the sandbox again. */
-  async remove({ accountId, id, name }: NamedSandbox): Promise<void> {
-    await remove.run(this.#redis, this.#keys(accountId), [id, name]);
+  async remove({ accountId, sandboxId, name }: NamedSandbox): Promise<void> {
+    await remove.run(this.#redis, this.#keys(accountId), [sandboxId, name]);
   }
 
-  async get(accountId: string, id: string): Promise<SandboxRecord | undefined> {
-    const text = await this.#redis.hget(keys.sandboxes(this.#region, accountId), id);
+  async get(accountId: string, sandboxId: string): Promise<SandboxRecord | undefined> {
+    const text = await this.#redis.hget(keys.sandboxes(this.#region, accountId), sandboxId);
     return text === null ? undefined : parse(text);
   }
 

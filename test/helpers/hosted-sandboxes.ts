@@ -98,7 +98,7 @@ export class HostedSandboxes implements AsyncDisposable {
       ...{ maxTtlSeconds: 3600, idleTtlSeconds: 0, maxConcurrentExecs: 4, baseImage: '' },
       ...changes,
     };
-    return { id: newSandboxId(), accountId: this.accountId, config, environment: {} };
+    return { sandboxId: newSandboxId(), accountId: this.accountId, config, environment: {} };
   }
 
   /** A sandbox that runs. */
@@ -106,7 +106,7 @@ export class HostedSandboxes implements AsyncDisposable {
     const sandbox = this.newSandbox(changes);
     const actor = await this.registry.create(sandbox);
     await actor.settled(10_000);
-    return { accountId: sandbox.accountId, sandboxId: sandbox.id };
+    return { accountId: sandbox.accountId, sandboxId: sandbox.sandboxId };
   }
 
   /** Machines run on. */

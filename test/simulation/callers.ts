@@ -110,7 +110,7 @@ function create(world: World): void {
     ...{ memSizeMib: MEMORY_MIB, vcpuCount: random.pick([1, 1, 1, 2]) },
   };
   const { accountId } = known;
-  const made = { id, accountId, config, environment: {} };
+  const made = { sandboxId: id, accountId, config, environment: {} };
   call(world, 'create', known, () => bear(world, known, agent.parts.registry.create(made)));
 }
 
@@ -124,7 +124,11 @@ function fork(world: World, source: Known): void {
   // Only what was there before is sure to be copied.
   const files = source.written.filter(({ path }) => !path.startsWith('/run/'));
   call(world, 'fork', known, async () => {
-    await bear(world, known, agent.parts.registry.fork(ref, { id, name, checkpoint: undefined }));
+    await bear(
+      world,
+      known,
+      agent.parts.registry.fork(ref, { sandboxId: id, name, checkpoint: undefined }),
+    );
     known.written.push(...files);
   });
 }

@@ -9,7 +9,7 @@ test('a deletion that fails after its intent is journalled is retried', async (t
   const ref = await hosted.create();
   const { accountId } = ref;
   const child = await registry.fork(ref, {
-    id: crypto.randomUUID(),
+    sandboxId: crypto.randomUUID(),
     name: 'c',
     checkpoint: undefined,
   });
@@ -75,20 +75,20 @@ test('a sandbox that was stopped before it had a disk shows no checkpoint', asyn
   hosted.gate = async (point) => {
     if (point === 'before discard checkpoint') await held.promise;
   };
-  const id = crypto.randomUUID();
+  const sandboxId = crypto.randomUUID();
   const early = await registry.create({
-    ...{ id, accountId, environment: {} },
+    ...{ sandboxId, accountId, environment: {} },
     config: { ...config, name: 'early' },
   });
   await early.stop();
   held.resolve();
   await early.settled(10_000);
   t.like(early.record, { state: 'stopped', checkpoint: undefined });
-  t.is(machines.disks.has(id), false);
+  t.is(machines.disks.has(sandboxId), false);
   const copy = await registry.fork(
-    { accountId, sandboxId: id },
+    { accountId, sandboxId },
     {
-      ...{ id: crypto.randomUUID(), name: 'copy', checkpoint: undefined },
+      ...{ sandboxId: crypto.randomUUID(), name: 'copy', checkpoint: undefined },
     },
   );
   await copy.settled(10_000);

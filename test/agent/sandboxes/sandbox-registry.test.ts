@@ -8,16 +8,16 @@ const { serial: test } = anyTest;
 const redis = await startRedis();
 test.after.always(() => redis[Symbol.asyncDispose]());
 
-const fork = (name: string) => ({ id: randomUUID(), name, checkpoint: undefined });
+const fork = (name: string) => ({ sandboxId: randomUUID(), name, checkpoint: undefined });
 
 test('an id is created once, and never after it was taken back', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { registry, accountId } = host.hosted;
   const { row } = await host.create();
-  const again = { ...host.hosted.newSandbox(), id: row.id };
+  const again = { ...host.hosted.newSandbox(), sandboxId: row.id };
   await t.throwsAsync(registry.create(again), { code: 'outcome_unknown' });
   const late = host.hosted.newSandbox();
-  await registry.discard({ accountId, sandboxId: late.id });
+  await registry.discard({ accountId, sandboxId: late.sandboxId });
   await t.throwsAsync(registry.create(late), { code: 'cancelled' });
   t.deepEqual(registry.states, ['running']);
 });
@@ -83,7 +83,7 @@ test('the next agent takes up every row of one that was killed, and nothing else
   t.is(machines.vms.get(running.id), machine, 'its machine ran on');
   t.is(host.find(paused.id).row.state, 'paused');
   t.is(host.find(stopped.id).row.state, 'stopped');
-  t.throws(() => host.find(orphan.id), { code: 'not_found' });
+  t.throws(() => host.find(orphan.sandboxId), { code: 'not_found' });
   t.deepEqual(hosted.registry.states.toSorted(), ['paused', 'running', 'running', 'stopped']);
   const slots = [running, pending].map(({ id }) => host.find(id).row.slot);
   t.deepEqual([...namespaces.present].map(String).toSorted(), slots.map(String).toSorted());
@@ -118,7 +118,7 @@ for (const outcome of ['is refused', 'is made'] as const) {
     const left = registry.states.length;
     if (outcome === 'is made') {
       t.is(left, 2, 'the fork stands in its way');
-      await host.until(host.find(child.id), 'running');
+      await host.until(host.find(child.sandboxId), 'running');
     } else {
       t.is(left, 0, 'nothing of it remains');
       t.deepEqual(hosted.machines.list(), []);
@@ -144,7 +144,7 @@ test('what is left of a creation that failed keeps its user until it is removed'
   const child = fork('child');
   const ref = { accountId, sandboxId: source.id };
   await t.throwsAsync(registry.fork(ref, child), { code: 'unavailable' });
-  await t.throwsAsync(registry.create({ ...hosted.newSandbox(), id: child.id }), {
+  await t.throwsAsync(registry.create({ ...hosted.newSandbox(), sandboxId: child.sandboxId }), {
     code: 'outcome_unknown',
   });
   await time.pass(10_000);

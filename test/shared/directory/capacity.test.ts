@@ -136,8 +136,8 @@ test('replacing what a host holds keeps its reservations', async (t) => {
   await capacity.reserve(hostId, onItsWay, one, LONG_MS);
   await capacity.reserve(hostId, arrived, one, LONG_MS);
   await capacity.replace(hostId, [
-    { id: kept, memoryMib: 2048, vcpus: 2 },
-    { id: arrived, ...one },
+    { sandboxId: kept, memoryMib: 2048, vcpus: 2 },
+    { sandboxId: arrived, ...one },
   ]);
   t.deepEqual(await capacity.used(hostId), { memoryMib: 2048 + 1024 + 1024, vcpus: 4 });
   await capacity.replace(hostId, []);
@@ -153,7 +153,7 @@ test('after Redis was emptied, announcing and replacing restore the entry of a h
   await redis.del(keys.sandboxCapacity(hostId));
   t.false(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
   await capacity.announce(hostId, { memoryMib: 2048, vcpus: 2 });
-  await capacity.replace(hostId, [{ id, ...one }]);
+  await capacity.replace(hostId, [{ sandboxId: id, ...one }]);
   t.true(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
   t.false(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
 });

@@ -33,15 +33,15 @@ test.after.always(async (t) => {
 
 const draft = (accountId = newAccountId(), name = 'box'): NamedSandbox => ({
   accountId,
-  id: newSandboxId(),
+  sandboxId: newSandboxId(),
   name,
 });
 
 /** The record that the owner publishes for a draft. */
 const recordOf = (
-  { accountId, id, name }: NamedSandbox,
+  { accountId, sandboxId, name }: NamedSandbox,
   changes: Partial<SandboxRecord> = {},
-): SandboxRecord => sandboxRecord({ ...changes, accountId, id, config: { name } });
+): SandboxRecord => sandboxRecord({ ...changes, accountId, id: sandboxId, config: { name } });
 
 test('one of many concurrent claims to a name succeeds', async (t) => {
   const { sandboxes } = t.context;
@@ -78,11 +78,11 @@ test('a claim is invisible until the owner publishes', async (t) => {
   const { sandboxes } = t.context;
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
-  t.is(await sandboxes.get(mine.accountId, mine.id), undefined);
+  t.is(await sandboxes.get(mine.accountId, mine.sandboxId), undefined);
   t.deepEqual(await sandboxes.list(mine.accountId), []);
   const record = recordOf(mine);
   t.true(await sandboxes.publish(record));
-  t.deepEqual(await sandboxes.get(mine.accountId, mine.id), record);
+  t.deepEqual(await sandboxes.get(mine.accountId, mine.sandboxId), record);
   t.deepEqual(await sandboxes.list(mine.accountId), [record]);
 });
 
@@ -102,7 +102,7 @@ test('releasing a claim does not remove a sandbox that was published by now', as
   await sandboxes.claim(mine, LONG_MS);
   await sandboxes.publish(recordOf(mine));
   await sandboxes.releaseClaim(mine);
-  t.truthy(await sandboxes.get(mine.accountId, mine.id));
+  t.truthy(await sandboxes.get(mine.accountId, mine.sandboxId));
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
 });
 
@@ -125,7 +125,7 @@ test('the newest revision wins in whatever order they are published', async (t) 
     recordOf(mine, { revision, state: revision === 10 ? 'running' : 'stopped' }),
   );
   for (const record of revisions) t.true(await sandboxes.publish(record));
-  t.like(await sandboxes.get(mine.accountId, mine.id), { revision: 10, state: 'running' });
+  t.like(await sandboxes.get(mine.accountId, mine.sandboxId), { revision: 10, state: 'running' });
 });
 
 test('removing a sandbox frees its name', async (t) => {
@@ -134,7 +134,7 @@ test('removing a sandbox frees its name', async (t) => {
   await sandboxes.publish(recordOf(mine));
   await sandboxes.remove(mine);
   await sandboxes.remove(mine);
-  t.is(await sandboxes.get(mine.accountId, mine.id), undefined);
+  t.is(await sandboxes.get(mine.accountId, mine.sandboxId), undefined);
   t.deepEqual(await sandboxes.list(mine.accountId), []);
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
 });
@@ -198,11 +198,11 @@ for (const text of ['{broken', 'null', '[]', '{}', '{"revision":"x"}']) {
   test(`an unreadable record is an error until the sandbox is published again: ${text}`, async (t) => {
     const { sandboxes, redis } = t.context;
     const mine = draft();
-    await redis.hset(keys.sandboxes(REGION, mine.accountId), mine.id, text);
+    await redis.hset(keys.sandboxes(REGION, mine.accountId), mine.sandboxId, text);
     const expected = { name: 'Error', message: /cannot be read/u };
-    await t.throwsAsync(sandboxes.get(mine.accountId, mine.id), expected);
+    await t.throwsAsync(sandboxes.get(mine.accountId, mine.sandboxId), expected);
     await t.throwsAsync(sandboxes.list(mine.accountId), expected);
     t.true(await sandboxes.publish(recordOf(mine)));
-    t.is((await sandboxes.get(mine.accountId, mine.id))?.id, mine.id);
+    t.is((await sandboxes.get(mine.accountId, mine.sandboxId))?.id, mine.sandboxId);
   });
 }
