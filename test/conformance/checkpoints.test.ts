@@ -56,21 +56,24 @@ async function resumed(spec: MachineSpec): Promise<Machine> {
   return machine;
 }
 
-test.serial('machines begin with the memory of a template, each as itself', async (t) => {
-  await withTemplate();
-  const specs = [await host.newSpec(), await host.newSpec()];
-  const machines = await Promise.all(specs.map((spec) => boot(driver, spec)));
-  const facts =
-    'cat /proc/sys/kernel/random/boot_id /etc/machine-id; head -c 8 /dev/urandom | od -An -tx1';
-  const [one, two] = await Promise.all(machines.map((machine) => outputOf(machine, facts)));
-  const lines = [one, two].map((text) => (text ?? '').split('\n'));
-  for (const index of [0, 1, 2]) t.not(lines[0]?.[index], lines[1]?.[index]);
-  t.is(await outputOf(machines[0] as Machine, 'findmnt -no SOURCE /'), '/dev/vda');
-  for (const machine of machines) await machine.kill();
-});
+test.serial(
+  'a machine starts from the memory of a template, with an identity of its own',
+  async (t) => {
+    await withTemplate();
+    const specs = [await host.newSpec(), await host.newSpec()];
+    const machines = await Promise.all(specs.map((spec) => boot(driver, spec)));
+    const facts =
+      'cat /proc/sys/kernel/random/boot_id /etc/machine-id; head -c 8 /dev/urandom | od -An -tx1';
+    const [one, two] = await Promise.all(machines.map((machine) => outputOf(machine, facts)));
+    const lines = [one, two].map((text) => (text ?? '').split('\n'));
+    for (const index of [0, 1, 2]) t.not(lines[0]?.[index], lines[1]?.[index]);
+    t.is(await outputOf(machines[0] as Machine, 'findmnt -no SOURCE /'), '/dev/vda');
+    for (const machine of machines) await machine.kill();
+  },
+);
 
 test.serial(
-  'layers that no fork shares become one; shared ones and their contents stay',
+  'disk layers that no fork shares are merged; shared ones keep their contents',
   async (t) => {
     const spec = await host.newSpec();
     const disks = disksOf(spec);
@@ -113,24 +116,27 @@ test.serial(
   },
 );
 
-test.serial('a machine that wrote nothing since it was forked needs no other layer', async (t) => {
-  const spec = await host.newSpec();
-  const machine = await boot(driver, spec);
-  await outputOf(machine, 'echo here > /root/kept; sync; cat /root/kept');
-  const children = await Promise.all([host.newSpec(), host.newSpec(), host.newSpec()]);
-  for (const child of children) await driver.fork(spec.vmId, child);
-  const layers = await readChain(disksOf(spec));
-  t.true(layers.length < 4, String(layers));
-  for (const child of children) {
-    const copy = await resumed(child);
-    t.is(await outputOf(copy, 'cat /root/kept'), 'here');
-    await copy.kill();
-  }
-  await machine.kill();
-});
+test.serial(
+  'forking a machine again that wrote nothing since the last fork adds no layer',
+  async (t) => {
+    const spec = await host.newSpec();
+    const machine = await boot(driver, spec);
+    await outputOf(machine, 'echo here > /root/kept; sync; cat /root/kept');
+    const children = await Promise.all([host.newSpec(), host.newSpec(), host.newSpec()]);
+    for (const child of children) await driver.fork(spec.vmId, child);
+    const layers = await readChain(disksOf(spec));
+    t.true(layers.length < 4, String(layers));
+    for (const child of children) {
+      const copy = await resumed(child);
+      t.is(await outputOf(copy, 'cat /root/kept'), 'here');
+      await copy.kill();
+    }
+    await machine.kill();
+  },
+);
 
 test.serial(
-  `${GENERATIONS} generations of pause and resume: memory and counting go on`,
+  `${GENERATIONS} generations of pause and resume keep memory and running processes`,
   async (t) => {
     const spec = await host.newSpec();
     let machine = await boot(driver, spec);
@@ -151,37 +157,34 @@ test.serial(
   },
 );
 
-test.serial(
-  'an agent with another guest goes on with what the former guest had in memory',
-  async (t) => {
-    await withTemplate();
-    const specs = [await host.newSpec(), await host.newSpec({ memSizeMib: 260 })];
-    const sums: string[] = [];
-    for (const spec of specs) {
-      const machine = await boot(driver, spec); // From a template; without one.
-      sums.push(await outputOf(machine, dirty));
-      await driver.pause(spec.vmId);
-    }
-    await using other = await temporaryDirectory();
-    const guestDir = join(other.path, 'guest');
-    await run('cp', ['-a', process.env['GUEST_DIR'] ?? '', guestDir]);
-    await run('sh', ['-c', `echo >> ${guestDir}/initramfs`]); // What it would boot is another one.
-    const upgraded = await host.driver({ hasTemplates: true, guestDir });
-    for (const [index, spec] of specs.entries()) {
-      let machine = await upgraded.resume(spec, never);
-      machine.guest.setMaxListeners(0);
-      t.is(await outputOf(machine, check), String(sums[index]));
-      await upgraded.pause(spec.vmId);
-      machine = await upgraded.resume(spec, never);
-      machine.guest.setMaxListeners(0);
-      t.is(await outputOf(machine, check), String(sums[index]));
-      await machine.kill();
-    }
-    await upgraded.close();
-  },
-);
+test.serial('an agent with a newer guest resumes checkpoints of the former guest', async (t) => {
+  await withTemplate();
+  const specs = [await host.newSpec(), await host.newSpec({ memSizeMib: 260 })];
+  const sums: string[] = [];
+  for (const spec of specs) {
+    const machine = await boot(driver, spec); // From a template; without one.
+    sums.push(await outputOf(machine, dirty));
+    await driver.pause(spec.vmId);
+  }
+  await using other = await temporaryDirectory();
+  const guestDir = join(other.path, 'guest');
+  await run('cp', ['-a', process.env['GUEST_DIR'] ?? '', guestDir]);
+  await run('sh', ['-c', `echo >> ${guestDir}/initramfs`]); // What it would boot is another one.
+  const upgraded = await host.driver({ hasTemplates: true, guestDir });
+  for (const [index, spec] of specs.entries()) {
+    let machine = await upgraded.resume(spec, never);
+    machine.guest.setMaxListeners(0);
+    t.is(await outputOf(machine, check), String(sums[index]));
+    await upgraded.pause(spec.vmId);
+    machine = await upgraded.resume(spec, never);
+    machine.guest.setMaxListeners(0);
+    t.is(await outputOf(machine, check), String(sums[index]));
+    await machine.kill();
+  }
+  await upgraded.close();
+});
 
-test.serial('another host that has the storage goes on where a machine was paused', async (t) => {
+test.serial('another host with the same storage resumes a paused machine', async (t) => {
   await withTemplate();
   const spec = await host.newSpec();
   const machine = await boot(driver, spec);
@@ -204,7 +207,7 @@ test.serial('another host that has the storage goes on where a machine was pause
   await erase(driver, spec.vmId);
 });
 
-test.serial('a new agent pauses the machine of a former one, whose caches are gone', async (t) => {
+test.serial('an agent pauses a machine of the former agent without its caches', async (t) => {
   const spec = await host.newSpec();
   const machine = await boot(driver, spec);
   const sum = await outputOf(machine, dirty);

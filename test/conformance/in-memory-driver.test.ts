@@ -12,7 +12,7 @@ test.beforeEach(async (t) => {
   t.context = { host, driver: await host.driver() };
 });
 
-test.after.always('nothing was seen that must never happen', async (t) => {
+test.after.always('no invariant was broken', async (t) => {
   t.deepEqual(host.host.faults, []);
 });
 

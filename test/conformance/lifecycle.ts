@@ -72,7 +72,7 @@ function testStarts(test: TestFn<DriverContext>): void {
     t.false((await driver.list()).includes(spec.vmId));
   });
 
-  test('what is no id of a sandbox reaches no path', async (t) => {
+  test('a text that is no VM id reaches no path', async (t) => {
     const { driver } = t.context;
     await t.throwsAsync(driver.remove('../elsewhere'), { instanceOf: RangeError });
     await t.throwsAsync(driver.prepare({ vmId: 'x/../..', uid: 1 }), { instanceOf: RangeError });
@@ -98,7 +98,7 @@ function testStarts(test: TestFn<DriverContext>): void {
     t.true((await driver.list()).includes(spec.vmId));
   });
 
-  test('a guest that is not ready in time is given up, and nothing of it is left', async (t) => {
+  test('a guest that is not ready in time is removed without a trace', async (t) => {
     const { host } = t.context;
     const spec = await ownSpec(t);
     const driver = await host.driver({ bootTimeoutMs: 300 });
@@ -110,7 +110,7 @@ function testStarts(test: TestFn<DriverContext>): void {
 }
 
 function testEnds(test: TestFn<DriverContext>): void {
-  test('a stopped machine has shut down, and its disk is there at the next start', async (t) => {
+  test('a stop shuts the machine down, and the next start has its disk', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -135,7 +135,7 @@ function testEnds(test: TestFn<DriverContext>): void {
     await erase(driver, spec.vmId);
   });
 
-  test('a machine that the host kills ended by that, also for the next agent', async (t) => {
+  test('a machine that the host killed is reported as killed, also to the next agent', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -144,7 +144,7 @@ function testEnds(test: TestFn<DriverContext>): void {
     t.like(await (await host.driver()).recover(spec), end);
   });
 
-  test('a guest that shuts down by itself has done so', async (t) => {
+  test('a guest that shuts down by itself is reported as shut down', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -155,7 +155,7 @@ function testEnds(test: TestFn<DriverContext>): void {
     t.deepEqual(await host.leftOf(spec.vmId), []);
   });
 
-  test('a guest whose kernel fails has panicked', async (t) => {
+  test('a guest whose kernel panics is reported as panicked', async (t) => {
     const { driver } = t.context;
     if (!driver.traits.hasOwnKernel) {
       t.pass('it has none that could fail');
@@ -168,7 +168,7 @@ function testEnds(test: TestFn<DriverContext>): void {
     t.regex(end.message, /sysrq/iu);
   });
 
-  test('a machine whose process is killed has crashed, and says by what', async (t) => {
+  test('a machine whose process is killed is reported as crashed, with the signal', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -182,7 +182,7 @@ function testEnds(test: TestFn<DriverContext>): void {
 }
 
 function testTakeOvers(test: TestFn<DriverContext>): void {
-  test('a machine goes on without its agent, and the next one takes it over', async (t) => {
+  test('the next agent takes over a running machine', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -195,7 +195,7 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     t.like(await found.stop(GRACE_MS), { reason: 'stopped' });
   });
 
-  test('what happened while no agent was there is told to the next one', async (t) => {
+  test('an end without an agent is reported to the next agent', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const ends: Record<string, (machine: Machine) => Promise<unknown>> = {
@@ -212,7 +212,7 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     }
   });
 
-  test('a machine of before the host was restarted ended by that', async (t) => {
+  test('a restart of the host is reported as the end of its machines', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -224,7 +224,7 @@ function testTakeOvers(test: TestFn<DriverContext>): void {
     t.like(await driver.recover(spec), { reason: 'host_restarted' });
   });
 
-  test('a leftover is reclaimed, as often as one likes', async (t) => {
+  test('reclaiming a leftover is idempotent', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     (await boot(driver, spec)).detach();

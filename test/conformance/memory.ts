@@ -1,4 +1,4 @@
-/* What every driver of sandboxes does with memory: pause, resume, fork, machines made ahead. */
+/* What every driver of sandboxes does with memory: pause, resume, fork, prewarmed VMs. */
 import assert from 'node:assert';
 import type { ExecutionContext, TestFn } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
@@ -33,7 +33,7 @@ export function testMemory(test: TestFn<DriverContext>): void {
 }
 
 function testPauses(test: TestFn<DriverContext>): void {
-  test('a paused machine goes on with its memory, once', async (t) => {
+  test('a checkpoint resumes a paused machine once', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -49,7 +49,7 @@ function testPauses(test: TestFn<DriverContext>): void {
     await t.throwsAsync(driver.resume(spec, never));
   });
 
-  test('a checkpoint that is discarded is not gone on from; the disk is as it was', async (t) => {
+  test('a discarded checkpoint cannot be resumed, and the disk is unchanged', async (t) => {
     const { driver } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -65,7 +65,7 @@ function testPauses(test: TestFn<DriverContext>): void {
     await again.kill();
   });
 
-  test('a machine made ahead becomes whoever starts; one that ended is made anew', async (t) => {
+  test('a start gives a prewarmed VM its identity, or replaces one that ended', async (t) => {
     const { driver } = t.context;
     const facts = 'cat /etc/machine-id; echo $GREETING';
     for (const isKilled of [false, true]) {
@@ -86,7 +86,7 @@ function testPauses(test: TestFn<DriverContext>): void {
 }
 
 function testForks(test: TestFn<DriverContext>): void {
-  test('forks of a machine that runs: three generations, each its own', async (t) => {
+  test('forks of a running machine are independent over three generations', async (t) => {
     const { driver } = t.context;
     const [one, ...others] = await ownSpecs(t, 3);
     assert(one !== undefined);
@@ -122,7 +122,7 @@ function testForks(test: TestFn<DriverContext>): void {
     }
   });
 
-  test('forks of one that is paused, and of one that is stopped', async (t) => {
+  test('paused and stopped machines can be forked', async (t) => {
     const { driver } = t.context;
     const [spec, child, grandchild] = await ownSpecs(t, 3);
     assert(spec !== undefined && child !== undefined && grandchild !== undefined);

@@ -28,7 +28,7 @@ test.after.always(async () => {
   await host[Symbol.asyncDispose]();
 });
 
-test('a container has users, namespaces and a root of its own, and few rights', async (t) => {
+test('a container has its own users, namespaces and root, and few rights', async (t) => {
   const spec = await ownSpec(t);
   const machine = await boot(t.context.driver, spec);
   const proc = `/proc/${await host.pid(spec.vmId)}`;
@@ -73,7 +73,7 @@ test('a container is bounded in memory, processes and processors', async (t) => 
   t.deepEqual(limits, { memoryBytes: spec.memSizeMib * MiB, processes: 2048, cpus: 1 });
 });
 
-test('a new host takes the place of one that did not hang up', async (t) => {
+test('a new connection of the host replaces one that was not closed', async (t) => {
   const spec = await ownSpec(t);
   const machine = await boot(t.context.driver, spec);
   machine.detach();

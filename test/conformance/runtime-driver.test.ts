@@ -81,12 +81,12 @@ test('a guest has the network of its slot', async (t) => {
   t.true(stats64.rx.packets > 0);
 });
 
-test('the clock of a guest is that of the host', async (t) => {
+test('a guest has the clock of its host', async (t) => {
   const seconds = Number(await outputOf(t.context.machine, 'date +%s'));
   t.true(Math.abs(seconds - Date.now() / 1000) < 60);
 });
 
-test('a machine ends with what watches over it', async (t) => {
+test('a machine ends with its shim', async (t) => {
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const machine = await boot(driver, spec);
@@ -96,7 +96,7 @@ test('a machine ends with what watches over it', async (t) => {
   t.is(identify(pid), undefined);
 });
 
-test('a machine that the host has no memory for is told from a crash', async (t) => {
+test('a machine that the host killed for want of memory is not reported as crashed', async (t) => {
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const machine = await boot(driver, spec);
@@ -105,7 +105,7 @@ test('a machine that the host has no memory for is told from a crash', async (t)
   t.like(await machine.ended, { reason: 'out_of_memory' });
 });
 
-test('a machine outlives its agent, and the next one takes it over', async (t) => {
+test('a machine outlives its agent, and the next agent takes it over', async (t) => {
   const { host } = t.context;
   const spec = await ownSpec(t);
   const fixture = new URL('../fixtures/run-machine.ts', import.meta.url).pathname;
@@ -126,7 +126,7 @@ test('a machine outlives its agent, and the next one takes it over', async (t) =
   await erase(driver, spec.vmId);
 });
 
-test('what keeps a machine from booting is told', async (t) => {
+test('a failed boot names its cause', async (t) => {
   const { driver, host } = t.context;
   const spec = await ownSpec(t);
   const slot = { ...spec.slot, tap: 'no-such-tap' };
@@ -143,7 +143,7 @@ test('what keeps a machine from booting is told', async (t) => {
   t.deepEqual(await host.leftOf(spec.vmId), []);
 });
 
-test('a root disk without a file system is told', async (t) => {
+test('a root disk without a file system is named as the cause', async (t) => {
   const { host } = t.context;
   const spec = await ownSpec(t);
   const rootDisk = join(host.dataDir, 'empty-disk');
@@ -170,7 +170,7 @@ test('a guest that floods its console fills no disk, and still answers', async (
   await machine.kill();
 });
 
-test('a machine waits while its host has no room, and goes on when there is some', async (t) => {
+test('a machine waits while its host has no free space, and continues once there is some', async (t) => {
   await using full = await MachineHost.open({ sizeBytes: 48 * MiB });
   const turn = await turns.acquire('', never);
   t.teardown(() => turn.release());
@@ -187,7 +187,7 @@ test('a machine waits while its host has no room, and goes on when there is some
   await machine.kill();
 });
 
-test('a machine runs as nobody, sees nothing, and can become nothing else', async (t) => {
+test('a machine has an unprivileged user, an empty view of the host, and no way to gain rights', async (t) => {
   const { host, spec } = t.context;
   const { machine } = await host.processes(spec.vmId);
   const proc = `/proc/${machine}`;

@@ -19,7 +19,7 @@ function processesOf(t: ExecutionContext<DriverContext>, machine: Machine): Sand
 }
 
 export function testSessions(test: TestFn<DriverContext>): void {
-  test('a process is started, told of and ended; input reaches it in order', async (t) => {
+  test('a process starts, is reported and ends; its input arrives in order', async (t) => {
     const machine = await boot(t.context.driver, await ownSpec(t));
     const processes = processesOf(t, machine);
     const failed = await startProcess(processes, sessionSpec('echo out; exit 3'));
@@ -32,7 +32,7 @@ export function testSessions(test: TestFn<DriverContext>): void {
     t.is(reader.bytes.toString(), 'one two three');
   });
 
-  test('a client that attaches at an offset gets the rest, beside others', async (t) => {
+  test('a client that attaches at an offset gets the rest while others stay attached', async (t) => {
     const machine = await boot(t.context.driver, await ownSpec(t));
     const processes = processesOf(t, machine);
     const first = await startProcess(processes, sessionSpec('cat'));
@@ -53,7 +53,7 @@ export function testSessions(test: TestFn<DriverContext>): void {
     t.is(late.bytes.toString(), '0123456789abc');
   });
 
-  test('processes outlive the agent: the next one finds them and what they put out', async (t) => {
+  test('processes and their output outlive the agent', async (t) => {
     const { driver, host } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
@@ -78,7 +78,7 @@ export function testSessions(test: TestFn<DriverContext>): void {
     await next.kill();
   });
 
-  test('processes go on after a pause where they were', async (t) => {
+  test('processes continue after a pause where they were', async (t) => {
     const { driver } = t.context;
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);

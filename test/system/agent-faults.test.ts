@@ -43,7 +43,7 @@ const isRunning = (mark: string) => async (): Promise<boolean> =>
 const isGone = (mark: string) => async (): Promise<boolean> =>
   (await processesMarked(mark)).length === 0;
 
-test.serial('the agent is killed while a command runs', async (t) => {
+test.serial('a command whose agent is killed ends with it', async (t) => {
   const { stack, api } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'seq 100000 > data; sha256sum data > sum; sync data sum');

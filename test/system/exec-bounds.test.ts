@@ -114,7 +114,7 @@ test.serial('memory hidden in files in memory counts', async (t) => {
   t.is(result.stderr.slice(-note.length), note);
 });
 
-test.serial('memory shared by System V counts, and goes with the command', async (t) => {
+test.serial('System V shared memory counts, and is freed with the command', async (t) => {
   const hog = python(`
 import ctypes
 libc = ctypes.CDLL(None)

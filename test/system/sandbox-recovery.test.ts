@@ -50,7 +50,7 @@ test('an agent that dies leaves its sandboxes running, and their commands lose n
   await removeSandbox(api, id);
 });
 
-test('what ended while no agent was there is told as it was, and when', async (t) => {
+test('ends without an agent are reported with their cause and time', async (t) => {
   const stack = await Stack.start(sandboxSettings());
   t.teardown(() => stack.stop());
   const api = await stack.newClient();

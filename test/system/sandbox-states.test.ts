@@ -115,7 +115,7 @@ async function freezeMachine(id: string): Promise<number> {
 const endsAs = (api: ApiClient, id: string, status: string): Promise<unknown> =>
   waitFor(status, async () => (await getSandbox(api, id)).status === status, SETTLED_MS_MAX);
 
-test('pending, stopped, running, stopping', async (t) => {
+test('calls on a pending, stopped, running or stopping sandbox get the documented answer', async (t) => {
   const { api } = t.context;
   const input = { mem_size_mib: 256 };
   const { sandbox_id: id } = await api.data<ApiSandbox>('POST', '/api/sandboxes', input);
@@ -133,7 +133,7 @@ test('pending, stopped, running, stopping', async (t) => {
   await removeFrom(t, id, 'stopped');
 });
 
-test('paused, pending again, pausing', async (t) => {
+test('calls on a paused, resuming or pausing sandbox get the documented answer', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   await begin(t, id, ['running', 'pause', 'paused']);
@@ -156,7 +156,7 @@ test('paused, pending again, pausing', async (t) => {
   await removeFrom(t, id, 'stopped');
 });
 
-test('exited', async (t) => {
+test('calls on an exited sandbox get the documented answer', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const powerOff = async (): Promise<void> => {
@@ -170,7 +170,7 @@ test('exited', async (t) => {
   await removeFrom(t, id, 'exited');
 });
 
-test('failed', async (t) => {
+test('calls on a failed sandbox get the documented answer', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const crash = async (): Promise<void> => {

@@ -101,7 +101,7 @@ test('a command that takes too long is killed, one that is cancelled too', async
   t.like(await endedExec(api, shared.sandbox_id, execId), { stdout: 'begun\n' });
 });
 
-test('of much output the newest is kept, and output_truncated is set', async (t) => {
+test('the newest part of a large output is kept, and output_truncated is set', async (t) => {
   const { api, shared } = t.context;
   const exec = await execIn(api, shared.sandbox_id, 'seq 1 2500000');
   t.is(exec.status, 'completed');
@@ -142,7 +142,7 @@ test('a command beyond max_concurrent_execs is refused with 429', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('a sandbox tells what its image really is, and what it may reach', async (t) => {
+test('a sandbox names its real image and its network access', async (t) => {
   const { stack, api, shared } = t.context;
   const rootDisk = stack.environment['DEFAULT_ROOT_DISK'] ?? '';
   const text = await readFile(join(dirname(rootDisk), 'image.json'), 'utf8');
@@ -160,7 +160,7 @@ test('a sandbox tells what its image really is, and what it may reach', async (t
   t.is(osRelease, `${shared.base_image}\n`);
 });
 
-test('the disk is the same after stop and start, the memory is not', async (t) => {
+test('a stop and start keep the disk but not the memory', async (t) => {
   const { api } = t.context;
   const base_image = 'docker.io/library/ubuntu:26.04';
   const created = await createSandbox(api, { base_image });
@@ -259,7 +259,7 @@ test('a sandbox that is still starting can be stopped', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('a guest reaches nothing: neither the host, nor others, nor the world', async (t) => {
+test('a guest reaches neither the host, nor other guests, nor the internet', async (t) => {
   const { api, shared, stack } = t.context;
   const redis = new URL(stack.environment['REDIS_URL'] ?? '').port;
   const tries = ['10.0.0.1', '127.0.0.1', '169.254.169.254', '1.1.1.1'].map(

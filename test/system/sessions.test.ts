@@ -41,7 +41,7 @@ test.before(async (t) => {
 
 test.after.always((t) => t.context.stack.stop());
 
-test('a process: started, output of both streams with offsets, exit behind the last byte', async (t) => {
+test('a process reports its start, the output of both streams with offsets, and then its exit', async (t) => {
   const { api, id } = t.context;
   const command = 'printf abcdef; sleep 0.2; printf ghi >&2; exit 3';
   const session = await runInSession(api, id, command);
@@ -65,7 +65,7 @@ test('a process: started, output of both streams with offsets, exit behind the l
   t.deepEqual(session.closed, { code: 1000, reason: 'exit code 3' });
 });
 
-test('statuses: completed, ended by a signal, killed, out of time', async (t) => {
+test('a process ends as completed, signalled, killed or timed out', async (t) => {
   const { api, id } = t.context;
   const completed = await runInSession(api, id, 'true');
   t.like(completed.exit, { status: 'completed', exit_code: 0, cursor: 0 });
@@ -76,7 +76,7 @@ test('statuses: completed, ended by a signal, killed, out of time', async (t) =>
   t.false('exit_code' in (timedOut.exit ?? {}));
 });
 
-test('environment, directory and the shell are as promised', async (t) => {
+test('a process has the documented environment, directory and shell', async (t) => {
   const { api, id } = t.context;
   const command = 'echo $FROM_SANDBOX $BOTH $OWN $PWD $0';
   const options = { env: { BOTH: 'process', OWN: 'own' }, cwd: '/usr/share' };
@@ -87,7 +87,7 @@ test('environment, directory and the shell are as promised', async (t) => {
   t.regex(lost.events[0]?.message ?? '', /ENOENT/u);
 });
 
-test('input: frames in order, a megabyte each, and its end after them', async (t) => {
+test('input arrives in order in frames of a megabyte, followed by its end', async (t) => {
   const { api, id } = t.context;
   const session = await TestSession.open(api, id, {
     type: 'start',
@@ -134,7 +134,7 @@ test('a client that comes back at its offset gets the rest, exactly once', async
   t.like(third.exit, { status: 'failed', exit_code: 5, cursor: 217_788 });
 });
 
-test('two clients of one process: each has all of its output, both may write', async (t) => {
+test('each of two clients of a process gets all of its output and may write', async (t) => {
   const { api, id } = t.context;
   const first = await TestSession.open(api, id, { type: 'start', command: 'cat' });
   await first.until(() => first.processId !== '');
@@ -217,7 +217,7 @@ test('a terminal has its size, and its program sees a new one', async (t) => {
   await pipes.end();
 });
 
-test('a login shell: job control, signals and the end of input by keys', async (t) => {
+test('a login shell has job control, signals and end of input by keys', async (t) => {
   const { api, id } = t.context;
   const session = await TestSession.open(api, id, {
     type: 'start',
@@ -235,7 +235,7 @@ test('a login shell: job control, signals and the end of input by keys', async (
   t.is(session.exit?.status, 'completed');
 });
 
-test('what is refused: unknown processes, wrong messages, too much of anything', async (t) => {
+test('unknown processes, malformed messages and excesses are refused', async (t) => {
   const { api, id } = t.context;
   const refuse = async (first: object): Promise<(string | number | undefined)[]> => {
     const session = await (await TestSession.open(api, id, first)).end();
@@ -288,7 +288,7 @@ function expiredToken(stack: Stack, url: string): string {
   return new ConnectionSigner(keys, claims.region).sign({ ...claims, expiresAt: Date.now() - 1 });
 }
 
-test('tokens: tampered, expired, of another sandbox, none; and other upgrades', async (t) => {
+test('tampered, expired, foreign and missing tokens are refused, as are other upgrades', async (t) => {
   const { api, id, stack } = t.context;
   const url = await connectionUrl(api, id);
   t.is(await refusal(`${url.slice(0, -3)}abc`), 401);
@@ -300,7 +300,7 @@ test('tokens: tampered, expired, of another sandbox, none; and other upgrades', 
   t.is(stack.agent.isRunning, true);
 });
 
-test('no more clients attach than the sandbox may have; those that left do not count', async (t) => {
+test('a sandbox limits its attached clients; those that left do not count', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 2 });
   const start = { type: 'start', command: 'cat' };
@@ -367,7 +367,7 @@ test('a pause closes sessions without an exit; after the resume they go on where
   await removeSandbox(api, id);
 });
 
-test('a client that says nothing hears nothing, until it is sent away', async (t) => {
+test('a client that sends no first message gets nothing and is disconnected', async (t) => {
   const { api, id } = t.context;
   const session = await (await TestSession.open(api, id)).end();
   t.deepEqual(session.events, []);

@@ -123,7 +123,7 @@ test.serial('a disk is used through both control nodes, on one agent', async (t)
   t.deepEqual(await holdersOf(stack, id), holders);
 });
 
-test.serial('what one control node creates or deletes, the other sees at once', async (t) => {
+test.serial('one control node sees at once what the other creates or deletes', async (t) => {
   const { api, otherApi } = t.context;
   const { id } = await createDisk(api);
   t.is((await otherApi.call('GET', `/api/disks/${id}`)).status, 200);
@@ -133,7 +133,7 @@ test.serial('what one control node creates or deletes, the other sees at once', 
 });
 
 test.serial(
-  'the same disk is asked for through both nodes at once: one agent has it',
+  'simultaneous requests for a disk through both nodes attach it on one agent',
   async (t) => {
     const { stack, api, otherApi } = t.context;
     for (let round = 0; round < 5; round += 1) {
@@ -151,7 +151,7 @@ test.serial(
   },
 );
 
-test.serial('disks that are used at the same time spread over the agents', async (t) => {
+test.serial('disks in use at the same time spread over the agents', async (t) => {
   const { stack, api } = t.context;
   const disks = await Promise.all(Array.from({ length: 12 }, () => createDisk(api)));
   // The load that the hosts reported last may still be that of the previous test.
@@ -164,7 +164,7 @@ test.serial('disks that are used at the same time spread over the agents', async
   }
 });
 
-test.serial('disks on two agents, idle: they come together for one command', async (t) => {
+test.serial('idle disks on two agents move together for one command', async (t) => {
   const { stack, api, agent, otherAgent } = t.context;
   const a = await diskOn(t.context, agent);
   const b = await diskOn(t.context, otherAgent);
@@ -181,7 +181,7 @@ test.serial('disks on two agents, idle: they come together for one command', asy
   t.is((await exec(api, b, 'cat copy')).stdout, 'from-a\n');
 });
 
-test.serial('disks on two agents, one in use: the idle one goes where it is', async (t) => {
+test.serial('an idle disk moves to the agent of a disk in use', async (t) => {
   const { stack, api, otherApi, agent, otherAgent } = t.context;
   const a = await diskOn(t.context, agent);
   const b = await diskOn(t.context, otherAgent);
@@ -195,7 +195,7 @@ test.serial('disks on two agents, one in use: the idle one goes where it is', as
   t.like((await held.reply).body.data, { stdout: 'held\n' });
 });
 
-test.serial('disks on two agents, both in use: 409, and nothing was begun', async (t) => {
+test.serial('a command on disks in use on two agents gets 409 and does not begin', async (t) => {
   const { stack, api, otherApi, agent, otherAgent } = t.context;
   const a = await diskOn(t.context, agent);
   const b = await diskOn(t.context, otherAgent);
@@ -215,7 +215,7 @@ test.serial('disks on two agents, both in use: 409, and nothing was begun', asyn
   t.deepEqual(await holdersOf(stack, a), await holdersOf(stack, b));
 });
 
-test.serial('two regions on one Redis: the same key, other disks', async (t) => {
+test.serial('two regions on one Redis share API keys but not disks', async (t) => {
   const { stack, api, farApi } = t.context;
   const name = newName();
   const near = await createDisk(api, { name });
@@ -240,7 +240,7 @@ test.serial('two regions on one Redis: the same key, other disks', async (t) => 
   t.is((await farApi.call('POST', '/api/exec', mixed)).status, 404);
 });
 
-test.serial('a control node is killed: requests through the other go on', async (t) => {
+test.serial('requests through one control node continue when the other is killed', async (t) => {
   const { stack, api, otherApi, agent, otherAgent } = t.context;
   const [a, b] = [await diskOn(t.context, agent), await diskOn(t.context, otherAgent)];
   const pids = [agent.daemon.pid, otherAgent.daemon.pid];
@@ -271,7 +271,7 @@ test.serial('a control node is killed: requests through the other go on', async 
 });
 
 test.serial(
-  'SIGTERM of a control node: who repeats its request elsewhere gets the answer',
+  'a request repeated at another node after SIGTERM of the first gets its answer',
   async (t) => {
     const { stack, api, otherApi, agent } = t.context;
     const disk = await diskOn(t.context, agent);
@@ -292,7 +292,7 @@ test.serial(
 );
 
 test.serial(
-  'SIGTERM of an agent: what runs is finished, the rest goes to the other agent',
+  'an agent finishes its commands on SIGTERM, and new ones go to the other agent',
   async (t) => {
     const { stack, api, otherApi, agent, otherAgent } = t.context;
     const busy = await diskOn(t.context, otherAgent);

@@ -137,7 +137,7 @@ test('an agent that can start no process reports it and recovers once it can', a
   t.is(stack.agent.pid, pid);
 });
 
-test('a program of the host that the kernel ends for want of memory: 503, and done later', async (t) => {
+test('a call whose host program is killed for want of memory gets 503, and succeeds later', async (t) => {
   const { stack, api } = t.context;
   const { pid } = stack.agent;
   const name = newName();
@@ -208,7 +208,7 @@ class Told {
   }
 }
 
-test('an agent that the kernel ends for want of memory loses nothing that it acknowledged', async (t) => {
+test('an agent killed for want of memory loses nothing that it acknowledged', async (t) => {
   const { stack } = t.context;
   await recovers(t.context);
   const told = new Told(t.context);
@@ -249,7 +249,7 @@ async function begunExecs(): Promise<number> {
   }
 }
 
-test('an agent whose journal has no room refuses work, and goes on when there is some', async (t) => {
+test('an agent refuses work while its journal has no free space, and works again after', async (t) => {
   const { stack, api, diskId } = t.context;
   await recovers(t.context);
   const { pid } = stack.agent;
