@@ -51,9 +51,9 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
 /** Resolves when a session's process has put out so many bytes. */
 async function received(session: TestSession, bytes: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  session.onFrame = ({ offset, bytes: piece }) => {
+  session.readFrames(({ offset, bytes: piece }) => {
     if (offset + piece.length >= bytes) resolve();
-  };
+  });
   await promise;
 }
 
@@ -175,7 +175,9 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
   const unloaded = await keystrokes(quiet);
   const loud = await TestSession.open(api, id);
   let bytes = 0;
-  loud.onFrame = (frame) => (bytes += frame.bytes.length);
+  loud.readFrames((frame) => {
+    bytes += frame.bytes.length;
+  });
   loud.say({ type: 'start', command: 'cat /dev/zero', env: {} });
   await waitFor('the loud session', async () => bytes > 4 * MiB);
   const loaded = await keystrokes(quiet);

@@ -41,8 +41,7 @@ export class TestSession extends EventEmitter {
   refused: number | undefined;
   /** The TCP connection below, once it is upgraded. */
   rawSocket: Socket | undefined;
-  /** Called with each frame instead of keeping it. */
-  onFrame: ((frame: OutputFrame) => void) | undefined;
+  #onFrame: ((frame: OutputFrame) => void) | undefined;
 
   constructor(url: string) {
     super();
@@ -109,6 +108,12 @@ export class TestSession extends EventEmitter {
     return Buffer.concat(frames.map(({ bytes }) => bytes)).toString('utf8');
   }
 
+  /** From now on frames are passed on instead of kept, those that have come already first. */
+  readFrames(onFrame: (frame: OutputFrame) => void): void {
+    for (const frame of this.frames.splice(0)) onFrame(frame);
+    this.#onFrame = onFrame;
+  }
+
   say(message: object): void {
     this.socket.send(JSON.stringify(message));
   }
@@ -144,8 +149,8 @@ export class TestSession extends EventEmitter {
   #receive(data: Buffer): void {
     const offset = Number(data.readBigUInt64BE(1));
     const frame = { stream: data.readUInt8(0), offset, bytes: data.subarray(HEAD_BYTES) };
-    if (this.onFrame === undefined) this.frames.push(frame);
-    else this.onFrame(frame);
+    if (this.#onFrame === undefined) this.frames.push(frame);
+    else this.#onFrame(frame);
   }
 }
 

@@ -70,13 +70,13 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
   let checksum = '';
   let cursor = 0;
   const read = (session: TestSession): void => {
-    session.onFrame = ({ stream, offset, bytes }) => {
+    session.readFrames(({ stream, offset, bytes }) => {
       if (offset < cursor) throw new Error('bytes that came before came again');
       t.is(offset, cursor); // No gap either.
       cursor += bytes.length;
       if (stream === 1) hash.update(bytes);
       else checksum += bytes.toString();
-    };
+    });
   };
   let client = api;
   let session = await TestSession.open(client, id);

@@ -15,6 +15,7 @@ import {
   createSandbox,
   execIn,
   getSandbox,
+  machinesOf,
   removeSandbox,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
@@ -597,5 +598,59 @@ test('a sandbox with an attached client is not idle, and its lifetime stays as i
   const leftAt = Date.now();
   await waitFor('it to pause', async () => (await getSandbox(api, id)).status === 'paused');
   t.true(Date.now() - leftAt >= 1_500);
+  await removeSandbox(api, id);
+});
+
+test('clients of a machine that is killed learn that their processes have ended', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await session.until(() => session.processId !== '');
+  session.write('kept');
+  await session.until(() => session.cursor === 4);
+  for (const pid of await machinesOf([id])) process.kill(pid, 'SIGKILL');
+  await session.end();
+  t.like(session.exit, { status: 'cancelled', exit_reason: 'sandbox ended', cursor: 4 });
+  t.is(session.closed?.code, 1000);
+  await removeSandbox(api, id);
+});
+
+test('a time limit of a process stands still while its sandbox is paused', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const start = { type: 'start', command: 'sleep 1000', timeout_seconds: 4 };
+  const session = await TestSession.open(api, id, start);
+  await session.until(() => session.processId !== '');
+  await bring(api, id, 'pause', 'paused');
+  await sleep(5_000);
+  await bring(api, id, 'resume', 'running');
+  const resumedAt = Date.now();
+  const attach = { type: 'attach', process_id: session.processId, offset: 0 };
+  const again = await (await TestSession.open(api, id, attach)).end();
+  t.is(again.exit?.status, 'timed_out');
+  t.true(Date.now() - resumedAt > 500, 'its time ran on during the pause');
+  await removeSandbox(api, id);
+});
+
+const testInFull = isFull ? test : (test.skip as typeof test);
+
+testInFull('the server pings its clients', async (t) => {
+  const { api, id } = t.context;
+  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  await once(session.socket, 'ping');
+  t.true(session.isOpen);
+  session.say({ type: 'close_stdin' });
+  await session.end();
+});
+
+testInFull('a sandbox that does not answer is told as such', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const [machine = 0] = await machinesOf([id]);
+  process.kill(machine, 'SIGSTOP');
+  const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
+  await session.end();
+  t.deepEqual([session.error, session.closed?.code], ['internal_error', 1011]);
+  process.kill(machine, 'SIGCONT');
   await removeSandbox(api, id);
 });
