@@ -10,6 +10,11 @@ import { SerialQueue } from './serial-queue.ts';
 export class Mailbox {
   readonly #queue = new SerialQueue();
 
+  /** Settles when every message that was sent so far has been handled; never rejects. */
+  get idle(): Promise<unknown> {
+    return this.#queue.idle;
+  }
+
   /**
    * Sends a message: `handle` runs once all earlier messages have been handled.
    * @throws AppError `no_capacity` when too many messages wait; else whatever `handle` throws

@@ -292,8 +292,10 @@ export class SandboxActor {
     current.close();
     watchdog.clear();
     this.#deletion.close();
-    // The next agent need not repeat a copy or pause that is durable by then.
-    await settledWithin(Promise.all([copies.copying, current.pausing]), LIMITS.sandboxDetachMs);
+    // The next agent need not repeat a copy or pause that is durable by then, nor clean up after a
+    // machine that has just come to rest.
+    const idle = Promise.all([copies.copying, current.pausing, this.#mailbox.idle]);
+    await settledWithin(idle, LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
     processes.disconnect(new SessionError('internal_error', 'the host restarts; attach again'));
     await execs.detach();
