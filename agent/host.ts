@@ -199,7 +199,7 @@ async function openDriver(
   return RuncDriver.open({ ...runtime, ...common }, { ...parts, seccomp, hiddenPaths });
 }
 
-/** What sandboxes begin with, and those of this host if it runs some. */
+/** Reads the image that sandboxes start from and, where sandboxes are set up, opens this host's. */
 async function openRuntime(
   config: AgentConfig,
   parts: Omit<SandboxParts, 'image' | 'openDriver'> & HostGroups & { readonly loops: LoopDevices },

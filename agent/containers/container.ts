@@ -90,7 +90,7 @@ export async function closeTails(...tails: readonly OutputTail[]): Promise<void>
 }
 
 /**
- * One single-use container: `runc run` with our init, which waits for its one command. The pool starts
+ * A single-use container: `runc run` starts our init, which runs the one command. The pool starts
  * containers before commands arrive, because starting one takes much longer than most commands run;
  * the disks are mounted into the container when its command arrives.
  */

@@ -82,7 +82,8 @@ export class DiskUses {
     } else {
       known.requests += use.requests;
       known.requestMs += use.requestMs;
-      // One of them may have been measured, and not been written: that is not measured again.
+      // A use whose write failed comes back with the size that was measured for it. Keep that size:
+      // the disk may not be mounted any more when the next write measures it.
       if (use.lastUsedAt >= known.lastUsedAt) {
         known.lastUsedAt = use.lastUsedAt;
         known.measure = use.measure;

@@ -13,7 +13,7 @@ interface Waiting {
   readonly timer: NodeJS.Timeout;
 }
 
-/** One start for each process that can exist, and a few requests of other kinds. */
+/** How many requests may wait: a start for each process of a guest, and 64 of other kinds. */
 const REQUESTS_MAX = GUEST_LIMITS.processesMax + 64;
 
 /** The requests that wait for an answer. */

@@ -90,7 +90,7 @@ int channel_listen(int fd, const struct channel_handlers *its_handlers) {
   return watch_for(&listener, EPOLLIN);
 }
 
-/* What a host leaves: a port stays, a listener waits for the next one, a socket ends with it. */
+/* The host hung up: a port stays open, a listener accepts the next host, a socket ends us. */
 static void hang_up(bool at_end) {
   if (listener.fd >= 0)
     drop_connection();

@@ -18,7 +18,7 @@ static struct process *table[LIMIT_PROCESSES_MAX];
 static uint32_t count;
 static uint64_t retain_ms = LIMIT_RETAIN_MS;
 
-/* What the present host has not been told of yet. */
+/* Ids of evicted processes that the present host must still be told of. */
 static uint8_t evicted[LIMIT_PROCESSES_MAX][ID_BYTES];
 static uint32_t evicted_count;
 
@@ -143,7 +143,7 @@ void forget_process(struct process *process) { remove_process(process); }
 
 void set_retention(uint64_t ms) { retain_ms = ms; }
 
-/* What a client reads is not taken from it. */
+/* A followed process stays, because a client is reading its output. */
 static bool is_evictable(const struct process *process) {
   return process->session && process->reported && !process->streams.is_followed;
 }

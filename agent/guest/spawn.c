@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Of what a container runs; its guest agent has that of the host's services, which is 0. */
+/* oom_score_adj of a container's processes; the guest agent keeps 0, so that it is killed last. */
 #define OOM_SCORE "500"
 
 enum {
