@@ -187,6 +187,16 @@ export const LIMITS = {
   // For both streams of a command together. The newest bytes are kept, up to twice as many.
   sandboxExecOutputBytes: 4 * MiB,
 
+  // Network policies
+  networkTargetLengthMax: 255,
+  networkRulesPerListMax: 256,
+  networkDrainPatternsMax: 64,
+  networkHeadersPerRuleMax: 16,
+  networkHeaderNameLengthMax: 128,
+  networkHeaderValueLengthMax: 8 * KiB,
+  networkForwardUrlLengthMax: 2 * KiB,
+  networkPolicyBytesMax: 128 * KiB, // As JSON; within a job and a row of the journal.
+
   // Process sessions
   // How long a client's request waits for a guest that does not answer.
   sessionGuestMsMax: 30_000,

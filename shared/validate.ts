@@ -53,6 +53,10 @@ function describe(where: string, error: ErrorObject | undefined): string {
   if (error.keyword === 'discriminator') {
     return `${subject} has no known ${String(Reflect.get(error.params, 'tag'))}`;
   }
+  const unknownField: unknown = Reflect.get(error.params, 'additionalProperty');
+  if (typeof unknownField === 'string') {
+    return `${subject} has the unknown field ${JSON.stringify(unknownField.slice(0, 64))}`;
+  }
   const allowed: unknown = Reflect.get(error.params, 'allowedValues');
   const detail = Array.isArray(allowed) ? ` (${allowed.join(', ')})` : '';
   return `${subject} ${error.message ?? 'is not valid'}${detail}`;

@@ -1,4 +1,5 @@
-import type { NetworkPolicy, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { toWallTime } from '../system/monotonic-clock.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
@@ -6,7 +7,7 @@ import type { MachineSpec } from './machine-driver.ts';
 import { dueAt } from './time-limits.ts';
 
 /** Guests have no network but their own loopback. */
-const NETWORK: NetworkPolicy = { egress: { default: 'deny' } };
+const NETWORK: ShownNetworkPolicy = { egress: { default: 'deny' } };
 
 /**
  * When a time limit will pause the sandbox, as an RFC 3339 time on the wall clock as it is set now;

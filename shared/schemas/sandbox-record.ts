@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
+import { ShownNetworkPolicy } from './network-policy.ts';
 import { SandboxImage } from './sandbox-image.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
@@ -35,16 +36,6 @@ const SandboxConfig = Type.Object({
 });
 export type SandboxConfig = Type.Static<typeof SandboxConfig>;
 
-/** What a sandbox may connect to (docs/api.md, Sandboxes). */
-export const NetworkPolicy = Type.Object({
-  egress: Type.Object({
-    default: Type.Enum(['allow', 'deny']),
-    allow: Type.Optional(Type.Array(Type.String())),
-    deny: Type.Optional(Type.Array(Type.String())),
-  }),
-});
-export type NetworkPolicy = Type.Static<typeof NetworkPolicy>;
-
 /** A sandbox as its host publishes it; times are RFC 3339. */
 export const SandboxRecord = Type.Object({
   id: Type.String({ pattern: sandboxIdPattern }),
@@ -59,7 +50,7 @@ export const SandboxRecord = Type.Object({
   platform: Type.Enum(['amd64', 'arm64']),
   createdAt: Type.String(),
   lastActiveAt: Type.String(),
-  network: Type.Optional(NetworkPolicy),
+  network: Type.Optional(ShownNetworkPolicy),
   runningAt: Type.Optional(Type.String()),
   /** While it runs: when its time limits pause it, unless it is used until then. */
   expiresAt: Type.Optional(Type.String()),

@@ -2,7 +2,8 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { DiskId, Failure, Timestamp } from './common.ts';
-import { NetworkPolicy, sandboxExecStatuses } from './sandbox-record.ts';
+import { ShownNetworkPolicy } from './network-policy.ts';
+import { sandboxExecStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
 const statuses = [...new Set(sandboxStates.map(statusOfState))];
@@ -214,7 +215,7 @@ export const Sandbox = Type.Object({
   last_active_at: Timestamp,
   platform: Type.Enum(['amd64', 'arm64']),
   endpoints: Type.Array(Type.Object({ port: Type.Integer(), hostname: Type.String() })),
-  network: Type.Optional(NetworkPolicy),
+  network: Type.Optional(ShownNetworkPolicy),
   running_at: Type.Optional(Timestamp),
   expires_at: Type.Optional(
     Type.Unsafe<string>({

@@ -1,0 +1,56 @@
+import { AppError } from '../errors.ts';
+import { LIMITS } from '../limits.ts';
+
+/** Names that say how a message is delimited, routed or answered: those the proxy alone decides. */
+const RESERVED: ReadonlySet<string> = new Set([
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'http2-settings',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authentication-info',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+]);
+/** RFC 9110, 5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/u;
+/** RFC 9110, 5.5, without obs-text: visible ASCII with blanks between. */
+const VALUE = /^[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?$/u;
+
+/**
+ * Checks the headers that a rule adds. Messages never quote a value.
+ * @throws AppError `bad_request`
+ */
+export function checkHeaders(headers: Readonly<Record<string, string>>, where: string): void {
+  const seen = new Set<string>();
+  for (const [name, value] of Object.entries(headers)) {
+    const shown = JSON.stringify(name.slice(0, LIMITS.networkHeaderNameLengthMax));
+    const refuse = (why: string): AppError =>
+      new AppError('bad_request', `${where}: ${shown} ${why}`);
+    if (name.length > LIMITS.networkHeaderNameLengthMax || !TOKEN.test(name)) {
+      throw refuse('is not the name of a header');
+    }
+    const lower = name.toLowerCase();
+    if (RESERVED.has(lower)) throw refuse('cannot be set by a rule');
+    if (seen.has(lower)) throw refuse('is given twice');
+    if (!VALUE.test(value)) throw refuse('has a value that no header can have');
+    seen.add(lower);
+  }
+}
+
+/** @throws AppError `bad_request` */
+export function checkForwardUrl(text: string, where: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol !== 'https:') throw new AppError('bad_request', `${where}: give an https URL`);
+  if (url.username !== '' || url.password !== '') {
+    throw new AppError('bad_request', `${where}: give credentials as headers, not in the URL`);
+  }
+  if (url.hash !== '') throw new AppError('bad_request', `${where}: a URL with a fragment`);
+  return url.href;
+}

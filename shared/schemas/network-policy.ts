@@ -1,0 +1,122 @@
+import Type from 'typebox';
+import { LIMITS } from '../limits.ts';
+
+/* Network policies as callers give and see them (docs/network.md). Objects are closed: a field that
+ * this version does not know might restrict something, so it is refused rather than ignored. */
+
+const closed = { additionalProperties: false } as const;
+
+const TARGET = {
+  minLength: 1,
+  maxLength: LIMITS.networkTargetLengthMax,
+  description: 'An IPv4 address, a CIDR block, a domain, or *. and a domain for its subdomains.',
+} as const;
+const Target = Type.String(TARGET);
+
+interface TransformOf<Value> {
+  readonly headers: Readonly<Record<string, Value>>;
+}
+
+/** A rule with more than its target; values of headers are secrets and never shown. */
+interface RuleObjectOf<Value> {
+  readonly target: string;
+  readonly transform?: TransformOf<Value>;
+  readonly forward_url?: string;
+}
+
+interface PolicyOf<Value> {
+  readonly egress?: {
+    readonly default: 'allow' | 'deny';
+    readonly allow?: readonly (string | RuleObjectOf<Value>)[];
+    readonly deny?: readonly string[];
+    readonly drain_on_pause?: readonly string[];
+  };
+}
+
+/** A policy as a caller gives it; normalised once `parseNetworkPolicy` has returned it. */
+export type NetworkPolicy = PolicyOf<string>;
+export type EgressPolicy = NonNullable<NetworkPolicy['egress']>;
+export type RuleObject = RuleObjectOf<string>;
+
+/** A policy as it is published and shown: without the secrets of its rules. */
+export type ShownNetworkPolicy = PolicyOf<null>;
+
+/** A target as text, or an object; one schema for both, so that errors name what is wrong. */
+const allowRule = (headerValue: object, forwardUrl: string) => ({
+  type: ['string', 'object'],
+  ...TARGET,
+  ...closed,
+  required: ['target'],
+  properties: {
+    target: Target,
+    transform: {
+      type: 'object',
+      ...closed,
+      required: ['headers'],
+      properties: {
+        headers: {
+          type: 'object',
+          maxProperties: LIMITS.networkHeadersPerRuleMax,
+          additionalProperties: headerValue,
+          description: 'Added to each request to the target; they replace those of the guest.',
+        },
+      },
+    },
+    forward_url: {
+      type: 'string',
+      maxLength: LIMITS.networkForwardUrlLengthMax,
+      description: forwardUrl,
+    },
+  },
+});
+
+const policy = (rule: object) => ({
+  type: 'object',
+  ...closed,
+  properties: {
+    egress: {
+      type: 'object',
+      ...closed,
+      required: ['default'],
+      properties: {
+        default: {
+          type: 'string',
+          enum: ['allow', 'deny'],
+          description: 'What counts for connections that no rule matches.',
+        },
+        allow: { type: 'array', maxItems: LIMITS.networkRulesPerListMax, items: rule },
+        deny: {
+          type: 'array',
+          maxItems: LIMITS.networkRulesPerListMax,
+          items: Target,
+          description: 'Counts before allow.',
+        },
+        drain_on_pause: {
+          type: 'array',
+          maxItems: LIMITS.networkDrainPatternsMax,
+          items: { type: 'string', minLength: 1, maxLength: LIMITS.networkTargetLengthMax },
+          description: 'A pause waits for requests to these hosts; * stands for any characters.',
+        },
+      },
+    },
+  },
+});
+
+export const NetworkPolicy = Type.Unsafe<NetworkPolicy>({
+  ...policy(
+    allowRule(
+      { type: 'string', maxLength: LIMITS.networkHeaderValueLengthMax },
+      'An https URL that requests to the target are sent to instead.',
+    ),
+  ),
+  description: 'What the sandbox may connect to; an empty object restricts nothing.',
+});
+
+export const ShownNetworkPolicy = Type.Unsafe<ShownNetworkPolicy>(
+  policy(
+    allowRule(
+      { type: 'null', description: 'Values are never shown.' },
+      'Its origin only: the rest may be secret.',
+    ),
+  ),
+);
