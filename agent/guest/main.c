@@ -45,7 +45,11 @@
 enum {
   FILES_MAX = 16384,
   INSIDE_GRACE_MS = 10000,
+  REAPED_PER_TURN = 64,
+  HIGHEST_PRIORITY = -20,
 };
+
+static bool more_to_reap;
 
 struct options {
   int socket, listener; /* Both -1 in a virtual machine. */
@@ -61,11 +65,15 @@ static _Noreturn void die(const char *what, int error) {
   exit(1); /* In a virtual machine the kernel panics when its init ends. */
 }
 
-static void reap(void) {
+/* In a storm of forks there are new ones as fast as they are reaped, and everything else waits. */
+static void reap_some(void) {
   int status;
-  pid_t pid;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-    if (!freeze_reaped(pid, status)) process_reaped(pid, status);
+  pid_t pid = 1;
+  for (int count = 0; count < REAPED_PER_TURN && pid > 0; count++) {
+    pid = waitpid(-1, &status, WNOHANG);
+    if (pid > 0 && !freeze_reaped(pid, status)) process_reaped(pid, status);
+  }
+  more_to_reap = pid > 0;
   if (pid < 0 && errno == ECHILD) shutdown_noticed_empty();
 }
 
@@ -73,7 +81,7 @@ static void signals_ready(struct watch *watch) {
   struct signalfd_siginfo info;
   if (read(watch->fd, &info, sizeof info) != sizeof info) return;
   if (info.ssi_signo == SIGCHLD)
-    reap();
+    more_to_reap = true;
   else
     begin_shutdown(INSIDE_GRACE_MS, false);
 }
@@ -178,6 +186,7 @@ static void set_up(const struct options *options) {
     if (options->group != NULL && use_group(options->group) != 0) die("control group", errno);
     return;
   }
+  setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   int error = mount_initial();
   open_console();
   if (error != 0) die("mounting", error);
@@ -230,6 +239,8 @@ int main(int argc, char **argv) {
     /* First the requests of the host, because they change what is due and when. */
     uint64_t next = channel_run() ? 0 : UINT64_MAX;
     if (channel_has_ended()) break;
+    if (more_to_reap) reap_some();
+    if (more_to_reap) next = 0;
     next = earlier(next, processes_tick());
     next = earlier(next, freeze_tick());
     next = earlier(next, shutdown_tick());

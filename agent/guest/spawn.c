@@ -170,6 +170,7 @@ static void restore_defaults(void) {
   sigset_t none;
   sigemptyset(&none);
   signal(SIGPIPE, SIG_DFL);
+  setpriority(PRIO_PROCESS, 0, 0);
   if (processes_are_exposed) expose();
   sigprocmask(SIG_SETMASK, &none, NULL);
   if (files_limit.rlim_max != 0) setrlimit(RLIMIT_NOFILE, &files_limit);

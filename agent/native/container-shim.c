@@ -32,7 +32,7 @@
 #include "shim-files.h"
 #include "shim-log.h"
 
-enum { FD_USER_NAMESPACE = 4, FD_LISTENER = 3, MESSAGE_BYTES = 2048 };
+enum { FD_USER_NAMESPACE = 4, FD_LISTENER = 3, MESSAGE_BYTES = 2048, HIGHEST_PRIORITY = -20 };
 
 struct options {
   const char *run, *oom_counter;
@@ -100,6 +100,8 @@ static pid_t start_runc(const struct options *options, int listener, int output)
   int nothing = open("/dev/null", O_RDONLY);
   if (dup2(nothing, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0) _exit(1);
   restore_defaults();
+  /* The guest agent inherits it, and is heard beside any number of its sandbox's processes. */
+  setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   mount_container_root(&options->root);
   if (dup2(listener, FD_LISTENER) < 0) _exit(1);

@@ -6,7 +6,7 @@ import anyTest, { type TestFn } from 'ava';
 import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import { connectSocket } from '../../agent/machines/connect-socket.ts';
 import { MiB } from '../../shared/units.ts';
-import { begin, boot, outputOf } from '../helpers/machines.ts';
+import { begin, boot, outputOf, prioritiesIn } from '../helpers/machines.ts';
 import { FIRST_ID, RuncMachines } from '../helpers/runc-machines.ts';
 import { type DriverContext, ownSpec, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
@@ -66,11 +66,12 @@ test('a container has its own users, namespaces and root, and few rights', async
   }
 });
 
-test('a container is bounded in memory, processes and processors', async (t) => {
+test('a container is bounded in memory, processes and processors, and answers first', async (t) => {
   const spec = await ownSpec(t);
-  await boot(t.context.driver, spec);
+  const machine = await boot(t.context.driver, spec);
   const limits = await host.limits(spec.vmId);
   t.deepEqual(limits, { memoryBytes: spec.memSizeMib * MiB, processes: 2048, cpus: 1 });
+  t.is(await prioritiesIn(machine), '0 -20');
 });
 
 test('a new connection of the host replaces one that was not closed', async (t) => {

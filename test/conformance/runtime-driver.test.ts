@@ -13,7 +13,7 @@ import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
-import { begin, boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
+import { begin, boot, erase, MachineHost, outputOf, prioritiesIn } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { type DriverContext, ownSpec, testLifecycle, turns } from './lifecycle.ts';
 import { MiB } from '../../shared/units.ts';
@@ -48,9 +48,10 @@ test.after.always(async () => {
   await shared?.host[Symbol.asyncDispose]();
 });
 
-test('a guest has the memory, processors and disk that it was given', async (t) => {
+test('a guest has the memory, processors, priority and disk that it was given', async (t) => {
   const { machine } = t.context;
   t.is(await outputOf(machine, 'nproc'), '1');
+  t.is(await prioritiesIn(machine), '0 -20');
   const memory = Number(await outputOf(machine, "awk '/MemTotal/ {print $2}' /proc/meminfo"));
   t.true(memory > 200 * 1024 && memory < 256 * 1024);
   t.is(

@@ -256,3 +256,7 @@ export async function outputOf(machine: Machine, command: string): Promise<strin
   assert.equal(collected.exit?.exitCode, 0, collected.text);
   return collected.text.trim();
 }
+
+/** The nice values of a command and of the guest agent. */
+export const prioritiesIn = (machine: Machine): Promise<string> =>
+  outputOf(machine, 'echo $(nice) $(cut -d" " -f19 /proc/1/stat)');

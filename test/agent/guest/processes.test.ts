@@ -206,6 +206,13 @@ for (const {
     t.deepEqual(await again(8), []);
   });
 
+  test(`${build.name}: a storm of forks does not keep the agent from its work`, async (t) => {
+    await using started = await startConfigured({ build });
+    const orphans = 'for i in $(seq 100); do while :; do (: &); done & done; wait';
+    const { exit } = await collect(started.channel, processSpec(orphans, { timeoutMs: 1000 }));
+    t.is(exit?.cause, 'timed_out');
+  });
+
   test(`${build.name}: a process whose time is up is killed, and its exit says so`, async (t) => {
     const { exit } = await collect(channel, processSpec('echo a; sleep 1000', { timeoutMs: 100 }));
     t.like(exit, { cause: 'timed_out', signal: SIGKILL, exitCode: undefined, end: 2 });
