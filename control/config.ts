@@ -3,6 +3,7 @@ import { type HttpSettings, readHttpSettings } from '../shared/http/http-setting
 import { regionPattern } from '../shared/ids.ts';
 import type { ServiceSettings } from './services/deps.ts';
 import { readImageAliases } from './services/image-aliases.ts';
+import { ZONE_DEFAULT, zonePattern } from '../shared/ingress-hostname.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { MiB, TiB } from '../shared/units.ts';
 
@@ -40,6 +41,7 @@ export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig
       pattern: '^https?://',
     }),
     publicBaseUrl: reader.string('PUBLIC_BASE_URL', { pattern: '^https?://' }),
+    ingressZone: reader.string('INGRESS_ZONE', { fallback: ZONE_DEFAULT, pattern: zonePattern }),
     regionIsPreview: reader.flag('REGION_PREVIEW'),
     execTimeoutMs: reader.integer('EXEC_TIMEOUT_MS', {
       fallback: 120_000,

@@ -7,6 +7,7 @@ import { notBuiltRoutes } from './handlers/not-built.ts';
 import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
+import { sandboxPortRoutes } from './handlers/sandbox-ports.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './http/route.ts';
@@ -22,6 +23,7 @@ export const routes: readonly Route[] = [
   ...sandboxLifecycleRoutes,
   ...sandboxExecRoutes,
   ...sandboxConnectionRoutes,
+  ...sandboxPortRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,
 ];

@@ -22,6 +22,12 @@ export function newSandboxId(): string {
   return [8, 12, 16, 20, 32].map((end, i) => hex.slice([0, 8, 12, 16, 20][i], end)).join('-');
 }
 
+/**
+ * Names a sandbox in the hostnames of its ports: its id as one DNS label may have it. Not a secret:
+ * whoever reaches a port knows it, and it opens nothing.
+ */
+export const routeIdOf = (sandboxId: string): string => sandboxId.replaceAll('-', '');
+
 export const sandboxIdPattern = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 export const diskIdPattern = '^dsk-[0-9a-f]{16}$';
 export const accountIdPattern = '^acct-[0-9a-f]{16}$';

@@ -217,6 +217,16 @@ export const LIMITS = {
   // The same from clients that have left, for all processes of a sandbox together.
   sessionInputLeftBytesMax: 16 * MiB,
 
+  // Ports of sandboxes
+  portsPerSandboxMax: 128, // Exposed ones.
+  servicePortsPerSandboxMax: 64, // Found published by services; others are found anew.
+  portTokensPerSandboxMax: 1000, // Unexpired ones.
+  portTokenTtlMsMax: 8760 * HOUR_MS,
+  portTokenLengthMax: 256,
+  // For how long the ports that a new sandbox is to have are kept until its owner publishes it: also
+  // when the owner is restarted meanwhile.
+  sandboxRoutePreparedMs: HOUR_MS,
+
   slotsPerHostMax: 4096,
 
   // Idempotency-Key

@@ -38,11 +38,4 @@ export const notBuiltRoutes: readonly Route[] = [
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
   notBuilt('get', `${sandbox}/network`, 'getSandboxNetwork', sandboxes),
   notBuilt('put', `${sandbox}/network`, 'setSandboxNetwork', sandboxes),
-  notBuilt('get', `${sandbox}/ports`, 'listSandboxPorts', sandboxes),
-  notBuilt('put', `${sandbox}/ports/{port}`, 'exposeSandboxPort', sandboxes),
-  notBuilt('delete', `${sandbox}/ports/{port}`, 'unexposeSandboxPort', sandboxes),
-  notBuilt('get', `${sandbox}/port-tokens`, 'listSandboxPortTokens', sandboxes),
-  notBuilt('post', `${sandbox}/port-tokens`, 'createSandboxPortToken', sandboxes),
-  notBuilt('get', `${sandbox}/port-tokens/{tokenId}`, 'getSandboxPortToken', sandboxes),
-  notBuilt('delete', `${sandbox}/port-tokens/{tokenId}`, 'deleteSandboxPortToken', sandboxes),
 ];

@@ -12,6 +12,7 @@ import { type Route, route } from '../http/route.ts';
 import { actOnSandbox } from '../services/sandbox-actions.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
 import { refuseUnbuilt } from '../services/sandbox-input.ts';
+import { endpointsOf } from '../services/sandbox-ports.ts';
 import { setSandboxLimits } from '../services/set-sandbox-limits.ts';
 
 const tag = 'Sandboxes';
@@ -35,7 +36,7 @@ const startSandbox = route({
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     const action = { action: 'start', wait: query.wait } as const;
     const record = await actOnSandbox(deps, ref, action, { requestId });
-    return { status: 200, data: presentSandbox(record) };
+    return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },
 });
 
@@ -57,7 +58,7 @@ const actionRoute = (action: 'stop' | 'pause' | 'resume', summary: string): Rout
       const ref = { accountId: caller.accountId, sandboxId: params.sid };
       const { wait } = query;
       const record = await actOnSandbox(deps, ref, { action, wait }, { requestId });
-      return { status: 200, data: presentSandbox(record) };
+      return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
     },
   });
 
@@ -81,7 +82,7 @@ const forkSandboxRoute = route({
     const input = { ...body, wait: query.wait === true };
     const child = await forkSandbox(deps, ref, input, { requestId });
     note({ childId: child.id, hostId: child.hostId });
-    return { status: 202, data: presentSandbox(child) };
+    return { status: 202, data: presentSandbox(child, await endpointsOf(deps, child)) };
   },
 });
 
@@ -99,7 +100,7 @@ const setSandboxLimitsRoute = route({
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     const record = await setSandboxLimits(deps, ref, body, { requestId });
-    return { status: 200, data: presentSandbox(record) };
+    return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },
 });
 

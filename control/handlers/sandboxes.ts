@@ -12,6 +12,7 @@ import { presentSandbox } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
 import { deleteSandbox } from '../services/sandbox-actions.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
+import { endpointsOf } from '../services/sandbox-ports.ts';
 import { findSandbox } from '../services/find-sandbox.ts';
 
 const tag = 'Sandboxes';
@@ -28,12 +29,13 @@ const listSandboxes = route({
   async handle({ deps, caller, query }) {
     const records = await deps.directory.sandboxes.list(caller.accountId);
     const { filesystem } = query;
-    const sandboxes = records
-      .map(presentSandbox)
-      .filter(
-        ({ mounts }) =>
-          filesystem === undefined || mounts.some(({ disk_id: diskId }) => diskId === filesystem),
-      );
+    const shown = await Promise.all(
+      records.map(async (record) => presentSandbox(record, await endpointsOf(deps, record))),
+    );
+    const sandboxes = shown.filter(
+      ({ mounts }) =>
+        filesystem === undefined || mounts.some(({ disk_id: diskId }) => diskId === filesystem),
+    );
     return { status: 200, data: { sandboxes } };
   },
 });
@@ -56,7 +58,7 @@ const createSandboxRoute = route({
     const input = { ...body, wait: query.wait === true };
     const record = await createSandbox(deps, caller.accountId, input, { requestId });
     note({ sandboxId: record.id, hostId: record.hostId });
-    return { status: 202, data: presentSandbox(record) };
+    return { status: 202, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },
 });
 
@@ -71,7 +73,7 @@ const getSandbox = route({
   errors: [404],
   async handle({ deps, caller, params }) {
     const record = await findSandbox(deps, caller.accountId, params.sid);
-    return { status: 200, data: presentSandbox(record) };
+    return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },
 });
 

@@ -21,8 +21,11 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
   key,
 });
 
-/** A sandbox as the API shows it (docs/api.md, Sandboxes). */
-export function presentSandbox(record: SandboxRecord): Sandbox {
+/**
+ * A sandbox as the API shows it (docs/api.md, Sandboxes).
+ * @param endpoints the ports that its services publish
+ */
+export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoints']): Sandbox {
   const { config, state, checkpoint, network, exitReason, exitMessage } = record;
   const { runningAt, expiresAt, finishedAt } = record;
   return {
@@ -34,7 +37,7 @@ export function presentSandbox(record: SandboxRecord): Sandbox {
     max_ttl_seconds: config.maxTtlSeconds,
     idle_ttl_seconds: config.idleTtlSeconds,
     max_concurrent_execs: config.maxConcurrentExecs,
-    enable_service_ingress: false,
+    enable_service_ingress: config.enableServiceIngress === true,
     base_image: config.baseImage,
     ...(config.image === undefined ? {} : { image: presentImage(config.image) }),
     root_disk_id: record.rootDiskId,
@@ -43,7 +46,7 @@ export function presentSandbox(record: SandboxRecord): Sandbox {
     created_at: timestamp(record.createdAt),
     last_active_at: timestamp(record.lastActiveAt),
     platform: record.platform,
-    endpoints: [],
+    endpoints,
     ...(network === undefined ? {} : { network }),
     ...(runningAt === undefined ? {} : { running_at: timestamp(runningAt) }),
     ...(expiresAt === undefined ? {} : { expires_at: timestamp(expiresAt) }),

@@ -63,6 +63,7 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
     maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
     idleTtlSeconds: input.idle_ttl_seconds ?? 0,
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
+    ...(input.enable_service_ingress === true ? { enableServiceIngress: true } : {}),
     environment: input.env ?? {},
     waitMs: waitMsOf(input.wait),
   };
@@ -92,9 +93,12 @@ export async function createSandbox(
     return { hostId, baseImage: input.base_image ?? referenceOf(image) };
   });
   const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name };
-  return withClaimedName(deps, sandbox, (name) =>
-    place(deps, { ...draft, name }, { need, hosts: ranked }, context),
-  );
+  return withClaimedName(deps, sandbox, async (name) => {
+    // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
+    const ports = input.ports ?? [];
+    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(draft, ports);
+    return place(deps, { ...draft, name }, { need, hosts: ranked }, context);
+  });
 }
 
 /** Asks one host after the other until one takes the sandbox. */

@@ -12,6 +12,8 @@ export interface ServiceSettings {
   readonly cluster: ClusterConfig;
   /** What callers see in URLs. */
   readonly publicBaseUrl: string;
+  /** The domain below which ports of sandboxes have their hostnames. */
+  readonly ingressZone: string;
   /** Only accounts that were let in may create disks here. */
   readonly regionIsPreview: boolean;
   readonly execTimeoutMs: number;

@@ -10,8 +10,6 @@ const untilBuilt: { readonly [F in keyof CreateSandbox]?: (value: unknown) => bo
   image_id: () => false,
   network: () => false,
   mounts: isEmptyList,
-  ports: isEmptyList,
-  enable_service_ingress: (isEnabled) => isEnabled === false,
 };
 
 function isEmptyList(value: unknown): boolean {

@@ -8,6 +8,8 @@ import { Hosts } from './hosts.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { QueuedJobs } from './queued-jobs.ts';
 import { SandboxCapacity } from './capacity.ts';
+import { PortTokens } from './port-tokens.ts';
+import { SandboxRoutes } from './sandbox-routes.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { SpaceAlert } from './space-alert.ts';
 
@@ -20,8 +22,10 @@ export interface Directory {
   readonly diskLeases: DiskLeases;
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
+  readonly portTokens: PortTokens;
   readonly queuedJobs: QueuedJobs;
   readonly sandboxCapacity: SandboxCapacity;
+  readonly sandboxRoutes: SandboxRoutes;
   readonly sandboxes: Sandboxes;
   readonly spaceAlert: SpaceAlert;
 }
@@ -34,8 +38,10 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   diskLeases: new DiskLeases(redis, region),
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
+  portTokens: new PortTokens(redis, region),
   queuedJobs: new QueuedJobs(redis),
   sandboxCapacity: new SandboxCapacity(redis),
+  sandboxRoutes: new SandboxRoutes(redis, region),
   sandboxes: new Sandboxes(redis, region),
   spaceAlert: new SpaceAlert(redis),
 });

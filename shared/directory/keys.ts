@@ -28,6 +28,10 @@ export const keys = {
     `berth:{${accountId}}:${region}:sandbox-names`,
   sandboxClaims: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:sandbox-claims`,
+  sandboxRoute: (region: string, routeId: string) => `berth:{${routeId}}:${region}:sandbox-route`,
+  portTokens: (region: string, routeId: string) => `berth:{${routeId}}:${region}:port-tokens`,
+  portTokenEnds: (region: string, routeId: string) =>
+    `berth:{${routeId}}:${region}:port-token-ends`,
   sandboxCapacity: (hostId: string) => `berth:{${hostId}}:sandbox-capacity`,
 
   // One tag for all accounts, because the script that limits one account also limits them all.

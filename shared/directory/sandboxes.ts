@@ -3,6 +3,7 @@ import { LIMITS } from '../limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
+import { SandboxRoutes } from './sandbox-routes.ts';
 import { Script } from './script.ts';
 import { parseJson } from '../json.ts';
 
@@ -88,10 +89,12 @@ const byAge = (a: SandboxRecord, b: SandboxRecord): number =>
 export class Sandboxes {
   readonly #redis: Redis;
   readonly #region: string;
+  readonly #routes: SandboxRoutes;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
     this.#region = region;
+    this.#routes = new SandboxRoutes(redis, region);
   }
 
   /**
@@ -116,18 +119,25 @@ export class Sandboxes {
   }
 
   /**
-   * For the owner: publishes the sandbox's record. A revision older than the present one is ignored.
+   * For the owner: publishes the sandbox's record and where its ports are reached. A revision older
+   * than the present one is ignored.
    * @returns false when another sandbox has the name
    */
   async publish(record: SandboxRecord): Promise<boolean> {
     const { accountId, id, config, revision } = record;
     const args = [id, config.name, revision, JSON.stringify(record)];
-    return (await publish.run(this.#redis, this.#keys(accountId), args)) === 1;
+    // In this order through one connection: whoever sees the sandbox finds its route.
+    const [, isNamed] = await Promise.all([
+      this.#routes.announce(record),
+      publish.run(this.#redis, this.#keys(accountId), args),
+    ]);
+    return isNamed === 1;
   }
 
-  /** For the owner: removes the record and frees the name. It must not publish the sandbox again. */
+  /** For the owner: removes the record, ports and port tokens and frees the name. It must not publish the sandbox again. */
   async remove({ accountId, sandboxId, name }: NamedSandbox): Promise<void> {
-    await remove.run(this.#redis, this.#keys(accountId), [sandboxId, name]);
+    const removed = remove.run(this.#redis, this.#keys(accountId), [sandboxId, name]);
+    await Promise.all([removed, this.#routes.remove(sandboxId)]);
   }
 
   async get(accountId: string, sandboxId: string): Promise<SandboxRecord | undefined> {

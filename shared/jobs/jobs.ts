@@ -118,6 +118,7 @@ const kinds = {
       maxTtlSeconds: Type.Integer({ minimum: 1 }),
       idleTtlSeconds: Type.Integer({ minimum: 0 }),
       maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+      enableServiceIngress: Type.Optional(Type.Boolean()),
       baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
       environment: Environment,
       waitMs,

@@ -29,6 +29,8 @@ const SandboxConfig = Type.Object({
   maxTtlSeconds: Type.Integer({ minimum: 1 }),
   idleTtlSeconds: Type.Integer({ minimum: 0 }),
   maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+  /** Services in it publish the ports on which they listen; absent: no. */
+  enableServiceIngress: Type.Optional(Type.Boolean()),
   /** As the caller named it; what it really is when the caller named none. */
   baseImage: Type.String(),
   /** What its host's image was when it was created, and its disk still begins with. */

@@ -100,11 +100,15 @@ export const CreateSandbox = Type.Object({
   ),
   ports: Type.Optional(
     Type.Array(Type.Integer({ minimum: 1, maximum: 65_535 }), {
-      description: `${NOT_YET} only an empty list.`,
+      maxItems: LIMITS.portsPerSandboxMax,
+      description: 'Exposed to the public from the beginning, as by expose-sandbox-port.',
     }),
   ),
   enable_service_ingress: Type.Optional(
-    Type.Boolean({ default: false, description: `${NOT_YET} only false.` }),
+    Type.Boolean({
+      default: false,
+      description: 'Whether every port on which a service in it listens is public.',
+    }),
   ),
   network: Type.Optional(Type.Unknown({ description: `${NOT_YET} answers 400.` })),
   mounts: Type.Optional(

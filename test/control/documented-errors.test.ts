@@ -112,6 +112,20 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxExec: { method: 'GET', path: execPath },
   cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
   connectSandbox: { method: 'POST', path: `${sandboxPath}/connections` },
+  listSandboxPorts: { method: 'GET', path: `${sandboxPath}/ports` },
+  exposeSandboxPort: { method: 'PUT', path: `${sandboxPath}/ports/80` },
+  unexposeSandboxPort: { method: 'DELETE', path: `${sandboxPath}/ports/80` },
+  listSandboxPortTokens: { method: 'GET', path: `${sandboxPath}/port-tokens` },
+  createSandboxPortToken: {
+    method: 'POST',
+    path: `${sandboxPath}/port-tokens`,
+    body: { port: 80 },
+  },
+  getSandboxPortToken: { method: 'GET', path: `${sandboxPath}/port-tokens/${'0'.repeat(64)}` },
+  deleteSandboxPortToken: {
+    method: 'DELETE',
+    path: `${sandboxPath}/port-tokens/${'0'.repeat(64)}`,
+  },
 };
 
 const send = (api: ApiClient, { method, path, body }: Call, diskId: string) => {
@@ -134,6 +148,11 @@ const withQuery =
   (query: string): Cause =>
   (call, { api }) =>
     send(api, { ...call, path: `${call.path}?${query}` }, missingDiskId);
+
+const withPath =
+  (path: string): Cause =>
+  (call, { api }) =>
+    send(api, { ...call, path }, missingDiskId);
 
 /** A record that nobody but a broken program could have written. */
 async function whileBroken<T>({ stack }: Context, id: string, action: () => Promise<T>) {
@@ -278,6 +297,10 @@ const causes: Readonly<Record<string, Cause>> = {
   'forkSandbox 400': withBody({ name: '' }),
   'setSandboxLimits 400': withBody({}),
   'execInSandbox 400': withBody({ command: '' }),
+  'exposeSandboxPort 400': withPath(`${sandboxPath}/ports/0`),
+  'unexposeSandboxPort 400': withPath(`${sandboxPath}/ports/65536`),
+  'listSandboxPortTokens 400': withQuery('limit=0'),
+  'createSandboxPortToken 400': withBody({ port: 80, ttl: 'soon' }),
 };
 const general: Readonly<Record<number, Cause>> = {
   400: malformedId,

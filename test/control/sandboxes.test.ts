@@ -116,6 +116,7 @@ right({ vcpu_count: 1, mem_size_mib: 256, max_concurrent_execs: 1 });
 right({ max_ttl_seconds: 60, idle_ttl_seconds: 0 });
 right({ max_ttl_seconds: 86_400, idle_ttl_seconds: 86_400 });
 right({ mounts: [], ports: [], enable_service_ingress: false });
+right({ ports: [80, 65_535], enable_service_ingress: true });
 right({ colour: 'blue' });
 right({ env: { A: '', 'a b': 'x=y', '\u00e9': '\n' } });
 right({ base_image: 'ubuntu:26.04' });
@@ -173,8 +174,9 @@ wrong({ image_id: '0'.repeat(64) }, /^image_id: .*not supported yet/u);
 wrong({ mounts: [{ disk_id: missingDiskId, path: '/mnt' }] }, /^mounts: .*not supported yet/u);
 wrong({ network: {} }, /^network: .*not supported yet/u);
 wrong({ network: null }, /^network: .*not supported yet/u);
-wrong({ ports: [80] }, /^ports: .*not supported yet/u);
-wrong({ enable_service_ingress: true }, /^enable_service_ingress: .*not supported yet/u);
+wrong({ ports: [0] }, /ports/u);
+wrong({ ports: [65_536] }, /ports/u);
+wrong({ ports: 80 }, /ports/u);
 
 for (const reference of [
   'alpine',
@@ -376,10 +378,10 @@ test('a start with mounts is refused', async (t) => {
   const refused = await api.call('POST', `/api/sandboxes/${id}/start`, { mounts });
   t.is(refused.status, 400);
   t.regex(refused.body.error, /^mounts: .*not supported yet/u);
-  // Of no type that its schema knows, for it knows no ports.
-  const ports = await api.call('POST', `/api/sandboxes/${id}/start`, { ports: null });
-  t.is(ports.status, 400);
-  t.regex(ports.body.error, /^ports: .*not supported yet/u);
+  // Of no type that its schema knows, for it knows no images.
+  const image = await api.call('POST', `/api/sandboxes/${id}/start`, { image_id: null });
+  t.is(image.status, 400);
+  t.regex(image.body.error, /^image_id: .*not supported yet/u);
   for (const body of [undefined, {}, { mounts: [] }]) {
     const reply = await api.call('POST', `/api/sandboxes/${id}/start`, body);
     t.is(reply.body.code, 'not_enabled');

@@ -131,7 +131,7 @@ export function endpoint(
   authenticator: Authenticator,
   route: Route,
 ): Middleware<RequestState> {
-  const checkParams = compile(route.params ?? Anything);
+  const checkParams = compile(route.params ?? Anything, { coerce: true });
   const checkQuery = route.query === undefined ? undefined : compile(route.query, { coerce: true });
   const checkBody = route.body === undefined ? undefined : compile(route.body);
   return async (ctx) => {

@@ -1,0 +1,155 @@
+import { PageQuery, success, successPage } from '../../shared/schemas/common.ts';
+import { SandboxPath } from '../../shared/schemas/sandbox.ts';
+import {
+  CreatedPortToken,
+  CreatePortToken,
+  PortToken,
+  PortTokenList,
+  PortTokenPath,
+  SandboxPort,
+  SandboxPortList,
+  SandboxPortPath,
+} from '../../shared/schemas/sandbox-port.ts';
+import { route } from '../http/route.ts';
+import {
+  createPortToken,
+  deletePortToken,
+  exposePort,
+  getPortToken,
+  listPorts,
+  listPortTokens,
+  unexposePort,
+} from '../services/sandbox-ports.ts';
+
+const tag = 'Sandbox ports';
+const ports = '/api/sandboxes/{sid}/ports';
+const tokens = '/api/sandboxes/{sid}/port-tokens';
+
+const refOf = (
+  { accountId }: { readonly accountId: string },
+  { sid }: { readonly sid: string },
+): { accountId: string; sandboxId: string } => ({ accountId, sandboxId: sid });
+
+const listSandboxPorts = route({
+  method: 'get',
+  path: ports,
+  operationId: 'listSandboxPorts',
+  summary: 'List the ports of a sandbox that were exposed to the public',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(SandboxPortList) },
+  errors: [404],
+  async handle({ deps, caller, params, note }) {
+    note({ sandboxId: params.sid });
+    return { status: 200, data: { ports: await listPorts(deps, refOf(caller, params)) } };
+  },
+});
+
+const exposeSandboxPort = route({
+  method: 'put',
+  path: `${ports}/{port}`,
+  operationId: 'exposeSandboxPort',
+  summary: 'Expose a port to the public: requests to it need no token',
+  tag,
+  params: SandboxPortPath,
+  replies: { 200: success(SandboxPort), 201: success(SandboxPort) },
+  errors: [400, 404],
+  async handle({ deps, caller, params, note }) {
+    note({ sandboxId: params.sid });
+    const { isNew, exposed } = await exposePort(deps, refOf(caller, params), params.port);
+    return { status: isNew ? 201 : 200, data: exposed };
+  },
+});
+
+const unexposeSandboxPort = route({
+  method: 'delete',
+  path: `${ports}/{port}`,
+  operationId: 'unexposeSandboxPort',
+  summary: 'Expose a port no longer; one that a service publishes stays public',
+  tag,
+  params: SandboxPortPath,
+  replies: {},
+  empty: [204],
+  errors: [400, 404],
+  async handle({ deps, caller, params, note }) {
+    note({ sandboxId: params.sid });
+    await unexposePort(deps, refOf(caller, params), params.port);
+    return { status: 204 };
+  },
+});
+
+const listSandboxPortTokens = route({
+  method: 'get',
+  path: tokens,
+  operationId: 'listSandboxPortTokens',
+  summary: 'List the port tokens of a sandbox that have not expired, oldest first',
+  tag,
+  params: SandboxPath,
+  query: PageQuery,
+  replies: { 200: successPage(PortTokenList) },
+  errors: [400, 404],
+  async handle({ deps, caller, params, query, note }) {
+    note({ sandboxId: params.sid });
+    const page = await listPortTokens(deps, refOf(caller, params), query);
+    return { status: 200, data: { tokens: page.tokens }, nextCursor: page.nextCursor };
+  },
+});
+
+const createSandboxPortToken = route({
+  method: 'post',
+  path: tokens,
+  operationId: 'createSandboxPortToken',
+  summary: 'Create a token that opens a port of a sandbox',
+  tag,
+  params: SandboxPath,
+  body: CreatePortToken,
+  idempotent: true,
+  replies: { 201: success(CreatedPortToken) },
+  errors: [400, 404, 409, 413],
+  async handle({ deps, caller, params, body, note }) {
+    note({ sandboxId: params.sid });
+    return { status: 201, data: await createPortToken(deps, refOf(caller, params), body) };
+  },
+});
+
+const getSandboxPortToken = route({
+  method: 'get',
+  path: `${tokens}/{tokenId}`,
+  operationId: 'getSandboxPortToken',
+  summary: 'Show a port token, without the token itself',
+  tag,
+  params: PortTokenPath,
+  replies: { 200: success(PortToken) },
+  errors: [404],
+  async handle({ deps, caller, params, note }) {
+    note({ sandboxId: params.sid });
+    return { status: 200, data: await getPortToken(deps, refOf(caller, params), params.tokenId) };
+  },
+});
+
+const deleteSandboxPortToken = route({
+  method: 'delete',
+  path: `${tokens}/{tokenId}`,
+  operationId: 'deleteSandboxPortToken',
+  summary: 'Revoke a port token; open connections stay',
+  tag,
+  params: PortTokenPath,
+  replies: {},
+  empty: [204],
+  errors: [404],
+  async handle({ deps, caller, params, note }) {
+    note({ sandboxId: params.sid });
+    await deletePortToken(deps, refOf(caller, params), params.tokenId);
+    return { status: 204 };
+  },
+});
+
+export const sandboxPortRoutes = [
+  listSandboxPorts,
+  exposeSandboxPort,
+  unexposeSandboxPort,
+  listSandboxPortTokens,
+  createSandboxPortToken,
+  getSandboxPortToken,
+  deleteSandboxPortToken,
+];
