@@ -1,3 +1,4 @@
+import { isIPv4 } from 'node:net';
 import { availableParallelism, totalmem } from 'node:os';
 import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
@@ -6,6 +7,8 @@ import { LIMITS } from '../shared/limits.ts';
 import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
+import { isNetwork } from './network/addresses.ts';
+import type { NetworkSettings } from './network/router.ts';
 import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
 import { sandboxRuntimes } from '../shared/links/stream-protocol.ts';
 import { GiB, MiB } from '../shared/units.ts';
@@ -71,6 +74,14 @@ function readMicrovmSettings(reader: ConfigReader): MicrovmSettings | undefined 
   };
 }
 
+function readNetworkSettings(reader: ConfigReader): NetworkSettings | undefined {
+  const isOn = reader.choice('SANDBOX_NETWORK', ['on', 'off']) === 'on';
+  const resolvers = reader.listOf('SANDBOX_DNS', isIPv4, 'IPv4 addresses');
+  const networks = 'networks such as 10.1.0.0/16';
+  const reachable = reader.listOf('SANDBOX_REACHABLE_NETWORKS', isNetwork, networks);
+  return isOn ? { resolvers, reachable } : undefined;
+}
+
 const readContainerSettings = (
   reader: ConfigReader,
   imageDir: string,
@@ -100,6 +111,7 @@ function readSandboxSettings(
   const processors = availableParallelism();
   return {
     runtime,
+    network: readNetworkSettings(reader),
     uidBase: readMachineUidBase(reader),
     bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
       fallback: 120_000,

@@ -15,6 +15,9 @@ import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
+import { clusterAddresses } from './network/cluster-addresses.ts';
+import { removeRouter, Router } from './network/router.ts';
+import { slotNamespaces, type SlotNamespaces } from './network/slot-namespace.ts';
 import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
@@ -183,7 +186,7 @@ function warnOfFewThreads(log: Logger): void {
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
 async function openDriver(
   { seccompProfile }: AgentConfig,
-  { runtime, uidBase, bootTimeoutMs }: SandboxSettings,
+  { runtime, network, uidBase, bootTimeoutMs }: SandboxSettings,
   parts: HostGroups & {
     readonly dataDir: string;
     readonly slots: SlotPool;
@@ -196,23 +199,58 @@ async function openDriver(
   if (runtime.kind === 'microvm') return MicrovmDriver.open({ ...runtime, ...common }, parts);
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
   const hiddenPaths = await readHiddenPaths();
-  return RuncDriver.open({ ...runtime, ...common }, { ...parts, seccomp, hiddenPaths });
+  const hasNetwork = network !== undefined;
+  return RuncDriver.open({ ...runtime, ...common }, { ...parts, hasNetwork, seccomp, hiddenPaths });
 }
 
 /** Reads the image that sandboxes start from and, where sandboxes are set up, opens this host's. */
 async function openRuntime(
   config: AgentConfig,
-  parts: Omit<SandboxParts, 'image' | 'openDriver'> & HostGroups & { readonly loops: LoopDevices },
-): Promise<Pick<Host, 'image' | 'sandboxes'>> {
+  parts: Omit<SandboxParts, 'image' | 'openDriver' | 'namespaces'> &
+    HostGroups & { readonly loops: LoopDevices },
+): Promise<Pick<Host, 'image' | 'sandboxes'> & { closeNetwork: () => Promise<void> }> {
   const { sandboxes: settings, defaultImageDir } = config;
   const runtime = settings?.runtime;
   const imagePath = runtime?.kind === 'microvm' ? runtime.rootDisk : defaultImageDir;
   const image = await readImage(imagePath, parts.log);
-  if (settings === undefined) return { image, sandboxes: undefined };
+  if (settings === undefined) {
+    return { image, sandboxes: undefined, closeNetwork: async () => undefined };
+  }
+  const network = await openNetwork(config, settings, parts);
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });
-  const sandboxes = await openSandboxes(settings, { ...parts, image, openDriver: openWith });
-  return { image, sandboxes };
+  const { namespaces } = network;
+  const sandboxes = await openSandboxes(settings, {
+    ...{ ...parts, image, namespaces, openDriver: openWith },
+  });
+  return { image, sandboxes, closeNetwork: network.close };
+}
+
+/** How guests' network slots are made on this host, once what they need is there. */
+async function openNetwork(
+  { cluster: { redisUrl } }: AgentConfig,
+  { network, runtime }: SandboxSettings,
+  {
+    hostId,
+    cgroups,
+    cgroupParent,
+    directory,
+    log,
+  }: Pick<SandboxParts, 'hostId' | 'directory' | 'log'> & HostGroups,
+): Promise<{ namespaces: SlotNamespaces; close: () => Promise<void> }> {
+  const guestLink = runtime.kind === 'microvm' ? 'tap' : 'veth';
+  const groups = { cgroups, cgroupParent };
+  if (network === undefined) {
+    await removeRouter(hostId, groups);
+    const namespaces = slotNamespaces({ guestLink, routerOf: undefined });
+    return { namespaces, close: async () => undefined };
+  }
+  const router = await Router.open({
+    ...{ hostId, groups, settings: network, log },
+    clusterAddresses: clusterAddresses(redisUrl, directory, log),
+  });
+  const namespaces = slotNamespaces({ guestLink, routerOf: hostId });
+  return { namespaces, close: () => router.close() };
 }
 
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
@@ -249,7 +287,7 @@ export async function openHost(
   pool.fill();
   const storage = watchStorage(config, dataDir, execs, log);
   const own = { hostId, dataDir, journal, storage, directory, loops, observeStart, log };
-  const { image, sandboxes } = await parts.time('sandboxes', () =>
+  const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own }),
   );
   log.info({ partsMs: parts.ms }, 'host:opened');
@@ -268,6 +306,7 @@ export async function openHost(
     async close() {
       storage.close();
       await sandboxes?.close();
+      await closeNetwork();
       const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
       execs.endAll(reason);
       await disks.closeAll(reason);

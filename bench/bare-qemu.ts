@@ -5,7 +5,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeSlot, removeSlot } from '../agent/network/slot-namespace.ts';
+import { slotNamespaces } from '../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
 import { guestNetwork } from '../agent/microvm/configure-guest.ts';
 import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
@@ -84,6 +84,8 @@ export interface BareMachine extends AsyncDisposable {
   readonly times: BareTimes;
 }
 
+const CLOSED = slotNamespaces({ guestLink: 'tap', routerOf: undefined });
+
 /**
  * The baseline of a sandbox's start: qemu-img, QEMU, and a conversation with the guest agent; no
  * confinement, no journal, no API. Its network namespace is made beforehand.
@@ -100,7 +102,7 @@ export class BareQemu implements AsyncDisposable {
   static async prepare(parts: BareParts): Promise<BareQemu> {
     const slot = planSlot(newHostId(), 0);
     await mkdir(parts.directory, { recursive: true });
-    await makeSlot(slot);
+    await CLOSED.make(slot);
     return new BareQemu(parts, slot);
   }
 
@@ -151,7 +153,7 @@ export class BareQemu implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await removeSlot(this.#slot);
+    await CLOSED.remove(this.#slot);
     await rm(this.#parts.directory, { recursive: true, force: true });
   }
 }

@@ -59,6 +59,13 @@ export class ConfigReader {
     return value.split(',').filter((item) => item !== '');
   }
 
+  /** A list, empty by default. @param expected what each item must be, for the message */
+  listOf(name: string, isFit: (item: string) => boolean, expected: string): string[] {
+    const items = this.list(name, '');
+    if (!items.every(isFit)) this.#problems.push(`${name} must be ${expected}`);
+    return items;
+  }
+
   /** `key=value` pairs, separated by commas. @param options.values the values that are allowed */
   pairs(
     name: string,

@@ -36,6 +36,7 @@ export interface GuestSettings {
   bootId: string;
   network:
     | {
+        /** Empty: the host sets the interface up, and the guest learns of its resolver only. */
         interface: string;
         address: string;
         prefixBits: number;

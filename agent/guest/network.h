@@ -3,7 +3,7 @@
 
 /* Of one interface; addresses are in network byte order. */
 struct network_settings {
-  char interface[16];        /* Empty for a guest without a network. */
+  char interface[16];        /* Empty where there is none, or the host sets it up. */
   uint32_t address, gateway; /* A gateway of 0 adds no route. */
   uint8_t prefix_bits;
   uint16_t mtu_bytes; /* 0 leaves it unchanged. */

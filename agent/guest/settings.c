@@ -185,9 +185,9 @@ static int set_identity(const struct settings *settings) {
 }
 
 static int set_network(const struct settings *settings) {
-  if (settings->network.interface[0] == '\0') return 0;
   static uint32_t resolver;
-  int error = configure_network(&settings->network);
+  int error = 0;
+  if (settings->network.interface[0] != '\0') error = configure_network(&settings->network);
   if (error != 0 || settings->resolver == resolver) return error;
   const uint8_t *part = (const uint8_t *)&settings->resolver;
   char text[128];

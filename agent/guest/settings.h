@@ -14,7 +14,7 @@ struct settings {
   char hostname[LIMIT_HOSTNAME_MAX + 1];
   const uint8_t *machine_id, *boot_id;
   struct network_settings network;
-  uint32_t resolver;    /* In network byte order. */
+  uint32_t resolver;    /* In network byte order; 0 when there is none. */
   char root_device[64]; /* Empty for none. */
   char root_type[16];
   char directory[LIMIT_DIRECTORY_MAX + 1];

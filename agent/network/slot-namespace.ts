@@ -1,27 +1,48 @@
 import { readdir } from 'node:fs/promises';
 import { errnoOf } from '../../shared/errors.ts';
-import { run } from '../system/spawn.ts';
-import { failpoint } from '../system/failpoint.ts';
-import { denyAll } from './firewall.ts';
-import { type SlotPlan, slotOfNamespace } from './slot.ts';
 import { parseJson } from '../../shared/json.ts';
+import { failpoint } from '../system/failpoint.ts';
+import { run } from '../system/spawn.ts';
+import { configureLinks, NAMESPACES, NFT, runWithin } from './nft.ts';
+import { planRouter } from './router-plan.ts';
+import { denyAll, openPolicy, slotRules } from './slot-rules.ts';
+import { type SlotPlan, slotOfNamespace } from './slot.ts';
 
-/** Where `ip netns` keeps its named namespaces. */
-const NAMESPACES = '/run/netns';
+/** Creates and removes slots on the host. Every call is idempotent. */
+export interface SlotNamespaces {
+  /** Numbers of the host's slots that exist, half-made ones included. */
+  list(hostId: string): Promise<number[]>;
+  make(plan: SlotPlan): Promise<void>;
+  /**
+   * Checks a former agent's slot, which a machine may be using; its policy and its connections stay.
+   * @returns false when it has to be made again
+   */
+  renew(plan: SlotPlan): Promise<boolean>;
+  remove(plan: SlotPlan): Promise<void>;
+}
 
-// A new namespace inherits some of the host's settings, such as forwarding. nft is named by its
-// path because an npm package also has a program of that name, which exits with 0 without loading
-// anything.
-const CLOSE = [
-  'set -e',
-  'cd /proc/sys/net',
-  'echo 0 > ipv4/ip_forward',
-  'if [ -e ipv6 ]; then',
-  '  echo 1 > ipv6/conf/all/disable_ipv6',
-  '  echo 1 > ipv6/conf/default/disable_ipv6',
-  'fi',
-  'exec /usr/sbin/nft -f -',
-].join('\n');
+export interface SlotKind {
+  /** What a slot has for its guest: a tap for a virtual machine, a veth pair for a container. */
+  readonly guestLink: 'tap' | 'veth';
+  /** The host whose router slots are linked to; without one nothing gets into or out of them. */
+  readonly routerOf: string | undefined;
+}
+
+/** A container's end of its link waits in the slot under this name. */
+export const CONTAINER_LINK = 'eth0';
+
+// A new namespace inherits some of the host's settings.
+const settings = (isRouted: boolean): string =>
+  [
+    'set -e',
+    'cd /proc/sys/net',
+    `echo ${isRouted ? 1 : 0} > ipv4/ip_forward`,
+    'if [ -e ipv6 ]; then',
+    '  echo 1 > ipv6/conf/all/disable_ipv6',
+    '  echo 1 > ipv6/conf/default/disable_ipv6',
+    'fi',
+    `exec ${NFT} -f -`,
+  ].join('\n');
 
 /** Numbers of the host's slots that have a namespace, half-made ones included. */
 export async function slotsWithNamespace(hostId: string): Promise<number[]> {
@@ -31,42 +52,58 @@ export async function slotsWithNamespace(hostId: string): Promise<number[]> {
     .sort((a, b) => a - b);
 }
 
+/** How slots of this kind are made, as network namespaces of the kernel. */
+export const slotNamespaces = (kind: SlotKind): SlotNamespaces => ({
+  list: slotsWithNamespace,
+  make: (plan) => makeSlot(plan, kind),
+  renew: (plan) => renewSlot(plan, kind),
+  remove: (plan) => removeSlot(plan, kind),
+});
+
 /** Makes a slot whose namespace does not exist yet. After a failure, call {@link removeSlot}. */
-export async function makeSlot(plan: SlotPlan): Promise<void> {
+async function makeSlot(plan: SlotPlan, kind: SlotKind): Promise<void> {
+  const { namespace } = plan;
   await failpoint('make slot', async () => {
-    await run('ip', ['netns', 'add', plan.namespace]);
-    await closeSlot(plan); // Before the tap exists, so that nothing ever gets through.
-    await run('ip', ['-n', plan.namespace, '-batch', '-'], { input: links(plan) });
+    await run('ip', ['netns', 'add', namespace]);
+    // Before the links exist, so that nothing ever gets through.
+    const isRouted = kind.routerOf !== undefined;
+    await setRules(plan, kind, isRouted ? slotRules(plan) + openPolicy(plan) : denyAll());
+    await configureLinks(namespace, guestLink(plan, kind));
+    await linkToRouter(plan, kind);
   });
 }
 
 /** Removes a slot, however far it was made; idempotent. A machine on its tap loses its network. */
-export async function removeSlot(plan: SlotPlan): Promise<void> {
+export async function removeSlot(plan: SlotPlan, { routerOf }: SlotKind): Promise<void> {
   await failpoint('remove slot', async () => {
+    // The kernel removes a namespace some time later; a new slot of this number may be made before.
+    if (routerOf !== undefined) await unlinkFromRouter(plan, routerOf);
     try {
       await run('ip', ['netns', 'delete', plan.namespace]);
     } catch (error) {
-      if (await hasNamespace(plan)) throw error;
+      if (await hasNamespace(plan.namespace)) throw error;
     }
   });
 }
 
-/**
- * Checks a slot of a former agent, which a machine may be using, and loads its rules again.
- * @returns false when the slot is not as planned and has to be made again
- */
-export async function renewSlot(plan: SlotPlan): Promise<boolean> {
-  if (!(await hasNamespace(plan))) return false;
+async function renewSlot(plan: SlotPlan, kind: SlotKind): Promise<boolean> {
+  if (!(await hasNamespace(plan.namespace))) return false;
   try {
-    await closeSlot(plan);
-    const shown = await run('ip', ['-n', plan.namespace, '-json', 'address', 'show', plan.tap]);
-    return isAsPlanned(plan, parseJson(shown));
+    await setRules(plan, kind, kind.routerOf === undefined ? denyAll() : slotRules(plan));
+    const shown = await showAddresses(plan.namespace, plan.tap);
+    if (!isAsPlanned(plan, shown)) return false;
+    if (kind.routerOf !== undefined && !(await isLinked(plan))) {
+      await unlinkFromRouter(plan, kind.routerOf);
+      await linkToRouter(plan, kind);
+    }
+    return true;
   } catch {
     return false;
   }
 }
 
-async function hasNamespace({ namespace }: SlotPlan): Promise<boolean> {
+/** Whether `ip netns` knows a namespace of this name. */
+export async function hasNamespace(namespace: string): Promise<boolean> {
   return (await listNamespaces()).includes(namespace);
 }
 
@@ -79,31 +116,84 @@ async function listNamespaces(): Promise<string[]> {
   }
 }
 
-async function closeSlot({ namespace }: SlotPlan): Promise<void> {
-  const within = [`--net=${NAMESPACES}/${namespace}`, 'sh', '-c', CLOSE];
-  await run('nsenter', within, { input: denyAll() });
+async function setRules({ namespace }: SlotPlan, kind: SlotKind, rules: string): Promise<void> {
+  await runWithin(namespace, ['sh', '-c', settings(kind.routerOf !== undefined)], rules);
 }
 
-/** The tap has no owner: the shim attaches to it as root. */
-const links = (plan: SlotPlan): string =>
-  [
+/** A tap has no owner: the shim attaches to it as root. */
+function guestLink(plan: SlotPlan, kind: SlotKind): string[] {
+  const { tap, gatewayMac, guestMac, mtuBytes } = plan;
+  const made =
+    kind.guestLink === 'tap'
+      ? [`tuntap add dev ${tap} mode tap`, `link set ${tap} address ${gatewayMac} mtu ${mtuBytes}`]
+      : [
+          `link add ${tap} address ${gatewayMac} mtu ${mtuBytes} type veth` +
+            ` peer name ${CONTAINER_LINK} address ${guestMac} mtu ${mtuBytes}`,
+        ];
+  return [
     'link set lo up',
-    `tuntap add dev ${plan.tap} mode tap`,
-    `link set ${plan.tap} address ${plan.gatewayMac} mtu ${plan.mtuBytes}`,
-    `address add ${plan.gatewayAddress}/${plan.prefixBits} dev ${plan.tap}`,
-    `link set ${plan.tap} up`,
-    '',
-  ].join('\n');
+    ...made,
+    `address add ${plan.gatewayAddress}/${plan.prefixBits} dev ${tap}`,
+    `link set ${tap} up`,
+    // Whatever the guest claims.
+    `neighbour replace ${plan.guestAddress} lladdr ${guestMac} dev ${tap} nud permanent`,
+  ];
+}
+
+async function linkToRouter(plan: SlotPlan, { routerOf }: SlotKind): Promise<void> {
+  if (routerOf === undefined) return;
+  const { namespace: router } = planRouter(routerOf);
+  const { uplink, routerLink, address, proxiedAddress, routerAddress } = plan;
+  await configureLinks(plan.namespace, [
+    `link add ${uplink} type veth peer name ${routerLink} netns ${router}`,
+    `address add ${address}/32 dev ${uplink}`,
+    `address add ${proxiedAddress}/32 dev ${uplink}`,
+    `link set ${uplink} up`,
+    `route add ${routerAddress} dev ${uplink} src ${address}`,
+    `route add default via ${routerAddress} dev ${uplink} src ${address}`,
+  ]);
+  await configureLinks(router, [
+    `link set ${routerLink} up`,
+    `route add ${address} dev ${routerLink} src ${routerAddress}`,
+    `route add ${proxiedAddress} dev ${routerLink} src ${routerAddress}`,
+  ]);
+}
+
+async function unlinkFromRouter({ routerLink }: SlotPlan, routerOf: string): Promise<void> {
+  const { namespace } = planRouter(routerOf);
+  try {
+    await run('ip', ['-n', namespace, 'link', 'delete', routerLink]);
+  } catch (error) {
+    const isGone = !(await hasNamespace(namespace)) || !(await hasLink(namespace, routerLink));
+    if (!isGone) throw error;
+  }
+}
+
+/** Whether a namespace has an interface of this name. */
+async function hasLink(namespace: string, name: string): Promise<boolean> {
+  const shown = parseJson(await run('ip', ['-n', namespace, '-json', 'link', 'show']));
+  return (shown as { ifname: string }[]).some(({ ifname }) => ifname === name);
+}
 
 interface ShownLink {
   readonly flags: readonly string[];
+  readonly operstate: string;
   readonly address: string;
   readonly mtu: number;
   readonly addr_info: readonly { local: string; prefixlen: number }[];
 }
 
-function isAsPlanned(plan: SlotPlan, shown: unknown): boolean {
-  const [link] = shown as ShownLink[];
+/** An interface and its addresses, as `ip` shows it. @throws Error when there is none */
+export async function showAddresses(
+  namespace: string | undefined,
+  name: string,
+): Promise<ShownLink | undefined> {
+  const within = namespace === undefined ? [] : ['-n', namespace];
+  const shown = parseJson(await run('ip', [...within, '-json', 'address', 'show', name]));
+  return (shown as ShownLink[])[0];
+}
+
+function isAsPlanned(plan: SlotPlan, link: ShownLink | undefined): boolean {
   return (
     link !== undefined &&
     link.flags.includes('UP') &&
@@ -112,5 +202,16 @@ function isAsPlanned(plan: SlotPlan, shown: unknown): boolean {
     link.addr_info.length === 1 &&
     link.addr_info[0]?.local === plan.gatewayAddress &&
     link.addr_info[0].prefixlen === plan.prefixBits
+  );
+}
+
+/** Whether the slot's link to the router is whole, on both sides. */
+async function isLinked(plan: SlotPlan): Promise<boolean> {
+  const link = await showAddresses(plan.namespace, plan.uplink).catch(() => undefined);
+  const addresses = link?.addr_info.map(({ local }) => local) ?? [];
+  return (
+    link?.operstate === 'UP' &&
+    addresses.includes(plan.address) &&
+    addresses.includes(plan.proxiedAddress)
   );
 }

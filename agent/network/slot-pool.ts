@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { planSlot, type SlotPlan } from './slot.ts';
-import { makeSlot, removeSlot, renewSlot, slotsWithNamespace } from './slot-namespace.ts';
+import { slotNamespaces, type SlotNamespaces } from './slot-namespace.ts';
 
 /** How many slots are made or removed at the same time. */
 const LANES = 2;
@@ -24,27 +24,13 @@ export interface SlotPoolOptions {
   readonly readyMax: number;
   /** Slots that sandboxes in the journal hold. */
   readonly leased: readonly number[];
-  /** How slots are made; tests may replace network namespaces. */
+  /** How slots are made: without it, so that nothing gets into or out of them. */
   readonly namespaces?: SlotNamespaces;
   readonly log: Logger;
 }
 
-/** Creates and removes slots on the host. Every call is idempotent. */
-export interface SlotNamespaces {
-  /** Numbers of the host's slots that exist, half-made ones included. */
-  list(hostId: string): Promise<number[]>;
-  make(plan: SlotPlan): Promise<void>;
-  /** Checks and resets a former agent's slot. @returns false when it has to be made again */
-  renew(plan: SlotPlan): Promise<boolean>;
-  remove(plan: SlotPlan): Promise<void>;
-}
-
-const KERNEL: SlotNamespaces = {
-  list: slotsWithNamespace,
-  make: makeSlot,
-  renew: renewSlot,
-  remove: removeSlot,
-};
+/** Slots for virtual machines that reach nothing. */
+const CLOSED = slotNamespaces({ guestLink: 'tap', routerOf: undefined });
 
 interface Slot {
   readonly plan: SlotPlan;
@@ -71,7 +57,7 @@ export class SlotPool {
 
   private constructor(options: SlotPoolOptions) {
     this.#options = options;
-    this.#namespaces = options.namespaces ?? KERNEL;
+    this.#namespaces = options.namespaces ?? CLOSED;
     for (const index of options.leased) {
       this.#slots.set(index, { plan: this.#plan(index), made: undefined, state: 'leased' });
     }

@@ -1,11 +1,13 @@
 import assert from 'node:assert';
 import { LIMITS } from '../../shared/limits.ts';
+import { addressAfter, hostPart, NETWORKS, ROUTER_ADDRESS } from './addresses.ts';
 
 /** Names and addresses of a slot's network, all computed from host id and slot number. */
 export interface SlotPlan {
   readonly index: number;
   /** Network namespace, unique on the machine; `ip netns` knows it by this name. */
   readonly namespace: string;
+  /** The slot's interface to its guest: a tap, or one end of a veth pair for a container. */
   readonly tap: string;
   readonly guestAddress: string;
   readonly gatewayAddress: string;
@@ -13,6 +15,15 @@ export interface SlotPlan {
   readonly guestMac: string;
   readonly gatewayMac: string;
   readonly mtuBytes: number;
+  /** The slot's interface to the host's router, and its other end there. */
+  readonly uplink: string;
+  readonly routerLink: string;
+  /** What connections of the guest come from, as the router sees them. */
+  readonly address: string;
+  /** What connections that the egress proxy is to judge come from, as the router sees them. */
+  readonly proxiedAddress: string;
+  /** The slot's default gateway, where the host's shared resolver answers. */
+  readonly routerAddress: string;
 }
 
 /*
@@ -29,17 +40,24 @@ const INSIDE = {
   guestMac: GUEST_MAC,
   gatewayMac: '02:00:00:00:00:01',
   mtuBytes: 1500,
+  uplink: 'up0',
+  routerAddress: ROUTER_ADDRESS,
 } as const;
 
 /** Several agents may share a machine: the host's own part of the name keeps them apart. */
-const prefixOf = (hostId: string): string => `berth-${hostId.replace(/^host-/u, '')}-`;
+const prefixOf = (hostId: string): string => `berth-${hostPart(hostId)}-`;
 
 const isIndex = (index: number): boolean =>
   Number.isInteger(index) && index >= 0 && index < LIMITS.slotsPerHostMax;
 
 export function planSlot(hostId: string, index: number): SlotPlan {
   assert(isIndex(index), `there is no slot ${index}`);
-  return { index, namespace: `${prefixOf(hostId)}${index}`, ...INSIDE };
+  return {
+    ...{ index, namespace: `${prefixOf(hostId)}${index}`, ...INSIDE },
+    routerLink: `s${index}`,
+    address: addressAfter(NETWORKS.slots, index),
+    proxiedAddress: addressAfter(NETWORKS.proxied, index),
+  };
 }
 
 /** The number of the slot whose namespace this is; undefined unless it is a slot of this host. */

@@ -1,21 +1,29 @@
 import { failpoint } from '../system/failpoint.ts';
+import { connectContainer } from '../network/container-link.ts';
 import { native } from '../native/native.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
+import type { RuncHost } from './runc-host.ts';
 import type { RuncMachine } from './runc-machine.ts';
+
+const HOST_DOES_IT = {
+  ...{ interface: '', address: '0.0.0.0', prefixBits: 0, gateway: '0.0.0.0', mtuBytes: 0 },
+} as const;
 
 /**
  * Gives the guest of a container its identity and defaults. Its root, clock and random numbers are
- * the host's business, and it has no interface but loopback. Nobody inside may change the host name,
- * so that is done here.
+ * the host's business. Nobody inside may change the host name or the network, so that is done here.
  * @throws what the guest answers, or an AbortError
  */
 export async function configureContainer(
+  { hasNetwork }: Pick<RuncHost, 'hasNetwork'>,
   machine: RuncMachine,
-  { settings }: MachineSpec,
+  { settings, slot }: MachineSpec,
   signal: AbortSignal,
 ): Promise<void> {
   await native.setHostname(machine.pid, settings.hostname);
-  const told = { ...settings, directory: '/', rootDisk: undefined, network: undefined };
+  if (hasNetwork) await connectContainer(slot, machine.pid);
+  const network = hasNetwork ? { ...HOST_DOES_IT, resolver: slot.gatewayAddress } : undefined;
+  const told = { ...settings, directory: '/', rootDisk: undefined, network };
   await machine.guest.call(signal, (channel) =>
     failpoint('configure guest', () => channel.configure(told)),
   );

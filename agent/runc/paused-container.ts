@@ -77,7 +77,9 @@ export async function resumeContainer(
   try {
     machine.origin = { kind: 'checkpoint', beganAt: performance.now() };
     await failpoint('continue processes', () => machine.cgroup.thaw());
-    await untilRunning(host, machine, signal, (limit) => configureContainer(machine, spec, limit));
+    await untilRunning(host, machine, signal, (limit) =>
+      configureContainer(host, machine, spec, limit),
+    );
     await failpoint('use up checkpoint', () => rm(join(runDir, MARK), { force: true }));
     return machine;
   } catch (error) {

@@ -52,6 +52,7 @@ export class RuncDriver implements MachineDriver {
     settings: Omit<ContainerSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
     parts: {
       readonly dataDir: string;
+      readonly hasNetwork: boolean;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
       readonly loops: { readonly firstNumber: number; sweepSoon(): void };
@@ -60,7 +61,7 @@ export class RuncDriver implements MachineDriver {
       readonly log: Logger;
     },
   ): Promise<RuncDriver> {
-    const { dataDir, cgroups, seccomp, hiddenPaths, log } = parts;
+    const { dataDir, hasNetwork, cgroups, seccomp, hiddenPaths, log } = parts;
     const { imageDir, diskBytes, idBase } = settings;
     const sandboxesDir = paths.sandboxes(dataDir);
     await mkdir(sandboxesDir, { recursive: true });
@@ -70,6 +71,7 @@ export class RuncDriver implements MachineDriver {
     await makeEmptyDisk(emptyDisk, diskBytes);
     const host: RuncHost = {
       ...{ sandboxesDir, imageDir, emptyDisk, idBase, cgroups, seccomp, hiddenPaths, log },
+      hasNetwork,
       firstLoop: parts.loops.firstNumber,
       uidBase: settings.uidBase,
       bootTimeoutMs: settings.bootTimeoutMs,
@@ -204,7 +206,7 @@ export class RuncDriver implements MachineDriver {
       const machine = await watchContainer(this.#host, vmId);
       machine.origin = { kind: 'boot', beganAt: performance.now() };
       await untilRunning(this.#host, machine, signal, (limit) =>
-        configureContainer(machine, spec, limit),
+        configureContainer(this.#host, machine, spec, limit),
       );
       this.#machines.set(vmId, machine);
       return machine;
@@ -220,7 +222,7 @@ export class RuncDriver implements MachineDriver {
     const soon = AbortSignal.any([signal, AbortSignal.timeout(ADOPT_MS_MAX)]);
     try {
       await untilRunning(this.#host, machine, soon, (limit) =>
-        configureContainer(machine, spec, limit),
+        configureContainer(this.#host, machine, spec, limit),
       );
       return true;
     } catch (error) {

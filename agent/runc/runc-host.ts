@@ -21,6 +21,8 @@ export interface RuncHost {
   readonly uidBase: number;
   /** The first id of the host that a container has as its own. */
   readonly idBase: number;
+  /** Slots have a link for a container; without it, containers have no interface but loopback. */
+  readonly hasNetwork: boolean;
   readonly cgroups: CgroupHost;
   /** Each container has its groups below this one. */
   readonly cgroupParent: string;

@@ -11,7 +11,8 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import type { Journal } from '../journal/journal.ts';
-import { type SlotNamespaces, SlotPool } from '../network/slot-pool.ts';
+import type { SlotNamespaces } from '../network/slot-namespace.ts';
+import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { PrewarmedMachines } from './prewarmed-machines.ts';
@@ -28,8 +29,8 @@ export interface SandboxParts {
   readonly image: SandboxImage | undefined;
   readonly openDriver: (slots: SlotPool) => Promise<MachineDriver>;
   readonly observeStart: ObserveStart;
-  /** How network slots are made on this host, unless as namespaces of the kernel. */
-  readonly namespaces?: SlotNamespaces;
+  /** How network slots are made on this host. */
+  readonly namespaces: SlotNamespaces;
   readonly log: Logger;
 }
 
@@ -97,7 +98,7 @@ export async function openSandboxes(
     slotsMax: settings.slotsMax,
     readyMax: settings.slotsReady,
     leased,
-    ...(parts.namespaces === undefined ? {} : { namespaces: parts.namespaces }),
+    namespaces: parts.namespaces,
     log,
   });
   const driver = await parts.openDriver(slots);

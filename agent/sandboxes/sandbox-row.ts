@@ -6,8 +6,8 @@ import type { SlotPool } from '../network/slot-pool.ts';
 import type { MachineSpec } from './machine-driver.ts';
 import { dueAt } from './time-limits.ts';
 
-/** Guests have no network but their own loopback. */
-const NETWORK: ShownNetworkPolicy = { egress: { default: 'deny' } };
+/** The same for all: what the router lets through. */
+const NETWORK: ShownNetworkPolicy = { egress: { default: 'allow' } };
 
 /**
  * When a time limit will pause the sandbox, as an RFC 3339 time on the wall clock as it is set now;

@@ -1,3 +1,5 @@
+import type { NetworkSettings } from '../network/router.ts';
+
 /** What virtual machines need. */
 export interface MicrovmSettings {
   readonly kind: 'microvm';
@@ -32,6 +34,8 @@ export interface SandboxSettings {
   readonly vcpus: number;
   /** Memory that must stay available on the host; below it no sandbox is started. */
   readonly memoryReserveMib: number;
+  /** Undefined: sandboxes reach nothing, and nothing reaches them. */
+  readonly network: NetworkSettings | undefined;
   /** Network slots, which bound how many machines can run at once. */
   readonly slotsMax: number;
   /** How many slots are kept ready. */

@@ -21,6 +21,12 @@ export class Hosts {
     await this.#redis.hdel(this.#key, hostId);
   }
 
+  /** The internal URLs of all hosts of the region, those that are away included. */
+  async urls(): Promise<string[]> {
+    const entries = Object.values(await this.#redis.hgetall(this.#key));
+    return entries.map((entry) => entry.split(' ')[1] ?? '').filter((url) => URL.canParse(url));
+  }
+
   /** The internal URL of a host that announced itself lately, or undefined. */
   async find(hostId: string): Promise<string | undefined> {
     const [seenAt = '', internalUrl] = ((await this.#redis.hget(this.#key, hostId)) ?? '').split(

@@ -22,7 +22,7 @@ const log = pino({ level: 'silent' });
 const settings = {
   runtime: { kind: 'microvm', guestDir: '', rootDisk: '', accelerator: 'tcg', hasTemplates: false },
   ...{ uidBase: 700_000_000, bootTimeoutMs: 60_000, memoryMib: 65_536, vcpus: 64 },
-  ...{ memoryReserveMib: 0, slotsMax: 16, slotsReady: 0, prewarmedMax: 0 },
+  ...{ memoryReserveMib: 0, slotsMax: 16, slotsReady: 0, prewarmedMax: 0, network: undefined },
 } as const satisfies SandboxSettings;
 
 interface Agent {

@@ -1,6 +1,8 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { NFT, runWithin } from '../../agent/network/nft.ts';
+import { planRouter } from '../../agent/network/router-plan.ts';
+import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
 import { loopFiles } from './loops.ts';
 
 const lines = async (path: string): Promise<string[]> => {
@@ -44,6 +46,21 @@ async function cgroupsNamed(name: string): Promise<string[]> {
   return found;
 }
 
+/** What there is of a host's router: namespace, link and table. */
+async function routerPartsOf(hostId: string): Promise<string[]> {
+  const { namespace, hostLink, hostTable } = planRouter(hostId);
+  const [hasRouter, links, tables] = await Promise.all([
+    hasNamespace(namespace),
+    readdir('/sys/class/net'),
+    runWithin(undefined, [NFT, 'list', 'tables']),
+  ]);
+  return [
+    ...(hasRouter ? [`namespace ${namespace}`] : []),
+    ...links.filter((link) => link === hostLink).map((link) => `link ${link}`),
+    ...tables.split('\n').filter((line) => line.endsWith(` ${hostTable}`)),
+  ];
+}
+
 /** The network slots of the hosts whose data is in the directory, with their taps and rules. */
 async function slotsOfHostsIn(directory: string): Promise<string[]> {
   const found: string[] = [];
@@ -51,11 +68,12 @@ async function slotsOfHostsIn(directory: string): Promise<string[]> {
     const [hostId = ''] = await lines(join(directory, name, 'host-id'));
     const slots = hostId === '' ? [] : await slotsWithNamespace(hostId);
     found.push(...slots.map((slot) => `network slot ${slot} of ${hostId}`));
+    found.push(...(hostId === '' ? [] : await routerPartsOf(hostId)));
   }
   return found;
 }
 
-/** What a stopped stack left on the host: mounts, processes, loop devices, control groups, slots. */
+/** What a stopped stack left on the host: mounts, processes, loop devices, control groups, slots and routers. */
 export async function findLeaks(directory: string, cgroup: string): Promise<string[]> {
   const mounts = (await lines('/proc/self/mountinfo')).filter((line) => line.includes(directory));
   return [

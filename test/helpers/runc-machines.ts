@@ -71,6 +71,7 @@ export class RuncMachines implements DriverHost {
       { imageDir, diskBytes: DISK_BYTES, idBase: FIRST_ID, ...common },
       {
         dataDir: this.dataDir,
+        hasNetwork: false,
         cgroups: await detectCgroups(),
         cgroupParent: this.#cgroup,
         loops: this.#loops,

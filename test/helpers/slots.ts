@@ -3,17 +3,26 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { pino } from 'pino';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
-import { removeSlot, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import {
+  removeSlot,
+  slotsWithNamespace,
+  type SlotKind,
+  slotNamespaces,
+} from '../../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../../agent/network/slot.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newHostId } from '../../shared/ids.ts';
 
 const log = pino({ level: 'silent' });
 
+const CLOSED: SlotKind = { guestLink: 'tap', routerOf: undefined };
+
 interface PoolSettings {
   readonly slotsMax?: number;
   readonly readyMax?: number;
   readonly leased?: readonly number[];
+  /** Without one, its slots reach nothing. */
+  readonly kind?: SlotKind;
 }
 
 /** A host for the test. Disposing it removes its slots. */
@@ -25,8 +34,12 @@ export class SlotHost implements AsyncDisposable {
     slotsMax = 8,
     readyMax = 2,
     leased = [],
+    kind = CLOSED,
   }: PoolSettings = {}): Promise<SlotPool> {
-    const pool = await SlotPool.open({ hostId: this.hostId, slotsMax, readyMax, leased, log });
+    const pool = await SlotPool.open({
+      ...{ hostId: this.hostId, slotsMax, readyMax, leased, log },
+      namespaces: slotNamespaces(kind),
+    });
     this.#pools.push(pool);
     return pool;
   }
@@ -38,7 +51,8 @@ export class SlotHost implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.#pools.map((pool) => pool.close()));
-    for (const index of await this.present()) await removeSlot(planSlot(this.hostId, index));
+    for (const index of await this.present())
+      await removeSlot(planSlot(this.hostId, index), CLOSED);
   }
 }
 
@@ -93,6 +107,11 @@ export class TestPeer implements AsyncDisposable {
     await Promise.race([attached, exited]);
     if (cable.exitCode !== null) throw new Error('the cable was not attached');
     await run('ip', ['-n', this.namespace, 'route', 'add', 'default', 'via', slot.gatewayAddress]);
+  }
+
+  /** What a Python program among the fixtures prints that runs in the guest's place. */
+  async run(program: string, ...args: string[]): Promise<string> {
+    return (await withinSlot(this, 'python3', fixture(program), ...args)).trim();
   }
 
   /** The peer's neighbour entry for the address. */

@@ -150,7 +150,7 @@ test('a sandbox names its real image and its network access', async (t) => {
   t.like(await getSandbox(api, shared.sandbox_id), {
     base_image: `${name}:${version}`, // Its creator named none.
     image: { name, version, key },
-    network: { egress: { default: 'deny' } },
+    network: { egress: { default: 'allow' } },
   });
   const osRelease = await outputOf(
     api,
@@ -259,10 +259,10 @@ test('a sandbox that is still starting can be stopped', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('a guest reaches neither the host, nor other guests, nor the internet', async (t) => {
+test('a guest reaches neither the host nor other guests', async (t) => {
   const { api, shared, stack } = t.context;
   const redis = new URL(stack.environment['REDIS_URL'] ?? '').port;
-  const tries = ['10.0.0.1', '127.0.0.1', '169.254.169.254', '1.1.1.1'].map(
+  const tries = ['10.0.0.1', '127.0.0.1', '169.254.169.254'].map(
     (address) => `timeout 2 bash -c '</dev/tcp/${address}/${redis}' 2>/dev/null && echo reached`,
   );
   const gateway = `timeout 2 bash -c "</dev/tcp/$(ip route 2>/dev/null | awk '/default/{print $3}')/${redis}"`;

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import test from 'ava';
-import { denyAll } from '../../../agent/network/firewall.ts';
+import { denyAll } from '../../../agent/network/slot-rules.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { probe, SlotHost, TestPeer, withinSlot } from '../../helpers/slots.ts';
 

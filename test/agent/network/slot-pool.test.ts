@@ -42,16 +42,17 @@ test('nothing of one lease is there for the next', async (t) => {
   const pool = await host.openPool({ slotsMax: 1, readyMax: 1 });
   const slot = await pool.lease();
   const fresh = await withinSlot(slot, 'ip', 'address');
+  const neighbours = await withinSlot(slot, 'ip', 'neighbour');
   await withinSlot(slot, 'ip', 'tuntap', 'add', 'left', 'mode', 'tap');
-  const neighbour = [slot.guestAddress, 'lladdr', slot.guestMac, 'dev', slot.tap];
-  await withinSlot(slot, 'ip', 'neighbour', 'add', ...neighbour, 'nud', 'permanent');
+  const neighbour = [slot.guestAddress, 'lladdr', slot.gatewayMac, 'dev', slot.tap];
+  await withinSlot(slot, 'ip', 'neighbour', 'replace', ...neighbour, 'nud', 'permanent');
   await withinSlot(slot, '/usr/sbin/nft', 'flush ruleset');
   await pool.release(slot.index);
   const next = await pool.lease();
   t.is(next.index, slot.index);
   const shown = await withinSlot(next, 'ip', 'address');
   t.is(withoutNumbers(shown), withoutNumbers(fresh));
-  t.is(await withinSlot(next, 'ip', 'neighbour'), '');
+  t.is(await withinSlot(next, 'ip', 'neighbour'), neighbours);
   t.regex(await withinSlot(next, '/usr/sbin/nft', 'list ruleset'), /hook output .* policy drop/u);
 });
 

@@ -1,0 +1,134 @@
+import { NETWORKS } from './addresses.ts';
+import { PROXIED_MARK } from './router-plan.ts';
+import type { SlotPlan } from './slot.ts';
+
+/**
+ * One table whose chains drop everything. nft loads its input as one transaction, so no packet
+ * meets half of the rules. The table is flushed rather than deleted: deleting chains waits for the
+ * kernel even when there are none yet, and takes four times as long as everything else.
+ */
+const closedTable = (family: string, hooks: readonly string[]): string =>
+  [
+    `table ${family} berth`,
+    `flush table ${family} berth`,
+    `table ${family} berth {`,
+    ...hooks.flatMap((hook) => [
+      `  chain ${hook} {`,
+      `    type filter hook ${hook} priority filter; policy drop;`,
+      '  }',
+    ]),
+    '}',
+    '',
+  ].join('\n');
+
+/**
+ * Rules that let nothing into or out of a slot, ARP included: input for `nft -f` in the slot's
+ * namespace. Idempotent.
+ */
+export const denyAll = (): string =>
+  closedTable('inet', ['input', 'forward', 'output']) + closedTable('arp', ['input', 'output']);
+
+const DNS = 'meta l4proto { tcp, udp } th dport 53';
+
+interface Chain {
+  readonly type: 'filter' | 'nat';
+  readonly hook: string;
+  readonly priority: string;
+  readonly policy: 'accept' | 'drop';
+  readonly rules: readonly string[];
+}
+
+/** The chains of a slot that the kernel calls. None of them says what the guest may reach. */
+function baseChains(plan: SlotPlan): Record<string, Chain> {
+  const { tap, uplink, guestAddress, guestMac, gatewayAddress, routerAddress } = plan;
+  const fromGuest = `iifname "${tap}"`;
+  return {
+    // Fragments have been put together before this priority.
+    arriving: {
+      ...{ type: 'filter', hook: 'prerouting', priority: 'raw', policy: 'accept' },
+      rules: [
+        `${fromGuest} meta nfproto != ipv4 drop`,
+        `${fromGuest} ether saddr != ${guestMac} drop`,
+        `${fromGuest} ip saddr != ${guestAddress} drop`,
+      ],
+    },
+    resolving: {
+      ...{ type: 'nat', hook: 'prerouting', priority: 'dstnat', policy: 'accept' },
+      rules: [`${fromGuest} ip daddr ${gatewayAddress} ${DNS} jump resolver`],
+    },
+    input: {
+      ...{ type: 'filter', hook: 'input', priority: 'filter', policy: 'drop' },
+      rules: [
+        'ct state established,related accept',
+        `${fromGuest} ip daddr ${gatewayAddress} ${DNS} accept`,
+        `iifname "${uplink}" ip saddr ${routerAddress} ${DNS} accept`,
+      ],
+    },
+    forward: {
+      ...{ type: 'filter', hook: 'forward', priority: 'filter', policy: 'drop' },
+      rules: [
+        'ct state established,related accept',
+        'ct state invalid drop',
+        `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${DNS} accept`,
+        `${fromGuest} oifname "${uplink}" jump egress`,
+      ],
+    },
+    output: {
+      ...{ type: 'filter', hook: 'output', priority: 'filter', policy: 'drop' },
+      rules: [
+        'ct state established,related accept',
+        // What arrives for the guest's ports comes from its gateway.
+        `oifname "${tap}" ip saddr ${gatewayAddress} ip daddr ${guestAddress} meta l4proto tcp accept`,
+        `oifname "${uplink}" ip daddr ${routerAddress} ${DNS} accept`,
+      ],
+    },
+    leaving: {
+      ...{ type: 'nat', hook: 'postrouting', priority: 'srcnat', policy: 'accept' },
+      rules: [
+        `oifname "${uplink}" meta mark ${PROXIED_MARK} snat ip to ${plan.proxiedAddress}`,
+        `oifname "${uplink}" snat ip to ${plan.address}`,
+      ],
+    },
+  };
+}
+
+const POLICY_CHAINS = ['egress', 'resolver'] as const;
+
+/**
+ * Rules of a slot around its policy: input for `nft -f` in the slot's namespace. Idempotent; what
+ * the policy has in the chains `egress` (what the guest may reach, and whether through the egress
+ * proxy, by {@link PROXIED_MARK}) and `resolver` (who answers its DNS) and in sets stays as it is.
+ * Where these chains are empty, nothing gets out.
+ */
+export function slotRules(plan: SlotPlan): string {
+  const chains = Object.entries(baseChains(plan));
+  return [
+    'table inet berth',
+    ...POLICY_CHAINS.map((name) => `add chain inet berth ${name}`),
+    ...chains.flatMap(([name, { type, hook, priority, policy, rules }]) => [
+      `add chain inet berth ${name} { type ${type} hook ${hook} priority ${priority}; policy ${policy}; }`,
+      `flush chain inet berth ${name}`,
+      ...rules.map((rule) => `add rule inet berth ${name} ${rule}`),
+    ]),
+    'table arp berth',
+    'flush table arp berth',
+    'table arp berth {',
+    '  chain input {',
+    '    type filter hook input priority filter; policy accept;',
+    `    iifname "${plan.tap}" arp saddr ip != ${plan.guestAddress} drop`,
+    `    iifname "${plan.tap}" arp saddr ether != ${plan.guestMac} drop`,
+    '  }',
+    '  chain output { type filter hook output priority filter; policy accept; }',
+    '}',
+    '',
+  ].join('\n');
+}
+
+/** The policy of a slot that has none: everything that the router lets through. */
+export const openPolicy = ({ routerAddress }: SlotPlan): string =>
+  [
+    ...POLICY_CHAINS.map((name) => `flush chain inet berth ${name}`),
+    `add rule inet berth egress ip daddr != ${NETWORKS.all} accept`,
+    `add rule inet berth resolver dnat ip to ${routerAddress}`,
+    '',
+  ].join('\n');

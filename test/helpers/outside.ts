@@ -1,0 +1,174 @@
+import { randomBytes, randomInt } from 'node:crypto';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { runWithin } from '../../agent/network/nft.ts';
+import { run } from '../../agent/system/spawn.ts';
+import type { Environment } from './daemon.ts';
+import { waitFor } from './wait.ts';
+
+const fixture = (name: string): string => new URL(`../fixtures/${name}`, import.meta.url).pathname;
+
+/** How many networks tests can have at a time. */
+const NETWORKS = 32;
+
+/** How a server of the outside behaves; see outside-server.py. */
+export type OutsideServer = 'tcp-echo' | 'udp-echo' | 'http';
+
+/**
+ * The rest of the world, as sandboxes of a test see it: a network namespace behind a link of the
+ * host's, with addresses that are for documentation only, a resolver with a zone of its own, and
+ * servers. Nothing of it is on the internet. Dispose of it.
+ */
+export class Outside implements AsyncDisposable {
+  readonly namespace: string;
+  /** The host's end of the link. */
+  readonly #link: string;
+  /** A /28 of TEST-NET-2 or TEST-NET-3 (RFC 5737), which no other test has at the time. */
+  #base = '';
+  #first = 0;
+  readonly #processes: ChildProcess[] = [];
+  readonly #names = new Map<string, string>();
+  #dns: ChildProcess | undefined;
+
+  private constructor() {
+    const id = randomBytes(4).toString('hex');
+    this.namespace = `berth-test-out-${id}`;
+    this.#link = `bto-${id}`;
+  }
+
+  /** @param names domain names with the index of their address, beside `outside.test` (0) */
+  static async open(names: Readonly<Record<string, number>> = {}): Promise<Outside> {
+    const outside = new Outside();
+    try {
+      await outside.#connect();
+      outside.#names.set('outside.test', outside.address(0));
+      for (const [name, index] of Object.entries(names)) {
+        outside.#names.set(name, outside.address(index));
+      }
+      await outside.#startResolver();
+    } catch (error) {
+      await outside[Symbol.asyncDispose]();
+      throw error;
+    }
+    return outside;
+  }
+
+  /** One of its 12 addresses, from 0; servers listen on all of them, but for UDP. */
+  address(index: number): string {
+    if (index < 0 || index > 11) throw new RangeError(`there is no address ${index}`);
+    return `${this.#base}.${this.#first + 1 + index}`;
+  }
+
+  /** The address from which it sees what the host sends on. */
+  get hostAddress(): string {
+    return `${this.#base}.${this.#first + 14}`;
+  }
+
+  /** Its resolver, for SANDBOX_DNS. */
+  get resolver(): string {
+    return `${this.#base}.${this.#first + 13}`;
+  }
+
+  /** What agents need for their sandboxes to have this as the outside. */
+  get settings(): Environment {
+    return { SANDBOX_DNS: this.resolver };
+  }
+
+  /** Changes a name's address, or adds a name. Sandboxes' resolvers may remember the former one. */
+  async setName(name: string, address: string): Promise<void> {
+    this.#names.set(name, address);
+    await this.#startResolver();
+  }
+
+  /** Starts a server on a port of all addresses, and of IPv6. @returns when it listens */
+  async serve(kind: OutsideServer, port: number): Promise<void> {
+    const command = ['python3', fixture('outside-server.py'), kind, String(port)];
+    await this.start(command);
+  }
+
+  /** Starts a program in the namespace, which prints a line when it is ready. */
+  async start(command: readonly string[], environment: Environment = {}): Promise<ChildProcess> {
+    const within = [`--net=/run/netns/${this.namespace}`, ...command];
+    const child = spawn('nsenter', within, {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      env: { ...process.env, ...environment },
+    });
+    this.#processes.push(child);
+    const exited = once(child, 'exit').then(() => {
+      throw new Error(`${command.join(' ')} ended`);
+    });
+    exited.catch(() => undefined);
+    await Promise.race([once(child.stdout, 'data'), exited]);
+    return child;
+  }
+
+  /** Runs a program in the namespace to its end. @returns what it printed */
+  run(program: string, ...args: string[]): Promise<string> {
+    return runWithin(this.namespace, [program, ...args]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const child of [...this.#processes, ...(this.#dns === undefined ? [] : [this.#dns])]) {
+      await end(child);
+    }
+    await run('ip', ['link', 'delete', this.#link]).catch(() => undefined);
+    await run('ip', ['netns', 'delete', this.namespace]).catch(() => undefined);
+  }
+
+  async #connect(): Promise<void> {
+    await run('ip', ['netns', 'add', this.namespace]);
+    const pair = ['type', 'veth', 'peer', 'name', 'eth0', 'netns', this.namespace];
+    await run('ip', ['link', 'add', this.#link, ...pair]);
+    await run('ip', ['link', 'set', this.#link, 'up']);
+    await this.#claimAddresses();
+    const addresses = [...Array.from({ length: 12 }, (_, index) => this.address(index))];
+    const inside = [
+      'link set lo up',
+      ...[...addresses, this.resolver].map((address) => `address add ${address}/28 dev eth0`),
+      'link set eth0 up',
+    ];
+    await run('ip', ['-n', this.namespace, '-batch', '-'], { input: `${inside.join('\n')}\n` });
+  }
+
+  /** The kernel refuses a second route to the same network, so that nobody else gets it. */
+  async #claimAddresses(): Promise<void> {
+    const start = randomInt(NETWORKS);
+    for (let attempt = 0; attempt < NETWORKS; attempt += 1) {
+      const index = (start + attempt) % NETWORKS;
+      this.#base = index < 16 ? '198.51.100' : '203.0.113';
+      this.#first = 16 * (index % 16);
+      const network = `${this.#base}.${this.#first}/28`;
+      try {
+        await run('ip', ['route', 'add', network, 'dev', this.#link]);
+      } catch (error) {
+        if (attempt === NETWORKS - 1 || !String(error).includes('File exists')) throw error;
+        continue;
+      }
+      const address = [`${this.hostAddress}/28`, 'dev', this.#link, 'noprefixroute'];
+      await run('ip', ['address', 'add', ...address]);
+      return;
+    }
+  }
+
+  async #startResolver(): Promise<void> {
+    if (this.#dns !== undefined) await end(this.#dns);
+    const records = [...this.#names].map(([name, address]) => `--host-record=${name},${address},5`);
+    const args = [
+      `--net=/run/netns/${this.namespace}`,
+      ...['dnsmasq', '--conf-file=/dev/null', '--keep-in-foreground', '--pid-file'],
+      ...['--no-resolv', '--no-hosts', '--user=root', '--bind-interfaces'],
+      ...[`--listen-address=${this.resolver}`, '--local=/test/', '--log-facility=-', ...records],
+    ];
+    this.#dns = spawn('nsenter', args, { stdio: ['ignore', 'ignore', 'ignore'] });
+    await waitFor('the resolver to listen', async () =>
+      (await this.run('ss', '-lnu')).includes(`${this.resolver}:53`),
+    );
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, 'exit');
+  child.kill('SIGKILL');
+  await exited;
+}

@@ -1,0 +1,84 @@
+import { randomBytes } from 'node:crypto';
+import { pino } from 'pino';
+import { planRouter } from '../../agent/network/router-plan.ts';
+import { type NetworkSettings, removeRouter, Router } from '../../agent/network/router.ts';
+import type { SlotKind } from '../../agent/network/slot-namespace.ts';
+import type { SlotPool } from '../../agent/network/slot-pool.ts';
+import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
+import type { HostGroups } from '../../agent/system/helper-group.ts';
+import type { Outside } from './outside.ts';
+import { SlotHost } from './slots.ts';
+
+const log = pino({ level: 'silent' });
+
+interface RoutedSettings {
+  readonly guestLink?: SlotKind['guestLink'];
+  readonly settings?: Partial<NetworkSettings>;
+  readonly cluster?: readonly string[];
+}
+
+/** A host for the test whose slots have a router. Disposing it removes both. */
+export class RoutedHost implements AsyncDisposable {
+  readonly slots = new SlotHost();
+  readonly #groups: HostGroups;
+  readonly #outside: Outside;
+  readonly #options: RoutedSettings;
+  #router: Router | undefined;
+  #pool: SlotPool | undefined;
+
+  private constructor(groups: HostGroups, outside: Outside, options: RoutedSettings) {
+    this.#groups = groups;
+    this.#outside = outside;
+    this.#options = options;
+  }
+
+  static async open(outside: Outside, options: RoutedSettings = {}): Promise<RoutedHost> {
+    const cgroupParent = `/berth-test-${randomBytes(4).toString('hex')}`;
+    const host = new RoutedHost({ cgroups: await detectCgroups(), cgroupParent }, outside, options);
+    try {
+      await host.startAgent();
+    } catch (error) {
+      await host[Symbol.asyncDispose]();
+      throw error;
+    }
+    return host;
+  }
+
+  get hostId(): string {
+    return this.slots.hostId;
+  }
+
+  get router(): { readonly namespace: string } {
+    return planRouter(this.hostId);
+  }
+
+  get pool(): SlotPool {
+    if (this.#pool === undefined) throw new Error('no agent is there');
+    return this.#pool;
+  }
+
+  /** As an agent does when it starts. @param leased slots that its journal knows */
+  async startAgent(leased: readonly number[] = []): Promise<void> {
+    const { settings, guestLink = 'tap', cluster = [] } = this.#options;
+    this.#router = await Router.open({
+      ...{ hostId: this.hostId, groups: this.#groups, log },
+      settings: { resolvers: [this.#outside.resolver], reachable: [], ...settings },
+      clusterAddresses: async () => cluster,
+    });
+    const kind = { guestLink, routerOf: this.hostId };
+    this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, kind });
+  }
+
+  /** As an agent does when it ends; leased slots stay. */
+  async stopAgent(): Promise<void> {
+    await this.#pool?.close();
+    await this.#router?.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stopAgent();
+    await this.slots[Symbol.asyncDispose]();
+    await removeRouter(this.hostId, this.#groups);
+    await removeCgroups(this.#groups.cgroups, this.#groups.cgroupParent);
+  }
+}
