@@ -11,6 +11,7 @@
 #include "files.h"
 #include "listing-calls.h"
 #include "mounts.h"
+#include "namespaces.h"
 #include "ram.h"
 
 NAPI_MODULE_INIT() {
@@ -18,6 +19,7 @@ NAPI_MODULE_INIT() {
   define_container_functions(env, exports);
   define_file_functions(env, exports);
   define_listing_functions(env, exports);
+  define_namespace_functions(env, exports);
   define_ram_functions(env, exports);
   return exports;
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { pino } from 'pino';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
@@ -71,6 +71,7 @@ export async function probe(from: { namespace: string }, ...targets: string[]): 
 /** Stands in for a guest: a namespace with the guest's addresses on the slot's tap. */
 export class TestPeer implements AsyncDisposable {
   readonly namespace = `berth-test-${randomBytes(4).toString('hex')}`;
+  readonly #servers: ChildProcess[] = [];
   #unplug: (() => Promise<void>) | undefined;
 
   static async on(slot: SlotPlan): Promise<TestPeer> {
@@ -114,6 +115,16 @@ export class TestPeer implements AsyncDisposable {
     return (await withinSlot(this, 'python3', fixture(program), ...args)).trim();
   }
 
+  /** Starts a server of outside-server.py in the guest's place. @returns when it listens */
+  async serve(kind: string, port: number): Promise<void> {
+    const command = ['python3', fixture('outside-server.py'), kind, String(port)];
+    const server = spawn('nsenter', [`--net=/run/netns/${this.namespace}`, ...command], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    this.#servers.push(server);
+    await once(server.stdout, 'data');
+  }
+
   /** The peer's neighbour entry for the address. */
   async neighbours(): Promise<string> {
     return run('ip', ['-n', this.namespace, 'neighbour', 'show']);
@@ -127,6 +138,11 @@ export class TestPeer implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#unplug?.();
+    for (const server of this.#servers) {
+      const exited = once(server, 'exit');
+      server.kill('SIGKILL');
+      await exited;
+    }
     await run('ip', ['netns', 'delete', this.namespace]).catch(() => undefined);
   }
 }
