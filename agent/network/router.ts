@@ -8,7 +8,7 @@ import { run } from '../system/spawn.ts';
 import { PROXIED_MARK, planRouter, type RouterPlan } from './router-plan.ts';
 import { ROUTER_ADDRESS } from './addresses.ts';
 import { removeHostTable, turnForwardingOn, wasForwardingOff } from './forwarding.ts';
-import { configureLinks, loadRules, runWithin } from './nft.ts';
+import { configureLinks, loadRules, NFT, runWithin } from './nft.ts';
 import { endResolver, hostResolvers, keepResolver } from './resolvers.ts';
 import { hostRules, type Reachability, routerRules } from './router-rules.ts';
 import { hasNamespace, slotsWithNamespace } from './slot-namespace.ts';
@@ -57,7 +57,10 @@ export class Router {
   readonly #options: RouterOptions;
   readonly #plan: RouterPlan;
   readonly #updates = new SerialQueue();
+  /** What the rules were made of when they were loaded, and how the kernel showed them then. */
   #applied = '';
+  #shown = '';
+  #forwardingWasOff = false;
   #timer: NodeJS.Timeout | undefined;
 
   private constructor(options: RouterOptions) {
@@ -68,9 +71,14 @@ export class Router {
   /** Makes the router of this host, or takes over the one that a former agent left. */
   static async open(options: RouterOptions): Promise<Router> {
     const router = new Router(options);
-    await router.#update();
-    router.#timer = setInterval(() => router.#updateLater(), REFRESH_MS);
+    await router.refresh();
+    router.#timer = setInterval(() => router.#refreshLater(), REFRESH_MS);
     return router;
+  }
+
+  /** Mends what is broken, and learns which addresses and resolvers are in use now. */
+  refresh(): Promise<void> {
+    return this.#updates.add(() => this.#update());
   }
 
   /** Removes the router unless a slot needs it. Close the slots' pool before. */
@@ -81,12 +89,12 @@ export class Router {
     if ((await slotsWithNamespace(hostId)).length === 0) await removeRouter(hostId, groups);
   }
 
-  #updateLater(): void {
-    runInBackground('router.update', async () => {
+  #refreshLater(): void {
+    runInBackground('router.refresh', async () => {
       try {
-        await this.#updates.add(() => this.#update());
+        await this.refresh();
       } catch (error) {
-        this.#options.log.error({ err: toError(error) }, 'router:updateFailed');
+        this.#options.log.error({ err: toError(error) }, 'router:refreshFailed');
       }
     });
   }
@@ -97,9 +105,11 @@ export class Router {
     const reachability = await this.#reachability();
     const uplink = await this.#keepUplink(hostId);
     const wanted = JSON.stringify([reachability, uplink]);
-    if (wanted !== this.#applied) {
+    // Others may have flushed the host's rules, as a firewall does that is started again.
+    if (wanted !== this.#applied || (await this.#show()) !== this.#shown) {
       await this.#load(reachability, uplink);
       this.#applied = wanted;
+      this.#shown = await this.#show();
     }
     await turnForwardingOn();
     await keepResolver(groups, this.#plan, reachability.resolvers);
@@ -114,17 +124,29 @@ export class Router {
   }
 
   async #keepUplink(hostId: string): Promise<Uplink> {
-    if (!(await hasNamespace(this.#plan.namespace))) await makeNamespace(this.#plan);
+    if (!(await hasNamespace(this.#plan.namespace))) {
+      // A namespace without a name would last as long as the resolver in it.
+      await endResolver(this.#options.groups);
+      await makeNamespace(this.#plan);
+    }
     const found = await findUplink(this.#plan);
     if (found !== undefined) return found;
+    this.#applied = '';
     // Nothing passes before both sides have their rules.
     await loadRules(this.#plan.namespace, routerRules(this.#plan, CLOSED));
     await configureNamespace(this.#plan);
     return makeUplink(hostId, this.#plan);
   }
 
+  /** The rules as the kernel has them, where they are. */
+  async #show(): Promise<string> {
+    const { hostTable, namespace } = this.#plan;
+    return (await showTable(undefined, hostTable)) + (await showTable(namespace, 'berth'));
+  }
+
   async #load(reachability: Reachability, uplink: Uplink): Promise<void> {
-    const forwardingWasOff = await wasForwardingOff();
+    this.#forwardingWasOff ||= await wasForwardingOff();
+    const forwardingWasOff = this.#forwardingWasOff;
     const { routerAddress: address } = uplink;
     const { resolvers } = reachability;
     await failpoint('load router rules', async () => {
@@ -135,6 +157,9 @@ export class Router {
     await joinUplink(this.#plan, uplink);
   }
 }
+
+const showTable = (namespace: string | undefined, table: string): Promise<string> =>
+  runWithin(namespace, [NFT, 'list', 'table', 'inet', table]).catch(() => '');
 
 const CLOSED: Reachability = { opened: [], cluster: [], resolvers: [] };
 
@@ -165,7 +190,7 @@ export async function removeRouter(hostId: string, groups: HostGroups): Promise<
   await failpoint('remove router', async () => {
     await endResolver(groups);
     await removeUplink(plan);
-    await removeHostTable(plan);
+    await failpoint('remove host table', () => removeHostTable(plan));
     await run('ip', ['netns', 'delete', plan.namespace]);
   });
 }

@@ -92,8 +92,8 @@ async function renewSlot(plan: SlotPlan, kind: SlotKind): Promise<boolean> {
     await setRules(plan, kind, kind.routerOf === undefined ? denyAll() : slotRules(plan));
     const shown = await showAddresses(plan.namespace, plan.tap);
     if (!isAsPlanned(plan, shown)) return false;
-    if (kind.routerOf !== undefined && !(await isLinked(plan))) {
-      await unlinkFromRouter(plan, kind.routerOf);
+    if (kind.routerOf !== undefined && !(await isLinked(plan, kind.routerOf))) {
+      await deleteLink(plan.namespace, plan.uplink);
       await linkToRouter(plan, kind);
     }
     return true;
@@ -160,12 +160,15 @@ async function linkToRouter(plan: SlotPlan, { routerOf }: SlotKind): Promise<voi
 }
 
 async function unlinkFromRouter({ routerLink }: SlotPlan, routerOf: string): Promise<void> {
-  const { namespace } = planRouter(routerOf);
+  await deleteLink(planRouter(routerOf).namespace, routerLink);
+}
+
+/** Idempotent. The other end of a pair goes with it. */
+async function deleteLink(namespace: string, name: string): Promise<void> {
   try {
-    await run('ip', ['-n', namespace, 'link', 'delete', routerLink]);
+    await run('ip', ['-n', namespace, 'link', 'delete', name]);
   } catch (error) {
-    const isGone = !(await hasNamespace(namespace)) || !(await hasLink(namespace, routerLink));
-    if (!isGone) throw error;
+    if ((await hasNamespace(namespace)) && (await hasLink(namespace, name))) throw error;
   }
 }
 
@@ -206,12 +209,13 @@ function isAsPlanned(plan: SlotPlan, link: ShownLink | undefined): boolean {
 }
 
 /** Whether the slot's link to the router is whole, on both sides. */
-async function isLinked(plan: SlotPlan): Promise<boolean> {
+async function isLinked(plan: SlotPlan, routerOf: string): Promise<boolean> {
   const link = await showAddresses(plan.namespace, plan.uplink).catch(() => undefined);
   const addresses = link?.addr_info.map(({ local }) => local) ?? [];
   return (
     link?.operstate === 'UP' &&
     addresses.includes(plan.address) &&
-    addresses.includes(plan.proxiedAddress)
+    addresses.includes(plan.proxiedAddress) &&
+    (await hasLink(planRouter(routerOf).namespace, plan.routerLink))
   );
 }

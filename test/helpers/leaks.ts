@@ -47,7 +47,7 @@ async function cgroupsNamed(name: string): Promise<string[]> {
 }
 
 /** What there is of a host's router: namespace, link and table. */
-async function routerPartsOf(hostId: string): Promise<string[]> {
+export async function routerPartsOf(hostId: string): Promise<string[]> {
   const { namespace, hostLink, hostTable } = planRouter(hostId);
   const [hasRouter, links, tables] = await Promise.all([
     hasNamespace(namespace),

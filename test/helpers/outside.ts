@@ -80,6 +80,12 @@ export class Outside implements AsyncDisposable {
     await this.#startResolver();
   }
 
+  /** Gives it one more address, of any network, which the host then has a route to. */
+  async addAddress(address: string): Promise<void> {
+    await run('ip', ['-n', this.namespace, 'address', 'add', `${address}/32`, 'dev', 'eth0']);
+    await run('ip', ['route', 'add', address, 'dev', this.#link]); // It goes with the link.
+  }
+
   /** Starts a server on a port of all addresses, and of IPv6. @returns when it listens */
   async serve(kind: OutsideServer, port: number): Promise<void> {
     const command = ['python3', fixture('outside-server.py'), kind, String(port)];
@@ -105,6 +111,11 @@ export class Outside implements AsyncDisposable {
   /** Runs a program in the namespace to its end. @returns what it printed */
   run(program: string, ...args: string[]): Promise<string> {
     return runWithin(this.namespace, [program, ...args]);
+  }
+
+  /** Runs a program on the host. @returns what it printed */
+  host(program: string, ...args: string[]): Promise<string> {
+    return run(program, args);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,12 +1,16 @@
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { pino } from 'pino';
-import { planRouter } from '../../agent/network/router-plan.ts';
+import { endResolver } from '../../agent/network/resolvers.ts';
+import { planRouter, type RouterPlan } from '../../agent/network/router-plan.ts';
 import { type NetworkSettings, removeRouter, Router } from '../../agent/network/router.ts';
 import type { SlotKind } from '../../agent/network/slot-namespace.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { HostGroups } from '../../agent/system/helper-group.ts';
 import type { Outside } from './outside.ts';
+import { routerPartsOf } from './leaks.ts';
 import { SlotHost } from './slots.ts';
 
 const log = pino({ level: 'silent' });
@@ -14,7 +18,7 @@ const log = pino({ level: 'silent' });
 interface RoutedSettings {
   readonly guestLink?: SlotKind['guestLink'];
   readonly settings?: Partial<NetworkSettings>;
-  readonly cluster?: readonly string[];
+  readonly cluster?: () => readonly string[];
 }
 
 /** A host for the test whose slots have a router. Disposing it removes both. */
@@ -48,8 +52,39 @@ export class RoutedHost implements AsyncDisposable {
     return this.slots.hostId;
   }
 
-  get router(): { readonly namespace: string } {
+  get router(): RouterPlan {
     return planRouter(this.hostId);
+  }
+
+  /** As an agent does from time to time. */
+  async refresh(): Promise<void> {
+    await this.#router?.refresh();
+  }
+
+  async killResolver(): Promise<void> {
+    await endResolver(this.#groups);
+  }
+
+  /** Has the egress proxy's place taken by a listener that tells whose connection it got. */
+  async listenTransparently(port: number): Promise<AsyncDisposable> {
+    const program = new URL('../fixtures/transparent-listener.py', import.meta.url).pathname;
+    const within = `--net=/run/netns/${this.router.namespace}`;
+    const child = spawn('nsenter', [within, 'python3', program, String(port)], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    await once(child.stdout, 'data');
+    return {
+      async [Symbol.asyncDispose]() {
+        const exited = once(child, 'exit');
+        child.kill('SIGKILL');
+        await exited;
+      },
+    };
+  }
+
+  /** Everything of its router on this computer. */
+  left(): Promise<string[]> {
+    return routerPartsOf(this.hostId);
   }
 
   get pool(): SlotPool {
@@ -59,11 +94,11 @@ export class RoutedHost implements AsyncDisposable {
 
   /** As an agent does when it starts. @param leased slots that its journal knows */
   async startAgent(leased: readonly number[] = []): Promise<void> {
-    const { settings, guestLink = 'tap', cluster = [] } = this.#options;
+    const { settings, guestLink = 'tap', cluster = () => [] } = this.#options;
     this.#router = await Router.open({
       ...{ hostId: this.hostId, groups: this.#groups, log },
       settings: { resolvers: [this.#outside.resolver], reachable: [], ...settings },
-      clusterAddresses: async () => cluster,
+      clusterAddresses: async () => cluster(),
     });
     const kind = { guestLink, routerOf: this.hostId };
     this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, kind });
