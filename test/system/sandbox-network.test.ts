@@ -1,22 +1,31 @@
-/* Networks of sandboxes, from inside them, with an outside that is not the internet. */
+/* Networks of sandboxes, from inside them as root, with an outside that is not the internet. */
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
+import { probeFrom, putProgram, seenAs } from '../helpers/network-checks.ts';
 import { Outside } from '../helpers/outside.ts';
 import {
+  beginExec,
   bring,
-  containerSettings,
   createSandbox,
+  endedExec,
+  forkSandbox,
   outputOf,
   removeSandbox,
+  sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 
-const test = anyTest as TestFn<{ outside: Outside; stack: Stack; api: ApiClient }>;
+const { serial: test } = anyTest as TestFn<{ outside: Outside; stack: Stack; api: ApiClient }>;
 
 test.before(async (t) => {
   const outside = await Outside.open();
   await outside.serve('http', 80);
-  const stack = await Stack.start({ ...containerSettings(), ...outside.settings });
+  await outside.serve('tcp-echo', 7000);
+  await outside.serve('udp-echo', 7001);
+  const stack = await Stack.start({ ...sandboxSettings(), ...outside.settings });
   t.context = { outside, stack, api: await stack.newClient() };
 });
 
@@ -26,19 +35,75 @@ test.after.always(async (t) => {
   await outside?.[Symbol.asyncDispose]();
 });
 
-const fetchName = 'curl -sS --max-time 10 http://outside.test/';
+test('root in a sandbox reaches the outside, and nothing of the system it runs on', async (t) => {
+  const { api, outside, stack } = t.context;
+  const server = createServer().listen(0, '0.0.0.0');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await outside.addAddress('169.254.169.254');
+  const [{ sandbox_id: id }, { sandbox_id: neighbour }] = await Promise.all([
+    createSandbox(api),
+    createSandbox(api),
+  ]);
+  await beginExec(api, neighbour, 'python3 -m http.server 7000');
+  t.is(await seenAs(api, id), outside.hostAddress);
+  const talk = await putProgram(api, id, 'talk.py');
+  const answer = await outputOf(api, id, `${talk} udp ${outside.address(0)} 7001 hello`);
+  t.is(answer, `${outside.hostAddress} hello\n`);
 
-test('a container has its network again after a pause, a stop and a fork', async (t) => {
+  const own = Object.values(networkInterfaces()).flatMap((all) => all ?? []);
+  const hosts = own.filter(({ family }) => family === 'IPv4').map(({ address }) => address);
+  const ports = ['REDIS_URL', 'PUBLIC_BASE_URL', 'AGENT_PUBLIC_URL'].map((name) =>
+    Number(new URL(stack.environment[name] ?? '').port),
+  );
+  const services = hosts.flatMap((host) => [port, ...ports].map((each) => `${host}:${each}`));
+  const slots = ['198.18.0.0', '198.18.0.1', '198.18.64.0', '198.18.64.1', '198.18.128.1'];
+  const others = [...slots, '169.254.169.254', '10.255.255.1', '10.255.255.2'];
+  const targets = [...services, ...others.map((address) => `${address}:7000`)];
+  const found = await probeFrom(api, id, [...targets, `${outside.address(3)}:7000`]);
+  t.is(found.pop(), 'connected');
+  t.deepEqual(
+    found.filter((each) => each === 'connected'),
+    [],
+  );
+  t.is((await outputOf(api, id, 'ip -6 addr show scope global 2>/dev/null; true')).trim(), '');
+  await Promise.all([removeSandbox(api, id), removeSandbox(api, neighbour)]);
+  server.close();
+});
+
+test('a sandbox has its network again after a pause, a fork, a stop', async (t) => {
   const { api, outside } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const client = async (): Promise<unknown> =>
-    (JSON.parse(await outputOf(api, id, fetchName)) as { client: string }).client;
-  t.is(await client(), outside.hostAddress);
+  const expected = outside.hostAddress;
+  t.is(await seenAs(api, id), expected);
   await bring(api, id, 'pause', 'paused');
   await bring(api, id, 'resume', 'running');
-  t.is(await client(), outside.hostAddress);
+  t.is(await seenAs(api, id), expected);
+  const { sandbox_id: child } = await forkSandbox(api, id);
+  t.deepEqual(await Promise.all([seenAs(api, id), seenAs(api, child)]), [expected, expected]);
   await bring(api, id, 'stop', 'stopped');
   await bring(api, id, 'start', 'running');
-  t.is(await client(), outside.hostAddress);
+  t.is(await seenAs(api, id), expected);
+  await removeSandbox(api, child);
+  await removeSandbox(api, id);
+});
+
+test('an agent that is killed and started again keeps connections of its sandboxes', async (t) => {
+  const { api, outside, stack } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const talk = await putProgram(api, id, 'keep-talking.py');
+  const begun = await beginExec(api, id, `${talk} ${outside.address(0)} 7000 6`);
+  await stack.agent.stop('SIGKILL');
+  await stack.startAgent();
+  t.is(await seenAs(api, id), outside.hostAddress, 'and new ones are made');
+  const { exit_code: code, stdout = '' } = await endedExec(api, id, begun.body.data.exec_id);
+  t.is(code, 0);
+  const lines = stdout.trim().split('\n');
+  t.is(lines[0], `${outside.hostAddress} 0`);
+  t.deepEqual(
+    lines.slice(1),
+    lines.slice(1).map((_, index) => String(index + 1)),
+  );
+  t.true(lines.length > 20);
   await removeSandbox(api, id);
 });
