@@ -112,6 +112,9 @@ function readSandboxSettings(
   return {
     runtime,
     network: readNetworkSettings(reader),
+    trustedCertificates: reader.has('SANDBOX_TRUSTED_CA')
+      ? reader.string('SANDBOX_TRUSTED_CA', { pattern: absolutePath })
+      : undefined,
     uidBase: readMachineUidBase(reader),
     bootTimeoutMs: reader.integer('SANDBOX_BOOT_TIMEOUT_MS', {
       fallback: 120_000,

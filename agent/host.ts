@@ -15,6 +15,8 @@ import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
+import { endProxy } from './egress/start-proxy.ts';
+import { egressGroup, openEgress } from './egress-of-host.ts';
 import { clusterAddresses } from './network/cluster-addresses.ts';
 import { removeRouter, Router } from './network/router.ts';
 import { slotNamespaces, type SlotNamespaces } from './network/slot-namespace.ts';
@@ -229,18 +231,21 @@ async function openRuntime(
 /** How guests' network slots are made on this host, once what they need is there. */
 async function openNetwork(
   { cluster: { redisUrl } }: AgentConfig,
-  { network, runtime }: SandboxSettings,
+  { network, runtime, uidBase, trustedCertificates }: SandboxSettings,
   {
     hostId,
+    dataDir,
+    journal,
     cgroups,
     cgroupParent,
     directory,
     log,
-  }: Pick<SandboxParts, 'hostId' | 'directory' | 'log'> & HostGroups,
+  }: Pick<SandboxParts, 'hostId' | 'dataDir' | 'journal' | 'directory' | 'log'> & HostGroups,
 ): Promise<{ namespaces: SlotNamespaces; close: () => Promise<void> }> {
   const guestLink = runtime.kind === 'microvm' ? 'tap' : 'veth';
   const groups = { cgroups, cgroupParent };
   if (network === undefined) {
+    await endProxy(egressGroup(groups));
     await removeRouter(hostId, groups);
     const namespaces = slotNamespaces({ guestLink, routerOf: undefined });
     return { namespaces, close: async () => undefined };
@@ -250,7 +255,18 @@ async function openNetwork(
     clusterAddresses: clusterAddresses(redisUrl, directory, log),
   });
   const namespaces = slotNamespaces({ guestLink, routerOf: hostId });
-  return { namespaces, close: () => router.close() };
+  const rows = await journal.sandboxes.list();
+  const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
+  const egress = await openEgress({
+    ...{ hostId, dataDir, groups, network, uidBase, trustedCertificates, leased, log },
+  });
+  return {
+    namespaces,
+    async close() {
+      await egress.close();
+      await router.close();
+    },
+  };
 }
 
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */

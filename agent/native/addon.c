@@ -8,6 +8,7 @@
 #include <node_api.h>
 
 #include "container.h"
+#include "egress.h"
 #include "files.h"
 #include "listing-calls.h"
 #include "mounts.h"
@@ -20,6 +21,7 @@ NAPI_MODULE_INIT() {
   define_file_functions(env, exports);
   define_listing_functions(env, exports);
   define_namespace_functions(env, exports);
+  define_egress_functions(env, exports);
   define_ram_functions(env, exports);
   return exports;
 }

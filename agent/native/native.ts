@@ -45,6 +45,8 @@ interface NativeModule {
   ): Promise<void>;
   newUserNamespace(owner: number, mapping: string): Promise<number>;
   setHostname(pid: number, name: string): Promise<void>;
+  listenTransparent(port: number): number;
+  forbidDumps(): void;
   connectInNamespace(namespace: string, address: string, port: number): Promise<number>;
   makeDevices(directory: string, owner: number): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
@@ -96,7 +98,10 @@ interface NativeModule {
 
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
-/** System calls that Node lacks; mounts.c, container.c, files.c, listing-calls.c, namespaces.c and ram.c describe them. */
+/**
+ * System calls that Node lacks; mounts.c, container.c, egress.c, files.c, listing-calls.c, namespaces.c and ram.c
+ * describe them.
+ */
 export const native = loaded as NativeModule;
 
 /**

@@ -26,6 +26,11 @@ export interface ContainerSettings {
 /** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
 export interface SandboxSettings {
   readonly runtime: MicrovmSettings | ContainerSettings;
+  /**
+   * A file of certificates, as PEM, that servers are verified with when secrets are sent to them,
+   * beside those of the system.
+   */
+  readonly trustedCertificates: string | undefined;
   /** The first uid for machines; each sandbox takes one. */
   readonly uidBase: number;
   readonly bootTimeoutMs: number;

@@ -21,6 +21,10 @@ export const paths = {
   /** What the disks of sandboxes that are containers begin with. */
   emptyDisk: (dataDir: string, sizeBytes: number) => join(dataDir, `empty-${sizeBytes}.ext4`),
   templates: (dataDir: string) => join(dataDir, 'templates'),
+  /** The control socket of the egress proxy, its last words, and the key of sandboxes' authorities. */
+  egressControl: (dataDir: string) => join(dataDir, 'egress.sock'),
+  egressErrors: (dataDir: string) => join(dataDir, 'egress.err'),
+  egressKey: (dataDir: string) => join(dataDir, 'egress-key'),
   /** Output of the commands in a sandbox. */
   sandboxOutput: (dataDir: string, sandboxId: string) => join(dataDir, 'output', sandboxId),
 } as const;

@@ -14,7 +14,7 @@ interface EgressRule {
 }
 
 /** What the proxy does with the requests that a rule lets through. */
-interface Brokering {
+export interface Brokering {
   /** Secrets. Each replaces a header of that name that the guest sent. */
   readonly headers: Readonly<Record<string, string>>;
   /** An https URL that requests are sent to instead; it may be secret. */
@@ -59,7 +59,7 @@ export function needsProxy({ allow, deny, drainPatterns }: EgressRules): boolean
 }
 
 /** Whether a rule of this kind matches names, not addresses. */
-const isByName = ({ target }: EgressRule): boolean => target.kind !== 'network';
+export const isByName = ({ target }: EgressRule): boolean => target.kind !== 'network';
 
 /**
  * Judges a connection: deny before allow before default.

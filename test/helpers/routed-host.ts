@@ -48,6 +48,10 @@ export class RoutedHost implements AsyncDisposable {
     return host;
   }
 
+  get groups(): HostGroups {
+    return this.#groups;
+  }
+
   get hostId(): string {
     return this.slots.hostId;
   }

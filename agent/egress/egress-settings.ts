@@ -1,0 +1,65 @@
+import type { EgressRules } from '../../shared/network/egress-rules.ts';
+
+/* What an agent tells its egress proxy over the control socket, and learns from it. */
+
+/** The version of this protocol: an agent replaces a proxy that speaks another one. */
+export const PROTOCOL_VERSION = 1;
+
+/** What an agent gives its proxy as its only argument; nothing of it is secret. */
+export interface ProxyArguments {
+  /** The path of its control socket. */
+  readonly control: string;
+  /** Where it listens, transparently. */
+  readonly port: number;
+  /** The user that it becomes. */
+  readonly uid: number;
+}
+
+/** The certificate authority of one sandbox, as PEM. */
+export interface AuthorityKeys {
+  readonly certificate: string;
+  readonly key: string;
+}
+
+/** What holds for one slot. */
+export interface SlotEgress {
+  readonly rules: EgressRules;
+  /** Undefined when no rule brokers anything. */
+  readonly authority?: AuthorityKeys | undefined;
+}
+
+/** What holds for all slots of a host. */
+export interface HostEgress {
+  /** CIDRs that are always refused. */
+  readonly closed: readonly string[];
+  /** CIDRs that are refused but for those in `opened`. */
+  readonly private: readonly string[];
+  readonly opened: readonly string[];
+  /** Whom the proxy asks for addresses: `address` or `address:port`. */
+  readonly resolver: string;
+  /** Certificates as PEM that servers may be verified with, beside those of the system. */
+  readonly trustedCertificates: string;
+}
+
+/** Connections and requests that were judged alike. */
+export interface ProxyDecision {
+  /** When the last of them was, RFC 3339. */
+  readonly time: string;
+  /** What the guest asked for; else the address that it connected to. */
+  readonly name?: string;
+  readonly address?: string;
+  readonly protocol: 'tcp';
+  readonly port: number;
+  readonly allowed: boolean;
+  /** The target of a rule as text, `default`, or one of {@link FIXED_RULES}. */
+  readonly rule: string;
+  readonly count: number;
+}
+
+/** What decides where no rule of the policy does. */
+export const FIXED_RULES = {
+  /** No guest reaches the address. */
+  closed: 'closed',
+  /** The name has no address that the policy lets through. */
+  unresolved: 'unresolved',
+} as const;

@@ -1,0 +1,73 @@
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const POLL_MS = 100;
+/** After a server's last byte, its answer is taken to be complete. */
+const ANSWER_QUIET_MS = 1_000;
+/** So few bytes under TLS are seldom a request; rather an acknowledgement within HTTP/2. */
+const NOTE_BYTES_MAX = 128;
+const NOTE_QUIET_MS = 5_000;
+
+/** A request, or a connection whose requests cannot be seen. */
+interface Flight {
+  readonly host: string;
+  readonly isUnderWay: () => boolean;
+}
+
+/** What of a slot's traffic is under way. */
+export class Flights {
+  readonly #all = new Set<Flight>();
+
+  /** A request to a host. @returns to be called when it has been answered */
+  beginRequest(host: string): () => void {
+    const flight = { host, isUnderWay: () => true };
+    this.#all.add(flight);
+    return () => this.#all.delete(flight);
+  }
+
+  /**
+   * A connection through which an encrypted request may be under way. It counts as under way from the
+   * client's bytes until the server has sent some and then nothing for a while.
+   * @returns to be called when it has ended
+   */
+  beginTunnel(host: string, client: Duplex, server: Duplex): () => void {
+    let askedBytes = 0;
+    let lastAt = performance.now();
+    client.on('data', (chunk: Buffer) => {
+      askedBytes += chunk.length;
+      lastAt = performance.now();
+    });
+    server.on('data', () => {
+      askedBytes = 0;
+      lastAt = performance.now();
+    });
+    const isUnderWay = (): boolean => {
+      if (askedBytes > NOTE_BYTES_MAX) return true;
+      return performance.now() - lastAt < (askedBytes > 0 ? NOTE_QUIET_MS : ANSWER_QUIET_MS);
+    };
+    const flight = { host, isUnderWay };
+    this.#all.add(flight);
+    return () => this.#all.delete(flight);
+  }
+
+  /**
+   * Resolves when nothing to these hosts is under way.
+   * @param patterns host names in lower case, with `*` for any run of characters
+   * @throws the signal's reason
+   */
+  async drained(patterns: readonly string[], signal: AbortSignal): Promise<void> {
+    const expressions = patterns.map(toExpression);
+    const isAwaited = ({ host, isUnderWay }: Flight): boolean =>
+      expressions.some((expression) => expression.test(host)) && isUnderWay();
+    while ([...this.#all].some(isAwaited)) await sleep(POLL_MS, undefined, { signal });
+  }
+}
+
+const toExpression = (pattern: string): RegExp =>
+  new RegExp(
+    `^${pattern
+      .split('*')
+      .map((part) => RegExp.escape(part))
+      .join('.*')}$`,
+    'su',
+  );

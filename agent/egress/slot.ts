@@ -1,0 +1,96 @@
+import type { Socket } from 'node:net';
+import type { SecureContext } from 'node:tls';
+import type { AddressGuard } from './address-guard.ts';
+import { Decisions } from './decisions.ts';
+import type { SlotEgress } from './egress-settings.ts';
+import { type Destination, findForwardAddresses, findRoute, type Route } from './find-route.ts';
+import { Flights } from './flights.ts';
+import { LeafCertificates } from './leaf-certificates.ts';
+import type { Resolver } from './resolver.ts';
+import { type Secrets, SecretsOfRules } from './secrets.ts';
+import { UpstreamAgents } from './upstream-agents.ts';
+import type { Brokering } from '../../shared/network/egress-rules.ts';
+
+/** What the slots of a host have in common. */
+export interface HostParts {
+  readonly guard: AddressGuard;
+  readonly resolver: Resolver;
+  /** The certificates that servers are verified with. */
+  readonly trust: SecureContext;
+}
+
+/** What a proxy knows of one slot, and the connections that it has from it. */
+export class Slot {
+  readonly decisions = new Decisions();
+  readonly flights = new Flights();
+  readonly connections = new Set<Socket>();
+  #egress: SlotEgress;
+  #parts: HostParts;
+  #leaves: LeafCertificates | undefined;
+  #secrets = new SecretsOfRules();
+  #upstream: UpstreamAgents;
+
+  constructor(egress: SlotEgress, parts: HostParts) {
+    this.#egress = egress;
+    this.#parts = parts;
+    this.#leaves = newLeaves(egress);
+    this.#upstream = new UpstreamAgents(parts.trust);
+  }
+
+  /** For connections and requests from now on. */
+  update(egress: SlotEgress, parts: HostParts): void {
+    if (egress.authority?.key !== this.#egress.authority?.key) this.#leaves = newLeaves(egress);
+    this.#egress = egress;
+    this.#parts = parts;
+    this.#secrets = new SecretsOfRules();
+    this.#upstream.retire();
+    this.#upstream = new UpstreamAgents(parts.trust);
+  }
+
+  /** Connections to servers for the next requests. */
+  get upstream(): UpstreamAgents {
+    return this.#upstream;
+  }
+
+  /** The same, without any that was used before. */
+  newUpstream(): UpstreamAgents {
+    return new UpstreamAgents(this.#parts.trust);
+  }
+
+  /** Undefined when no rule brokers anything. */
+  get leaves(): LeafCertificates | undefined {
+    return this.#leaves;
+  }
+
+  secretsOf(brokering: Brokering): Secrets {
+    return this.#secrets.of(brokering);
+  }
+
+  /** @throws Error when no resolver answers */
+  judge(destination: Destination): Promise<Route> {
+    const { rules } = this.#egress;
+    return findRoute({ ...this.#parts, rules }, destination);
+  }
+
+  /** Judges a destination, and remembers the decision. @throws Error when no resolver answers */
+  async route(destination: Destination, port: number): Promise<Route> {
+    const route = await this.judge(destination);
+    const { name, address } = destination;
+    const host = name === undefined ? { address } : { name };
+    this.decisions.add({ ...host, port, allowed: route.addresses.length > 0, rule: route.rule });
+    return route;
+  }
+
+  forwardAddresses(host: string, isAddress: boolean): Promise<string[]> {
+    return findForwardAddresses(this.#parts, host, isAddress);
+  }
+
+  /** Ends everything of the slot. */
+  close(): void {
+    for (const socket of this.connections) socket.destroy();
+    this.#upstream.close();
+  }
+}
+
+const newLeaves = ({ authority }: SlotEgress): LeafCertificates | undefined =>
+  authority === undefined ? undefined : new LeafCertificates(authority);

@@ -1,0 +1,41 @@
+import { Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
+import type { SecureContext } from 'node:tls';
+
+const PER_HOST_MAX = 64;
+const PER_SLOT_MAX = 256;
+const UNUSED_MAX = 8;
+/** Shorter than servers usually keep an unused connection. */
+const UNUSED_MS = 4_000;
+
+/** Keeps connections to servers for the next requests of the same slot. */
+export class UpstreamAgents {
+  readonly plain: HttpAgent;
+  readonly secure: HttpsAgent;
+
+  /** @param trust the certificates that servers are verified with */
+  constructor(trust: SecureContext) {
+    const options = {
+      keepAlive: true,
+      maxSockets: PER_HOST_MAX,
+      maxTotalSockets: PER_SLOT_MAX,
+      maxFreeSockets: UNUSED_MAX,
+      timeout: UNUSED_MS, // Requests set a longer one for themselves.
+    };
+    this.plain = new HttpAgent(options);
+    this.secure = new HttpsAgent({ ...options, secureContext: trust });
+  }
+
+  /** Ends unused connections; requests under way go on. */
+  retire(): void {
+    for (const agent of [this.plain, this.secure]) {
+      agent.maxFreeSockets = 0;
+      for (const socket of Object.values(agent.freeSockets).flat()) socket?.destroy();
+    }
+  }
+
+  close(): void {
+    this.plain.destroy();
+    this.secure.destroy();
+  }
+}

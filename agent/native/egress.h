@@ -1,0 +1,5 @@
+/* What the egress proxy needs. */
+#pragma once
+#include <node_api.h>
+
+void define_egress_functions(napi_env env, napi_value exports);

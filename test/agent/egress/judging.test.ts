@@ -1,0 +1,221 @@
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import test from 'ava';
+import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
+
+const NAMES = {
+  'good.test': '127.0.0.2',
+  'shared.test': '127.0.0.2',
+  'evil.test': '127.0.0.3',
+  'sub.evil.test': '127.0.0.3',
+  'inside.test': '127.0.0.9',
+};
+const ALLOW_GOOD = { default: 'deny', allow: ['good.test'] } as const;
+
+const tell =
+  (text: string) =>
+  (_request: IncomingMessage, response: { end: (text: string) => void }): void =>
+    response.end(text);
+
+const record = (bytes: Buffer): Buffer =>
+  Buffer.concat([Buffer.from([0x16, 3, 1, 0, bytes.length]), bytes]);
+
+/** Sends a request as it is, and reads until the connection ends. */
+async function send(socket: Socket, text: string): Promise<string> {
+  socket.write(text);
+  return (await readAll(socket)).toString('latin1');
+}
+
+const get = (host: string, more = ''): string =>
+  `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n${more}\r\n`;
+
+test('TLS is passed on by the name in its ClientHello, to an address of that name', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const good = await lab.serveHttps('127.0.0.2', 'good.test', tell('good'));
+  await lab.serveHttps('127.0.0.3', 'evil.test', tell('evil'), { port: good.port });
+  lab.setPolicy(ALLOW_GOOD);
+
+  const allowed = await lab.connectTls(good, 'good.test');
+  t.regex(await send(allowed, get('good.test')), /good$/u);
+  // The name counts, not the address that the guest gave.
+  const misled = await lab.connectTls({ ...good, address: '127.0.0.3' }, 'good.test');
+  t.regex(await send(misled, get('good.test')), /good$/u);
+  await t.throwsAsync(lab.connectTls(good, 'shared.test'), { message: /ECONNRESET|disconnected/u });
+  await t.throwsAsync(lab.connectTls(good, 'evil.test'), { message: /ECONNRESET|disconnected/u });
+  const decisions = lab.slot.decisions.list().map(({ time: _time, ...rest }) => rest);
+  const common = { protocol: 'tcp', port: good.port } as const;
+  t.deepEqual(decisions, [
+    { ...common, name: 'evil.test', allowed: false, rule: 'default', count: 1 },
+    { ...common, name: 'shared.test', allowed: false, rule: 'default', count: 1 },
+    { ...common, name: 'good.test', allowed: true, rule: 'good.test', count: 2 },
+  ]);
+});
+
+test('without a name the address decides', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const server = await lab.serve('127.0.0.4', (socket) => void socket.end('hello'));
+  lab.setPolicy({ default: 'deny', allow: ['127.0.0.4'] });
+  t.is((await readAll(await lab.connect(server))).toString(), 'hello'); // The server speaks first.
+  const binary = await lab.connect(server);
+  t.is(await send(binary, '\0\u0001'), 'hello');
+  lab.setPolicy({ default: 'deny', allow: ['good.test'] });
+  t.is(await send(await lab.connect(server), '\0\u0001'), '');
+});
+
+test('a name that is denied cannot be hidden behind its address', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const evil = await lab.serve('127.0.0.3', (socket) => void socket.end('evil'));
+  const other = await lab.serve('127.0.0.4', (socket) => void socket.end('other'));
+  lab.setPolicy({ default: 'allow', deny: ['evil.test'] });
+  t.is(await send(await lab.connect(evil), '\0'), '');
+  t.is(await send(await lab.connect(other), '\0'), 'other');
+  // Nor behind another name, which has another address.
+  t.notRegex(await send(await lab.connect(evil), get('good.test')), /evil$/u);
+});
+
+test('each request of a connection is judged by its own Host', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const seen: string[] = [];
+  const good = await lab.serveHttp('127.0.0.2', (request, response) => {
+    seen.push(`${request.headers.host} ${request.url}`);
+    response.end('good');
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  const socket = await lab.connect(good);
+  const answer = await send(
+    socket,
+    `GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: GOOD.test.:80\r\n\r\n` +
+      `GET /3 HTTP/1.1\r\nHost: shared.test\r\n\r\nGET /4 HTTP/1.1\r\nHost: good.test\r\n\r\n`,
+  );
+  t.deepEqual(seen.slice(0, 2), ['good.test /1', 'GOOD.test.:80 /2']);
+  t.false(seen.some((each) => each.includes('/3')));
+  t.regex(answer, /HTTP\/1.1 403 Forbidden[^]*the network policy denies shared.test/u);
+});
+
+test('requests whose end or host is in doubt go nowhere', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  let count = 0;
+  const good = await lab.serveHttp('127.0.0.2', (_request, response) => {
+    count += 1;
+    response.end();
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  const line = 'POST / HTTP/1.1\r\n';
+  const host = 'Host: good.test\r\n';
+  const shapes = [
+    `${line}${host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+    `${line}${host}Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello`,
+    `${line}${host}Content-Length: +5\r\n\r\nhello`,
+    `${line}${host}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`,
+    `${line}${host}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n`,
+    `${line}${host}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n`,
+    `${line}${host}Host: shared.test\r\nContent-Length: 0\r\n\r\n`,
+    `${line}Host: good.test evil.test\r\nContent-Length: 0\r\n\r\n`,
+    `${line}Host: good.test@evil.test\r\nContent-Length: 0\r\n\r\n`,
+    `${line}Content-Length: 0\r\n\r\n`,
+    `GET http://shared.test/ HTTP/1.1\r\n${host}\r\n`,
+    `CONNECT shared.test:80 HTTP/1.1\r\n${host}\r\n`,
+    `GET / HTTP/1.1\nHost: good.test\n\n`,
+    `GET / HTTP/2.0\r\n${host}\r\n`,
+    'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
+    `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(100_000)}\r\n\r\n`,
+  ];
+  for (const shape of shapes) {
+    const answer = await send(await lab.connect(good), shape);
+    t.regex(answer, /^(HTTP\/1.1 4(00|03|31)|$)/u, JSON.stringify(shape.slice(0, 200)));
+  }
+  t.is(count, 0);
+});
+
+test('closed addresses stay closed, whatever a name resolves to', async (t) => {
+  await using lab = await EgressLab.open(NAMES, { closed: ['127.0.0.9/32'] });
+  const inside = await lab.serveHttp('127.0.0.9', tell('inside'));
+  lab.setPolicy({ default: 'allow', allow: ['inside.test'] });
+  const named = await send(
+    await lab.connect({ ...inside, address: '127.0.0.4' }),
+    get('inside.test'),
+  );
+  t.regex(named, /502[^]*inside.test has no address that may be reached/u);
+  t.is(await send(await lab.connect(inside), '\0'), '');
+});
+
+test('a ClientHello may come in pieces, but not for ever, and only as one record', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const good = await lab.serveHttps('127.0.0.2', 'good.test', tell('good'));
+  const hellos: Buffer[] = [];
+  const sink = await lab.serve('127.0.0.5', (socket) => {
+    socket.once('data', (chunk: Buffer) => {
+      hellos.push(chunk);
+      socket.destroy();
+    });
+  });
+  lab.setPolicy({ default: 'deny', allow: ['good.test', '127.0.0.5'] });
+  await t.throwsAsync(lab.connectTls(sink, 'good.test'));
+  // The proxy went to good.test instead, so the hello is taken from a connection without a name.
+  lab.setPolicy({ default: 'allow' });
+  await t.throwsAsync(lab.connectTls(sink, 'good.test'));
+  const [hello = Buffer.alloc(0)] = hellos;
+  t.is(hello[0], 0x16);
+  lab.setPolicy(ALLOW_GOOD);
+
+  const slow = await lab.connect(good);
+  for (const byte of hello) slow.write(Buffer.from([byte]));
+  const [answer] = (await once(slow, 'data')) as [Buffer];
+  t.is(answer[0], 0x16);
+  slow.destroy();
+
+  const cut = 5 + 100;
+  const records = Buffer.concat([record(hello.subarray(5, cut)), hello.subarray(cut)]);
+  const fragmented = await lab.connect(good);
+  fragmented.write(records);
+  t.is((await readAll(fragmented)).length, 0);
+});
+
+test('a slot has no more connections than its share, and loses them with its rules', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const server = await lab.serve('127.0.0.4', () => undefined);
+  lab.setPolicy({ default: 'allow' });
+  const sockets = [];
+  for (let count = 0; count < 513; count += 1) sockets.push(await lab.connect(server));
+  const last = sockets.at(-1);
+  t.is(last === undefined ? undefined : (await readAll(last)).length, 0);
+  t.is(lab.slot.connections.size, 512);
+  lab.proxy.removeSlot('127.0.0.1');
+  await Promise.all(sockets.map((socket) => readAll(socket)));
+  t.pass();
+});
+
+test('both directions of a tunnel end by themselves', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const server = await lab.serve('127.0.0.4', (socket) => {
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+    socket.once('end', () => socket.end(`got ${Buffer.concat(chunks).length}`));
+  });
+  lab.setPolicy({ default: 'allow' });
+  const socket = await lab.connect(server);
+  socket.end(Buffer.alloc(3_000_000));
+  t.is((await readAll(socket)).toString(), 'got 3000000');
+});
+
+test('pausing waits for requests under way to the hosts of the patterns', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const answers: (() => void)[] = [];
+  const good = await lab.serveHttp('127.0.0.2', (_request, response) => {
+    answers.push(() => response.end('done'));
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  const socket = await lab.connect(good);
+  const answered = send(socket, get('good.test'));
+  while (answers.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  const never = new AbortController().signal;
+  await lab.slot.flights.drained(['other.test', '*.good.test'], never);
+  const drained = lab.slot.flights.drained(['goo*est'], never);
+  const before = await Promise.race([drained.then(() => 'drained'), Promise.resolve('waiting')]);
+  t.is(before, 'waiting');
+  await t.throwsAsync(lab.slot.flights.drained(['*'], AbortSignal.timeout(200)));
+  answers[0]?.();
+  await drained;
+  t.regex(await answered, /done$/u);
+});

@@ -1,0 +1,102 @@
+import test from 'ava';
+import { array, assert, nat, oneof, property, stringMatching } from 'fast-check';
+import { indexPatterns, redactText, Redactor } from '../../../agent/egress/redactor.ts';
+import { secretPatterns } from '../../../agent/egress/secret-patterns.ts';
+
+function redact(patterns: readonly string[], chunks: readonly Buffer[]): Buffer {
+  const index = indexPatterns(patterns);
+  if (index === undefined) return Buffer.concat(chunks);
+  const redactor = new Redactor(index);
+  const out: Buffer[] = [];
+  redactor.on('data', (chunk: Buffer) => out.push(chunk));
+  for (const chunk of chunks) redactor.write(chunk);
+  redactor.end();
+  while (redactor.read() !== null);
+  return Buffer.concat(out);
+}
+
+function split(bytes: Buffer, cuts: readonly number[]): Buffer[] {
+  const places = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].toSorted(
+    (a, b) => a - b,
+  );
+  return [0, ...places].map((from, index) => bytes.subarray(from, places[index] ?? bytes.length));
+}
+
+const secret = stringMatching(/^[ab]{8,12}$/u);
+
+test('A secret is masked wherever chunks are cut, and nothing else is changed', (t) => {
+  assert(
+    property(
+      array(secret, { minLength: 1, maxLength: 3 }),
+      array(oneof(secret, stringMatching(/^[abc]{0,6}$/u)), { maxLength: 8 }),
+      array(nat(), { maxLength: 6 }),
+      (patterns, parts, cuts) => {
+        const text = `${parts.join('')}.`;
+        const got = redact(patterns, split(Buffer.from(text), cuts)).toString();
+        const masked = new Set<number>();
+        for (const pattern of patterns) {
+          for (let at = text.indexOf(pattern); at !== -1; at = text.indexOf(pattern, at + 1)) {
+            for (let each = at; each < at + pattern.length; each += 1) masked.add(each);
+          }
+        }
+        const expected = text
+          .split('')
+          .map((each, index) => (masked.has(index) ? '*' : each))
+          .join('');
+        return got === expected;
+      },
+    ),
+    { numRuns: 2000 },
+  );
+  t.pass();
+});
+
+test('A long beginning of a secret at the end of a body is masked', (t) => {
+  const got = redact(['secret-token-1234'], [Buffer.from('x secret-token')]);
+  t.is(got.toString(), `x ${'*'.repeat('secret-token'.length)}`);
+  t.is(redact(['secret-token-1234'], [Buffer.from('a secret-t')]).toString(), 'a ********');
+  t.is(redact(['secret-token-1234'], [Buffer.from('a secre')]).toString(), 'a secre');
+});
+
+test('Bytes that cannot begin a secret are passed on at once', (t) => {
+  const index = indexPatterns(['secret-token']);
+  if (index === undefined) return t.fail();
+  const redactor = new Redactor(index);
+  redactor.write(Buffer.from('data: 1\n\n'));
+  t.is(String(redactor.read()), 'data: 1\n\n');
+});
+
+test('A secret is recognised in the forms in which servers print it', (t) => {
+  const value = `Bearer s3cr3t/"key"+with&signs<>`;
+  const token = value.slice('Bearer '.length);
+  const patterns = secretPatterns({ headers: { Authorization: value }, forwardUrl: undefined });
+  const index = indexPatterns(patterns);
+  const forms = [
+    value,
+    token,
+    JSON.stringify({ token }),
+    `?token=${encodeURIComponent(token)}`,
+    new URLSearchParams({ token: value }).toString(),
+    `<b>${token.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')}</b>`,
+    Buffer.from(token).toString('hex'),
+    ...['', 'x', 'xx'].map((before) => Buffer.from(`${before}${token}`).toString('base64')),
+    Buffer.from(`{"authorization": "${token}"}`).toString('base64url'),
+  ];
+  for (const form of forms) t.regex(redactText(index, form), /\*{8}/u, form);
+  for (const form of forms) t.notRegex(redactText(index, form), /s3cr3t|czNjcjN0|73336372/u, form);
+});
+
+test('The password of basic credentials is a secret, too', (t) => {
+  const credentials = Buffer.from('user:opensesame').toString('base64');
+  const headers = { authorization: `Basic ${credentials}` };
+  const index = indexPatterns(secretPatterns({ headers, forwardUrl: undefined }));
+  t.is(redactText(index, 'you are user:opensesame'), 'you are ***************');
+  t.is(redactText(index, 'password opensesame'), 'password **********');
+});
+
+test('What of a forward_url may be a token is a secret; common words are not', (t) => {
+  const forwardUrl = 'https://hooks.test/services/T00000000000000000000/v1?key=abcdefgh12';
+  const index = indexPatterns(secretPatterns({ headers: {}, forwardUrl }));
+  t.is(redactText(index, 'no route /services/v1'), 'no route /services/v1');
+  t.notRegex(redactText(index, `no route ${forwardUrl}`), /T0000|abcdefgh12/u);
+});
