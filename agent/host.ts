@@ -18,8 +18,9 @@ import type { SandboxSettings } from './sandboxes/settings.ts';
 import { endProxy } from './egress/start-proxy.ts';
 import { egressGroup, openEgress } from './egress-of-host.ts';
 import { clusterAddresses } from './network/cluster-addresses.ts';
+import { KernelPolicies } from './network/policy/kernel-policies.ts';
 import { removeRouter, Router } from './network/router.ts';
-import { slotNamespaces, type SlotNamespaces } from './network/slot-namespace.ts';
+import { slotNamespaces } from './network/slot-namespace.ts';
 import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
@@ -208,7 +209,7 @@ async function openDriver(
 /** Reads the image that sandboxes start from and, where sandboxes are set up, opens this host's. */
 async function openRuntime(
   config: AgentConfig,
-  parts: Omit<SandboxParts, 'image' | 'openDriver' | 'namespaces'> &
+  parts: Omit<SandboxParts, 'image' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKey'> &
     HostGroups & { readonly loops: LoopDevices },
 ): Promise<Pick<Host, 'image' | 'sandboxes'> & { closeNetwork: () => Promise<void> }> {
   const { sandboxes: settings, defaultImageDir } = config;
@@ -221,11 +222,16 @@ async function openRuntime(
   const network = await openNetwork(config, settings, parts);
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });
-  const { namespaces } = network;
+  const { namespaces, policies } = network;
+  const { encryptionKey } = config.cluster;
   const sandboxes = await openSandboxes(settings, {
-    ...{ ...parts, image, namespaces, openDriver: openWith },
+    ...{ ...parts, image, namespaces, policies, encryptionKey, openDriver: openWith },
   });
-  return { image, sandboxes, closeNetwork: network.close };
+  return { image, sandboxes, closeNetwork: () => network.close() };
+}
+
+interface HostNetwork extends Pick<SandboxParts, 'namespaces' | 'policies'> {
+  close(): Promise<void>;
 }
 
 /** How guests' network slots are made on this host, once what they need is there. */
@@ -241,27 +247,29 @@ async function openNetwork(
     directory,
     log,
   }: Pick<SandboxParts, 'hostId' | 'dataDir' | 'journal' | 'directory' | 'log'> & HostGroups,
-): Promise<{ namespaces: SlotNamespaces; close: () => Promise<void> }> {
+): Promise<HostNetwork> {
   const guestLink = runtime.kind === 'microvm' ? 'tap' : 'veth';
   const groups = { cgroups, cgroupParent };
   if (network === undefined) {
     await endProxy(egressGroup(groups));
     await removeRouter(hostId, groups);
     const namespaces = slotNamespaces({ guestLink, routerOf: undefined });
-    return { namespaces, close: async () => undefined };
+    return { namespaces, policies: undefined, close: async () => undefined };
   }
   const router = await Router.open({
     ...{ hostId, groups, settings: network, log },
     clusterAddresses: clusterAddresses(redisUrl, directory, log),
   });
-  const namespaces = slotNamespaces({ guestLink, routerOf: hostId });
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const egress = await openEgress({
     ...{ hostId, dataDir, groups, network, uidBase, trustedCertificates, leased, log },
   });
+  const policies = new KernelPolicies(groups, network.reachable, log);
+  const namespaces = policies.withSlots(slotNamespaces({ guestLink, routerOf: hostId }));
   return {
     namespaces,
+    policies,
     async close() {
       await egress.close();
       await router.close();

@@ -8,6 +8,7 @@ import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxPortRoutes } from './handlers/sandbox-ports.ts';
+import { sandboxNetworkRoutes } from './handlers/sandbox-network.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './http/route.ts';
@@ -23,6 +24,7 @@ export const routes: readonly Route[] = [
   ...sandboxLifecycleRoutes,
   ...sandboxExecRoutes,
   ...sandboxConnectionRoutes,
+  ...sandboxNetworkRoutes,
   ...sandboxPortRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,

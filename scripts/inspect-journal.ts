@@ -18,7 +18,7 @@ const TEXT_LENGTH_MAX = 100;
 const EXECS_MAX = 10_000;
 const COMMAND_LENGTH_MAX = 4096;
 
-type SandboxReport = Omit<SandboxRow, 'environment'> & {
+type SandboxReport = Omit<SandboxRow, 'environment' | 'networkSealed'> & {
   /** Names only: the values may be secrets. */
   readonly environmentNames: readonly string[];
   /** The network namespace of its slot. */
@@ -35,7 +35,7 @@ interface Report {
 }
 
 function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[]): SandboxReport {
-  const { environment, ...rest } = row;
+  const { environment, networkSealed: _sealed, ...rest } = row;
   const namespace = row.slot === undefined ? undefined : planSlot(hostId, row.slot).namespace;
   return { ...rest, environmentNames: Object.keys(environment), namespace, execs };
 }

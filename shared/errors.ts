@@ -29,6 +29,7 @@ export const errorCodes = [
   'sandbox_stopping',
   'sandbox_terminated',
   'sandbox_not_running',
+  'sandbox_network_conflict',
   'sandbox_not_stopped',
   'sandbox_has_forks',
   'rate_limited',

@@ -35,6 +35,7 @@ export const sandboxActions = [
   'delete',
   'exec',
   'connect',
+  'network',
 ] as const;
 export type SandboxAction = (typeof sandboxActions)[number];
 
@@ -64,8 +65,9 @@ const notStopped = refuse('sandbox_not_stopped');
 type Row = Readonly<Record<SandboxAction, Verdict>>;
 
 /** The verdicts common to all states with a machine, and to those without one. */
-const busy = { delete: notStopped, exec: notRunning, connect: notRunning };
-const atRest = { delete: begin('deleted'), exec: notRunning, connect: notRunning };
+const unused = { exec: notRunning, connect: notRunning, network: notRunning };
+const busy = { ...unused, delete: notStopped };
+const atRest = { ...unused, delete: begin('deleted') };
 
 /** The states without a machine and without memory: the sandbox can only be started or deleted. */
 const ended: Row = {
@@ -103,6 +105,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     delete: notStopped,
     exec: allow,
     connect: allow,
+    network: allow,
   },
   pausing: {
     ...busy,

@@ -1,5 +1,6 @@
 import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { AppError } from '../../shared/errors.ts';
+import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
@@ -7,9 +8,12 @@ import { answer, type JobHandlers } from './job-handlers.ts';
 /** Handles the jobs on sandboxes by sending messages to their actors. */
 export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKind> => ({
   'sandbox.create': async ({
-    payload: { sandboxId, accountId, environment, waitMs, ...config },
+    payload: { sandboxId, accountId, environment, network, waitMs, ...config },
   }) => {
-    const actor = await registry.create({ sandboxId, accountId, config, environment });
+    const actor = await registry.create({
+      ...{ sandboxId, accountId, config, environment },
+      network: network && parseNetworkPolicy(network),
+    });
     await actor.settled(waitMs);
     return answer({ sandbox: actor.record });
   },
@@ -33,6 +37,13 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
     return answer({ sandbox: actor.record });
   },
+  'sandbox.setNetwork': async ({ payload: { policy, ...ref } }) => {
+    const actor = registry.find(ref);
+    await actor.setNetwork(parseNetworkPolicy(policy));
+    return answer({ sandbox: actor.record });
+  },
+  'sandbox.decisions': async ({ payload: ref }) =>
+    answer({ decisions: await registry.find(ref).decisions() }),
   'sandbox.discard': async ({ payload: ref }) => {
     await registry.discard(ref);
     return answer({});
@@ -70,6 +81,8 @@ export const noSandboxJobs: JobHandlers<SandboxJobKind> = {
   'sandbox.delete': refuse,
   'sandbox.fork': refuse,
   'sandbox.setLimits': refuse,
+  'sandbox.setNetwork': refuse,
+  'sandbox.decisions': refuse,
   'sandbox.discard': refuse,
   'sandbox.exec': refuse,
   'sandbox.execs': refuse,

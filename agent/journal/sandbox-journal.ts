@@ -5,6 +5,7 @@ import type {
   SandboxExecStatus,
   SandboxExitReason,
 } from '../../shared/schemas/sandbox-record.ts';
+import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import { all, type Database, type Row, run, type Value } from './sqlite.ts';
 import { parseJson } from '../../shared/json.ts';
 
@@ -14,6 +15,10 @@ export interface SandboxRow {
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
+  /** What it may connect to, without secrets. */
+  readonly network: ShownNetworkPolicy;
+  /** The same sealed, with its secrets; undefined when it has none. */
+  readonly networkSealed: string | undefined;
   readonly rootDiskId: string;
   readonly parentId: string | undefined;
   /** Names its directory and control groups; differs from `id` when it took a prewarmed VM. */
@@ -52,6 +57,8 @@ const columns = [
   'account_id',
   'config',
   'environment',
+  'network',
+  'network_sealed',
   'root_disk_id',
   'parent_id',
   'vm_id',
@@ -93,6 +100,8 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.accountId,
   JSON.stringify(row.config),
   JSON.stringify(row.environment),
+  JSON.stringify(row.network),
+  row.networkSealed ?? null,
   row.rootDiskId,
   row.parentId ?? null,
   row.vmId,
@@ -131,6 +140,8 @@ const toSandbox = (row: Row): SandboxRow => ({
   accountId: String(row['account_id']),
   config: parseJson(String(row['config'])) as SandboxConfig,
   environment: parseJson(String(row['environment'])) as Record<string, string>,
+  network: parseJson(String(row['network'])) as ShownNetworkPolicy,
+  networkSealed: text(row['network_sealed']),
   rootDiskId: String(row['root_disk_id']),
   parentId: text(row['parent_id']),
   vmId: required(row, 'vm_id'),

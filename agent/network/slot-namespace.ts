@@ -5,7 +5,7 @@ import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 import { configureLinks, NAMESPACES, NFT, runWithin } from './nft.ts';
 import { planRouter } from './router-plan.ts';
-import { denyAll, openPolicy, slotRules } from './slot-rules.ts';
+import { denyAll, slotRules } from './slot-rules.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 
 /** Creates and removes slots on the host. Every call is idempotent. */
@@ -66,8 +66,7 @@ async function makeSlot(plan: SlotPlan, kind: SlotKind): Promise<void> {
   await failpoint('make slot', async () => {
     await run('ip', ['netns', 'add', namespace]);
     // Before the links exist, so that nothing ever gets through.
-    const isRouted = kind.routerOf !== undefined;
-    await setRules(plan, kind, isRouted ? slotRules(plan) + openPolicy(plan) : denyAll());
+    await setRules(plan, kind, kind.routerOf === undefined ? denyAll() : slotRules(plan));
     await configureLinks(namespace, guestLink(plan, kind));
     await linkToRouter(plan, kind);
   });

@@ -1,4 +1,3 @@
-import { NETWORKS } from './addresses.ts';
 import { PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
@@ -60,7 +59,8 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       ...{ type: 'filter', hook: 'input', priority: 'filter', policy: 'drop' },
       rules: [
         'ct state established,related accept',
-        `${fromGuest} ip daddr ${gatewayAddress} ${DNS} accept`,
+        // The policy's chain has sent it to the slot's own resolver.
+        `${fromGuest} ip daddr ${gatewayAddress} meta l4proto { tcp, udp } ct status dnat accept`,
         `iifname "${uplink}" ip saddr ${routerAddress} ${DNS} accept`,
       ],
     },
@@ -123,12 +123,3 @@ export function slotRules(plan: SlotPlan): string {
     '',
   ].join('\n');
 }
-
-/** The policy of a slot that has none: everything that the router lets through. */
-export const openPolicy = ({ routerAddress }: SlotPlan): string =>
-  [
-    ...POLICY_CHAINS.map((name) => `flush chain inet berth ${name}`),
-    `add rule inet berth egress ip daddr != ${NETWORKS.all} accept`,
-    `add rule inet berth resolver dnat ip to ${routerAddress}`,
-    '',
-  ].join('\n');

@@ -13,6 +13,7 @@ import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 import type { SandboxPublisher } from './publisher.ts';
+import type { StoredPolicy } from './sandbox-policies.ts';
 import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';
 
@@ -213,6 +214,11 @@ export class JournalledSandbox {
       expiresAt: timeoutSeconds === undefined ? expiresAt : this.#resetExpiry(timeoutSeconds),
       ...this.#activity(),
     });
+  }
+
+  /** Sets the network policy, which counts already. */
+  async setNetwork(policy: StoredPolicy): Promise<void> {
+    await this.#write('journal network', { ...policy, ...this.#activity() });
   }
 
   /** After a failed pause at a time limit: reports the limit again after `sandboxPauseRetryMs`. */

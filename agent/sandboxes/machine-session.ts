@@ -3,12 +3,14 @@ import type { FairTurns } from '../queues/fair-turns.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { Machine, MachineDriver } from './machine-driver.ts';
+import type { SandboxPolicies } from './sandbox-policies.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 
 export interface MachineSessionDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
+  readonly policies: SandboxPolicies;
   readonly boots: FairTurns;
   /** A resume is cheaper than a boot, so more of them may run at once. */
   readonly resumes: FairTurns;
@@ -54,7 +56,7 @@ export class MachineSession {
 
   async #start(
     row: SandboxRow,
-    { driver, slots, boots, resumes }: MachineSessionDeps,
+    { driver, slots, policies, boots, resumes }: MachineSessionDeps,
     onTurn: () => void,
   ): Promise<Machine> {
     const { signal } = this.#abort;
@@ -63,7 +65,7 @@ export class MachineSession {
     try {
       this.clock.end('queued');
       onTurn();
-      const spec = await machineSpec(row, slots);
+      const spec = await machineSpec(row, { slots, policies });
       if (!isPaused) {
         // A boot changes the disk, and a checkpoint's memory would not match it any more.
         await driver.discardCheckpoint(row.vmId);

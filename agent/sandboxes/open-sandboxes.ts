@@ -11,11 +11,13 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import type { Journal } from '../journal/journal.ts';
+import type { SlotPolicies } from '../network/policy/slot-policies.ts';
 import type { SlotNamespaces } from '../network/slot-namespace.ts';
 import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { PrewarmedMachines } from './prewarmed-machines.ts';
+import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
 
@@ -31,6 +33,10 @@ export interface SandboxParts {
   readonly observeStart: ObserveStart;
   /** How network slots are made on this host. */
   readonly namespaces: SlotNamespaces;
+  /** How policies of sandboxes count; undefined where sandboxes have no network. */
+  readonly policies: SlotPolicies | undefined;
+  /** Seals the secrets of policies in the journal; 32 bytes. */
+  readonly encryptionKey: Buffer;
   readonly log: Logger;
 }
 
@@ -101,6 +107,7 @@ export async function openSandboxes(
     namespaces: parts.namespaces,
     log,
   });
+  const policies = new SandboxPolicies(parts.encryptionKey, parts.policies);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const capacity = newCapacity(settings, parts);
@@ -122,6 +129,7 @@ export async function openSandboxes(
     journal: journal.sandboxes,
     driver,
     slots,
+    policies,
     capacity,
     boots,
     resumes,

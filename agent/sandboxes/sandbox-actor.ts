@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
+import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
@@ -18,6 +20,7 @@ import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
 import { createSandbox, type Creation, removeUncreated } from './sandbox-creation.ts';
 import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
+import { replacePolicy } from './sandbox-network.ts';
 import { beginPause } from './sandbox-pause.ts';
 import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
@@ -43,6 +46,7 @@ export class SandboxActor {
   readonly #mailbox = new Mailbox();
   readonly #context: SandboxContext;
   readonly #gate: ActionGate;
+  #isNetworkChanging = false;
   readonly #deletion: SandboxDeletion;
   #uncreated: Promise<void> = Promise.resolve();
 
@@ -207,6 +211,33 @@ export class SandboxActor {
       await this.#context.sandbox.setLimits(limits);
     });
     await this.#context.sandbox.publish();
+  }
+
+  /**
+   * Replaces the network policy; new connections follow it at once.
+   * @throws AppError `sandbox_not_running`, `sandbox_network_conflict` while another one is set,
+   *   `not_enabled`, `unavailable` when the former one still counts
+   */
+  async setNetwork(policy: NetworkPolicy): Promise<void> {
+    if (this.#isNetworkChanging) {
+      const message = 'another network policy of the sandbox is being set; try again';
+      throw new AppError('sandbox_network_conflict', message);
+    }
+    this.#isNetworkChanging = true;
+    try {
+      await this.#gate.send(async () => {
+        this.#gate.judge('network');
+        await replacePolicy(this.#context, policy);
+      });
+    } finally {
+      this.#isNetworkChanging = false;
+    }
+    await this.#context.sandbox.publish();
+  }
+
+  /** What was decided about the sandbox's connections. */
+  decisions(): Promise<NetworkDecision[]> {
+    return this.#context.deps.policies.decisions(this.id);
   }
 
   /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */

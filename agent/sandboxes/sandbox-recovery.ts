@@ -65,7 +65,7 @@ async function recoverPending(context: SandboxContext): Promise<void> {
 async function takeOverResumed(context: SandboxContext): Promise<void> {
   const { sandbox, current, deps } = context;
   current.begin();
-  const found = await deps.driver.recover(await machineSpec(sandbox.row, deps.slots));
+  const found = await deps.driver.recover(await machineSpec(sandbox.row, deps));
   if ('reason' in found) {
     return finish(context, { reason: 'resume_failed', message: found.message });
   }
@@ -76,7 +76,7 @@ async function takeOverResumed(context: SandboxContext): Promise<void> {
 async function takeOver(context: SandboxContext): Promise<void> {
   const { sandbox, current, execs, processes, deps } = context;
   const session = current.begin();
-  const spec: MachineSpec = await machineSpec(sandbox.row, deps.slots);
+  const spec: MachineSpec = await machineSpec(sandbox.row, deps);
   const found = await deps.driver.recover(spec);
   if ('reason' in found) return finish(context, found);
   current.watchEnd(session, found);

@@ -4,6 +4,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../system/paths.ts';
@@ -23,6 +24,8 @@ export interface NewSandbox {
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
+  /** Undefined: nothing is restricted beyond what the host closes to all. */
+  readonly network?: NetworkPolicy | undefined;
 }
 
 /** A fork to be created; it takes the rest of its configuration from its source. */
@@ -33,7 +36,10 @@ export interface NewFork {
   readonly checkpoint: string | undefined;
 }
 
-type Origin = Pick<SandboxRow, 'id' | 'accountId' | 'config' | 'environment' | 'parentId'>;
+type Origin = Pick<
+  SandboxRow,
+  'id' | 'accountId' | 'config' | 'environment' | 'network' | 'networkSealed' | 'parentId'
+>;
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
@@ -91,7 +97,13 @@ export class SandboxRegistry {
   }
 
   /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
-  async create({ sandboxId, accountId, config, environment }: NewSandbox): Promise<SandboxActor> {
+  async create({
+    sandboxId,
+    accountId,
+    config,
+    environment,
+    network,
+  }: NewSandbox): Promise<SandboxActor> {
     this.#refuseIfKnown(sandboxId);
     this.#deps.capacity.refuseIfFull(config);
     const { image } = this.#deps;
@@ -101,6 +113,7 @@ export class SandboxRegistry {
       accountId,
       config: described,
       environment,
+      ...this.#deps.policies.store(sandboxId, network),
       parentId: undefined,
     };
     const prewarmed = this.#deps.prewarmed.take(config);
@@ -122,6 +135,7 @@ export class SandboxRegistry {
     }
     const child = this.#addNew({
       ...{ id: sandboxId, accountId, environment, parentId: source.id },
+      ...this.#deps.policies.copy(source.row, sandboxId),
       config: { ...config, name },
     });
     const { vmId, uid } = child.row;
@@ -303,6 +317,7 @@ export class SandboxRegistry {
     const actor = this.#actors.get(id);
     if (actor === undefined) return;
     this.#actors.delete(id);
+    this.#deps.policies.forget(id);
     this.#deps.uids.release(actor.row.uid);
   }
 }

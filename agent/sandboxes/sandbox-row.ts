@@ -1,13 +1,10 @@
-import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { toWallTime } from '../system/monotonic-clock.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { MachineSpec } from './machine-driver.ts';
+import type { SandboxPolicies } from './sandbox-policies.ts';
 import { dueAt } from './time-limits.ts';
-
-/** The same for all: what the router lets through. */
-const NETWORK: ShownNetworkPolicy = { egress: { default: 'allow' } };
 
 /**
  * When a time limit will pause the sandbox, as an RFC 3339 time on the wall clock as it is set now;
@@ -25,13 +22,13 @@ export function toRecord(
   host: Pick<SandboxRecord, 'hostId' | 'platform'>,
 ): SandboxRecord {
   const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
-  const { checkpoint, runningAt, finishedAt, exitReason, exitMessage } = row;
+  const { checkpoint, network, runningAt, finishedAt, exitReason, exitMessage } = row;
   const { hostId, platform } = host;
   const expiresAt = expiryOf(row);
   return {
     ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
     ...(checkpoint === undefined ? {} : { checkpoint }),
-    network: NETWORK,
+    network,
     ...(runningAt === undefined ? {} : { runningAt }),
     ...(expiresAt === undefined ? {} : { expiresAt }),
     ...(finishedAt === undefined ? {} : { finishedAt }),
@@ -41,16 +38,29 @@ export function toRecord(
   };
 }
 
-/** What the driver needs to start or recover the sandbox's machine. */
-export async function machineSpec(row: SandboxRow, slots: SlotPool): Promise<MachineSpec> {
+interface Network {
+  readonly slots: SlotPool;
+  readonly policies: SandboxPolicies;
+}
+
+/**
+ * What the driver needs to start or recover the sandbox's machine. By then the sandbox's network
+ * policy counts in its slot.
+ */
+export async function machineSpec(
+  row: SandboxRow,
+  { slots, policies }: Network,
+): Promise<MachineSpec> {
   const { id, vmId, uid, slot, config, bootId, environment } = row;
   if (slot === undefined) throw new Error('the sandbox has no network slot');
+  const plan = await slots.take(slot);
+  await policies.apply(plan, row);
   return {
     vmId,
     uid,
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,
-    slot: await slots.take(slot),
+    slot: plan,
     settings: { hostname: config.name, machineId: id, bootId, environment },
   };
 }

@@ -83,15 +83,15 @@ export function spawnLeashed(
 export async function run(
   program: string,
   args: readonly string[],
-  options: { timeoutMs?: number; input?: string; lock?: string } = {},
+  options: { timeoutMs?: number; input?: string; lock?: string; outputBytesMax?: number } = {},
 ): Promise<string> {
-  const { timeoutMs = TIMEOUT_MS, input = '', lock } = options;
+  const { timeoutMs = TIMEOUT_MS, input = '', lock, outputBytesMax = OUTPUT_BYTES_MAX } = options;
   const child = await started(
     spawnLeashed(program, args, { stdio: ['pipe', 'pipe', 'pipe'], lock }),
   );
   let output = '';
   const collect = (chunk: Buffer): void => {
-    if (output.length < OUTPUT_BYTES_MAX) output += chunk.toString('utf8');
+    if (output.length < outputBytesMax) output += chunk.toString('utf8');
   };
   child.stdout?.on('data', collect);
   child.stderr?.on('data', collect);

@@ -29,13 +29,10 @@ const notBuilt = (
   });
 
 const images = 'Sandbox images';
-const sandboxes = 'Sandboxes';
+
 const plain = { plainUnauthorized: true } as const;
-const sandbox = '/api/sandboxes/{sid}';
 
 export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/images', 'buildImage', images, plain),
   notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
-  notBuilt('get', `${sandbox}/network`, 'getSandboxNetwork', sandboxes),
-  notBuilt('put', `${sandbox}/network`, 'setSandboxNetwork', sandboxes),
 ];

@@ -25,6 +25,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   sandbox_stopping: 409,
   sandbox_terminated: 409,
   sandbox_not_running: 409,
+  sandbox_network_conflict: 409,
   sandbox_not_stopped: 409,
   sandbox_has_forks: 409,
   body_too_large: 413,

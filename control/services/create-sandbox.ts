@@ -3,6 +3,7 @@ import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
@@ -14,7 +15,7 @@ import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
+import { checkEnvironment, refuseUnbuilt, refuseUnenforced } from './sandbox-input.ts';
 
 /** A sandbox that is about to be created; name and host are still to be found. */
 type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
@@ -54,6 +55,14 @@ function hostsWithImage(
   throw new AppError('not_found', `image ${given} not found; there are ${known}`);
 }
 
+/** @throws AppError `bad_request` */
+function networkOf({ network }: CreateSandbox): Pick<Draft, 'network'> {
+  if (network === undefined) return {};
+  const policy = parseNetworkPolicy(network);
+  refuseUnenforced(policy, 'network');
+  return { network: policy };
+}
+
 function draftOf(accountId: string, input: CreateSandbox & { readonly wait: boolean }): Draft {
   return {
     accountId,
@@ -65,6 +74,7 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
     ...(input.enable_service_ingress === true ? { enableServiceIngress: true } : {}),
     environment: input.env ?? {},
+    ...networkOf(input),
     waitMs: waitMsOf(input.wait),
   };
 }

@@ -1,5 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { needsProxy, toEgressRules } from '../../shared/network/egress-rules.ts';
+import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 
 /**
@@ -8,7 +10,6 @@ import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
  */
 const untilBuilt: { readonly [F in keyof CreateSandbox]?: (value: unknown) => boolean } = {
   image_id: () => false,
-  network: () => false,
   mounts: isEmptyList,
 };
 
@@ -26,6 +27,12 @@ export function refuseUnbuilt(input: object): void {
     if (value === undefined || isBuilt(value)) continue;
     throw new AppError('bad_request', `${field}: this is not supported yet`);
   }
+}
+
+/** @throws AppError `bad_request` for a policy that hosts do not enforce yet */
+export function refuseUnenforced(policy: NetworkPolicy, where: string): void {
+  if (!needsProxy(toEgressRules(policy))) return;
+  throw new AppError('bad_request', `${where}: rules by name, and drains, are not supported yet`);
 }
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.

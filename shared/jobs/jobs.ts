@@ -2,6 +2,8 @@ import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { GrepResult } from '../schemas/grep.ts';
+import type { NetworkDecision } from '../schemas/network-decision.ts';
+import { NetworkPolicy } from '../schemas/network-policy.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile, taggedUnion } from '../validate.ts';
 
@@ -121,6 +123,7 @@ const kinds = {
       enableServiceIngress: Type.Optional(Type.Boolean()),
       baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
       environment: Environment,
+      network: Type.Optional(NetworkPolicy),
       waitMs,
     }),
   },
@@ -154,6 +157,13 @@ const kinds = {
       idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
     }),
   },
+  /** Replaces the network policy of a running sandbox. Idempotent. */
+  'sandbox.setNetwork': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], { policy: NetworkPolicy }),
+  },
+  /** What was decided about connections of the sandbox. */
+  'sandbox.decisions': { ...onSandbox, payload: SandboxRef },
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
   'sandbox.discard': { ...onSandbox, payload: SandboxRef },
   /** Its output is beside it when it has ended. */
@@ -211,6 +221,8 @@ export interface JobResults {
   };
   'sandbox.fork': { readonly sandbox: SandboxRecord };
   'sandbox.setLimits': { readonly sandbox: SandboxRecord };
+  'sandbox.setNetwork': { readonly sandbox: SandboxRecord };
+  'sandbox.decisions': { readonly decisions: readonly NetworkDecision[] };
   'sandbox.discard': Record<string, never>;
   /** Its output is beside it when it has ended. */
   'sandbox.exec': { readonly exec: SandboxExecRecord };

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { DiskId, Failure, Timestamp } from './common.ts';
-import { ShownNetworkPolicy } from './network-policy.ts';
+import { NetworkPolicy, ShownNetworkPolicy } from './network-policy.ts';
 import { sandboxExecStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
@@ -110,7 +110,7 @@ export const CreateSandbox = Type.Object({
       description: 'Whether every port on which a service in it listens is public.',
     }),
   ),
-  network: Type.Optional(Type.Unknown({ description: `${NOT_YET} answers 400.` })),
+  network: Type.Optional(NetworkPolicy),
   mounts: Type.Optional(
     Type.Array(Type.Object({}), { description: `${NOT_YET} only an empty list.` }),
   ),

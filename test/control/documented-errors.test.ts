@@ -112,6 +112,9 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxExec: { method: 'GET', path: execPath },
   cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
   connectSandbox: { method: 'POST', path: `${sandboxPath}/connections` },
+  getSandboxNetwork: { method: 'GET', path: `${sandboxPath}/network` },
+  setSandboxNetwork: { method: 'PUT', path: `${sandboxPath}/network`, body: {} },
+  listSandboxNetworkDecisions: { method: 'GET', path: `${sandboxPath}/network/decisions` },
   listSandboxPorts: { method: 'GET', path: `${sandboxPath}/ports` },
   exposeSandboxPort: { method: 'PUT', path: `${sandboxPath}/ports/80` },
   unexposeSandboxPort: { method: 'DELETE', path: `${sandboxPath}/ports/80` },
@@ -299,6 +302,8 @@ const causes: Readonly<Record<string, Cause>> = {
   'execInSandbox 400': withBody({ command: '' }),
   'exposeSandboxPort 400': withPath(`${sandboxPath}/ports/0`),
   'unexposeSandboxPort 400': withPath(`${sandboxPath}/ports/65536`),
+  'setSandboxNetwork 400': withBody({ ingress: {} }),
+  'listSandboxNetworkDecisions 400': withQuery('limit=0'),
   'listSandboxPortTokens 400': withQuery('limit=0'),
   'createSandboxPortToken 400': withBody({ port: 80, ttl: 'soon' }),
 };

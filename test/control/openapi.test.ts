@@ -84,6 +84,8 @@ POST /api/sandboxes/{sid}/execs
 GET /api/sandboxes/{sid}/execs/{eid}
 POST /api/sandboxes/{sid}/execs/{eid}/cancel
 POST /api/sandboxes/{sid}/connections
+GET /api/sandboxes/{sid}/network
+PUT /api/sandboxes/{sid}/network
 GET /api/sandboxes/{sid}/ports
 PUT /api/sandboxes/{sid}/ports/{port}
 DELETE /api/sandboxes/{sid}/ports/{port}
@@ -95,8 +97,6 @@ DELETE /api/sandboxes/{sid}/port-tokens/{tokenId}
 const notBuilt = `
 POST /api/images
 GET /api/images/{image_id}
-GET /api/sandboxes/{sid}/network
-PUT /api/sandboxes/{sid}/network
 `;
 const endpointsOf = (text: string): [method: string, path: string][] =>
   text

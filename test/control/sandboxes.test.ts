@@ -70,6 +70,9 @@ const callsOn = (id: string): [method: string, path: string, body?: object][] =>
     ['POST', `${path}/resume`],
     ['POST', `${path}/fork`],
     ['POST', `${path}/timeout`, { timeout: 3600 }],
+    ['GET', `${path}/network`],
+    ['PUT', `${path}/network`, {}],
+    ['GET', `${path}/network/decisions`],
     ['GET', `${path}/execs`],
     ['POST', `${path}/execs`, { command: 'true' }],
     ['GET', `${path}/execs/${randomUUID()}`],
@@ -118,6 +121,8 @@ right({ max_ttl_seconds: 86_400, idle_ttl_seconds: 86_400 });
 right({ mounts: [], ports: [], enable_service_ingress: false });
 right({ ports: [80, 65_535], enable_service_ingress: true });
 right({ colour: 'blue' });
+right({ network: {} });
+right({ network: { egress: { default: 'deny', allow: ['192.0.2.0/24'], deny: ['192.0.2.1'] } } });
 right({ env: { A: '', 'a b': 'x=y', '\u00e9': '\n' } });
 right({ base_image: 'ubuntu:26.04' });
 right({ base_image: 'ubuntu' });
@@ -172,8 +177,13 @@ wrong({ image_id: 'x' }, /image_id/u);
 // Not built yet, and so never ignored.
 wrong({ image_id: '0'.repeat(64) }, /^image_id: .*not supported yet/u);
 wrong({ mounts: [{ disk_id: missingDiskId, path: '/mnt' }] }, /^mounts: .*not supported yet/u);
-wrong({ network: {} }, /^network: .*not supported yet/u);
-wrong({ network: null }, /^network: .*not supported yet/u);
+wrong(
+  { network: { egress: { default: 'deny', allow: ['a.example'] } } },
+  /^network: .*not supported yet/u,
+);
+wrong({ network: null }, /network must be object/u);
+wrong({ network: { ingress: {} } }, /unknown field "ingress"/u);
+wrong({ network: { egress: { default: 'deny', allow: ['256.0.0.1'] } } }, /egress\.allow\.0/u);
 wrong({ ports: [0] }, /ports/u);
 wrong({ ports: [65_536] }, /ports/u);
 wrong({ ports: 80 }, /ports/u);

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
@@ -13,9 +14,12 @@ import { StorageWatch } from '../../shared/storage-watch.ts';
 import type { FakeTime } from './fake-time.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
+import { InMemoryPolicies } from './in-memory-policies.ts';
 import { InMemoryNamespaces } from './in-memory-namespaces.ts';
 import { startRedis } from './redis.ts';
 import { temporaryDirectory } from './temporary.ts';
+
+const ENCRYPTION_KEY = randomBytes(32);
 
 const log = pino({ level: 'silent' });
 
@@ -42,6 +46,7 @@ const never = new Promise<never>(() => undefined);
 export class HostedSandboxes implements AsyncDisposable {
   readonly machines = new InMemoryHost();
   readonly namespaces = new InMemoryNamespaces();
+  readonly policies = new InMemoryPolicies();
   readonly accountId = newAccountId();
   /** What a test may have the driver wait or fail at. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
@@ -80,6 +85,8 @@ export class HostedSandboxes implements AsyncDisposable {
           openDriver: async () => new InMemoryDriver(hosted.machines, { gate }),
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
+          policies: hosted.policies,
+          encryptionKey: ENCRYPTION_KEY,
         },
       );
       return { sandboxes, journal, kill: () => (isDead = true) };

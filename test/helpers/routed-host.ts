@@ -3,9 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { pino } from 'pino';
 import { endResolver } from '../../agent/network/resolvers.ts';
+import { KernelPolicies } from '../../agent/network/policy/kernel-policies.ts';
 import { planRouter, type RouterPlan } from '../../agent/network/router-plan.ts';
 import { type NetworkSettings, removeRouter, Router } from '../../agent/network/router.ts';
-import type { SlotKind } from '../../agent/network/slot-namespace.ts';
+import { type SlotKind, slotNamespaces } from '../../agent/network/slot-namespace.ts';
+import type { SlotPlan } from '../../agent/network/slot.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { HostGroups } from '../../agent/system/helper-group.ts';
@@ -19,6 +21,8 @@ interface RoutedSettings {
   readonly guestLink?: SlotKind['guestLink'];
   readonly settings?: Partial<NetworkSettings>;
   readonly cluster?: () => readonly string[];
+  /** Whether new slots restrict nothing; otherwise they are closed until a policy is applied. */
+  readonly isOpen?: boolean;
 }
 
 /** A host for the test whose slots have a router. Disposing it removes both. */
@@ -29,6 +33,7 @@ export class RoutedHost implements AsyncDisposable {
   readonly #options: RoutedSettings;
   #router: Router | undefined;
   #pool: SlotPool | undefined;
+  #policies: KernelPolicies | undefined;
 
   private constructor(groups: HostGroups, outside: Outside, options: RoutedSettings) {
     this.#groups = groups;
@@ -96,16 +101,28 @@ export class RoutedHost implements AsyncDisposable {
     return this.#pool;
   }
 
+  get policies(): KernelPolicies {
+    if (this.#policies === undefined) throw new Error('no agent is there');
+    return this.#policies;
+  }
+
   /** As an agent does when it starts. @param leased slots that its journal knows */
   async startAgent(leased: readonly number[] = []): Promise<void> {
-    const { settings, guestLink = 'tap', cluster = () => [] } = this.#options;
+    const { settings, guestLink = 'tap', cluster = () => [], isOpen = true } = this.#options;
     this.#router = await Router.open({
       ...{ hostId: this.hostId, groups: this.#groups, log },
       settings: { resolvers: [this.#outside.resolver], reachable: [], ...settings },
       clusterAddresses: async () => cluster(),
     });
-    const kind = { guestLink, routerOf: this.hostId };
-    this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, kind });
+    const policies = new KernelPolicies(this.#groups, settings?.reachable ?? [], log);
+    this.#policies = policies;
+    const made = policies.withSlots(slotNamespaces({ guestLink, routerOf: this.hostId }));
+    const make = async (plan: SlotPlan): Promise<void> => {
+      await made.make(plan);
+      if (isOpen) await policies.apply(plan, 'nobody', {});
+    };
+    const namespaces = { ...made, make };
+    this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, namespaces });
   }
 
   /** As an agent does when it ends; leased slots stay. */

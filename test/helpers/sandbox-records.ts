@@ -51,6 +51,8 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
     baseImage: 'default',
   },
   environment: { TOKEN: 'a-secret' },
+  network: { egress: { default: 'deny' } },
+  networkSealed: undefined,
   rootDiskId: newDiskId(),
   parentId: undefined,
   vmId: newSandboxId(),

@@ -7,6 +7,7 @@ import {
   removeSlot,
   slotsWithNamespace,
   type SlotKind,
+  type SlotNamespaces,
   slotNamespaces,
 } from '../../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../../agent/network/slot.ts';
@@ -23,6 +24,8 @@ interface PoolSettings {
   readonly leased?: readonly number[];
   /** Without one, its slots reach nothing. */
   readonly kind?: SlotKind;
+  /** How they are made, where it is not by their kind alone. */
+  readonly namespaces?: SlotNamespaces;
 }
 
 /** A host for the test. Disposing it removes its slots. */
@@ -35,10 +38,11 @@ export class SlotHost implements AsyncDisposable {
     readyMax = 2,
     leased = [],
     kind = CLOSED,
+    namespaces = slotNamespaces(kind),
   }: PoolSettings = {}): Promise<SlotPool> {
     const pool = await SlotPool.open({
       ...{ hostId: this.hostId, slotsMax, readyMax, leased, log },
-      namespaces: slotNamespaces(kind),
+      namespaces,
     });
     this.#pools.push(pool);
     return pool;

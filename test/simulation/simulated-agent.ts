@@ -8,6 +8,7 @@ import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
 import { SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
 import { PrewarmedMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
+import { SandboxPolicies } from '../../agent/sandboxes/sandbox-policies.ts';
 import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
 import { UidPool } from '../../agent/sandboxes/uid-pool.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
@@ -22,6 +23,7 @@ import type { World } from './world.ts';
 export const HOST_ID = 'host-0123456789ab';
 export const REGION = 'test-1';
 const UID_BASE = 700_000_000;
+const ENCRYPTION_KEY = Buffer.alloc(32);
 const BOOT_MS_MAX = 30_000;
 /** So few that they run out. */
 export const SLOTS = 12;
@@ -165,6 +167,7 @@ export class SimulatedAgent {
           journal: sandboxes,
           driver,
           slots,
+          policies: new SandboxPolicies(ENCRYPTION_KEY, undefined),
           capacity,
           boots,
           resumes,

@@ -19,6 +19,8 @@ const row: SandboxRow = {
   accountId: 'account',
   config: {} as SandboxRow['config'],
   environment: {},
+  network: {},
+  networkSealed: undefined,
   rootDiskId: 'disk',
   parentId: undefined,
   vmId: 'vm',

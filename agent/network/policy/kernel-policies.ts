@@ -1,0 +1,193 @@
+import { toError } from '../../../shared/errors.ts';
+import { parseJson } from '../../../shared/json.ts';
+import type { Logger } from '../../../shared/log.ts';
+import { type EgressRules, toEgressRules } from '../../../shared/network/egress-rules.ts';
+import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
+import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
+import { sha256 } from '../../../shared/secrets.ts';
+import { failpoint } from '../../system/failpoint.ts';
+import type { HostGroups } from '../../system/helper-group.ts';
+import { run } from '../../system/spawn.ts';
+import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../closed-networks.ts';
+import { endDaemon, keepDaemon } from '../daemon.ts';
+import { loadRules, NAMESPACES, NFT } from '../nft.ts';
+import { PROXIED_MARK } from '../router-plan.ts';
+import type { SlotNamespaces } from '../slot-namespace.ts';
+import type { SlotPlan } from '../slot.ts';
+import { mergeDecisions, readDecisions, withSteadyTimes } from './decisions.ts';
+import { DECISIONS, needsResolver, TABLE } from './policy-names.ts';
+import { policyRules, type PolicySurroundings } from './policy-rules.ts';
+import { resolverCommand } from './resolver-config.ts';
+import type { SlotPolicies } from './slot-policies.ts';
+
+/**
+ * A slot's resolver listens on one of two ports. A new policy's resolver begins beside the present
+ * one, and the rules switch to it, so that no question of the guest is lost.
+ */
+const SIDES = { a: 5301, b: 5302 } as const;
+type Side = keyof typeof SIDES;
+
+/** Names the set that says which policy is loaded, and which side its resolver has. */
+const MARKER = /^policy_(?<print>[0-9a-f]{16})_(?<side>[abn])$/u;
+const DECISIONS_BYTES_MAX = 1024 * 1024;
+
+interface Loaded {
+  readonly print: string;
+  readonly side: Side | undefined;
+}
+
+interface Applied {
+  /** What was counted in the slot when it was last read. */
+  counted: readonly NetworkDecision[];
+  readonly plan: SlotPlan;
+  readonly sandboxId: string;
+  readonly rules: EgressRules;
+}
+
+/** Policies as rules of the kernel and, where they name domains, a resolver for the slot. */
+export class KernelPolicies implements SlotPolicies {
+  readonly #groups: HostGroups;
+  readonly #opened: readonly string[];
+  readonly #log: Logger;
+  /** By the slot's number. */
+  readonly #applied = new Map<number, Applied>();
+  /** What the kernel does not know any more, by sandbox. */
+  readonly #former = new Map<string, NetworkDecision[]>();
+
+  /** @param opened CIDRs of private networks that guests may reach */
+  constructor(groups: HostGroups, opened: readonly string[], log: Logger) {
+    this.#groups = groups;
+    this.#opened = opened;
+    this.#log = log;
+  }
+
+  async apply(plan: SlotPlan, sandboxId: string, policy: NetworkPolicy): Promise<void> {
+    const rules = toEgressRules(policy);
+    const sets = await listSets(plan);
+    const loaded = sets.map(toLoaded).find((each) => each !== undefined);
+    const print = this.#fingerprint(plan, rules);
+    if (loaded?.print === print) await this.#keepResolvers(plan, rules, loaded.side);
+    else await this.#load(plan, rules, { print, sets, former: loaded?.side });
+    const isSame = loaded?.print === print;
+    const counted = (isSame ? this.#applied.get(plan.index)?.counted : undefined) ?? [];
+    this.#applied.set(plan.index, { plan, sandboxId, rules, counted });
+  }
+
+  async decisions(sandboxId: string): Promise<NetworkDecision[]> {
+    const applied = [...this.#applied.values()].find((each) => each.sandboxId === sandboxId);
+    const present = applied === undefined ? [] : await readPresent(applied);
+    return mergeDecisions([...present, ...(this.#former.get(sandboxId) ?? [])]);
+  }
+
+  forget(sandboxId: string): void {
+    this.#former.delete(sandboxId);
+  }
+
+  /** Slots whose policies go with them. */
+  withSlots(namespaces: SlotNamespaces): SlotNamespaces {
+    return {
+      ...namespaces,
+      remove: async (plan) => {
+        await this.#keepDecisions(plan);
+        this.#applied.delete(plan.index);
+        await this.#endResolver(plan, 'a');
+        await this.#endResolver(plan, 'b');
+        await namespaces.remove(plan);
+      },
+    };
+  }
+
+  /** Loads a policy that is not loaded yet. */
+  async #load(
+    plan: SlotPlan,
+    rules: EgressRules,
+    { print, sets, former }: { print: string; sets: readonly string[]; former: Side | undefined },
+  ): Promise<void> {
+    await this.#keepDecisions(plan);
+    const side = needsResolver(rules) ? (former === 'a' ? 'b' : 'a') : undefined;
+    if (side !== undefined) await this.#keepResolver(plan, rules, side);
+    const surroundings = this.#surroundings(plan, side);
+    const text = policyRules(rules, surroundings, {
+      former: sets,
+      marker: `policy_${print}_${side ?? 'n'}`,
+    });
+    await failpoint('load policy', () => loadRules(plan.namespace, text));
+    if (former !== undefined) await this.#endResolver(plan, former);
+  }
+
+  async #keepResolvers(plan: SlotPlan, rules: EgressRules, side: Side | undefined): Promise<void> {
+    for (const each of ['a', 'b'] as const) {
+      if (each === side) await this.#keepResolver(plan, rules, each);
+      else await this.#endResolver(plan, each);
+    }
+  }
+
+  #keepResolver(plan: SlotPlan, rules: EgressRules, side: Side): Promise<void> {
+    const { namespace, gatewayAddress, routerAddress } = plan;
+    return keepDaemon(this.#groups, {
+      name: daemonName(plan, side),
+      namespace,
+      command: resolverCommand(rules, {
+        ...{ address: gatewayAddress, port: SIDES[side], upstream: routerAddress },
+      }),
+    });
+  }
+
+  #endResolver(plan: SlotPlan, side: Side): Promise<void> {
+    return endDaemon(this.#groups, daemonName(plan, side));
+  }
+
+  #surroundings({ routerAddress }: SlotPlan, side: Side | undefined): PolicySurroundings {
+    return {
+      ...{ routerAddress, proxiedMark: PROXIED_MARK, resolverPort: side && SIDES[side] },
+      ...{ closed: CLOSED_NETWORKS, private: PRIVATE_NETWORKS, opened: this.#opened },
+    };
+  }
+
+  /** The same for policies with the same effect in the slot. */
+  #fingerprint(plan: SlotPlan, rules: EgressRules): string {
+    const surroundings = this.#surroundings(plan, needsResolver(rules) ? 'a' : undefined);
+    const text = policyRules(rules, surroundings, { former: [], marker: '' });
+    return sha256(text).slice(0, 16);
+  }
+
+  /** Keeps what the kernel is about to forget. */
+  async #keepDecisions({ index }: SlotPlan): Promise<void> {
+    const applied = this.#applied.get(index);
+    if (applied === undefined) return;
+    const { sandboxId } = applied;
+    try {
+      this.#former.set(sandboxId, await this.decisions(sandboxId));
+    } catch (error) {
+      this.#log.warn({ sandboxId, err: toError(error) }, 'policy:decisionsLost');
+    }
+  }
+}
+
+const daemonName = ({ index }: SlotPlan, side: Side): string => `resolver-${index}${side}`;
+
+function toLoaded(set: string): Loaded | undefined {
+  const { print, side } = MARKER.exec(set)?.groups ?? {};
+  if (print === undefined) return undefined;
+  return { print, side: side === 'a' || side === 'b' ? side : undefined };
+}
+
+const within = ({ namespace }: SlotPlan, ...args: string[]): Promise<string> =>
+  run('nsenter', [`--net=${NAMESPACES}/${namespace}`, NFT, ...args], {
+    outputBytesMax: DECISIONS_BYTES_MAX,
+  });
+
+/** Names of the slot's sets. */
+async function listSets(plan: SlotPlan): Promise<string[]> {
+  const shown = parseJson(await within(plan, '-j', '-t', 'list', 'sets', 'inet'));
+  const { nftables } = shown as { nftables: { set?: { name: string } }[] };
+  return nftables.flatMap(({ set }) => (set === undefined ? [] : [set.name]));
+}
+
+async function readPresent(applied: Applied): Promise<readonly NetworkDecision[]> {
+  const { plan, rules } = applied;
+  const [family = '', table = ''] = TABLE.split(' ');
+  const shown = await within(plan, '-j', '-n', 'list', 'set', family, table, DECISIONS);
+  applied.counted = withSteadyTimes(readDecisions(shown, rules, Date.now()), applied.counted);
+  return applied.counted;
+}

@@ -1,0 +1,79 @@
+import { AppError } from '../../shared/errors.ts';
+import { parseJson } from '../../shared/json.ts';
+import { parseNetworkPolicy, redactPolicy } from '../../shared/network/parse-policy.ts';
+import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
+import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
+import { seal, unseal } from '../../shared/secrets.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SlotPolicies } from '../network/policy/slot-policies.ts';
+import type { SlotPlan } from '../network/slot.ts';
+
+/** A policy as the journal has it. */
+export type StoredPolicy = Pick<SandboxRow, 'network' | 'networkSealed'>;
+
+/** What counts for sandboxes without a policy, and on a host that gives them no network. */
+const EVERYTHING: NetworkPolicy = { egress: { default: 'allow' } };
+const NOTHING: NetworkPolicy = { egress: { default: 'deny' } };
+
+/**
+ * The network policies of this host's sandboxes, from their rows to their slots. A policy with
+ * secrets is stored sealed, bound to its sandbox.
+ */
+export class SandboxPolicies {
+  readonly #key: Buffer;
+  readonly #slots: SlotPolicies | undefined;
+
+  /**
+   * @param key 32 bytes
+   * @param slots undefined on a host that gives its sandboxes no network
+   */
+  constructor(key: Buffer, slots: SlotPolicies | undefined) {
+    this.#key = key;
+    this.#slots = slots;
+  }
+
+  /**
+   * @param policy as `parseNetworkPolicy` returned it; undefined: whatever the host lets through
+   * @throws AppError `not_enabled` when this host has no network for it
+   */
+  store(sandboxId: string, policy: NetworkPolicy | undefined): StoredPolicy {
+    if (this.#slots === undefined && policy !== undefined) {
+      throw new AppError(
+        'not_enabled',
+        'this host gives sandboxes no network: see SANDBOX_NETWORK',
+      );
+    }
+    const stored = policy ?? (this.#slots === undefined ? NOTHING : EVERYTHING);
+    const hasSecrets = stored.egress?.allow?.some((rule) => typeof rule !== 'string') ?? false;
+    const sealed = (): string => seal(this.#key, JSON.stringify(stored), contextOf(sandboxId));
+    return { network: redactPolicy(stored), networkSealed: hasSecrets ? sealed() : undefined };
+  }
+
+  /** The policy of one sandbox, stored for another. */
+  copy(row: SandboxRow, sandboxId: string): StoredPolicy {
+    if (row.networkSealed === undefined) {
+      return { network: row.network, networkSealed: undefined };
+    }
+    return this.store(sandboxId, this.#open(row));
+  }
+
+  /** Has the row's policy count for its slot. @throws Error when it does not */
+  async apply(plan: SlotPlan, row: SandboxRow): Promise<void> {
+    await this.#slots?.apply(plan, row.id, this.#open(row));
+  }
+
+  decisions(sandboxId: string): Promise<NetworkDecision[]> {
+    return this.#slots?.decisions(sandboxId) ?? Promise.resolve([]);
+  }
+
+  forget(sandboxId: string): void {
+    this.#slots?.forget(sandboxId);
+  }
+
+  #open({ id, network, networkSealed }: SandboxRow): NetworkPolicy {
+    if (networkSealed === undefined) return parseNetworkPolicy(network);
+    return parseNetworkPolicy(parseJson(unseal(this.#key, networkSealed, contextOf(id))));
+  }
+}
+
+const contextOf = (sandboxId: string): string => `network policy of ${sandboxId}`;

@@ -1,0 +1,60 @@
+import { PageQuery, success, successPage } from '../../shared/schemas/common.ts';
+import { NetworkDecisionList } from '../../shared/schemas/network-decision.ts';
+import { NetworkPolicy, ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
+import { SandboxPath } from '../../shared/schemas/sandbox.ts';
+import { route } from '../http/route.ts';
+import { getNetworkPolicy, listDecisions, setNetworkPolicy } from '../services/sandbox-network.ts';
+
+const tag = 'Sandboxes';
+
+const getSandboxNetwork = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/network',
+  operationId: 'getSandboxNetwork',
+  summary: 'Show what a sandbox may connect to',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(ShownNetworkPolicy) },
+  errors: [404],
+  async handle({ deps, caller, params }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    return { status: 200, data: await getNetworkPolicy(deps, ref) };
+  },
+});
+
+const setSandboxNetwork = route({
+  method: 'put',
+  path: '/api/sandboxes/{sid}/network',
+  operationId: 'setSandboxNetwork',
+  summary: 'Replace what a running sandbox may connect to; new connections follow it at once',
+  tag,
+  params: SandboxPath,
+  body: NetworkPolicy,
+  bodyKeysUnique: true,
+  replies: { 200: success(ShownNetworkPolicy) },
+  errors: [400, 404, 409, 413, 504],
+  async handle({ deps, caller, params, body, requestId, note }) {
+    note({ sandboxId: params.sid });
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    return { status: 200, data: await setNetworkPolicy(deps, ref, body, { requestId }) };
+  },
+});
+
+const listSandboxDecisions = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/network/decisions',
+  operationId: 'listSandboxNetworkDecisions',
+  summary: 'List what was decided about connections of a sandbox, newest first',
+  tag,
+  params: SandboxPath,
+  query: PageQuery,
+  replies: { 200: successPage(NetworkDecisionList) },
+  errors: [400, 404, 504],
+  async handle({ deps, caller, params, query, requestId }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const { decisions, nextCursor } = await listDecisions(deps, ref, query, { requestId });
+    return { status: 200, data: { decisions }, nextCursor };
+  },
+});
+
+export const sandboxNetworkRoutes = [getSandboxNetwork, setSandboxNetwork, listSandboxDecisions];

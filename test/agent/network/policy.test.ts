@@ -1,0 +1,308 @@
+/*
+ * What policies let through, seen from a namespace in the guest's place, as root there. Rules by name
+ * for ports 80 and 443 are the egress proxy's; here is what the kernel and the resolver do.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import type { SlotPlan } from '../../../agent/network/slot.ts';
+import { run } from '../../../agent/system/spawn.ts';
+import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
+import { identify } from '../../../shared/process-id.ts';
+import { Outside } from '../../helpers/outside.ts';
+import { RoutedHost } from '../../helpers/routed-host.ts';
+import { TestPeer } from '../../helpers/slots.ts';
+
+interface Context {
+  outside: Outside;
+  host: RoutedHost;
+}
+
+const test = anyTest.serial as TestFn<Context>;
+
+test.before(async (t) => {
+  const outside = await Outside.open({
+    ...{ 'good.test': 1, 'bad.test': 2, 'below.good.test': 3 },
+    ...{ 'wild.test': 4, 'a.wild.test': 5, 'b.wild.test': 6, 'same.test': 1 },
+  });
+  t.context.outside = outside;
+  for (const port of [7000, 853, 443]) await outside.serve('tcp-echo', port);
+  for (const port of [7001, 443]) await outside.serve('udp-echo', port);
+  t.context.host = await RoutedHost.open(outside, { isOpen: false });
+});
+
+test.after.always(async (t) => {
+  await t.context.host[Symbol.asyncDispose]();
+  await t.context.outside[Symbol.asyncDispose]();
+});
+
+/** A guest in a slot with a policy. */
+class Guest implements AsyncDisposable {
+  readonly sandboxId = randomUUID();
+  readonly slot: SlotPlan;
+  readonly peer: TestPeer;
+  readonly #context: Context;
+
+  private constructor(context: Context, slot: SlotPlan, peer: TestPeer) {
+    this.#context = context;
+    this.slot = slot;
+    this.peer = peer;
+  }
+
+  static async open({ context }: ExecutionContext<Context>, egress: object): Promise<Guest> {
+    const slot = await context.host.pool.lease();
+    const guest = new Guest(context, slot, await TestPeer.on(slot));
+    await guest.apply(egress);
+    return guest;
+  }
+
+  apply(egress: object): Promise<void> {
+    const policy = parseNetworkPolicy({ egress });
+    return this.#context.host.policies.apply(this.slot, this.sandboxId, policy);
+  }
+
+  /** Whether the address with this index answers. */
+  async reaches(index: number, port = 7000, kind: 'tcp' | 'udp' = 'tcp'): Promise<boolean> {
+    const address = this.#context.outside.address(index);
+    const answer = await this.peer.run('talk.py', kind, address, String(port), 'hello');
+    return answer.endsWith(' hello');
+  }
+
+  resolve(name: string, server = this.slot.gatewayAddress): Promise<string> {
+    return this.peer.run('talk.py', 'dns', server, 'udp', name);
+  }
+
+  /** Ids of the processes that answer names in the slot. */
+  async resolvers(): Promise<number[]> {
+    const listed = await run('ip', ['netns', 'pids', this.slot.namespace]);
+    const pids = listed.trim().split('\n').map(Number);
+    const comms = pids.map((pid) => readFile(`/proc/${pid}/comm`, 'utf8').catch(() => ''));
+    const names = await Promise.all(comms);
+    return pids.filter((pid, at) => names[at] === 'dnsmasq\n' && identify(pid) !== undefined);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.peer[Symbol.asyncDispose]();
+    await this.#context.host.pool.release(this.slot.index);
+  }
+}
+
+/** How many packets an interface has sent. */
+async function sentPackets({ namespace }: { namespace: string }, name: string): Promise<number> {
+  const shown = await run('ip', ['-n', namespace, '-s', '-json', 'link', 'show', 'dev', name]);
+  const [link] = JSON.parse(shown) as { stats64: { tx: { packets: number } } }[];
+  return link?.stats64.tx.packets ?? -1;
+}
+
+/** A connection that stays open. */
+class Held implements Disposable {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+
+  constructor(from: TestPeer, address: string) {
+    const program = new URL('../../fixtures/hold-connection.py', import.meta.url).pathname;
+    const within = [`--net=/run/netns/${from.namespace}`, 'python3', program, address, '7000'];
+    const child = spawn('nsenter', within, { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.#child = child;
+    this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  }
+
+  async say(text: string): Promise<string> {
+    this.#child.stdin?.write(`${text}\n`);
+    const next: IteratorResult<string> = await this.#lines.next();
+    return next.done === true ? 'the connection is gone' : next.value;
+  }
+
+  [Symbol.dispose](): void {
+    this.#child.kill('SIGKILL');
+  }
+}
+
+test('a slot without a policy lets nothing through', async (t) => {
+  const { host, outside } = t.context;
+  const slot = await host.pool.lease();
+  await using peer = await TestPeer.on(slot);
+  const answers = [
+    peer.run('talk.py', 'tcp', outside.address(0), '7000', 'hello'),
+    peer.run('talk.py', 'dns', slot.gatewayAddress, 'udp', 'good.test'),
+  ];
+  t.deepEqual(await Promise.all(answers), ['silent', 'silent']);
+  await host.pool.release(slot.index);
+});
+
+test('where everything is denied, addresses and blocks that are allowed answer, unless denied', async (t) => {
+  const { outside } = t.context;
+  const [one, two] = [outside.address(1), outside.address(2)];
+  await using guest = await Guest.open(t, { default: 'deny', allow: [one] });
+  t.true(await guest.reaches(1));
+  t.false(await guest.reaches(2));
+  t.is(await guest.resolve('good.test'), one, 'names are answered all the same');
+  await guest.apply({ default: 'deny', allow: [`${one}/28`], deny: [two] });
+  t.true(await guest.reaches(1));
+  t.false(await guest.reaches(2));
+  await guest.apply({ default: 'allow', deny: [two], allow: [two] });
+  t.true(await guest.reaches(3));
+  t.false(await guest.reaches(2));
+});
+
+test('what is denied is refused at once, over TCP and UDP', async (t) => {
+  const address = t.context.outside.address(1);
+  await using guest = await Guest.open(t, { default: 'deny' });
+  const begun = performance.now();
+  await guest.peer.run('talk.py', 'tcp', address, '7000', 'hello');
+  await guest.peer.run('talk.py', 'udp', address, '7001', 'hello');
+  t.true(performance.now() - begun < 4000, 'it did not wait for an answer');
+});
+
+test('the addresses of an allowed name answer once the guest has asked for it, and no others', async (t) => {
+  await using guest = await Guest.open(t, { default: 'deny', allow: ['good.test'] });
+  t.false(await guest.reaches(1));
+  t.is(await guest.resolve('good.test'), t.context.outside.address(1));
+  t.true(await guest.reaches(1));
+  t.is(await guest.resolve('bad.test'), t.context.outside.address(2));
+  t.false(await guest.reaches(2));
+  t.is(await guest.resolve('below.good.test'), 'NXDOMAIN');
+  t.false(await guest.reaches(3));
+});
+
+test('a wildcard allows the names below it', async (t) => {
+  const allow = ['*.wild.test', 'good.test'];
+  await using guest = await Guest.open(t, { default: 'deny', allow, deny: ['b.wild.test'] });
+  for (const name of ['a.wild.test', 'b.wild.test']) await guest.resolve(name);
+  t.true(await guest.reaches(5));
+  t.false(await guest.reaches(6), 'deny counts before allow');
+});
+
+test('a denied name wins over an allowed one with the same address', async (t) => {
+  await using guest = await Guest.open(t, {
+    ...{ default: 'deny', allow: ['good.test'], deny: ['same.test'] },
+  });
+  await guest.resolve('good.test');
+  t.true(await guest.reaches(1));
+  await guest.resolve('same.test');
+  t.false(await guest.reaches(1));
+});
+
+test('with rules by name, no other resolver, DNS over TLS or QUIC gets around them', async (t) => {
+  const { outside } = t.context;
+  await using guest = await Guest.open(t, { default: 'allow', deny: ['bad.test'] });
+  t.true(await guest.reaches(3), 'the rest is allowed');
+  t.true(await guest.reaches(0, 7001, 'udp'));
+  t.not(await guest.resolve('bad.test', outside.resolver), outside.address(2));
+  t.false(await guest.reaches(3, 853));
+  t.false(await guest.reaches(0, 443, 'udp'));
+  t.false(await guest.reaches(3, 443), 'only the proxy goes on from there');
+});
+
+test('no forged, foreign or fragmented packet gets around a policy', async (t) => {
+  const { outside } = t.context;
+  const address = outside.address(0);
+  await using guest = await Guest.open(t, { default: 'deny', allow: [address] });
+  const seen = (): Promise<number> => sentPackets(guest.slot, 'up0');
+  await guest.reaches(0);
+  const before = await seen();
+  await guest.peer.run('raw-packets.py', 'spoofed', address);
+  await guest.peer.run('raw-packets.py', 'protocol', address);
+  await guest.peer.run('raw-packets.py', 'ipv6', address);
+  t.is(await seen(), before, 'nothing left the slot');
+  const long = (index: number): Promise<string> =>
+    guest.peer.run('talk.py', 'udp', outside.address(index), '7001', 'x'.repeat(4000));
+  t.regex(await long(0), /x{4000}$/u, 'fragments of what is allowed');
+  t.notRegex(await long(2), /x{4000}$/u);
+});
+
+test('a name that resolves to what is closed opens nothing', async (t) => {
+  const { outside, host } = t.context;
+  const forwarded = (): Promise<number> => sentPackets(host.router, 'uplink');
+  await using guest = await Guest.open(t, { default: 'deny', allow: ['*.rebound.test'] });
+  for (const [at, address] of [
+    '169.254.169.254',
+    '127.0.0.1',
+    '10.0.0.1',
+    '198.18.0.9',
+  ].entries()) {
+    const name = `n${at}.rebound.test`;
+    await outside.setName(name, address);
+    t.is(await guest.resolve(name), address);
+    const before = await forwarded();
+    t.false((await guest.peer.run('talk.py', 'tcp', address, '7000', 'x')).endsWith(' x'));
+    t.is(await forwarded(), before);
+  }
+});
+
+test('a new policy counts for new connections, while open ones go on', async (t) => {
+  const { outside } = t.context;
+  await using guest = await Guest.open(t, { default: 'allow' });
+  using held = new Held(guest.peer, outside.address(1));
+  t.regex(await held.say('one'), / one$/u);
+  await guest.apply({ default: 'deny', allow: ['bad.test'] });
+  t.is(await held.say('two'), 'two');
+  t.false(await guest.reaches(1));
+  await guest.resolve('bad.test');
+  t.true(await guest.reaches(2));
+  await guest.apply({ default: 'deny', allow: ['good.test'] });
+  t.is(await held.say('three'), 'three');
+  t.false(await guest.reaches(2), 'addresses of a former rule are forgotten');
+});
+
+test('another agent keeps policies, connections, resolvers and what they have learnt', async (t) => {
+  const { host, outside } = t.context;
+  const egress = { default: 'deny', allow: ['good.test'] };
+  await using guest = await Guest.open(t, egress);
+  const { slot } = guest;
+  await guest.resolve('good.test');
+  using held = new Held(guest.peer, outside.address(1));
+  t.regex(await held.say('one'), / one$/u);
+  const resolvers = await guest.resolvers();
+  await host.stopAgent();
+  await host.startAgent([slot.index]);
+  await host.pool.take(slot.index);
+  t.is(await held.say('two'), 'two');
+  await guest.apply(egress);
+  t.is(await held.say('three'), 'three');
+  t.true(await guest.reaches(1));
+  t.deepEqual(await guest.resolvers(), resolvers);
+});
+
+test('a slot’s resolver that ended is there again with the next application of its policy', async (t) => {
+  const egress = { default: 'deny', allow: ['good.test'] };
+  await using guest = await Guest.open(t, egress);
+  for (const pid of await guest.resolvers()) process.kill(pid, 'SIGKILL');
+  t.is(await guest.resolve('good.test'), 'refused');
+  await guest.apply(egress);
+  t.is(await guest.resolve('good.test'), t.context.outside.address(1));
+});
+
+test('decisions tell what was tried, what decided, and how often', async (t) => {
+  const { outside, host } = t.context;
+  const [one, two] = [outside.address(1), outside.address(2)];
+  await using guest = await Guest.open(t, { default: 'deny', allow: [one] });
+  await guest.reaches(1);
+  await guest.reaches(1);
+  await guest.reaches(2);
+  await guest.peer.run('talk.py', 'tcp', '169.254.169.254', '80', 'x');
+  const read = async () => host.policies.decisions(guest.sandboxId);
+  const told = (decisions: Awaited<ReturnType<typeof read>>): string[] =>
+    decisions
+      .map((each) => `${each.address} ${each.port} ${each.allowed} ${each.rule} ${each.count}`)
+      .toSorted();
+  const wanted = [`${one} 7000 true ${one} 2`, `${two} 7000 false default 1`];
+  const all = [...wanted, '169.254.169.254 80 false closed 1'].toSorted();
+  t.deepEqual(told(await read()), all);
+  await guest.apply({ default: 'allow' });
+  t.deepEqual(told(await read()), all, 'also under another policy');
+  const [newest] = await read();
+  t.true(Math.abs(Date.parse(newest?.time ?? '') - Date.now()) < 60_000);
+});
+
+test('nothing is left of a slot that is released', async (t) => {
+  const { host } = t.context;
+  const guest = await Guest.open(t, { default: 'deny', allow: ['good.test'] });
+  const resolvers = await guest.resolvers();
+  t.is(resolvers.length, 1);
+  await guest[Symbol.asyncDispose]();
+  t.is(identify(resolvers[0] ?? 0), undefined);
+  t.deepEqual(await host.slots.present(), []);
+});

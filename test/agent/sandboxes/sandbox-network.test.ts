@@ -1,0 +1,131 @@
+/* How a sandbox keeps its network policy; what a policy does is shown in test/agent/network. */
+import { randomUUID } from 'node:crypto';
+import test from 'ava';
+import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
+import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
+import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
+import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
+
+const CLOSED: NetworkPolicy = { egress: { default: 'deny', allow: ['192.0.2.0/24'] } };
+const BROKERED: NetworkPolicy = {
+  egress: {
+    default: 'deny',
+    allow: [{ target: 'api.example', transform: { headers: { Authorization: 'hidden' } } }],
+  },
+};
+
+async function create(hosted: HostedSandboxes, network?: NetworkPolicy): Promise<SandboxRef> {
+  const sandbox = { ...hosted.newSandbox(), network };
+  const actor = await hosted.registry.create(sandbox);
+  await actor.settled(10_000);
+  return { accountId: sandbox.accountId, sandboxId: sandbox.sandboxId };
+}
+
+async function until(actor: SandboxActor, action: () => Promise<void>): Promise<void> {
+  await action();
+  await actor.settled(10_000);
+}
+
+/** What counts in the slot of a running sandbox. */
+function counting(hosted: HostedSandboxes, ref: SandboxRef): NetworkPolicy | undefined {
+  const { slot, state } = hosted.registry.find(ref).row;
+  return state === 'running' ? hosted.policies.applied.get(slot ?? -1) : undefined;
+}
+
+test('a policy counts whenever the machine runs: after stop, pause, fork and another agent', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, BROKERED);
+  const actor = hosted.registry.find(ref);
+  const again = (): void => {
+    t.deepEqual(counting(hosted, ref), BROKERED);
+    hosted.policies.applied.clear();
+  };
+  again();
+  await until(actor, () => actor.stop());
+  await until(actor, () => actor.start());
+  again();
+  await until(actor, () => actor.pause());
+  await until(actor, () => actor.resume());
+  again();
+  await hosted.stopAgent();
+  await hosted.startAgent();
+  again();
+  const child = { sandboxId: randomUUID(), name: 'copy', checkpoint: undefined };
+  const copy = await hosted.registry.fork(ref, child);
+  await copy.settled(10_000);
+  t.deepEqual(counting(hosted, { ...ref, sandboxId: child.sandboxId }), BROKERED);
+  t.deepEqual(copy.record.network, hosted.registry.find(ref).record.network);
+});
+
+test('a sandbox without a policy may connect to everything', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted);
+  t.deepEqual(hosted.registry.find(ref).record.network, { egress: { default: 'allow' } });
+  t.deepEqual(counting(hosted, ref), { egress: { default: 'allow' } });
+});
+
+test('no machine runs before its policy counts', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  hosted.policies.applying = () => Promise.reject(new Error('nft is gone'));
+  const ref = await create(hosted, CLOSED);
+  t.is(hosted.registry.find(ref).row.state, 'failed');
+  t.deepEqual(hosted.machines.running, []);
+});
+
+test('a policy is replaced while the sandbox runs, and only then', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, BROKERED);
+  const actor = hosted.registry.find(ref);
+  await actor.setNetwork(CLOSED);
+  t.deepEqual(counting(hosted, ref), CLOSED);
+  t.deepEqual(actor.record.network, CLOSED);
+  await until(actor, () => actor.pause());
+  await t.throwsAsync(actor.setNetwork({}), { code: 'sandbox_not_running' });
+  t.deepEqual(actor.record.network, CLOSED);
+  await until(actor, () => actor.resume());
+  t.deepEqual(counting(hosted, ref), CLOSED);
+});
+
+test('of two policies that are set at the same time one is refused', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted);
+  const actor = hosted.registry.find(ref);
+  const both = await Promise.allSettled([actor.setNetwork(CLOSED), actor.setNetwork(BROKERED)]);
+  const refusal: unknown = both[1].status === 'rejected' ? both[1].reason : undefined;
+  t.like(refusal, { code: 'sandbox_network_conflict' });
+  t.deepEqual(counting(hosted, ref), CLOSED);
+});
+
+test('a policy that cannot be applied leaves the former one', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, CLOSED);
+  const actor = hosted.registry.find(ref);
+  hosted.policies.applying = async (policy) => {
+    hosted.policies.applied.clear();
+    if (policy.egress === undefined) throw new Error('nft is gone');
+  };
+  await t.throwsAsync(actor.setNetwork({}), { code: 'unavailable' });
+  t.deepEqual(counting(hosted, ref), CLOSED);
+  t.deepEqual(actor.record.network, CLOSED);
+});
+
+test('a sandbox whose slot has neither its new policy nor its former one does not run on', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, CLOSED);
+  const actor = hosted.registry.find(ref);
+  hosted.policies.applying = () => Promise.reject(new Error('nft is gone'));
+  await t.throwsAsync(actor.setNetwork({}), { code: 'unavailable' });
+  while (actor.row.state === 'running') await new Promise((resolve) => setImmediate(resolve));
+  t.like(actor.row, { state: 'failed', exitReason: 'killed_by_host' });
+});
+
+test('secrets of a policy are neither published nor in the journal', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, BROKERED);
+  const { record, row } = hosted.registry.find(ref);
+  t.deepEqual(record.network?.egress?.allow, [
+    { target: 'api.example', transform: { headers: { Authorization: null } } },
+  ]);
+  t.false(JSON.stringify({ record, row }).includes('hidden'));
+  t.is(typeof row.networkSealed, 'string');
+});

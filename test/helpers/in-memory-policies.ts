@@ -1,0 +1,26 @@
+import type { SlotPolicies } from '../../agent/network/policy/slot-policies.ts';
+import type { SlotPlan } from '../../agent/network/slot.ts';
+import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
+import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
+
+/** What counts in each slot, without any network. */
+export class InMemoryPolicies implements SlotPolicies {
+  /** By the slot's number. */
+  readonly applied = new Map<number, NetworkPolicy>();
+  readonly known = new Map<string, NetworkDecision[]>();
+  /** What a test may have an application wait or fail at. */
+  applying: (policy: NetworkPolicy) => Promise<void> = () => Promise.resolve();
+
+  async apply({ index }: SlotPlan, _sandboxId: string, policy: NetworkPolicy): Promise<void> {
+    await this.applying(policy);
+    this.applied.set(index, policy);
+  }
+
+  async decisions(sandboxId: string): Promise<NetworkDecision[]> {
+    return this.known.get(sandboxId) ?? [];
+  }
+
+  forget(sandboxId: string): void {
+    this.known.delete(sandboxId);
+  }
+}
