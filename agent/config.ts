@@ -11,7 +11,8 @@ import { isNetwork } from './network/addresses.ts';
 import type { NetworkSettings } from './network/router.ts';
 import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
 import { sandboxRuntimes } from '../shared/links/stream-protocol.ts';
-import { GiB, MiB } from '../shared/units.ts';
+import { ZONE_DEFAULT, zonePattern } from '../shared/ingress-hostname.ts';
+import { GiB, HOUR_MS, MiB } from '../shared/units.ts';
 
 export interface AgentConfig {
   readonly cluster: ClusterConfig;
@@ -42,8 +43,21 @@ export interface AgentConfig {
   readonly userRanges: UserRangeSettings;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
+  /** Undefined: this host has none. */
+  readonly ingress: IngressSettings | undefined;
   /** Undefined: this host runs none. */
   readonly sandboxes: SandboxSettings | undefined;
+}
+
+/** The public server behind the hostnames of ports (docs/ingress.md). */
+interface IngressSettings {
+  readonly zone: string;
+  readonly host: string;
+  readonly port: number;
+  readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined;
+  /** How long a guest may take to begin its answer. */
+  readonly answerMs: number;
+  readonly threads: number;
 }
 
 const absolutePath = '^/[^\\0]*$';
@@ -146,6 +160,34 @@ function readSandboxSettings(
   };
 }
 
+function readIngressSettings(reader: ConfigReader, host: string): IngressSettings | undefined {
+  // Also where it is not used, so that a mistake is found at once.
+  const zone = reader.string('INGRESS_ZONE', { fallback: ZONE_DEFAULT, pattern: zonePattern });
+  if (!reader.has('INGRESS_PORT')) return undefined;
+  const hasTls = reader.has('INGRESS_TLS_CERT') || reader.has('INGRESS_TLS_KEY');
+  return {
+    zone,
+    host: reader.string('INGRESS_HOST', { fallback: host }),
+    port: reader.integer('INGRESS_PORT', { min: 1, max: 65_535 }),
+    tls: hasTls
+      ? {
+          certPath: reader.string('INGRESS_TLS_CERT', { pattern: absolutePath }),
+          keyPath: reader.string('INGRESS_TLS_KEY', { pattern: absolutePath }),
+        }
+      : undefined,
+    answerMs: reader.integer('INGRESS_ANSWER_MS', {
+      fallback: LIMITS.ingressAnswerMs,
+      min: 100,
+      max: 24 * HOUR_MS,
+    }),
+    threads: reader.integer('INGRESS_THREADS', {
+      fallback: Math.min(availableParallelism(), LIMITS.ingressThreadsDefaultMax),
+      min: 1,
+      max: 64,
+    }),
+  };
+}
+
 const EXEC_IDS = LIMITS.userRanges * LIMITS.idsPerContainer;
 const SANDBOX_IDS = LIMITS.containerSandboxesMax * LIMITS.idsPerContainer;
 
@@ -167,11 +209,24 @@ function readUserRanges(reader: ConfigReader): UserRangeSettings {
   return { mode, baseId, reserved };
 }
 
+function readExecSlots(
+  reader: ConfigReader,
+  cores: number,
+): Pick<AgentConfig, 'execSlots' | 'execSlotsPerAccount'> {
+  const execSlots = reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 });
+  const others = Math.max(1, Math.floor(execSlots * OTHERS_SHARE));
+  const execSlotsPerAccount = reader.integer('EXEC_SLOTS_PER_ACCOUNT', {
+    fallback: Math.max(1, execSlots - others),
+    min: 1,
+    max: 1024,
+  });
+  return { execSlots, execSlotsPerAccount };
+}
+
 /** @throws Error naming every setting that is missing or wrong */
 export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const reader = new ConfigReader(environment);
   const cores = availableParallelism();
-  const execSlots = reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 });
   const host = reader.string('AGENT_HOST', { fallback: '127.0.0.1' });
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const userRanges = readUserRanges(reader);
@@ -204,12 +259,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       min: 0,
       max: 1024 * GiB,
     }),
-    execSlots,
-    execSlotsPerAccount: reader.integer('EXEC_SLOTS_PER_ACCOUNT', {
-      fallback: Math.max(1, execSlots - Math.max(1, Math.floor(execSlots * OTHERS_SHARE))),
-      min: 1,
-      max: 1024,
-    }),
+    ...readExecSlots(reader, cores),
     execLimits: {
       memoryBytes: reader.integer('EXEC_MEMORY_BYTES', {
         fallback: GiB,
@@ -233,6 +283,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       fallback: '/usr/share/containers/seccomp.json',
       pattern: absolutePath,
     }),
+    ingress: readIngressSettings(reader, host),
     sandboxes: readSandboxSettings(reader, defaultImageDir, sandboxIdBase(userRanges.baseId)),
   };
   reader.finish();

@@ -7,7 +7,7 @@ import { type Directory, openDirectory } from '../shared/directory/directory.ts'
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
-import { createHttpMetrics } from '../shared/http/http-server.ts';
+import { createHttpMetrics, type HttpServerOptions } from '../shared/http/http-server.ts';
 import { JobSeal } from '../shared/jobs/job-seal.ts';
 import type { JobKind } from '../shared/jobs/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -30,6 +30,7 @@ import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
 import { diskJobs } from './jobs/disk-jobs.ts';
 import type { JobHandlers } from './jobs/job-handlers.ts';
+import { Ingress, type IngressMetrics } from './ingress/ingress.ts';
 import { JobWorker } from './jobs/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
 import { SessionServer, type SessionServerOptions } from './sessions/session-server.ts';
@@ -104,6 +105,19 @@ function jobHandlers({ disks, execs, storage, sandboxes }: Host): JobHandlers<Jo
   };
 }
 
+const openPublicServer = (
+  http: Pick<HttpServerOptions, 'host' | 'log' | 'metrics'>,
+  { config }: Parts,
+  objects: ObjectGateway,
+): Promise<Server> =>
+  startPublicServer(
+    {
+      ...{ ...http, port: config.port, connections: config.http.public },
+      isCrowded: () => objects.isCrowded,
+    },
+    (...exchange) => objects.handle(...exchange),
+  );
+
 function serveSessions(
   publicServer: Server,
   { host: { sandboxes }, log }: Parts,
@@ -118,6 +132,23 @@ function serveSessions(
   const sessions = new SessionServer({ keys, find, countChanged, log });
   sessions.serve(publicServer);
   return sessions;
+}
+
+/** The public server behind the hostnames of ports, if this host has one, and the tunnels to it. */
+async function openIngress(
+  { config, hostId, directory, host: { sandboxes }, log }: Parts,
+  metrics: IngressMetrics,
+): Promise<Ingress> {
+  const { clusterSecret: secret, region, redisUrl } = config.cluster;
+  const registry = sandboxes?.registry;
+  const { hosts } = directory;
+  const ingress = new Ingress({ hostId, secret, hosts, registry, metrics, log });
+  if (config.ingress === undefined) return ingress;
+  const { threads, ...settings } = config.ingress;
+  const connections = config.http.ingress;
+  await ingress.listen({ ...settings, connections, hostId, region, redisUrl }, threads);
+  log.info({ port: settings.port, zone: settings.zone, threads }, 'ingress:listening');
+  return ingress;
 }
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
@@ -150,6 +181,12 @@ async function openRedis(url: string, log: Logger): Promise<Redis> {
   return redis;
 }
 
+async function endHost(host: Host, worker: JobWorker): Promise<void> {
+  const idle = worker.close();
+  await host.close();
+  await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
+}
+
 async function main(): Promise<void> {
   const config = readAgentConfig(process.env);
   const { redisUrl, region, clusterSecret } = config.cluster;
@@ -180,6 +217,7 @@ async function main(): Promise<void> {
   const forwarder = new RequestForwarder(clusterSecret);
   const objects = openGateway(parts, forwarder, metrics.objectDurations);
   const http = { host: config.host, log, metrics: createHttpMetrics(metrics.registry) };
+  const ingress = await openIngress(parts, metrics.ingress);
   const ops = await startOpsServer({
     http: { ...http, port: config.adminPort, connections: config.http.internal },
     registry: metrics.registry,
@@ -187,12 +225,9 @@ async function main(): Promise<void> {
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
-  const isCrowded = (): boolean => objects.isCrowded;
-  const publicServer = await startPublicServer(
-    { ...http, port: config.port, connections: config.http.public, isCrowded },
-    (...exchange) => objects.handle(...exchange),
-  );
+  const publicServer = await openPublicServer(http, parts, objects);
   const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
+  ingress.tunnels.serve(ops);
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
@@ -203,17 +238,17 @@ async function main(): Promise<void> {
       links.sendLoad();
       worker.drain();
       sessions.close();
+      const ingressClosed = ingress.close(); // Before the sandboxes stop: no request wakes them again.
       if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.
       const drained = Promise.all([
         host.drain().then(() => worker.close()),
         data.drain(),
         objects.drain(),
+        ingressClosed,
       ]);
       await settledWithin(drained, LIMITS.drainMs);
-      const idle = worker.close();
-      await host.close();
-      await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
+      await endHost(host, worker);
     },
     () => withdraw(),
     () => links.close(),

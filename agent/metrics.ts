@@ -1,4 +1,5 @@
 import {
+  Counter,
   createMetrics,
   DURATION_BUCKETS,
   Gauge,
@@ -6,6 +7,7 @@ import {
   type Registry,
 } from '../shared/metrics.ts';
 import type { Host } from './host.ts';
+import type { IngressMetrics } from './ingress/ingress.ts';
 import type { JobDurations, JobWaits } from './jobs/job-worker.ts';
 import type { ObjectDurations } from './objects/object-gateway.ts';
 import { overduePrograms } from './system/spawn.ts';
@@ -24,6 +26,7 @@ export function createAgentMetrics(
   objectDurations: ObjectDurations;
   observeStart: ObserveStart;
   sessions: Gauge;
+  ingress: IngressMetrics;
 } {
   const registry = createMetrics('agent');
   const jobDurations = new Histogram({
@@ -47,6 +50,19 @@ export function createAgentMetrics(
     buckets: DURATION_BUCKETS,
     registers: [registry],
   });
+  const ingress: IngressMetrics = {
+    connections: new Gauge({
+      name: 'berth_ingress_connections',
+      help: 'Connections of callers to the ingress that are open',
+      registers: [registry],
+    }),
+    answers: new Counter({
+      name: 'berth_ingress_answers_total',
+      help: 'Answers of the ingress, those of sandboxes and its own',
+      labelNames: ['status'] as const,
+      registers: [registry],
+    }),
+  };
   const running: Gauge = new Gauge({
     name: 'berth_execs_running',
     help: 'Commands that run now',
@@ -61,7 +77,7 @@ export function createAgentMetrics(
   createStorageGauges(registry, host);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
-  return { registry, jobDurations, jobWaits, objectDurations, observeStart, sessions };
+  return { registry, jobDurations, jobWaits, objectDurations, observeStart, sessions, ingress };
 }
 
 function createStorageGauges(

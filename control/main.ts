@@ -80,7 +80,7 @@ async function main(): Promise<void> {
   const { host, port, internalPort, internalUrl } = config;
   const http = { host, log, metrics: createHttpMetrics(metrics) };
   const internal = await startOpsServer({
-    http: { ...http, port: internalPort, connections: limits.internal, hasUpgrades: true },
+    http: { ...http, port: internalPort, connections: limits.internal },
     registry: metrics,
     ready,
   });

@@ -22,7 +22,7 @@ export async function provideClientEnv(config: Env): Promise<Env> {
     BASE_URL: baseUrl,
     S3_URL: required(config, 'AGENT_PUBLIC_URL'),
     INGRESS_ZONE: required(config, 'INGRESS_ZONE'),
-    INGRESS_PORT: required(config, 'AGENT_PORT'),
+    INGRESS_PORT: required(config, 'INGRESS_PORT'),
     REGION: required(config, 'REGION'),
     API_KEY: key,
   };

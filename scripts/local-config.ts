@@ -14,6 +14,7 @@ const PORTS: Env = {
   CONTROL_INTERNAL_PORT: '8701',
   AGENT_PORT: '8710',
   AGENT_ADMIN_PORT: '8711',
+  INGRESS_PORT: '8712',
 };
 
 function secrets(): Env {
@@ -51,7 +52,7 @@ function defaults(ports: Env): Env {
     PUBLIC_BASE_URL: `http://127.0.0.1:${required(ports, 'CONTROL_PORT')}`,
     AGENT_HOST: '127.0.0.1',
     AGENT_PUBLIC_URL: `http://127.0.0.1:${required(ports, 'AGENT_PORT')}`,
-    INGRESS_ZONE: 'localhost',
+    INGRESS_ZONE: 'sbx.localhost',
     AGENT_DATA_DIR: paths.agentData,
     STORAGE_DIR: paths.storage,
   };
@@ -62,6 +63,9 @@ const CONTAINS_PORT: Env = {
   PUBLIC_BASE_URL: 'CONTROL_PORT',
   AGENT_PUBLIC_URL: 'AGENT_PORT',
 };
+
+/** Values that nobody chose and that have other defaults now. */
+const FORMER_DEFAULTS: Env = { INGRESS_ZONE: 'localhost' };
 
 /** Paths that set-up has built. The caller's environment does not override them. */
 interface Built {
@@ -76,7 +80,8 @@ function mergeConfig(kept: Env, caller: NodeJS.ProcessEnv, built: Built): Env {
   const values = Object.entries(defaults(ports)).map(([name, fallback]): [string, string] => {
     const port = CONTAINS_PORT[name];
     const portMoved = port !== undefined && kept[port] !== ports[port];
-    return [name, (isNew ? caller[name] : portMoved ? undefined : kept[name]) ?? fallback];
+    const isKept = !portMoved && kept[name] !== FORMER_DEFAULTS[name];
+    return [name, (isNew ? caller[name] : isKept ? kept[name] : undefined) ?? fallback];
   });
   return {
     ...kept,

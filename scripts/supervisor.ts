@@ -115,7 +115,11 @@ async function tryListen(path: string): Promise<boolean> {
 }
 
 async function checkPortsAreFree(config: Env): Promise<void> {
-  const hosts: Env = { CONTROL_PORT: 'CONTROL_HOST', AGENT_PORT: 'AGENT_HOST' };
+  const hosts: Env = {
+    CONTROL_PORT: 'CONTROL_HOST',
+    AGENT_PORT: 'AGENT_HOST',
+    INGRESS_PORT: 'AGENT_HOST',
+  };
   for (const name of Object.keys(config).filter((key) => key.endsWith('_PORT'))) {
     const port = required(config, name);
     const host = config[hosts[name] ?? ''] ?? '127.0.0.1';

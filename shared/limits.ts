@@ -223,6 +223,17 @@ export const LIMITS = {
   portTokensPerSandboxMax: 1000, // Unexpired ones.
   portTokenTtlMsMax: 8760 * HOUR_MS,
   portTokenLengthMax: 256,
+  // Connections that are kept to, or made to, one port; further requests wait for one.
+  ingressConnectionsPerPortMax: 1024,
+  // By default: how long a guest may take to begin its answer, and threads of the ingress.
+  ingressAnswerMs: 120_000,
+  ingressThreadsDefaultMax: 4,
+  // How long a connection may take to be made, and a sandbox to come up for a request.
+  ingressOpenMsMax: 5_000,
+  ingressWakeMsMax: 60_000,
+  // How long a request waits for a service that starts with the sandbox that it has woken.
+  ingressServiceMsMax: 5_000,
+  ingressAskEveryMs: 100,
   // For how long the ports that a new sandbox is to have are kept until its owner publishes it: also
   // when the owner is restarted meanwhile.
   sandboxRoutePreparedMs: HOUR_MS,

@@ -1,6 +1,6 @@
 import { collectDefaultMetrics, Registry } from 'prom-client';
 
-export { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+export { Counter, Gauge, Histogram, Registry } from 'prom-client';
 
 /** In seconds, from a cached read to the longest exec. */
 export const DURATION_BUCKETS = [

@@ -1,49 +1,30 @@
-import { Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { native } from '../native/native.ts';
+import { connectedSocket } from './connected-socket.ts';
 import { NAMESPACES } from './nft.ts';
 import type { SlotPlan } from './slot.ts';
 
 /**
- * Connects to a port of a slot's guest from within the slot, without any route to it from outside.
- * The guest sees its gateway as the client.
+ * Begins a connection to a port of a slot's guest from within the slot, without any route to it from
+ * outside. The guest sees its gateway as the client.
+ * @returns the descriptor of a socket whose connect(2) is under way, for {@link connectedSocket}
+ * @throws Error with a `code`: ENOENT when the slot is gone
+ */
+export const beginConnection = (
+  { namespace, guestAddress }: SlotPlan,
+  port: number,
+): Promise<number> => native.connectInNamespace(`${NAMESPACES}/${namespace}`, guestAddress, port);
+
+/**
+ * Connects to a port of a slot's guest, as {@link beginConnection} does.
  * @throws Error with a `code`: ECONNREFUSED when nothing listens, ETIMEDOUT when the guest does not
  *   answer in time, ENOENT when the slot is gone; or the signal's reason
  */
 export async function connectToGuest(
-  { namespace, guestAddress }: SlotPlan,
+  slot: SlotPlan,
   port: number,
-  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal?: AbortSignal },
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal },
 ): Promise<Socket> {
-  signal?.throwIfAborted();
-  const path = `${NAMESPACES}/${namespace}`;
-  const fd = await native.connectInNamespace(path, guestAddress, port);
-  const socket = new Socket({ fd, readable: true, writable: true });
-  const giveUp = (): void => {
-    const error = new Error(`the guest did not answer within ${timeoutMs} ms`);
-    socket.destroy(Object.assign(error, { code: 'ETIMEDOUT' }));
-  };
-  const abort = (): void => {
-    socket.destroy(signal?.reason as Error);
-  };
-  const timer = setTimeout(giveUp, timeoutMs);
-  signal?.addEventListener('abort', abort, { once: true });
-  try {
-    await untilConnected(socket);
-    return socket;
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener('abort', abort);
-  }
-}
-
-/** A write of nothing ends when the connection is there, or with what became of it. */
-async function untilConnected(socket: Socket): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    socket.once('error', reject);
-    socket.write('', (error) => {
-      if (error) return;
-      socket.off('error', reject);
-      resolve();
-    });
-  });
+  options.signal?.throwIfAborted();
+  return connectedSocket(await beginConnection(slot, port), options);
 }

@@ -60,7 +60,10 @@ export class SandboxActor {
         handle: (event) => handleMachineEvent(context, event),
       }),
       sandbox: new JournalledSandbox(deps, row, {
-        entered: () => context.watchdog.watch(this.row),
+        entered: () => {
+          context.watchdog.watch(this.row);
+          deps.stateEntered?.(this.row);
+        },
         limitReached: () => this.#handleLimit(),
         send: (write) => this.#mailbox.send(write),
       }),

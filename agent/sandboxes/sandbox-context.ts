@@ -1,3 +1,4 @@
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { CopyGate } from './copy-gate.ts';
 import type { CurrentSession } from './current-session.ts';
 import type { SandboxExecs } from './execs/sandbox-execs.ts';
@@ -13,6 +14,8 @@ export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionD
   readonly capacity: HostCapacity;
   readonly bootTimeoutMs: number;
   readonly observeStart: ObserveStart;
+  /** Told each time a sandbox has entered a state, or was recovered in it. */
+  readonly stateEntered?: (row: SandboxRow) => void;
 }
 
 /**

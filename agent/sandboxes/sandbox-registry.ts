@@ -68,8 +68,18 @@ export class SandboxRegistry {
   /** The creations under way. */
   readonly #creations = new Map<SandboxActor, Promise<unknown>>();
 
+  readonly #stateWatchers = new Set<(row: SandboxRow) => void>();
+
   constructor(deps: SandboxRegistryDeps) {
-    this.#deps = deps;
+    const stateEntered = (row: SandboxRow): void => {
+      for (const watcher of this.#stateWatchers) watcher(row);
+    };
+    this.#deps = { ...deps, stateEntered };
+  }
+
+  /** Tells of each state that a sandbox enters from now on. */
+  watchStates(watcher: (row: SandboxRow) => void): void {
+    this.#stateWatchers.add(watcher);
   }
 
   /** The state of each sandbox. */

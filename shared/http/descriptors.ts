@@ -20,6 +20,8 @@ export interface PlacesMax {
 export interface DescriptorShares {
   /** Connections of callers. */
   readonly publicConnections: number;
+  /** Connections of callers of sandboxes' ports, each with one into a sandbox beside it. */
+  readonly ingressConnections: number;
   /** Connections of other parts of the cluster. */
   readonly internalConnections: number;
   /** Requests of the object API, each with a file or a connection of its own beside its caller's. */
@@ -32,7 +34,8 @@ export interface DescriptorShares {
  * process itself: journal, disks, containers, machines, links and Redis.
  */
 export const shareDescriptors = (limit: number, most: PlacesMax): DescriptorShares => ({
-  publicConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 2)),
+  publicConnections: Math.min(LIMITS.connectionsMax, Math.floor((limit * 3) / 8)),
+  ingressConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 16)),
   internalConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 4)),
   objectRequests: Math.min(most.objectRequests, Math.floor(limit / 16)),
   downloads: Math.min(most.downloads, Math.floor(limit / 32)),

@@ -43,11 +43,13 @@ export function framingHeaders(framing: BodyFraming): string[] {
 /**
  * Finds anything in a request's head that another parser could read differently.
  * @param options.mayUpgrade whether the port serves WebSockets
+ * @param options.anyMethodHasBody whether bodies of methods that give them no meaning pass; only for
+ *   a port that writes the framing of every one anew
  * @returns the fault, in words for the sender, or undefined
  */
 export function findFramingFault(
   { httpVersion, method, rawHeaders }: RequestHead,
-  { mayUpgrade = false } = {},
+  { mayUpgrade = false, anyMethodHasBody = false } = {},
 ): string | undefined {
   if (httpVersion !== '1.1' && httpVersion !== '1.0') return 'use HTTP/1.1';
   const lengths = rawValuesOf(rawHeaders, 'content-length');
@@ -65,7 +67,8 @@ export function findFramingFault(
   }
   if (encoding !== undefined && httpVersion === '1.0') return 'HTTP/1.0 has no Transfer-Encoding';
   const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
-  if (hasBody && !mayHaveBody(method)) return `${method} takes no body; send none`;
+  if (hasBody && !anyMethodHasBody && !mayHaveBody(method))
+    return `${method} takes no body; send none`;
   if (!mayUpgrade && rawValuesOf(rawHeaders, 'upgrade').length > 0) {
     return 'this port speaks HTTP/1.1 only; send no Upgrade header';
   }

@@ -1,5 +1,11 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer as createTlsServer,
+  type Server as TlsServer,
+  type ServerOptions,
+} from 'node:https';
+import type { Socket } from 'node:net';
 import { toError } from '../errors.ts';
 import { Connections, type ConnectionEnd, type ConnectionLimits } from './connections.ts';
 import { noteExpectation } from './continue-requests.ts';
@@ -17,7 +23,7 @@ export type RenderRefusal = (
 
 export interface HttpServerOptions {
   /** Names the server in log events and metrics. */
-  readonly name: 'public' | 'internal';
+  readonly name: 'public' | 'internal' | 'ingress';
   readonly host: string;
   readonly port: number;
   readonly headerBytesMax: number;
@@ -25,6 +31,12 @@ export interface HttpServerOptions {
   readonly render: RenderRefusal;
   /** Whether something listens for the server's `upgrade` event. */
   readonly hasUpgrades?: boolean;
+  /** Speaks TLS with this certificate and key, in PEM. */
+  readonly tls?: Pick<ServerOptions, 'cert' | 'key'> | undefined;
+  /** Several threads listen on the port, and the kernel divides connections among them. */
+  readonly isShared?: boolean;
+  /** See `findFramingFault`. */
+  readonly anyMethodHasBody?: boolean;
   /** Whether other requests wait for the places of those that are being served. */
   readonly isCrowded?: () => boolean;
   readonly log: Logger;
@@ -47,6 +59,7 @@ const CHECK_EVERY_MS_MAX = 2_000;
 /** A flood is logged as one event per interval, not one per connection. */
 const LOG_EVERY_MS = 10_000;
 const RETRY_AFTER_SECONDS = 2;
+const HANDSHAKE_MS_MAX = 10_000;
 
 export function createHttpMetrics(registry: Registry): HttpMetrics {
   return {
@@ -75,7 +88,7 @@ export async function startHttpServer(
   handle: RequestHandler,
 ): Promise<Server> {
   const { name, log, metrics, render, headerBytesMax } = options;
-  const server = createServer({
+  const server = newServer(options.tls, {
     ...STRICT_PARSER,
     maxHeaderSize: headerBytesMax,
     headersTimeout: HEADERS_MS_MAX,
@@ -94,8 +107,11 @@ export async function startHttpServer(
     },
     render: (request, problem) => render('bad_request', problem, request),
     onRefused: (_request, problem) => log.info({ server: name, problem }, 'request:refused'),
+    anyMethodHasBody: options.anyMethodHasBody === true,
   });
-  server.on('connection', (socket) => {
+  // Until its handshake is done, a TLS connection counts for the kernel's and Node's bounds alone.
+  if (options.tls !== undefined) server.maxConnections = 2 * options.connections.max;
+  server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     connections.add(socket);
     metrics.connections.set({ server: name }, connections.count);
     socket.once('close', () => metrics.connections.set({ server: name }, connections.count));
@@ -111,11 +127,17 @@ export async function startHttpServer(
   );
   checking.unref();
   server.once('close', () => clearInterval(checking));
-  server.listen(options.port, options.host);
+  const { port, host, isShared = false } = options;
+  server.listen({ port, host, reusePort: isShared });
   await once(server, 'listening');
   // Accepting failed, for example for want of descriptors. The kernel keeps the connection queued.
   server.on('error', () => onEnd('not_accepted'));
   return server;
+}
+
+function newServer(tls: HttpServerOptions['tls'], options: ServerOptions): Server | TlsServer {
+  if (tls === undefined) return createServer(options);
+  return createTlsServer({ ...options, ...tls, handshakeTimeout: HANDSHAKE_MS_MAX });
 }
 
 function guard(

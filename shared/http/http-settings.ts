@@ -10,6 +10,8 @@ export interface HttpSettings {
   readonly public: ConnectionLimits;
   /** Limits of the port for other parts of the cluster. */
   readonly internal: ConnectionLimits;
+  /** Limits of the public port behind the hostnames of sandboxes' ports. */
+  readonly ingress: ConnectionLimits;
   /** How many requests of the object API and downloads by share link may run at the same time. */
   readonly places: PlacesMax;
 }
@@ -53,16 +55,18 @@ export function readHttpSettings(reader: ConfigReader, most: PlacesMax): HttpSet
   const places = (name: string, fallback: number): number =>
     reader.integer(name, { fallback, min: 2, max: fallback });
   const crowdedStalledMs = Math.min(stalledMs, LIMITS.transferCrowdedStalledMs);
+  const transfers = { bytesPerSecondMin, stalledMs, crowdedStalledMs };
   return {
     places: {
       objectRequests: places('OBJECT_REQUESTS_MAX', descriptors.objectRequests),
       downloads: places('DOWNLOADS_MAX', descriptors.downloads),
     },
-    public: {
-      max,
-      perAddressMax,
+    public: { max, perAddressMax, proxies, transfers },
+    ingress: {
+      max: descriptors.ingressConnections,
+      perAddressMax: Math.min(perAddressMax, descriptors.ingressConnections),
       proxies,
-      transfers: { bytesPerSecondMin, stalledMs, crowdedStalledMs },
+      transfers,
     },
     internal: {
       max: descriptors.internalConnections,

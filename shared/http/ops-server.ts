@@ -27,7 +27,8 @@ const render = (_code: unknown, problem: string): Refusal => ({
  */
 export function startOpsServer(options: OpsOptions): Promise<Server> {
   const { internalHeaderBytesMax: headerBytesMax } = LIMITS;
-  const server = { ...options.http, name: 'internal', headerBytesMax, render } as const;
+  const names = { name: 'internal', headerBytesMax, render, hasUpgrades: true } as const;
+  const server = { ...options.http, ...names };
   return startHttpServer(server, (request, response) => answer(options, request, response));
 }
 

@@ -22,6 +22,8 @@ export interface StrictHttpOptions {
   /** Renders a refusal. @param problem in words for the caller */
   readonly render: (request: IncomingMessage, problem: string) => Refusal;
   readonly onRefused: (request: IncomingMessage, problem: string) => void;
+  /** See `findFramingFault`. */
+  readonly anyMethodHasBody?: boolean;
 }
 
 /**
@@ -30,7 +32,7 @@ export interface StrictHttpOptions {
  */
 export function serveStrictly(
   server: Server,
-  { handle, render, onRefused }: StrictHttpOptions,
+  { handle, render, onRefused, anyMethodHasBody = false }: StrictHttpOptions,
 ): void {
   // Node hides headers beyond a maximum number from us although its parser obeys them. So the number
   // is unlimited, and their total size is limited.
@@ -51,7 +53,7 @@ export function serveStrictly(
     (awaitsContinue: boolean) =>
     (request: IncomingMessage, response: ServerResponse): void => {
       if (isAbandoned(request)) return;
-      const problem = findFramingFault(request);
+      const problem = findFramingFault(request, { anyMethodHasBody });
       if (problem === undefined) handle(request, response, awaitsContinue);
       else refuse(request, response, 400, problem);
     };

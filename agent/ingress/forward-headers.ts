@@ -1,0 +1,84 @@
+import type { IncomingMessage } from 'node:http';
+
+/** Both spellings of the header that a port token comes in. */
+export const TOKEN_HEADERS = ['x-service-token', 'x-archil-token'] as const;
+
+// Headers of one connection only (RFC 9110, section 7.6.1), and those that are written anew.
+const OF_CONNECTION = new Set([
+  ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection'],
+  ...['te', 'transfer-encoding', 'upgrade', 'http2-settings'],
+]);
+const OF_REQUEST = new Set([
+  ...OF_CONNECTION,
+  ...['content-length', 'expect', 'trailer', 'forwarded'],
+  ...['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'x-real-ip'],
+  ...TOKEN_HEADERS,
+]);
+
+/** Where a request came from, as the guest is told. */
+export interface ClientFacts {
+  /** IP address of the client, with those of trusted proxies behind it. */
+  readonly forwardedFor: string;
+  readonly proto: string;
+  readonly host: string;
+}
+
+const NAMES = /[^\s,]+/gu;
+
+/** The headers that a Connection header names: they concern this connection only. */
+function namedByConnection(value: string | undefined): ReadonlySet<string> | undefined {
+  if (value === undefined || /^(?:keep-alive|close|upgrade)$/iu.test(value)) return undefined;
+  return new Set(value.toLowerCase().match(NAMES) ?? []);
+}
+
+/** @param isProxy whether the peer is a proxy of the operator, whose words about clients count */
+export function clientFacts(
+  { headers }: Pick<IncomingMessage, 'headers'>,
+  peer: { readonly address: string; readonly isProxy: boolean; readonly isSecure: boolean },
+): ClientFacts {
+  const own = { forwardedFor: peer.address, proto: peer.isSecure ? 'https' : 'http' };
+  const host = headers.host ?? '';
+  if (!peer.isProxy) return { ...own, host };
+  const { 'x-forwarded-for': before, 'x-forwarded-proto': proto } = headers;
+  const { 'x-forwarded-host': said } = headers;
+  return {
+    forwardedFor: typeof before === 'string' ? `${before}, ${peer.address}` : own.forwardedFor,
+    proto: typeof proto === 'string' ? proto : own.proto,
+    host: typeof said === 'string' ? said : host,
+  };
+}
+
+/** The headers of a request to the guest, names and values alternating. */
+export function requestHeaders(
+  { rawHeaders, headers }: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,
+  { forwardedFor, proto, host }: ClientFacts,
+): string[] {
+  const named = namedByConnection(headers.connection);
+  const passed: string[] = [];
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] ?? '';
+    const lower = name.toLowerCase();
+    if (OF_REQUEST.has(lower) || (lower !== 'host' && named?.has(lower) === true)) continue;
+    passed.push(name, rawHeaders[i + 1] ?? '');
+  }
+  passed.push('X-Forwarded-For', forwardedFor, 'X-Forwarded-Proto', proto);
+  passed.push('X-Forwarded-Host', host);
+  return passed;
+}
+
+/** The headers of a guest's answer to its caller. */
+export function answerHeaders(rawHeaders: readonly string[]): string[] {
+  let connection: string | undefined;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i]?.toLowerCase() === 'connection') connection = rawHeaders[i + 1];
+  }
+  const named = namedByConnection(connection);
+  const passed: string[] = [];
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] ?? '';
+    const lower = name.toLowerCase();
+    if (OF_CONNECTION.has(lower) || named?.has(lower) === true) continue;
+    passed.push(name, rawHeaders[i + 1] ?? '');
+  }
+  return passed;
+}

@@ -1,0 +1,212 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Server as TlsServer } from 'node:https';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Dispatcher } from 'undici';
+import type { PortRoute } from '../../shared/directory/sandbox-routes.ts';
+import { toError } from '../../shared/errors.ts';
+import { isProxy } from '../../shared/http/address-key.ts';
+import { findFramingFault, framingOf } from '../../shared/http/http-framing.ts';
+import { type HttpMetrics, startHttpServer } from '../../shared/http/http-server.ts';
+import { plainAddress } from '../../shared/http/ip-allowlist.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { answer, answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
+import { DoorError } from './door-error.ts';
+import { exchange } from './exchange.ts';
+import { clientFacts, requestHeaders, TOKEN_HEADERS } from './forward-headers.ts';
+import { type IngressHost, parseIngressHost } from './ingress-host.ts';
+import { judge } from './judge.ts';
+import type { IngressWorkerData, PortRef } from './messages.ts';
+import { upgrade } from './upgrade.ts';
+
+export interface IngressServerParts {
+  readonly settings: Pick<IngressWorkerData, 'zone' | 'host' | 'port' | 'answerMs' | 'connections'>;
+  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined;
+  /** Finds what a request is judged by. @throws Error while the directory is away */
+  readonly find: (
+    routeId: string,
+    port: number,
+    token: string | undefined,
+  ) => Promise<PortRoute | undefined>;
+  /** @throws DoorError */
+  readonly open: (ref: PortRef, mayWake: boolean) => Promise<Socket>;
+  readonly upstream: (ref: PortRef) => Dispatcher;
+  /** A request to the sandbox begins. @returns ends it */
+  readonly use: (ref: PortRef) => () => void;
+  /** Tells the directory whether a service publishes the port. */
+  readonly noteService: (ref: PortRef, isThere: boolean) => Promise<void>;
+  /** Told the status of each answer. */
+  readonly answered: (status: number) => void;
+  readonly metrics: HttpMetrics;
+  readonly log: Logger;
+}
+
+const render = (_code: unknown, problem: string): { contentType: string; body: string } => ({
+  contentType: 'text/plain; charset=utf-8',
+  body: `${problem}\n`,
+});
+
+/** Who may pass, and to which port; or what the caller is told instead. */
+type Admission = { readonly ref: PortRef; readonly route: PortRoute } | OwnAnswer;
+
+function tokenOf({ headers }: IncomingMessage): string | undefined {
+  for (const name of TOKEN_HEADERS) {
+    const value = headers[name];
+    if (typeof value === 'string') {
+      return value.length <= LIMITS.portTokenLengthMax ? value : undefined;
+    }
+  }
+  return undefined;
+}
+
+/** The public server behind the hostnames of ports (docs/ingress.md). */
+export class IngressServer {
+  readonly #parts: IngressServerParts;
+  readonly #upgraded = new Set<Duplex>();
+
+  private constructor(parts: IngressServerParts) {
+    this.#parts = parts;
+  }
+
+  /** @returns the server, and what ends its WebSockets, which closing it does not */
+  static async start(
+    parts: IngressServerParts,
+  ): Promise<{ server: Server | TlsServer; endUpgraded: () => void }> {
+    const { settings, tls, metrics, log } = parts;
+    const { host, port, connections } = settings;
+    const ingress = new IngressServer(parts);
+    const server = await startHttpServer(
+      {
+        ...{ name: 'ingress', host, port, connections, tls, render, metrics, log },
+        ...{ isShared: true, hasUpgrades: true, anyMethodHasBody: true },
+        headerBytesMax: LIMITS.headerBytesMax,
+      },
+      (request, response) => ingress.#handle(request, response),
+    );
+    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      // Node's server no longer listens on the socket: an unhandled reset would end this thread.
+      socket.on('error', () => socket.destroy());
+      ingress.#upgrade(request, socket, head).catch((error: unknown) => {
+        log.error({ err: toError(error) }, 'ingress:upgradeFailed');
+        socket.destroy();
+      });
+    });
+    const endUpgraded = (): void => {
+      for (const socket of ingress.#upgraded) socket.destroy();
+    };
+    return { server, endUpgraded };
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { answered, use, upstream, settings, noteService, log } = this.#parts;
+    const admission = await this.#admit(request);
+    if ('status' in admission) {
+      answered(admission.status);
+      if (!response.destroyed) answer(request, response, admission);
+      return;
+    }
+    const { ref, route } = admission;
+    const endUse = use(ref);
+    try {
+      const headers = this.#headersOf(request);
+      const { answerMs } = settings;
+      const parts = { request, response, headers, upstream: () => upstream(ref), answerMs };
+      const error = await exchange(parts);
+      if (error instanceof DoorError && error.fault === 'nothing_listens' && route.isServicePort) {
+        await noteService(ref, false);
+      }
+      if (error !== undefined) {
+        log.debug({ sandboxId: ref.sandboxId, port: ref.port, err: error }, 'ingress:notAnswered');
+      }
+    } finally {
+      endUse();
+      answered(response.statusCode);
+    }
+  }
+
+  async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const { answered, use, open, settings } = this.#parts;
+    const fault = upgradeFault(request);
+    const admission: Admission =
+      fault === undefined ? await this.#admit(request) : { status: 400, message: fault };
+    if ('status' in admission) {
+      answered(admission.status);
+      return answerUpgrade(socket, admission);
+    }
+    const { ref } = admission;
+    const endUse = use(ref);
+    this.#upgraded.add(socket);
+    try {
+      answered(101);
+      const headers = this.#headersOf(request);
+      const { answerMs } = settings;
+      await upgrade({ request, socket, head, headers, open: () => open(ref, true), answerMs });
+    } finally {
+      this.#upgraded.delete(socket);
+      endUse();
+    }
+  }
+
+  async #admit(request: IncomingMessage): Promise<Admission> {
+    const { url = '', headers } = request;
+    if (!url.startsWith('/') && url !== '*') return ANSWERS.badTarget;
+    const host = parseIngressHost(headers.host ?? '', this.#parts.settings.zone);
+    if (host === undefined) return ANSWERS.unknownHost;
+    let route: PortRoute | undefined;
+    try {
+      route = await this.#parts.find(host.routeId, host.port, tokenOf(request));
+    } catch (error) {
+      this.#parts.log.warn({ err: toError(error) }, 'ingress:directoryAway');
+      return ANSWERS.directoryAway;
+    }
+    return this.#judge(host, route);
+  }
+
+  async #judge({ port }: IngressHost, route: PortRoute | undefined): Promise<Admission> {
+    const verdict = judge(route, port);
+    if (verdict === 'refuse' || route === undefined) return ANSWERS.unauthorized;
+    const { accountId, sandboxId, hostId } = route;
+    const ref = { accountId, sandboxId, hostId, port };
+    if (verdict === 'ask') {
+      const fault = await this.#askForService(ref);
+      if (fault !== undefined) return fault;
+    }
+    return { ref, route };
+  }
+
+  /** Whether a service publishes the port now: something listens there, in a sandbox that runs. */
+  async #askForService(ref: PortRef): Promise<OwnAnswer | undefined> {
+    const { open, noteService } = this.#parts;
+    try {
+      (await open(ref, false)).destroy();
+    } catch (error) {
+      if (!(error instanceof DoorError)) throw error;
+      const { fault } = error;
+      return fault === 'unavailable' ? answerOf(fault) : ANSWERS.unauthorized;
+    }
+    await noteService(ref, true);
+    return undefined;
+  }
+
+  #headersOf(request: IncomingMessage): string[] {
+    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
+    const { connections } = this.#parts.settings;
+    const peer = {
+      address,
+      isProxy: isProxy(connections.proxies, address),
+      isSecure: this.#parts.tls !== undefined,
+    };
+    return requestHeaders(request, clientFacts(request, peer));
+  }
+}
+
+function upgradeFault(request: IncomingMessage): string | undefined {
+  const fault = findFramingFault(request, { mayUpgrade: true });
+  if (fault !== undefined) return fault;
+  if (request.headers.upgrade?.toLowerCase() !== 'websocket') return 'only WebSockets are upgraded';
+  if (request.method !== 'GET' || framingOf(request) !== 'none') {
+    return 'a WebSocket is asked for by GET without a body';
+  }
+  return undefined;
+}

@@ -1,0 +1,86 @@
+import type { TransferLimits } from '../../shared/http/stall-clock.ts';
+
+/* What the agent's main thread and the threads of its ingress tell each other. */
+
+/** A port of a sandbox, and whose it is. */
+export interface PortRef {
+  readonly accountId: string;
+  readonly sandboxId: string;
+  /** The sandbox's owner. */
+  readonly hostId: string;
+  readonly port: number;
+}
+
+/** Given to each thread at its start. */
+export interface IngressWorkerData {
+  readonly hostId: string;
+  readonly region: string;
+  readonly redisUrl: string;
+  readonly zone: string;
+  readonly host: string;
+  readonly port: number;
+  readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined;
+  /** How long a guest may take to begin its answer. */
+  readonly answerMs: number;
+  readonly connections: {
+    readonly max: number;
+    readonly perAddressMax: number;
+    readonly proxies: readonly string[];
+    readonly transfers: TransferLimits;
+  };
+}
+
+/** Why there is no connection to a port. */
+export type DoorFault =
+  | 'nothing_listens'
+  /** No such sandbox is here. */
+  | 'not_found'
+  /** It was not to be woken. */
+  | 'not_running'
+  /** It could not be brought up, or its host not be reached, for now. */
+  | 'unavailable'
+  /** It did not come up, or did not take the connection, in time. */
+  | 'timeout';
+
+/** A connection of this process into a sandbox's network, or the way to one of its owner's. */
+export type Door =
+  | {
+      readonly kind: 'local';
+      /** Of a socket whose connect(2) is under way. */
+      readonly fd: number;
+      /** The sandbox was brought up just now: its services may still start. */
+      readonly isFresh: boolean;
+    }
+  | {
+      readonly kind: 'tunnel';
+      readonly url: string;
+      readonly headers: Readonly<Record<string, string>>;
+    };
+
+export type ToMain =
+  | { readonly kind: 'listening' }
+  | { readonly kind: 'open'; readonly id: number; readonly ref: PortRef; readonly mayWake: boolean }
+  /** Requests to the sandbox are under way, or no more. */
+  | {
+      readonly kind: 'use';
+      readonly ref: Pick<PortRef, 'accountId' | 'sandboxId'>;
+      readonly inUse: boolean;
+    }
+  | {
+      readonly kind: 'counts';
+      readonly connections: number;
+      readonly answers: Record<string, number>;
+    }
+  | { readonly kind: 'closed' };
+
+export type ToWorker =
+  | { readonly kind: 'opened'; readonly id: number; readonly door: Door }
+  | {
+      readonly kind: 'notOpened';
+      readonly id: number;
+      readonly fault: DoorFault;
+      readonly message: string;
+    }
+  /** The sandbox runs no longer: its connections are worth nothing. */
+  | { readonly kind: 'left'; readonly sandboxId: string }
+  | { readonly kind: 'close' };
