@@ -21,7 +21,11 @@ export async function configureContainer(
   signal: AbortSignal,
 ): Promise<void> {
   await native.setHostname(machine.pid, settings.hostname);
-  if (hasNetwork) await connectContainer(slot, machine.pid);
+  // A prewarmed one has its link already.
+  if (hasNetwork && machine.connectedTo !== slot.index) {
+    await connectContainer(slot, machine.pid);
+    machine.connectedTo = slot.index;
+  }
   const network = hasNetwork ? { ...HOST_DOES_IT, resolver: slot.gatewayAddress } : undefined;
   const told = { ...settings, directory: '/', rootDisk: undefined, network };
   await machine.guest.call(signal, (channel) =>

@@ -33,6 +33,8 @@ export class RuncMachine implements Machine {
   readonly guest: SocketGuestLink;
   readonly ended: Promise<MachineEnd>;
   origin: MachineOrigin | undefined;
+  /** Number of the slot that this agent has linked it to. */
+  connectedTo: number | undefined;
   readonly #parts: Parts;
   readonly #settle: (end: MachineEnd) => void;
   #stopRequest: StopRequest | undefined;
