@@ -3,6 +3,7 @@
  * It owns the processes, their terminals and their output; the host talks to it over one port.
  *
  * Usage: init                                            in a virtual machine
+ *        modprobe [-OPTION]… MODULE                       there, started by the kernel: modules.c
  *        guest --listen FD [--rings BYTES]                in a container: the host connects to the
  *              socket FD; clock, random numbers, name and mounts are not the guest agent's there
  *        guest --socket FD [--group DIR] [--rings BYTES] [--retain MS] [--silence MS]
@@ -191,6 +192,7 @@ static void set_up(const struct options *options) {
   open_console();
   if (error != 0) die("mounting", error);
   error = load_modules();
+  if (error == 0) error = offer_modules();
   if (error != 0) die("modules", error);
   raise_interfaces();
   use_group("/sys/fs/cgroup/processes");
@@ -222,6 +224,8 @@ static int open_channel(const struct options *options) {
 static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
 
 int main(int argc, char **argv) {
+  int exit_code;
+  if (asked_for_module(argc, argv, &exit_code)) return exit_code;
   struct options options = read_options(argc, argv);
   if (getpid() != 1)
     die("not PID 1", EPERM); /* It kills and stops every process that it can see. */

@@ -19,6 +19,7 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
+import { putProgram } from '../helpers/network-checks.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
@@ -64,6 +65,16 @@ test('a sandbox has its own kernel, root disk, host name, memory and network', a
   t.regex(interfaces ?? '', /\beth0\b.*\blo\b/u);
   t.is(year, String(new Date().getUTCFullYear()));
   t.is(machineId, id.replaceAll('-', ''));
+});
+
+test('a guest’s kernel loads what containers and firewalls need when it is asked for', async (t) => {
+  const { api, shared } = t.context;
+  const program = await putProgram(api, shared.sandbox_id, 'use-modules.py');
+  t.is(await outputOf(api, shared.sandbox_id, program), 'bridge overlay tun\n');
+  const modprobe = '/run/berth/kernel/modprobe';
+  const byName = `${modprobe} br-netfilter && ls /proc/sys/net/bridge | head -n 1`;
+  t.is(await outputOf(api, shared.sandbox_id, byName), 'bridge-nf-call-arptables\n');
+  t.is((await execIn(api, shared.sandbox_id, `${modprobe} no-such-module`)).exit_code, 1);
 });
 
 test('a command’s output and exit code arrive', async (t) => {
