@@ -17,6 +17,7 @@ enum {
   LATE_ANSWERS_BYTES = 64 * KIB,
   TURNS_AT_ONCE = 4,
   RETRY_MS = 1000, /* A port may lose an edge when its host changes; writing is then tried again. */
+  HUNG_UP_MS = 500,
 };
 
 static const struct channel_handlers *handlers;
@@ -24,6 +25,8 @@ static const struct channel_handlers *handlers;
 static struct watch channel = {.fd = -1}, listener = {.fd = -1};
 static bool port, ended, readable, writable;
 static uint64_t retry_at_ms, heard_at_ms;
+/* When a port that is hung up counts as left; 0 while it is connected. */
+static uint64_t left_at_ms;
 static uint64_t silence_ms = LIMIT_HOST_SILENCE_MS;
 
 /* Input that is not handled yet; a zero ends a frame. `skipping`: the present frame is too long. */
@@ -90,14 +93,18 @@ int channel_listen(int fd, const struct channel_handlers *its_handlers) {
   return watch_for(&listener, EPOLLIN);
 }
 
-/* The host hung up: a port stays open, a listener accepts the next host, a socket ends us. */
+/*
+ * The host hung up: a port stays open, a listener accepts the next host, a socket ends us. A port's
+ * driver learns of its hosts by other messages than the data, and later: it may tell of the end of
+ * the former host when the next one has said hello already.
+ */
 static void hang_up(bool at_end) {
   if (listener.fd >= 0)
     drop_connection();
   else if (!port)
     ended = true;
-  else if (at_end)
-    lose_host();
+  else if (at_end && left_at_ms == 0)
+    left_at_ms = now_ms() + HUNG_UP_MS;
 }
 
 bool channel_is_blocked(void) { return out_sent < out_length; }
@@ -117,11 +124,6 @@ static uint64_t tick_listening(void) {
   uint64_t silent_at_ms = heard_at_ms + silence_ms;
   if (has_epoch && now_ms() >= silent_at_ms) lose_host();
   return has_epoch ? silent_at_ms : UINT64_MAX;
-}
-
-uint64_t channel_tick(void) {
-  uint64_t writing = tick_writing(), listening = tick_listening();
-  return writing < listening ? writing : listening;
 }
 
 bool channel_has_ended(void) { return ended; }
@@ -224,12 +226,29 @@ static bool read_input(void) {
   if (count > 0) {
     in_length += (size_t)count;
     heard_at_ms = now_ms();
+    left_at_ms = 0;
     return true;
   }
   if (count < 0 && errno == EINTR) return true;
   readable = false;
-  if (count == 0 || errno != EAGAIN) hang_up(count == 0);
+  if (count < 0 && errno == EAGAIN)
+    left_at_ms = 0;
+  else
+    hang_up(count == 0);
   return false;
+}
+
+static uint64_t tick_leaving(void) {
+  if (left_at_ms == 0 || !has_epoch) return UINT64_MAX;
+  if (now_ms() < left_at_ms) return left_at_ms;
+  readable = true;
+  if (read_input()) return 0;
+  if (left_at_ms != 0) lose_host();
+  return UINT64_MAX;
+}
+
+uint64_t channel_tick(void) {
+  return earlier(tick_writing(), earlier(tick_listening(), tick_leaving()));
 }
 
 /* True when everything has been written. */

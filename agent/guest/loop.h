@@ -11,6 +11,8 @@ struct watch {
 
 /* CLOCK_MONOTONIC: it never jumps when the host sets the time. */
 uint64_t now_ms(void);
+
+static inline uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
 int loop_open(void);
 /* Watches for these events from now on. The structure belongs to the descriptor's owner. */
 int watch_for(struct watch *watch, uint32_t events);

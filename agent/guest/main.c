@@ -221,8 +221,6 @@ static int open_channel(const struct options *options) {
   return channel_open(wait_for_port(), true, &handlers);
 }
 
-static uint64_t earlier(uint64_t one, uint64_t other) { return one < other ? one : other; }
-
 int main(int argc, char **argv) {
   int exit_code;
   if (asked_for_module(argc, argv, &exit_code)) return exit_code;

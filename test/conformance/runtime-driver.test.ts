@@ -10,6 +10,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import { connectSocket } from '../../agent/machines/connect-socket.ts';
 import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
@@ -125,6 +127,20 @@ test('a machine outlives its agent, and the next agent takes it over', async (t)
   t.is(machine.guest.processes.length > 0, true);
   t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
   await erase(driver, spec.vmId);
+});
+
+test('a guest answers every host that follows another', async (t) => {
+  const { driver, host } = t.context;
+  const spec = await ownSpec(t);
+  const machine = await boot(driver, spec);
+  machine.detach();
+  for (let turn = 0; turn < 10; turn++) {
+    const socket = connectSocket(join(host.runDir(spec.vmId), 'guest'));
+    const { channel } = await GuestChannel.open(socket);
+    await t.notThrowsAsync(channel.ping());
+    channel.close();
+    await sleep(200); // So that the guest has seen its host go.
+  }
 });
 
 test('a failed boot names its cause', async (t) => {
