@@ -83,8 +83,6 @@ export interface MachineKind {
   readonly exitTellsShutdown: boolean;
 }
 
-const VIRTUAL_MACHINE: MachineKind = { noun: 'virtual machine', exitTellsShutdown: false };
-
 function describeExit({ code, signal, oomKills }: MachineExit, noun: string): MachineEnd {
   if (signal === SIGKILL && oomKills > 0) {
     const message = `the ${noun} was killed because its memory limit was reached`;
@@ -137,7 +135,7 @@ async function excerptOf(runDir: string, reason: MachineEnd['reason']): Promise<
 export async function readEnd(
   runDir: string,
   stop: StopRequest | undefined,
-  kind: MachineKind = VIRTUAL_MACHINE,
+  kind: MachineKind,
 ): Promise<MachineEnd> {
   const [recorded, exit] = await Promise.all([readFirstCause(runDir), readExit(runDir)]);
   const { reason, message } = causeOf(recorded, stop, exit, kind);

@@ -8,8 +8,18 @@ import { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestLink } from '../guest-link/guest-link.ts';
 
 const BACKOFF_MS = { min: 100, max: 2000 } as const;
+/**
+ * How long a guest may take for its first message before a new connection is tried; a booting guest
+ * sends it as soon as it runs.
+ */
+export const GUEST_OPEN_MS = 10_000;
 /** After a connection that lasted this long, the backoff begins anew. */
 const STEADY_MS = 10_000;
+
+interface LinkOptions {
+  readonly ready?: Promise<void>;
+  readonly openTimeoutMs?: number;
+}
 
 /** The link to a guest over a socket: of its virtual machine, or of its own in a container. */
 export class SocketGuestLink extends GuestLink {
@@ -19,12 +29,8 @@ export class SocketGuestLink extends GuestLink {
   #channel: GuestChannel | undefined;
   #processes: readonly GuestProcessRecord[] = [];
 
-  /**
-   * @param openTimeoutMs how long the guest may take for its first message on each connection; a
-   *   booting guest sends it as soon as it runs
-   * @param ready when to connect for the first time
-   */
-  constructor(path: string, openTimeoutMs: number, ready: Promise<void> = Promise.resolve()) {
+  /** @param ready when to connect for the first time */
+  constructor(path: string, { ready, openTimeoutMs = GUEST_OPEN_MS }: LinkOptions = {}) {
     super();
     this.#path = path;
     this.#openTimeoutMs = openTimeoutMs;

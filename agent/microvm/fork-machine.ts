@@ -12,7 +12,8 @@ import {
 import { switchLayer } from './disk/live-disk.ts';
 import { copyCheckpoint, forkMachine, hasCheckpoint, requireAnswers } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
-import { directoryOf, type MicrovmHost, pathsOf } from './microvm-host.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
+import { type MicrovmHost, pathsOf } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 
 /**

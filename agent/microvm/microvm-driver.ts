@@ -1,21 +1,19 @@
 import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
-import { AppError, toError } from '../../shared/errors.ts';
+import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
 import type { MicrovmSettings, SandboxSettings } from '../sandboxes/settings.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { paths } from '../system/paths.ts';
-import {
-  BootError,
-  type Machine,
-  type MachineDriver,
-  type MachineEnd,
-  type MachineOwner,
-  type MachineSpec,
-  type Shape,
+import type {
+  Machine,
+  MachineDriver,
+  MachineEnd,
+  MachineOwner,
+  MachineSpec,
+  Shape,
 } from '../sandboxes/machine-driver.ts';
 import { configureGuest, warmUp } from './configure-guest.ts';
 import { hasDisk, prepareDisk } from './disk/disk-chain.ts';
@@ -24,32 +22,30 @@ import { forkAtRest, forkRunning } from './fork-machine.ts';
 import { discardCheckpoint, hasCheckpoint } from './memory/checkpoint.ts';
 import { TemplateStore, type TemplateStoreOptions } from './memory/template-store.ts';
 import { templatesInUse } from './memory/templates-in-use.ts';
-import { directoryOf, isVmId, type MicrovmHost, pathsOf } from './microvm-host.ts';
+import { type MicrovmHost, pathsOf } from './microvm-host.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import { pauseRunning } from './pause-machine.ts';
 import { chooseAccelerator } from './qemu/accelerator.ts';
 import { vmCgroup } from './qemu/launch.ts';
 import { listNames } from './qemu/machine-directory.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
-import { recoverMachine } from './recover-machine.ts';
+import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
+import { MachineTable, toForkError } from '../machines/machine-table.ts';
+import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
 import { untilRunning } from '../machines/until-running.ts';
 
-/** A prewarmed VM that does not answer within this time is replaced by a new machine. */
-const ADOPT_MS_MAX = 5_000;
 const WARM_UP_MS_MAX = 10_000;
 
 /** Runs the machines of sandboxes with QEMU. */
 export class MicrovmDriver implements MachineDriver {
   readonly traits = { hasOwnKernel: true, pausedStaysInMemory: false, forksHaveMemory: true };
   readonly #host: MicrovmHost;
-  /** The machines of this agent by VM id, until they are paused or reclaimed. */
-  readonly #machines = new Map<string, MicrovmMachine>();
-  /** VM ids of prewarmed machines that wait for `start`. */
-  readonly #prewarmed = new Set<string>();
+  readonly #machines: MachineTable<MicrovmMachine>;
 
   private constructor(host: MicrovmHost) {
     this.#host = host;
+    this.#machines = new MachineTable(host);
   }
 
   /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
@@ -106,15 +102,15 @@ export class MicrovmDriver implements MachineDriver {
       await untilRunning(host, machine, soon, (limit) => warmUp(machine.guest, limit));
       return machine;
     });
-    this.#prewarmed.add(spec.vmId);
+    this.#machines.addPrewarmed(spec.vmId);
     return prewarmed;
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const { vmId } = spec;
-    const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
-    if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
-    return this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
+    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
+      configureGuest(guest, spec, limit, { isFrozen: false }),
+    );
+    return adopted ?? this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
   }
 
   resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
@@ -122,26 +118,24 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async pause(vmId: string): Promise<void> {
-    await pauseRunning(this.#host, vmId, this.#running(vmId));
-    this.#machines.delete(vmId);
+    await pauseRunning(this.#host, vmId, this.#machines.running(vmId));
+    this.#machines.remove(vmId);
   }
 
   async fork(vmId: string, child: MachineOwner): Promise<void> {
-    const running = this.#machines.get(vmId);
+    const running = this.#machines.find(vmId);
     try {
       await (running === undefined
         ? forkAtRest(this.#host, vmId, child)
         : forkRunning(this.#host, vmId, running, child));
     } catch (error) {
       await this.remove(child.vmId);
-      if (!(error instanceof MachineFault || error instanceof GuestFailure)) throw error;
-      const message = 'the sandbox ended or does not answer now; try again';
-      throw new AppError('unavailable', message, { cause: error });
+      throw toForkError(error);
     }
   }
 
   async continueAfterCrash(vmId: string): Promise<void> {
-    await this.#running(vmId).continueAfterCrash();
+    await this.#machines.running(vmId).continueAfterCrash();
   }
 
   hasCheckpoint(vmId: string): Promise<boolean> {
@@ -153,15 +147,13 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
-    const found = await recoverMachine(this.#host, spec);
-    if (found instanceof MicrovmMachine) this.#machines.set(spec.vmId, found);
+    const found = await recoverVm(this.#host, spec);
+    if (found instanceof MicrovmMachine) this.#machines.add(spec.vmId, found);
     return found;
   }
 
   async reclaim(vmId: string): Promise<void> {
-    this.#machines.get(vmId)?.detach();
-    this.#machines.delete(vmId);
-    this.#prewarmed.delete(vmId);
+    this.#machines.detach(vmId);
     const cgroup = vmCgroup(this.#host, vmId);
     const { run, merge } = pathsOf(this.#host, vmId);
     await failpoint('kill machine', () => cgroup.kill());
@@ -188,13 +180,6 @@ export class MicrovmDriver implements MachineDriver {
     return this.#host.templates.close();
   }
 
-  /** @throws MachineFault when the machine does not run */
-  #running(vmId: string): MicrovmMachine {
-    const machine = this.#machines.get(vmId);
-    if (machine === undefined) throw new MachineFault('the machine is not running');
-    return machine;
-  }
-
   /** Starts a machine with `begin`; when that fails, nothing of the machine runs. */
   async #startWith(
     spec: MachineSpec,
@@ -206,32 +191,7 @@ export class MicrovmDriver implements MachineDriver {
     // A prewarmed machine that did not answer, or a failed attempt, has left its run directory.
     if (existsSync(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
     await this.#mergeLayers(spec, signal);
-    try {
-      const machine = await begin();
-      this.#machines.set(vmId, machine);
-      return machine;
-    } catch (error) {
-      await failpoint('kill failed machine', () => vmCgroup(this.#host, vmId).kill());
-      signal.throwIfAborted();
-      if (error instanceof BootError) throw error;
-      throw new BootError('boot_failed', toError(error).message, { cause: error });
-    }
-  }
-
-  /** Turns a prewarmed machine into a sandbox's. @returns false when it failed and was killed */
-  async #adopt(machine: MicrovmMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
-    machine.origin = { kind: 'prewarmed', beganAt: performance.now() };
-    const soon = AbortSignal.any([signal, AbortSignal.timeout(ADOPT_MS_MAX)]);
-    try {
-      await untilRunning(this.#host, machine, soon, (limit) =>
-        configureGuest(machine.guest, spec, limit, { isFrozen: false }),
-      );
-      return true;
-    } catch (error) {
-      this.#host.log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:adoptFailed');
-      await vmCgroup(this.#host, spec.vmId).kill();
-      return false;
-    }
+    return this.#machines.start(vmId, vmCgroup(this.#host, vmId), signal, begin);
   }
 
   /** Shortens a long chain of layers; when that fails, the chain is used as it is. */

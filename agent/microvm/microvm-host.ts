@@ -1,6 +1,6 @@
-import { join } from 'node:path';
-import { sandboxIdPattern } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { MachineKind } from '../machines/machine-end.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import type { Template } from './memory/template.ts';
 import type { TemplateStore } from './memory/template-store.ts';
@@ -19,16 +19,8 @@ export interface MicrovmHost extends VmHost {
   readonly log: Logger;
 }
 
-const idPattern = new RegExp(sandboxIdPattern, 'u');
-
-export const isVmId = (name: string): boolean => idPattern.test(name);
-
-/** A machine's own directory. @throws RangeError for a text that is no VM id */
-export function directoryOf({ sandboxesDir }: MicrovmHost, vmId: string): string {
-  // Checked because the text becomes part of paths that are removed.
-  if (!isVmId(vmId)) throw new RangeError(`not a VM id: ${vmId}`);
-  return join(sandboxesDir, vmId);
-}
+/** How a guest ended only QEMU knows, and says before it ends. */
+export const VIRTUAL_MACHINE: MachineKind = { noun: 'virtual machine', exitTellsShutdown: false };
 
 /** The paths in a machine's directory. @throws RangeError for a text that is no VM id */
 export const pathsOf = (host: MicrovmHost, vmId: string): ReturnType<typeof machinePaths> =>
@@ -48,5 +40,6 @@ export const watchMachine = (
     ...{ vmId, identity, template },
     runDir: pathsOf(host, vmId).run,
     cgroup: vmCgroup(host, vmId),
+    kind: VIRTUAL_MACHINE,
     log: host.log,
   });

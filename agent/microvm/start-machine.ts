@@ -19,7 +19,8 @@ import {
 import { continueMachine, type MachineProcess } from './memory/machine-state.ts';
 import type { Template } from './memory/template.ts';
 import { recordTemplate } from './memory/templates-in-use.ts';
-import { directoryOf, type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
+import { type MicrovmHost, pathsOf, watchMachine } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 import { launch, type LaunchMemory } from './qemu/launch.ts';
 

@@ -1,18 +1,17 @@
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, readdir, rm } from 'node:fs/promises';
-import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SeccompProfile } from '../containers/seccomp.ts';
-import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
+import { MachineTable, toForkError } from '../machines/machine-table.ts';
+import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
 import { untilRunning } from '../machines/until-running.ts';
-import {
-  BootError,
-  type Machine,
-  type MachineDriver,
-  type MachineEnd,
-  type MachineOwner,
-  type MachineSpec,
+import type {
+  Machine,
+  MachineDriver,
+  MachineEnd,
+  MachineOwner,
+  MachineSpec,
 } from '../sandboxes/machine-driver.ts';
 import type { ContainerSettings, SandboxSettings } from '../sandboxes/settings.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
@@ -24,26 +23,21 @@ import { forkContainer } from './fork-container.ts';
 import { launchContainer } from './launch-container.ts';
 import { discardPaused, isPaused, pauseContainer, resumeContainer } from './paused-container.ts';
 import { recoverContainer, watchContainer } from './recover-container.ts';
-import { cgroupOf, directoryOf, firstIdOf, isVmId, pathsOf, type RuncHost } from './runc-host.ts';
+import { cgroupOf, firstIdOf, pathsOf, type RuncHost } from './runc-host.ts';
 import { RuncMachine } from './runc-machine.ts';
 import { hasDisk, makeDisk, makeEmptyDisk } from './sandbox-disk.ts';
-
-/** A prewarmed container has answered before; when it does not now, another one is started. */
-const ADOPT_MS_MAX = 5_000;
 
 /** Runs sandboxes as containers of runc (docs/decisions/0033). */
 export class RuncDriver implements MachineDriver {
   readonly traits = { hasOwnKernel: false, pausedStaysInMemory: true, forksHaveMemory: false };
   readonly #host: RuncHost;
-  /** By id, the containers that are up, until they are reclaimed or paused. */
-  readonly #machines = new Map<string, RuncMachine>();
-  /** Those of them that wait for `start`. */
-  readonly #prewarmed = new Set<string>();
+  readonly #machines: MachineTable<RuncMachine>;
   /** Called when loop devices may have become free. */
   readonly #onDisksFree: () => void;
 
   private constructor(host: RuncHost, onDisksFree: () => void) {
     this.#host = host;
+    this.#machines = new MachineTable(host);
     this.#onDisksFree = onDisksFree;
   }
 
@@ -99,47 +93,40 @@ export class RuncDriver implements MachineDriver {
   async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
     await this.prepare(spec);
     const machine = await this.#bringUp(spec, signal);
-    this.#prewarmed.add(spec.vmId);
+    this.#machines.addPrewarmed(spec.vmId);
     return machine;
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const { vmId } = spec;
-    const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
-    if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
-    return this.#bringUp(spec, signal);
+    const adopted = await this.#machines.adopt(spec, signal, (machine, limit) =>
+      configureContainer(this.#host, machine, spec, limit),
+    );
+    return adopted ?? this.#bringUp(spec, signal);
   }
 
-  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    signal.throwIfAborted();
-    try {
-      const machine = await resumeContainer(this.#host, spec, signal);
-      this.#machines.set(spec.vmId, machine);
-      return machine;
-    } catch (error) {
-      throw toBootError(error, signal);
-    }
+  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    return this.#machines.start(spec.vmId, undefined, signal, () =>
+      resumeContainer(this.#host, spec, signal),
+    );
   }
 
   async pause(vmId: string): Promise<void> {
-    await pauseContainer(this.#host, vmId, this.#running(vmId));
-    this.#machines.delete(vmId);
+    await pauseContainer(this.#host, vmId, this.#machines.running(vmId));
+    this.#machines.remove(vmId);
   }
 
   async fork(vmId: string, child: MachineOwner): Promise<void> {
     firstIdOf(this.#host, child.uid);
     try {
-      await forkContainer(this.#host, vmId, this.#machines.get(vmId), child);
+      await forkContainer(this.#host, vmId, this.#machines.find(vmId), child);
     } catch (error) {
       await this.remove(child.vmId);
-      if (!(error instanceof MachineFault || error instanceof GuestFailure)) throw error;
-      const message = 'the sandbox ended or does not answer now; try again';
-      throw new AppError('unavailable', message, { cause: error });
+      throw toForkError(error);
     }
   }
 
   async continueAfterCrash(vmId: string): Promise<void> {
-    await this.#running(vmId).cgroup.thaw();
+    await this.#machines.running(vmId).cgroup.thaw();
   }
 
   hasCheckpoint(vmId: string): Promise<boolean> {
@@ -152,15 +139,13 @@ export class RuncDriver implements MachineDriver {
 
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
     const found = await recoverContainer(this.#host, spec.vmId);
-    if (found instanceof RuncMachine) this.#machines.set(spec.vmId, found);
+    if (found instanceof RuncMachine) this.#machines.add(spec.vmId, found);
     return found;
   }
 
   /** A paused container stays: it is its sandbox's memory. */
   async reclaim(vmId: string): Promise<void> {
-    this.#machines.get(vmId)?.detach();
-    this.#machines.delete(vmId);
-    this.#prewarmed.delete(vmId);
+    this.#machines.detach(vmId);
     if (await isPaused(this.#host, vmId)) return;
     const cgroup = cgroupOf(this.#host, vmId);
     const { run } = pathsOf(this.#host, vmId);
@@ -188,54 +173,20 @@ export class RuncDriver implements MachineDriver {
     return Promise.resolve();
   }
 
-  /** @throws MachineFault when none is up */
-  #running(vmId: string): RuncMachine {
-    const machine = this.#machines.get(vmId);
-    if (machine === undefined) throw new MachineFault('the container does not run');
-    return machine;
-  }
-
   /** Nothing of the container runs when this fails. */
   async #bringUp(spec: MachineSpec, signal: AbortSignal): Promise<RuncMachine> {
     const { vmId } = spec;
     signal.throwIfAborted();
-    // Left by a prewarmed container that did not answer, or by a former attempt.
+    // A prewarmed container that did not answer, or a failed attempt, has left its run directory.
     if (existsSync(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
-    try {
+    return this.#machines.start(vmId, cgroupOf(this.#host, vmId), signal, async () => {
       await launchContainer(this.#host, spec);
       const machine = await watchContainer(this.#host, vmId);
       machine.origin = { kind: 'boot', beganAt: performance.now() };
       await untilRunning(this.#host, machine, signal, (limit) =>
         configureContainer(this.#host, machine, spec, limit),
       );
-      this.#machines.set(vmId, machine);
       return machine;
-    } catch (error) {
-      await failpoint('kill failed machine', () => cgroupOf(this.#host, vmId).kill());
-      throw toBootError(error, signal);
-    }
+    });
   }
-
-  /** Gives a prewarmed container to a sandbox. @returns whether it runs as that now */
-  async #adopt(machine: RuncMachine, spec: MachineSpec, signal: AbortSignal): Promise<boolean> {
-    machine.origin = { kind: 'prewarmed', beganAt: performance.now() };
-    const soon = AbortSignal.any([signal, AbortSignal.timeout(ADOPT_MS_MAX)]);
-    try {
-      await untilRunning(this.#host, machine, soon, (limit) =>
-        configureContainer(this.#host, machine, spec, limit),
-      );
-      return true;
-    } catch (error) {
-      this.#host.log.warn({ vmId: spec.vmId, err: toError(error) }, 'machine:notAdopted');
-      await cgroupOf(this.#host, spec.vmId).kill();
-      return false;
-    }
-  }
-}
-
-/** The signal's reason first: whoever gave up wants to hear of that. */
-function toBootError(error: unknown, signal: AbortSignal): Error {
-  if (signal.aborted) return toError(signal.reason);
-  if (error instanceof BootError) return error;
-  return new BootError('boot_failed', toError(error).message, { cause: error });
 }

@@ -1,11 +1,11 @@
 import { join } from 'node:path';
-import { sandboxIdPattern } from '../../shared/ids.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SeccompProfile } from '../containers/seccomp.ts';
 import { MachineCgroup } from '../machines/machine-cgroup.ts';
 import type { MachineKind } from '../machines/machine-end.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 
 /** What all containers of sandboxes on this host have in common. */
@@ -34,20 +34,6 @@ export interface RuncHost {
 
 /** Its first process is the guest agent, which ends well when it has shut down. */
 export const CONTAINER: MachineKind = { noun: 'container', exitTellsShutdown: true };
-
-const idPattern = new RegExp(sandboxIdPattern, 'u');
-
-export const isVmId = (name: string): boolean => idPattern.test(name);
-
-/** A sandbox's own directory. @throws RangeError for what is no id */
-export function directoryOf(
-  { sandboxesDir }: Pick<RuncHost, 'sandboxesDir'>,
-  vmId: string,
-): string {
-  // It becomes part of paths that are removed.
-  if (!isVmId(vmId)) throw new RangeError(`not the id of a sandbox: ${vmId}`);
-  return join(sandboxesDir, vmId);
-}
 
 /**
  * Where a sandbox keeps what. `disk` outlives its containers; `run` lasts as long as a container, and

@@ -10,8 +10,6 @@ import { orderly, PlayedGuest } from '../../helpers/played-guest.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const OPEN_MS = 5_000;
-
 /** A socket at which whoever connects is handed to `serve`. */
 async function listen(
   serve: (socket: Socket) => void,
@@ -50,7 +48,7 @@ test('a channel that breaks is opened again, and the processes are still there',
     wire.on('error', () => undefined).once('close', () => socket.destroy());
     socket.once('close', () => wire.destroy());
   });
-  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  const link = new SocketGuestLink(listener.path);
   const [channel] = await once(link, 'opened').then(() => [link.channel]);
   await channel?.configure(guestSettings());
   const spec = processSpec('sleep 1000', { isFollowed: false });
@@ -72,7 +70,7 @@ test('a channel that breaks is opened again, and the processes are still there',
 
 test('a guest that violates the protocol is connected to again, and never believed', async (t) => {
   await using listener = await listen((socket) => socket.write('\0garbage\0'.repeat(2_000_000)));
-  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  const link = new SocketGuestLink(listener.path);
   link.on('opened', () => t.fail());
   await waitFor('another try', async () => listener.connections() >= 3);
   t.is(link.channel, undefined);
@@ -95,7 +93,7 @@ test('a guest that violates the protocol right after its first message is connec
     socket.pipe(guest.theirs).pipe(socket);
     guest.theirs.on('error', () => undefined);
   });
-  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  const link = new SocketGuestLink(listener.path);
   await waitFor('a channel that lasts', async () => {
     const { channel } = link;
     return channel?.ping().then(
@@ -109,7 +107,7 @@ test('a guest that violates the protocol right after its first message is connec
 
 test('a silent guest is connected to again', async (t) => {
   await using listener = await listen((socket) => socket.resume());
-  const link = new SocketGuestLink(listener.path, 50);
+  const link = new SocketGuestLink(listener.path, { openTimeoutMs: 50 });
   await waitFor('another try', async () => listener.connections() >= 3);
   t.is(link.channel, undefined);
   link.close();
@@ -117,7 +115,7 @@ test('a silent guest is connected to again', async (t) => {
 
 test('a closed link does not reconnect', async (t) => {
   await using listener = await listen((socket) => socket.destroy());
-  const link = new SocketGuestLink(listener.path, OPEN_MS);
+  const link = new SocketGuestLink(listener.path);
   await waitFor('a try', async () => listener.connections() >= 1);
   link.close();
   const before = listener.connections();
@@ -128,7 +126,7 @@ test('a closed link does not reconnect', async (t) => {
 test('a link waits for a guest that is not there yet', async (t) => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, 'guest');
-  const link = new SocketGuestLink(path, OPEN_MS);
+  const link = new SocketGuestLink(path);
   const server = createServer();
   await new Promise((resolve) => setTimeout(resolve, 150));
   server.listen(path);
