@@ -1,6 +1,7 @@
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
+import { benchIngress } from './ingress.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
 import { benchSandbox } from './sandbox.ts';
@@ -10,6 +11,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   grep: benchGrep,
+  ingress: benchIngress,
   objects: benchObjects,
   process: benchProcess,
   sandbox: benchSandbox,

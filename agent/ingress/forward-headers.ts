@@ -31,10 +31,17 @@ function namedByConnection(value: string | undefined): ReadonlySet<string> | und
   return new Set(value.toLowerCase().match(NAMES) ?? []);
 }
 
-/** @param isProxy whether the peer is a proxy of the operator, whose words about clients count */
+/** The other end of a connection. */
+export interface Peer {
+  readonly address: string;
+  /** It is a proxy of the operator, whose words about clients count. */
+  readonly isProxy: boolean;
+  readonly isSecure: boolean;
+}
+
 export function clientFacts(
   { headers }: Pick<IncomingMessage, 'headers'>,
-  peer: { readonly address: string; readonly isProxy: boolean; readonly isSecure: boolean },
+  peer: Peer,
 ): ClientFacts {
   const own = { forwardedFor: peer.address, proto: peer.isSecure ? 'https' : 'http' };
   const host = headers.host ?? '';

@@ -14,8 +14,8 @@ import type { Logger } from '../../shared/log.ts';
 import { answer, answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
 import { exchange } from './exchange.ts';
-import { clientFacts, requestHeaders, TOKEN_HEADERS } from './forward-headers.ts';
-import { type IngressHost, parseIngressHost } from './ingress-host.ts';
+import { clientFacts, type Peer, requestHeaders, TOKEN_HEADERS } from './forward-headers.ts';
+import { parseIngressHost } from './ingress-host.ts';
 import { judge } from './judge.ts';
 import type { IngressWorkerData, PortRef } from './messages.ts';
 import { upgrade } from './upgrade.ts';
@@ -64,6 +64,7 @@ function tokenOf({ headers }: IncomingMessage): string | undefined {
 export class IngressServer {
   readonly #parts: IngressServerParts;
   readonly #upgraded = new Set<Duplex>();
+  readonly #peers = new WeakMap<Socket, Peer>();
 
   private constructor(parts: IngressServerParts) {
     this.#parts = parts;
@@ -160,19 +161,12 @@ export class IngressServer {
       this.#parts.log.warn({ err: toError(error) }, 'ingress:directoryAway');
       return ANSWERS.directoryAway;
     }
-    return this.#judge(host, route);
-  }
-
-  async #judge({ port }: IngressHost, route: PortRoute | undefined): Promise<Admission> {
-    const verdict = judge(route, port);
+    const verdict = judge(route, host.port);
     if (verdict === 'refuse' || route === undefined) return ANSWERS.unauthorized;
     const { accountId, sandboxId, hostId } = route;
-    const ref = { accountId, sandboxId, hostId, port };
-    if (verdict === 'ask') {
-      const fault = await this.#askForService(ref);
-      if (fault !== undefined) return fault;
-    }
-    return { ref, route };
+    const ref = { accountId, sandboxId, hostId, port: host.port };
+    const fault = verdict === 'ask' ? await this.#askForService(ref) : undefined;
+    return fault ?? { ref, route };
   }
 
   /** Whether a service publishes the port now: something listens there, in a sandbox that runs. */
@@ -190,14 +184,20 @@ export class IngressServer {
   }
 
   #headersOf(request: IncomingMessage): string[] {
-    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
-    const { connections } = this.#parts.settings;
-    const peer = {
-      address,
-      isProxy: isProxy(connections.proxies, address),
-      isSecure: this.#parts.tls !== undefined,
-    };
-    return requestHeaders(request, clientFacts(request, peer));
+    return requestHeaders(request, clientFacts(request, this.#peerOf(request.socket)));
+  }
+
+  /** Who is at the other end of a connection; found out once for each. */
+  #peerOf(socket: Socket): Peer {
+    let peer = this.#peers.get(socket);
+    if (peer === undefined) {
+      const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
+      const { connections } = this.#parts.settings;
+      const isSecure = this.#parts.tls !== undefined;
+      peer = { address, isProxy: isProxy(connections.proxies, address), isSecure };
+      this.#peers.set(socket, peer);
+    }
+    return peer;
   }
 }
 

@@ -1,7 +1,9 @@
 import assert from 'node:assert';
-import { readdir, readFile, readlink } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { readdir, readFile, readlink, rename } from 'node:fs/promises';
 import { type IncomingMessage, request as httpRequest, type RequestOptions } from 'node:http';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { routeIdOf } from '../../shared/ids.ts';
 import type { ApiClient } from './api.ts';
 import { Daemon } from './daemon.ts';
@@ -24,7 +26,7 @@ const childrenOf = async (pid: string): Promise<string[]> => {
 };
 
 /** A process of a container that is in the sandbox's own network namespace. */
-async function processInside(sandboxId: string): Promise<string> {
+export async function processInside(sandboxId: string): Promise<string> {
   const outside = await readlink('/proc/self/ns/net');
   const shims = (await processesMarked(sandboxId)).filter((line) =>
     line.includes('container-shim'),
@@ -114,4 +116,16 @@ export async function ask(
     ...{ status: answer.statusCode ?? 0, answer, body: all, localPort },
     json: <T>() => JSON.parse(all.toString('utf8')) as T,
   };
+}
+
+/** Writes a new self-signed certificate for the zone; files are replaced, not written in place. */
+export async function writeCertificate(certPath: string, keyPath: string): Promise<void> {
+  const [cert, key] = [`${certPath}.new`, `${keyPath}.new`];
+  await promisify(execFile)('openssl', [
+    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'],
+    ...['-days', '2', '-subj', `/CN=*.${ZONE}`, '-addext', `subjectAltName=DNS:*.${ZONE}`],
+    ...['-keyout', key, '-out', cert],
+  ]);
+  await rename(key, keyPath);
+  await rename(cert, certPath);
 }

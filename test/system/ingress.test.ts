@@ -2,15 +2,26 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
+import { readFile, writeFile } from 'node:fs/promises';
+import { request as httpsRequest } from 'node:https';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { WebSocket } from 'ws';
 import { newSandboxId } from '../../shared/ids.ts';
 import { MiB } from '../../shared/units.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import type { Daemon } from '../helpers/daemon.ts';
-import { ask, expose, hostOf, newPortToken, startBackend } from '../helpers/ingress.ts';
+import {
+  ask,
+  expose,
+  hostOf,
+  newPortToken,
+  startBackend,
+  writeCertificate,
+} from '../helpers/ingress.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { sendRaw } from '../helpers/raw-http.ts';
 import { containerSettings, createSandbox, sandboxPath } from '../helpers/sandboxes.ts';
@@ -441,4 +452,55 @@ test('a service that listens publishes its port where that is enabled, and keeps
     return (await ask(own, hostOf(5000, id))).status === 401;
   });
   t.deepEqual(await endpoints(), [5002]);
+});
+
+test('an agent with a certificate speaks TLS, and loads the next one without a restart', async (t) => {
+  const { stack, host } = t.context;
+  const [port = 0] = await freePorts(1);
+  const [cert, key] = [join(stack.directory, 'cert.pem'), join(stack.directory, 'key.pem')];
+  await writeCertificate(cert, key);
+  const agent = await stack.addAgent({
+    ...{ INGRESS_PORT: String(port), INGRESS_TLS_CERT: cert, INGRESS_TLS_KEY: key },
+    SANDBOX_RUNTIME: 'microvm',
+  });
+  await agent.start();
+  const seen = async (): Promise<Seen> => {
+    const ca = await readFile(cert);
+    const sent = httpsRequest({
+      ...{ host: '127.0.0.1', port, path: '/request', servername: host, ca, agent: false },
+      headers: { host },
+    });
+    sent.end();
+    const [answer] = (await once(sent, 'response')) as [AsyncIterable<Buffer>];
+    let text = '';
+    for await (const chunk of answer) text += chunk.toString('utf8');
+    return JSON.parse(text) as Seen;
+  };
+  t.is((await seen()).headers['x-forwarded-proto'], 'https');
+
+  const ca = await readFile(cert);
+  const socket = new WebSocket(`wss://127.0.0.1:${port}/echo`, {
+    ...{ headers: { host }, servername: host, ca },
+  });
+  await once(socket, 'message');
+  socket.terminate();
+
+  const serial = async (): Promise<string> => {
+    const tls: TLSSocket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+    await once(tls, 'secureConnect');
+    const { fingerprint256 } = tls.getPeerCertificate();
+    tls.destroy();
+    return fingerprint256;
+  };
+  const first = await serial();
+  await writeFile(cert, 'no certificate');
+  await sleep(600);
+  t.is(await serial(), first);
+  await writeCertificate(cert, key);
+  await waitFor('the new certificate', async () => {
+    const all = await Promise.all([serial(), serial(), serial(), serial()]);
+    return all.every((each) => each !== first);
+  });
+  t.is((await seen()).headers['x-forwarded-proto'], 'https');
+  await agent.daemon.stop();
 });
