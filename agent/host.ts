@@ -265,7 +265,9 @@ async function openNetwork(
   const egress = await openEgress({
     ...{ hostId, dataDir, groups, network, uidBase, trustedCertificates, leased, log },
   });
-  const policies = new KernelPolicies(groups, network.reachable, log);
+  const policies = new KernelPolicies({
+    ...{ groups, proxy: egress, opened: network.reachable, log },
+  });
   const namespaces = policies.withSlots(slotNamespaces({ guestLink, routerOf: hostId }));
   return {
     namespaces,

@@ -195,6 +195,9 @@ export const LIMITS = {
   networkHeaderNameLengthMax: 128,
   networkHeaderValueLengthMax: 8 * KiB,
   networkForwardUrlLengthMax: 2 * KiB,
+  // How long a pause waits for requests that its policy names, and its caller for that.
+  networkDrainMsMax: 10 * MINUTE_MS,
+  networkDrainHeldMsMax: 5_000,
   networkPolicyBytesMax: 128 * KiB, // As JSON; within a job and a row of the journal.
 
   // Process sessions

@@ -29,9 +29,11 @@ async function moveLink({ namespace }: SlotPlan, pid: number): Promise<void> {
     const says = (text: string): boolean =>
       error instanceof ProgramError && error.message.includes(text);
     if (says('Cannot find device')) return; // The container has it already.
-    if (!says('File exists')) throw error;
+    if (!says('File exists') && !says('interface with the same name')) throw error;
     // That of its former slot, which the kernel has not removed yet.
-    await within(pid, [`link delete ${CONTAINER_LINK}`]);
+    await within(pid, [`link delete ${CONTAINER_LINK}`]).catch((removal: unknown) => {
+      if (!String(removal).includes('Cannot find device')) throw removal; // By now it has.
+    });
     await run('ip', move);
   }
 }

@@ -20,6 +20,7 @@ import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
 import { createSandbox, type Creation, removeUncreated } from './sandbox-creation.ts';
 import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
+import { PauseDrain } from './pause-drain.ts';
 import { replacePolicy } from './sandbox-network.ts';
 import { beginPause } from './sandbox-pause.ts';
 import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
@@ -46,6 +47,7 @@ export class SandboxActor {
   readonly #mailbox = new Mailbox();
   readonly #context: SandboxContext;
   readonly #gate: ActionGate;
+  readonly #drain: PauseDrain;
   #isNetworkChanging = false;
   readonly #deletion: SandboxDeletion;
   #uncreated: Promise<void> = Promise.resolve();
@@ -63,12 +65,14 @@ export class SandboxActor {
         entered: () => {
           context.watchdog.watch(this.row);
           deps.stateEntered?.(this.row);
+          if (this.row.state !== 'running') this.#drain.cancel();
         },
         limitReached: () => this.#handleLimit(),
         send: (write) => this.#mailbox.send(write),
       }),
     };
     this.#context = context;
+    this.#drain = new PauseDrain(deps);
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
     execs.holdBy(() => this.holdIdle());
@@ -169,8 +173,17 @@ export class SandboxActor {
     );
   }
 
-  /** Saves the memory in a checkpoint and ends the machine. @throws AppError the verdict’s code */
+  /**
+   * Saves the memory in a checkpoint and ends the machine, once the requests are over that its
+   * network policy names; callers wait for these for a while only.
+   * @throws AppError the verdict’s code
+   */
   async pause(): Promise<void> {
+    await this.#drain.pause(this.row, () => this.pauseNow());
+  }
+
+  /** The same whatever requests are under way. @throws AppError the verdict’s code */
+  async pauseNow(): Promise<void> {
     await this.#gate.act('pause', () => beginPause(this.#context, 'pause was asked for'));
   }
 
@@ -323,6 +336,7 @@ export class SandboxActor {
   async detach(): Promise<void> {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
+    this.#drain.cancel();
     current.close();
     watchdog.clear();
     this.#deletion.close();
@@ -356,9 +370,11 @@ export class SandboxActor {
       if (sandbox.isDetached || !sandbox.isLimitReached || this.row.state !== 'running') return;
       await beginPause(this.#context, 'a time limit is reached');
     };
-    this.#gate.send(pause).catch((error: unknown) => {
-      deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
-      sandbox.postponeLimits();
-    });
+    this.#drain
+      .pause(this.row, () => this.#gate.send(pause))
+      .catch((error: unknown) => {
+        deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
+        sandbox.postponeLimits();
+      });
   }
 }

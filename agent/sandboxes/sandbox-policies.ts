@@ -62,6 +62,14 @@ export class SandboxPolicies {
     await this.#slots?.apply(plan, row.id, this.#open(row));
   }
 
+  /**
+   * Resolves when no request is under way that the sandbox's policy lets pauses wait for.
+   * @throws the signal's reason, or an Error when that cannot be known
+   */
+  async drained({ id, network }: SandboxRow, signal: AbortSignal): Promise<void> {
+    await this.#slots?.drained(id, network.egress?.drain_on_pause ?? [], signal);
+  }
+
   decisions(sandboxId: string): Promise<NetworkDecision[]> {
     return this.#slots?.decisions(sandboxId) ?? Promise.resolve([]);
   }

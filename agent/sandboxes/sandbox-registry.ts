@@ -222,7 +222,8 @@ export class SandboxRegistry {
     // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
     if (actor.row.state !== 'pending_start') await settled();
     const { pausedStaysInMemory } = this.#deps.driver.traits;
-    if (actor.row.state === 'running' && !pausedStaysInMemory) await attempt(() => actor.pause());
+    if (actor.row.state === 'running' && !pausedStaysInMemory)
+      await attempt(() => actor.pauseNow());
     const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
     if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
   }

@@ -1,6 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { needsProxy, toEgressRules } from '../../shared/network/egress-rules.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 
@@ -31,8 +30,9 @@ export function refuseUnbuilt(input: object): void {
 
 /** @throws AppError `bad_request` for a policy that hosts do not enforce yet */
 export function refuseUnenforced(policy: NetworkPolicy, where: string): void {
-  if (!needsProxy(toEgressRules(policy))) return;
-  throw new AppError('bad_request', `${where}: rules by name, and drains, are not supported yet`);
+  const hasBrokering = policy.egress?.allow?.some((rule) => typeof rule !== 'string') ?? false;
+  if (!hasBrokering) return;
+  throw new AppError('bad_request', `${where}: transform and forward_url are not supported yet`);
 }
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.

@@ -70,7 +70,6 @@ const callsOn = (id: string): [method: string, path: string, body?: object][] =>
     ['POST', `${path}/resume`],
     ['POST', `${path}/fork`],
     ['POST', `${path}/timeout`, { timeout: 3600 }],
-    ['GET', `${path}/network`],
     ['PUT', `${path}/network`, {}],
     ['GET', `${path}/network/decisions`],
     ['GET', `${path}/execs`],
@@ -122,6 +121,7 @@ right({ mounts: [], ports: [], enable_service_ingress: false });
 right({ ports: [80, 65_535], enable_service_ingress: true });
 right({ colour: 'blue' });
 right({ network: {} });
+right({ network: { egress: { default: 'deny', allow: ['*.a.example'], drain_on_pause: ['*'] } } });
 right({ network: { egress: { default: 'deny', allow: ['192.0.2.0/24'], deny: ['192.0.2.1'] } } });
 right({ env: { A: '', 'a b': 'x=y', '\u00e9': '\n' } });
 right({ base_image: 'ubuntu:26.04' });
@@ -178,7 +178,14 @@ wrong({ image_id: 'x' }, /image_id/u);
 wrong({ image_id: '0'.repeat(64) }, /^image_id: .*not supported yet/u);
 wrong({ mounts: [{ disk_id: missingDiskId, path: '/mnt' }] }, /^mounts: .*not supported yet/u);
 wrong(
-  { network: { egress: { default: 'deny', allow: ['a.example'] } } },
+  {
+    network: {
+      egress: {
+        default: 'deny',
+        allow: [{ target: 'a.example', transform: { headers: { A: 'b' } } }],
+      },
+    },
+  },
   /^network: .*not supported yet/u,
 );
 wrong({ network: null }, /network must be object/u);
@@ -368,7 +375,9 @@ test('a sandbox whose host is away can be read; actions answer 503', async (t) =
     t.regex(reply.body.error, /host .* is away/u);
     t.is(reply.headers.get('retry-after'), '2');
   }
-  t.is((await api.call('GET', `/api/sandboxes/${away.id}`)).status, 200);
+  for (const path of ['', '/network']) {
+    t.is((await api.call('GET', `/api/sandboxes/${away.id}${path}`)).status, 200);
+  }
 });
 
 test('a refusal by the host reaches the caller', async (t) => {

@@ -16,6 +16,13 @@ export class InMemoryPolicies implements SlotPolicies {
     this.applied.set(index, policy);
   }
 
+  /** What a test may have a pause wait for. */
+  draining: (signal: AbortSignal) => Promise<void> = () => Promise.resolve();
+
+  drained(_sandboxId: string, _patterns: readonly string[], signal: AbortSignal): Promise<void> {
+    return this.draining(signal);
+  }
+
   async decisions(sandboxId: string): Promise<NetworkDecision[]> {
     return this.known.get(sandboxId) ?? [];
   }

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { pino } from 'pino';
 import { endResolver } from '../../agent/network/resolvers.ts';
 import { KernelPolicies } from '../../agent/network/policy/kernel-policies.ts';
+import type { PolicyProxy } from '../../agent/network/policy/slot-policies.ts';
 import { planRouter, type RouterPlan } from '../../agent/network/router-plan.ts';
 import { type NetworkSettings, removeRouter, Router } from '../../agent/network/router.ts';
 import { type SlotKind, slotNamespaces } from '../../agent/network/slot-namespace.ts';
@@ -24,6 +25,14 @@ interface RoutedSettings {
   /** Whether new slots restrict nothing; otherwise they are closed until a policy is applied. */
   readonly isOpen?: boolean;
 }
+
+/** Whatever a slot sends to the proxy is lost. */
+const NO_PROXY: PolicyProxy = {
+  setRules: () => Promise.resolve(),
+  removeRules: () => Promise.resolve(),
+  decisions: () => Promise.resolve([]),
+  drained: () => Promise.resolve(),
+};
 
 /** A host for the test whose slots have a router. Disposing it removes both. */
 export class RoutedHost implements AsyncDisposable {
@@ -114,7 +123,10 @@ export class RoutedHost implements AsyncDisposable {
       settings: { resolvers: [this.#outside.resolver], reachable: [], ...settings },
       clusterAddresses: async () => cluster(),
     });
-    const policies = new KernelPolicies(this.#groups, settings?.reachable ?? [], log);
+    const opened = settings?.reachable ?? [];
+    const policies = new KernelPolicies({
+      ...{ groups: this.#groups, proxy: NO_PROXY, opened, log },
+    });
     this.#policies = policies;
     const made = policies.withSlots(slotNamespaces({ guestLink, routerOf: this.hostId }));
     const make = async (plan: SlotPlan): Promise<void> => {

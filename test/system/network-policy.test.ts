@@ -1,5 +1,7 @@
 /* Network policies from the API to what a command in a sandbox reaches. */
+import { join } from 'node:path';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import { run } from '../../agent/system/spawn.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { Outside } from '../helpers/outside.ts';
@@ -14,6 +16,7 @@ import {
   sandboxPath,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
 
 interface Context {
   readonly outside: Outside;
@@ -24,8 +27,9 @@ interface Context {
 const test = anyTest.serial as TestFn<Context>;
 
 test.before(async (t) => {
-  const outside = await Outside.open();
-  await outside.serve('http', 8080);
+  const outside = await Outside.open({ 'good.test': 1, 'bad.test': 2, 'a.wild.test': 3 });
+  for (const port of [80, 8080]) await outside.serve('http', port);
+  await serveTls(outside);
   const stack = await Stack.start({ ...containerSettings(), ...outside.settings });
   t.context = { outside, stack, api: await stack.newClient() };
 });
@@ -35,6 +39,34 @@ test.after.always(async (t) => {
   await stack?.stop();
   await outside?.[Symbol.asyncDispose]();
 });
+
+/** Starts a TLS server on port 443 of all addresses, with a certificate that nobody knows. */
+async function serveTls(outside: Outside): Promise<void> {
+  await using directory = await temporaryDirectory(); // It reads them before it is ready.
+  const { path } = directory;
+  const [key, certificate] = [join(path, 'key'), join(path, 'certificate')];
+  const made = [
+    '-nodes',
+    '-days',
+    '2',
+    '-subj',
+    '/CN=outside',
+    '-keyout',
+    key,
+    '-out',
+    certificate,
+  ];
+  const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
+  await run('openssl', ['req', '-x509', ...kind, ...made]);
+  const server = ['s_server', '-www', '-accept', '443', '-key', key, '-cert', certificate];
+  await outside.start(['openssl', ...server]);
+}
+
+/** The status of the answer to a request by a command in the sandbox; 000 when none came. */
+const fetchIn = async (api: ApiClient, id: string, ...args: string[]): Promise<string> => {
+  const command = ['curl', '-sSk', '-o', '/dev/null', '-w', "'%{http_code}'", '--max-time', '10'];
+  return (await outputOf(api, id, `${[...command, ...args].join(' ')} 2>/dev/null || true`)).trim();
+};
 
 /** Whether a command in the sandbox gets an answer of the address with this index. */
 async function reaches(
@@ -116,5 +148,49 @@ test('a policy is replaced while the sandbox runs, and decisions tell what it di
 
   await bring(api, id, 'pause', 'paused');
   t.like(await api.call('PUT', path, {}), { status: 409, body: { code: 'sandbox_not_running' } });
+  await removeSandbox(api, id);
+});
+
+test('names decide on ports 80 and 443 by what is asked for, on others by their addresses', async (t) => {
+  const { api, outside } = t.context;
+  const network = { egress: { default: 'deny', allow: ['good.test', '*.wild.test'] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const status = (...args: string[]): Promise<string> => fetchIn(api, id, ...args);
+  for (const scheme of ['http', 'https']) {
+    t.is(await status(`${scheme}://good.test/`), '200', scheme);
+    t.is(await status(`${scheme}://a.wild.test/`), '200', scheme);
+  }
+  t.is(await status('http://good.test:8080/'), '200');
+  t.is(await status('http://bad.test/'), '403', 'the proxy says why');
+  t.is(await status('https://bad.test/'), '000');
+  t.is(await status('http://bad.test:8080/'), '000');
+  t.is(await status(`http://${outside.address(1)}/`), '403', 'an address around the rule');
+  t.is(await status(`https://${outside.address(2)}/`), '000');
+  const falsely = ['--resolve', `bad.test:80:${outside.address(1)}`];
+  t.is(await status(...falsely, 'http://bad.test/'), '403', 'a denied name at an allowed address');
+
+  const path = `${sandboxPath(id)}/network`;
+  const listed = await api.data<{ decisions: NetworkDecision[] }>('GET', `${path}/decisions`);
+  const told = (name: string): NetworkDecision | undefined =>
+    listed.decisions.find((each) => each.name === name && each.port === 80);
+  t.like(told('good.test'), { allowed: true, rule: 'good.test', count: 1 });
+  t.like(told('bad.test'), { allowed: false, rule: 'default' });
+
+  await api.data('PUT', path, { egress: { default: 'allow', deny: ['good.test'] } });
+  t.is(await status('http://bad.test/'), '200');
+  t.is(await status('http://good.test/'), '403');
+  await removeSandbox(api, id);
+});
+
+test('a pause waits for a request that the policy names', async (t) => {
+  const { api, outside } = t.context;
+  const network = { egress: { default: 'allow', drain_on_pause: [outside.address(4)] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const log = '/root/answer';
+  const command = `setsid curl -sS -o /dev/null -w '%{http_code}' http://${outside.address(4)}/slow/3 >${log} 2>&1 & sleep 0.5`;
+  await outputOf(api, id, command);
+  await bring(api, id, 'pause', 'paused');
+  await bring(api, id, 'resume', 'running');
+  t.is((await outputOf(api, id, `cat ${log}`)).trim(), '200');
   await removeSandbox(api, id);
 });

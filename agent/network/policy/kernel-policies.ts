@@ -1,7 +1,11 @@
 import { toError } from '../../../shared/errors.ts';
 import { parseJson } from '../../../shared/json.ts';
 import type { Logger } from '../../../shared/log.ts';
-import { type EgressRules, toEgressRules } from '../../../shared/network/egress-rules.ts';
+import {
+  type EgressRules,
+  needsProxy,
+  toEgressRules,
+} from '../../../shared/network/egress-rules.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { sha256 } from '../../../shared/secrets.ts';
@@ -18,7 +22,7 @@ import { mergeDecisions, readDecisions, withSteadyTimes } from './decisions.ts';
 import { DECISIONS, needsResolver, TABLE } from './policy-names.ts';
 import { policyRules, type PolicySurroundings } from './policy-rules.ts';
 import { resolverCommand } from './resolver-config.ts';
-import type { SlotPolicies } from './slot-policies.ts';
+import type { PolicyProxy, SlotPolicies } from './slot-policies.ts';
 
 /**
  * A slot's resolver listens on one of two ports. A new policy's resolver begins beside the present
@@ -37,6 +41,8 @@ interface Loaded {
 }
 
 interface Applied {
+  /** Whether connections of the slot may go through the egress proxy. */
+  readonly isProxied: boolean;
   /** What was counted in the slot when it was last read. */
   counted: readonly NetworkDecision[];
   readonly plan: SlotPlan;
@@ -44,9 +50,18 @@ interface Applied {
   readonly rules: EgressRules;
 }
 
+export interface KernelPoliciesOptions {
+  readonly groups: HostGroups;
+  readonly proxy: PolicyProxy;
+  /** CIDRs of private networks that guests may reach. */
+  readonly opened: readonly string[];
+  readonly log: Logger;
+}
+
 /** Policies as rules of the kernel and, where they name domains, a resolver for the slot. */
 export class KernelPolicies implements SlotPolicies {
   readonly #groups: HostGroups;
+  readonly #proxy: PolicyProxy;
   readonly #opened: readonly string[];
   readonly #log: Logger;
   /** By the slot's number. */
@@ -54,9 +69,9 @@ export class KernelPolicies implements SlotPolicies {
   /** What the kernel does not know any more, by sandbox. */
   readonly #former = new Map<string, NetworkDecision[]>();
 
-  /** @param opened CIDRs of private networks that guests may reach */
-  constructor(groups: HostGroups, opened: readonly string[], log: Logger) {
+  constructor({ groups, proxy, opened, log }: KernelPoliciesOptions) {
     this.#groups = groups;
+    this.#proxy = proxy;
     this.#opened = opened;
     this.#log = log;
   }
@@ -66,17 +81,29 @@ export class KernelPolicies implements SlotPolicies {
     const sets = await listSets(plan);
     const loaded = sets.map(toLoaded).find((each) => each !== undefined);
     const print = this.#fingerprint(plan, rules);
+    // A policy that needs no proxy also counts for connections that go through it since before.
+    const isProxied = needsProxy(rules) || loaded?.side !== undefined;
+    if (isProxied) await this.#proxy.setRules(plan, sandboxId, rules);
     if (loaded?.print === print) await this.#keepResolvers(plan, rules, loaded.side);
     else await this.#load(plan, rules, { print, sets, former: loaded?.side });
     const isSame = loaded?.print === print;
     const counted = (isSame ? this.#applied.get(plan.index)?.counted : undefined) ?? [];
-    this.#applied.set(plan.index, { plan, sandboxId, rules, counted });
+    this.#applied.set(plan.index, { plan, sandboxId, rules, counted, isProxied });
   }
 
   async decisions(sandboxId: string): Promise<NetworkDecision[]> {
-    const applied = [...this.#applied.values()].find((each) => each.sandboxId === sandboxId);
-    const present = applied === undefined ? [] : await readPresent(applied);
-    return mergeDecisions([...present, ...(this.#former.get(sandboxId) ?? [])]);
+    const applied = this.#find(sandboxId);
+    const proxied = applied?.isProxied === true ? await this.#proxy.decisions(applied.plan) : [];
+    return mergeDecisions([...(await this.#decisionsOfKernel(sandboxId)), ...proxied]);
+  }
+
+  async drained(
+    sandboxId: string,
+    patterns: readonly string[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const applied = this.#find(sandboxId);
+    if (applied?.isProxied === true) await this.#proxy.drained(applied.plan, patterns, signal);
   }
 
   forget(sandboxId: string): void {
@@ -88,7 +115,9 @@ export class KernelPolicies implements SlotPolicies {
     return {
       ...namespaces,
       remove: async (plan) => {
-        await this.#keepDecisions(plan);
+        await this.#keepDecisions(plan, (sandboxId) => this.decisions(sandboxId));
+        const isProxied = this.#applied.get(plan.index)?.isProxied ?? true;
+        if (isProxied) await this.#proxy.removeRules(plan);
         this.#applied.delete(plan.index);
         await this.#endResolver(plan, 'a');
         await this.#endResolver(plan, 'b');
@@ -103,7 +132,7 @@ export class KernelPolicies implements SlotPolicies {
     rules: EgressRules,
     { print, sets, former }: { print: string; sets: readonly string[]; former: Side | undefined },
   ): Promise<void> {
-    await this.#keepDecisions(plan);
+    await this.#keepDecisions(plan, (sandboxId) => this.#decisionsOfKernel(sandboxId));
     const side = needsResolver(rules) ? (former === 'a' ? 'b' : 'a') : undefined;
     if (side !== undefined) await this.#keepResolver(plan, rules, side);
     const surroundings = this.#surroundings(plan, side);
@@ -151,13 +180,27 @@ export class KernelPolicies implements SlotPolicies {
     return sha256(text).slice(0, 16);
   }
 
-  /** Keeps what the kernel is about to forget. */
-  async #keepDecisions({ index }: SlotPlan): Promise<void> {
+  #find(sandboxId: string): Applied | undefined {
+    return [...this.#applied.values()].find((each) => each.sandboxId === sandboxId);
+  }
+
+  /** Without those that the proxy still knows. */
+  async #decisionsOfKernel(sandboxId: string): Promise<NetworkDecision[]> {
+    const applied = this.#find(sandboxId);
+    const present = applied === undefined ? [] : await readPresent(applied);
+    return mergeDecisions([...present, ...(this.#former.get(sandboxId) ?? [])]);
+  }
+
+  /** Keeps what is about to be forgotten. */
+  async #keepDecisions(
+    { index }: SlotPlan,
+    read: (sandboxId: string) => Promise<NetworkDecision[]>,
+  ): Promise<void> {
     const applied = this.#applied.get(index);
     if (applied === undefined) return;
     const { sandboxId } = applied;
     try {
-      this.#former.set(sandboxId, await this.decisions(sandboxId));
+      this.#former.set(sandboxId, await read(sandboxId));
     } catch (error) {
       this.#log.warn({ sandboxId, err: toError(error) }, 'policy:decisionsLost');
     }

@@ -1,6 +1,15 @@
+import type { EgressRules } from '../../../shared/network/egress-rules.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import type { SlotPlan } from '../slot.ts';
+
+/** What of the host's egress proxy policies need (agent/egress/egress-proxy.ts). */
+export interface PolicyProxy {
+  setRules(slot: SlotPlan, sandboxId: string, rules: EgressRules): Promise<void>;
+  removeRules(slot: SlotPlan): Promise<void>;
+  decisions(slot: SlotPlan): Promise<readonly NetworkDecision[]>;
+  drained(slot: SlotPlan, patterns: readonly string[], signal: AbortSignal): Promise<void>;
+}
 
 /** Has the slots of this host let through what the policies of their sandboxes say. */
 export interface SlotPolicies {
@@ -10,6 +19,12 @@ export interface SlotPolicies {
    * @throws Error when it does not count; what counted before then may, or parts of it
    */
   apply(plan: SlotPlan, sandboxId: string, policy: NetworkPolicy): Promise<void>;
+  /**
+   * Resolves when no request of the sandbox to these hosts is under way through the egress proxy.
+   * @param patterns host names with `*` for any run of characters
+   * @throws the signal's reason, or an Error when the proxy does not answer
+   */
+  drained(sandboxId: string, patterns: readonly string[], signal: AbortSignal): Promise<void>;
   /** What was decided about connections of the sandbox, as far as this agent knows. */
   decisions(sandboxId: string): Promise<NetworkDecision[]>;
   /** Forgets the decisions of a sandbox that is deleted. */

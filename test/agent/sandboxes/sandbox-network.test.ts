@@ -129,3 +129,47 @@ test('secrets of a policy are neither published nor in the journal', async (t) =
   t.false(JSON.stringify({ record, row }).includes('hidden'));
   t.is(typeof row.networkSealed, 'string');
 });
+
+const DRAINED: NetworkPolicy = { egress: { default: 'allow', drain_on_pause: ['*.example'] } };
+
+test('a pause waits for the requests that the policy names, while the sandbox runs', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, DRAINED);
+  const actor = hosted.registry.find(ref);
+  const over = Promise.withResolvers<void>();
+  hosted.policies.draining = () => over.promise;
+  const pausing = Promise.all([actor.pause(), actor.pause()]);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  t.is(actor.row.state, 'running');
+  over.resolve();
+  await pausing;
+  await actor.settled(10_000);
+  t.is(actor.row.state, 'paused');
+});
+
+test('a sandbox that is stopped during that wait is not paused when it runs again', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, DRAINED);
+  const actor = hosted.registry.find(ref);
+  const drains: AbortSignal[] = [];
+  hosted.policies.draining = (signal) =>
+    new Promise((_resolve, reject) => {
+      drains.push(signal);
+      signal.addEventListener('abort', () => reject(new Error('aborted')));
+    });
+  const pausing = actor.pause();
+  await until(actor, () => actor.stop());
+  t.true(drains[0]?.aborted);
+  await pausing;
+  await until(actor, () => actor.start());
+  t.is(actor.row.state, 'running');
+});
+
+test('a sandbox whose requests cannot be watched is paused all the same', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, DRAINED);
+  const actor = hosted.registry.find(ref);
+  hosted.policies.draining = () => Promise.reject(new Error('the proxy is gone'));
+  await until(actor, () => actor.pause());
+  t.is(actor.row.state, 'paused');
+});
