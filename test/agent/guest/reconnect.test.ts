@@ -26,6 +26,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SIGKILL = 9;
+/** Longer than a busy machine keeps this host from talking, which pings more rarely. */
+const SILENCE_MS = 1500;
 
 const hello = (): Buffer =>
   Buffer.concat([
@@ -200,14 +202,14 @@ for (const build of guestBuilds) {
   });
 
   test(`${build.name}: output of a command waits for the next host, however late it comes`, async (t) => {
-    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
+    await using guest = await TestGuest.start({ build, args: ['--silence', String(SILENCE_MS)] });
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
     await first.channel.configure(guestSettings());
     const spec = processSpec('head -c 10000000 /dev/zero');
     await first.channel.start(spec);
     first.channel.close();
-    await new Promise((resolve) => setTimeout(resolve, 400));
+    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 200));
     const { channel } = await GuestChannel.open(port.connect());
     const collected = new Collected(channel, spec.id);
     t.is(await channel.follow(spec.id, 0), 0);
@@ -218,7 +220,7 @@ for (const build of guestBuilds) {
   });
 
   test(`${build.name}: a session’s process does not wait for a host that is gone, and keeps the newest`, async (t) => {
-    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
+    await using guest = await TestGuest.start({ build, args: ['--silence', String(SILENCE_MS)] });
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
     await first.channel.configure(guestSettings());
@@ -229,7 +231,7 @@ for (const build of guestBuilds) {
     const ended = await waitFor('the end', async () => {
       const { channel, processes } = await GuestChannel.open(port.connect());
       channel.close();
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 100));
       return processes.find((record) => (record.flags & PROCESS_FLAGS.exited) !== 0);
     });
     t.is(ended.end, end);
@@ -243,10 +245,10 @@ for (const build of guestBuilds) {
   });
 
   test(`${build.name}: a host that was taken for gone begins anew when it comes back`, async (t) => {
-    await using guest = await TestGuest.start({ build, args: ['--silence', '200'] });
+    await using guest = await TestGuest.start({ build, args: ['--silence', String(SILENCE_MS)] });
     const { channel } = await GuestChannel.open(guest.socket);
     await channel.configure(guestSettings());
-    await new Promise((resolve) => setTimeout(resolve, 400));
+    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 200));
     // Whatever it asks is not answered, so that it opens a new epoch.
     await t.throwsAsync(channel.ping(300), { instanceOf: GuestUnavailableError });
     channel.close();
