@@ -4,7 +4,7 @@ import { Backoff } from '../../shared/backoff.ts';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { EgressRules } from '../../shared/network/egress-rules.ts';
+import { type EgressRules, needsProxy } from '../../shared/network/egress-rules.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { authorityOf } from './authority.ts';
 import { EgressClient } from './egress-client.ts';
@@ -50,7 +50,8 @@ export class EgressProxy {
   readonly #options: EgressProxyOptions;
   readonly #client: EgressClient;
   readonly #hostKey: Buffer;
-  readonly #slots = new Map<string, SlotEgress>();
+  /** By address; undefined for those of a former agent until their rules are told again. */
+  readonly #slots = new Map<string, SlotEgress | undefined>();
   /** Starts, and changes of rules, happen one after the other. */
   readonly #changes = new SerialQueue();
   readonly #closing = new AbortController();
@@ -71,7 +72,8 @@ export class EgressProxy {
   }
 
   /**
-   * Has these rules count for new connections and requests of the slot from now on.
+   * Has these rules count for new connections and requests of the slot from now on. Does nothing for
+   * rules without names while the slot has no connection here.
    * @throws Error when the proxy cannot be started; the former rules may count then
    */
   async setRules(
@@ -82,6 +84,7 @@ export class EgressProxy {
     const authority = doesBroker(rules) ? await authorityOf(this.#hostKey, sandboxId) : undefined;
     const egress = { rules, authority };
     await this.#changes.add(async () => {
+      if (!needsProxy(rules) && !this.#slots.has(proxiedAddress)) return;
       this.#slots.set(proxiedAddress, egress);
       if (this.#isRunning && (await this.#isReady().catch(() => false))) {
         await this.#client.call('PUT', `/slots/${proxiedAddress}`, egress);
@@ -141,6 +144,7 @@ export class EgressProxy {
     const slots = (await this.#client.call('GET', '/slots')) as string[];
     const gone = slots.filter((address) => !kept.has(address));
     for (const address of gone) await this.#client.call('DELETE', `/slots/${address}`);
+    for (const address of slots) if (kept.has(address)) this.#slots.set(address, undefined);
     await this.#client.call('PUT', '/host', settings);
     this.#watch();
   }
@@ -158,6 +162,7 @@ export class EgressProxy {
     await this.#untilReady(hasEnded);
     await this.#client.call('PUT', '/host', settings);
     for (const [address, egress] of this.#slots) {
+      if (egress === undefined) continue;
       await this.#client.call('PUT', `/slots/${address}`, egress);
     }
     this.#watch();

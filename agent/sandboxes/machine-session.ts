@@ -42,6 +42,11 @@ export class MachineSession {
     return starting;
   }
 
+  /** Aborted when its start is no longer wanted. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
   /** Ends a boot or resume that is under way; a running machine is left alone. */
   abort(reason: Error): void {
     this.#abort.abort(reason);

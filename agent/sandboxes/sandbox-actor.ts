@@ -27,6 +27,7 @@ import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
 import { beginStart, startMachine, type StartState } from './sandbox-start.ts';
 import { StartClock } from './start-clock.ts';
+import { trustVariables } from './trust-authority.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
 const STOP = 'stop was asked for';
@@ -76,7 +77,11 @@ export class SandboxActor {
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
     execs.holdBy(() => this.holdIdle());
-    processes.useBy({ hold: () => this.holdIdle(), touch: () => context.sandbox.touch() });
+    processes.useBy({
+      hold: () => this.holdIdle(),
+      touch: () => context.sandbox.touch(),
+      environment: () => trustVariables(this.row),
+    });
   }
 
   get id(): string {
@@ -291,8 +296,9 @@ export class SandboxActor {
     const begun = await this.#mailbox.send(async () => {
       this.#gate.judge('exec');
       this.#context.sandbox.touch();
+      const environment = { ...trustVariables(this.row), ...spec.environment };
       // Not awaited here: a slow guest must not delay a stop.
-      return { exec: this.#context.execs.begin(spec) };
+      return { exec: this.#context.execs.begin({ ...spec, environment }) };
     });
     const { ended } = await begun.exec;
     return { ended };

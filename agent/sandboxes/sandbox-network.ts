@@ -4,6 +4,7 @@ import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
+import { trustOwnAuthority } from './trust-authority.ts';
 
 /**
  * Replaces the policy of a running sandbox. It counts before it is journalled, so that a policy which
@@ -18,6 +19,8 @@ export async function replacePolicy(context: SandboxContext, policy: NetworkPoli
   try {
     await failpoint('replace policy', () => applyPolicy(context, { ...row, ...stored }));
     await sandbox.setNetwork(stored);
+    const { machine } = context.current;
+    if (machine !== undefined) await trustOwnAuthority(deps, sandbox.row, machine);
   } catch (error) {
     deps.log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:setNetworkFailed');
     await restorePolicy(context, row);

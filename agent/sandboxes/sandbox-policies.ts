@@ -70,6 +70,11 @@ export class SandboxPolicies {
     await this.#slots?.drained(id, network.egress?.drain_on_pause ?? [], signal);
   }
 
+  /** What the guest has to trust, as PEM; undefined unless the policy brokers credentials. */
+  async certificate({ id, networkSealed }: SandboxRow): Promise<string | undefined> {
+    return networkSealed === undefined ? undefined : this.#slots?.certificate(id);
+  }
+
   decisions(sandboxId: string): Promise<NetworkDecision[]> {
     return this.#slots?.decisions(sandboxId) ?? Promise.resolve([]);
   }

@@ -5,6 +5,7 @@ import type { SandboxChange } from './journalled-sandbox.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
+import { trustOwnAuthority } from './trust-authority.ts';
 import { StartClock } from './start-clock.ts';
 
 /* How a sandbox starts: by a boot, from a template, as a prewarmed VM, or from its checkpoint. */
@@ -70,6 +71,7 @@ export function startMachine(
   runInBackground('sandbox.start', async () => {
     try {
       const machine = await session.start(sandbox.row, deps, onTurn);
+      await trustOwnAuthority(deps, sandbox.row, machine, session.signal);
       current.report(session, { kind: 'started', machine });
     } catch (error) {
       current.report(session, { kind: 'startFailed', error: toError(error) });

@@ -15,7 +15,7 @@ import { beginSandbox } from './begin-sandbox.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment, refuseUnbuilt, refuseUnenforced } from './sandbox-input.ts';
+import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
 /** A sandbox that is about to be created; name and host are still to be found. */
 type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
@@ -59,7 +59,6 @@ function hostsWithImage(
 function networkOf({ network }: CreateSandbox): Pick<Draft, 'network'> {
   if (network === undefined) return {};
   const policy = parseNetworkPolicy(network);
-  refuseUnenforced(policy, 'network');
   return { network: policy };
 }
 

@@ -1,6 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 
 /**
@@ -26,13 +25,6 @@ export function refuseUnbuilt(input: object): void {
     if (value === undefined || isBuilt(value)) continue;
     throw new AppError('bad_request', `${field}: this is not supported yet`);
   }
-}
-
-/** @throws AppError `bad_request` for a policy that hosts do not enforce yet */
-export function refuseUnenforced(policy: NetworkPolicy, where: string): void {
-  const hasBrokering = policy.egress?.allow?.some((rule) => typeof rule !== 'string') ?? false;
-  if (!hasBrokering) return;
-  throw new AppError('bad_request', `${where}: transform and forward_url are not supported yet`);
 }
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.

@@ -7,7 +7,6 @@ import { sha256 } from '../../shared/secrets.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';
 import { findSandbox } from './find-sandbox.ts';
-import { refuseUnenforced } from './sandbox-input.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';
 
 /**
@@ -34,7 +33,6 @@ export async function setNetworkPolicy(
   context: RequestContext,
 ): Promise<ShownNetworkPolicy> {
   const policy = parseNetworkPolicy(input, 'body');
-  refuseUnenforced(policy, 'body');
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
   const job = { kind: 'sandbox.setNetwork' as const, payload: { ...ref, policy } };
   return (await callOwner(deps, record, job, context)).result.sandbox.network ?? {};

@@ -77,7 +77,7 @@ export class EgressLab implements AsyncDisposable {
     const resolver = new Resolver(`127.0.0.1:${port}`);
     const [first = ''] = Object.keys(names);
     await waitFor('the resolver', async () =>
-      resolver.resolve(first).then(
+      new Resolver(`127.0.0.1:${port}`).resolve(first).then(
         (found) => found.length > 0,
         () => false,
       ),
@@ -135,7 +135,7 @@ export class EgressLab implements AsyncDisposable {
 
   /** Connects as the guest does, to an address that may have no server. */
   async connect({ address, port }: Site): Promise<Socket> {
-    const redirected = createServer({ allowHalfOpen: true }, (socket) => {
+    const redirected = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       Object.defineProperty(socket, 'localAddress', { value: address });
       Object.defineProperty(socket, 'localPort', { value: port });
       this.proxy.accept(socket);

@@ -23,6 +23,10 @@ export class InMemoryPolicies implements SlotPolicies {
     return this.draining(signal);
   }
 
+  certificate(sandboxId: string): Promise<string> {
+    return Promise.resolve(`certificate of ${sandboxId}`);
+  }
+
   async decisions(sandboxId: string): Promise<NetworkDecision[]> {
     return this.known.get(sandboxId) ?? [];
   }

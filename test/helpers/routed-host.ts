@@ -32,6 +32,7 @@ const NO_PROXY: PolicyProxy = {
   removeRules: () => Promise.resolve(),
   decisions: () => Promise.resolve([]),
   drained: () => Promise.resolve(),
+  certificate: () => Promise.resolve(''),
 };
 
 /** A host for the test whose slots have a router. Disposing it removes both. */

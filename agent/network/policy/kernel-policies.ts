@@ -106,6 +106,10 @@ export class KernelPolicies implements SlotPolicies {
     if (applied?.isProxied === true) await this.#proxy.drained(applied.plan, patterns, signal);
   }
 
+  certificate(sandboxId: string): Promise<string> {
+    return this.#proxy.certificate(sandboxId);
+  }
+
   forget(sandboxId: string): void {
     this.#former.delete(sandboxId);
   }

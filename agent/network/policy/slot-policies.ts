@@ -9,6 +9,7 @@ export interface PolicyProxy {
   removeRules(slot: SlotPlan): Promise<void>;
   decisions(slot: SlotPlan): Promise<readonly NetworkDecision[]>;
   drained(slot: SlotPlan, patterns: readonly string[], signal: AbortSignal): Promise<void>;
+  certificate(sandboxId: string): Promise<string>;
 }
 
 /** Has the slots of this host let through what the policies of their sandboxes say. */
@@ -25,6 +26,8 @@ export interface SlotPolicies {
    * @throws the signal's reason, or an Error when the proxy does not answer
    */
   drained(sandboxId: string, patterns: readonly string[], signal: AbortSignal): Promise<void>;
+  /** The certificate, as PEM, that the guest has to trust if the policy brokers credentials. */
+  certificate(sandboxId: string): Promise<string>;
   /** What was decided about connections of the sandbox, as far as this agent knows. */
   decisions(sandboxId: string): Promise<NetworkDecision[]>;
   /** Forgets the decisions of a sandbox that is deleted. */

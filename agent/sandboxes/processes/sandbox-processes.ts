@@ -51,6 +51,8 @@ interface Use {
   hold(): () => void;
   /** It was used just now. */
   touch(): void;
+  /** Variables that processes get unless their own are of the same name. */
+  environment(): Readonly<Record<string, string>>;
 }
 
 const notFound = (): SessionError =>
@@ -69,7 +71,11 @@ export class SandboxProcesses {
   #isRefusing = false;
   readonly #waitingInput: WaitingInput;
   #attached = 0;
-  #use: Use = { hold: () => () => undefined, touch: () => undefined };
+  #use: Use = {
+    hold: () => () => undefined,
+    touch: () => undefined,
+    environment: () => ({}),
+  };
 
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
@@ -195,7 +201,8 @@ export class SandboxProcesses {
   async #start(process: SessionProcess, spec: SessionProcessSpec): Promise<void> {
     const { id } = process;
     const streams = { stdin: true, isFollowed: true, isSession: true };
-    const guestSpec = { id, ...spec, directory: spec.directory ?? '', ...streams };
+    const environment = { ...this.#use.environment(), ...spec.environment };
+    const guestSpec = { id, ...spec, environment, directory: spec.directory ?? '', ...streams };
     await this.#ask(async (channel) => {
       // A channel broke before its answer came, and the next one has listed the process.
       if (!this.#starting.has(id)) return;
