@@ -108,6 +108,7 @@ export class Router {
     // Others may have flushed the host's rules, as a firewall does that is started again.
     if (wanted !== this.#applied || (await this.#show()) !== this.#shown) {
       await this.#load(reachability, uplink);
+      if (reachability.resolvers.length === 0) this.#options.log.warn('router:noResolvers');
       this.#applied = wanted;
       this.#shown = await this.#show();
     }
@@ -116,9 +117,8 @@ export class Router {
   }
 
   async #reachability(): Promise<Reachability> {
-    const { settings, clusterAddresses, log } = this.#options;
+    const { settings, clusterAddresses } = this.#options;
     const resolvers = settings.resolvers.length > 0 ? settings.resolvers : await hostResolvers();
-    if (resolvers.length === 0) log.warn('router:noResolvers');
     const cluster = [...new Set(await clusterAddresses())].toSorted();
     return { opened: settings.reachable, cluster, resolvers };
   }
