@@ -34,6 +34,8 @@ export class RouteReads {
 
   async #follow(key: string, reads: Reads, begin: () => Read): Read {
     await reads.current.catch(() => undefined);
+    // The requests of this turn of the event loop still join.
+    await new Promise((resolve) => setImmediate(resolve));
     reads.current = begin();
     reads.next = undefined;
     this.#forget(key, reads);

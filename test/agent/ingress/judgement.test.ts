@@ -70,7 +70,7 @@ test('a request is judged by a read that began after it came, and shares it with
   t.is(begun.length, 1);
   begun[0]?.(route());
   t.truthy(await first);
-  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setTimeout(resolve, 10));
   t.is(begun.length, 2);
   begun[1]?.(undefined); // Revoked meanwhile.
   t.deepEqual(await Promise.all(later), [undefined, undefined]);
