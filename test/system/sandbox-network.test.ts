@@ -71,6 +71,32 @@ test('root in a sandbox reaches the outside, and nothing of the system it runs o
   server.close();
 });
 
+test('root in a sandbox gets around no policy', async (t) => {
+  const { api, outside } = t.context;
+  await outside.setName('good.test', outside.address(1));
+  const network = { egress: { default: 'deny', allow: ['good.test'] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const talk = await putProgram(api, id, 'talk.py');
+  const say = async (...args: string[]): Promise<string> =>
+    (await outputOf(api, id, `${talk} ${args.join(' ')}`)).trim();
+  const [known = '', good = '', other = ''] = [0, 1, 2].map((index) => outside.address(index));
+  t.is(await say('dns', '10.255.255.1', 'udp', 'good.test'), good);
+  t.regex(await say('tcp', good, '7000', 'hello'), / hello$/u);
+  const refused = [
+    ['tcp', other, '7000', 'hello'],
+    ['udp', known, '7001', 'hello'],
+    ['dns', outside.resolver, 'udp', 'good.test'],
+    ['dns', outside.resolver, 'tcp', 'good.test'],
+  ];
+  for (const args of refused) t.regex(await say(...args), /^(silent|refused)$/u, args.join(' '));
+  const fetched = async (...args: string[]): Promise<string> =>
+    outputOf(api, id, `curl -sS -o /dev/null -w '%{http_code}' ${args.join(' ')} || true`);
+  t.is(await fetched('http://good.test/'), '200');
+  t.is(await fetched(`http://${good}/`), '403');
+  t.is(await fetched('-H', 'Host:outside.test', 'http://good.test/'), '403');
+  await removeSandbox(api, id);
+});
+
 test('a sandbox has its network again after a pause, a fork, a stop', async (t) => {
   const { api, outside } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
