@@ -51,7 +51,10 @@ export function sendAnswer(
       response.addTrailers(trailers.map(([name, value]): [string, string] => [name, value]));
   });
   const stages = [decoder, redactor].filter((stage) => stage !== undefined);
-  response.flushHeaders(); // The body may be long in coming.
+  // With the beginning of the body, unless that is long in coming.
+  setImmediate(() => {
+    if (!response.writableEnded && !response.destroyed) response.flushHeaders();
+  });
   pipeline([answer, ...stages, response], (error) => {
     if (error) response.destroy();
   });
