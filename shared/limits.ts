@@ -242,6 +242,9 @@ export const LIMITS = {
   sandboxRoutePreparedMs: HOUR_MS,
 
   slotsPerHostMax: 4096,
+  // A router and its host have an entry for each connection of their sandboxes (nf_conntrack_max).
+  connectionsPerSandboxMax: 4096,
+  dnsPacketsPerSecondMax: 1000, // To the resolver that all sandboxes of a host share.
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,

@@ -5,8 +5,8 @@
 /* Loads the kernel modules of the initramfs, in the order of their names; 0 or an error number. */
 int load_modules(void);
 /*
- * Has the kernel find the other modules of the initramfs when something first needs them, also after
- * the change of the root. 0 or an error number.
+ * Has the kernel find the other modules of the initramfs when something first needs them, also
+ * after the change of the root. 0 or an error number.
  */
 int offer_modules(void);
 /*

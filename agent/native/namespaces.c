@@ -91,7 +91,8 @@ static napi_value js_connect_in_namespace(napi_env env, napi_callback_info info)
 
 void define_namespace_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
-      {"connectInNamespace", NULL, js_connect_in_namespace, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"connectInNamespace", NULL, js_connect_in_namespace, NULL, NULL, NULL, napi_enumerable,
+       NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
 }

@@ -1,3 +1,4 @@
+import { LIMITS } from '../../shared/limits.ts';
 import { PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
@@ -28,6 +29,8 @@ export const denyAll = (): string =>
   closedTable('inet', ['input', 'forward', 'output']) + closedTable('arp', ['input', 'output']);
 
 const DNS = 'meta l4proto { tcp, udp } th dport 53';
+const DNS_RATE = `${LIMITS.dnsPacketsPerSecondMax}/second burst ${LIMITS.dnsPacketsPerSecondMax} packets`;
+const PROHIBITED = 'reject with icmp type admin-prohibited';
 
 interface Chain {
   readonly type: 'filter' | 'nat';
@@ -49,6 +52,8 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         `${fromGuest} meta nfproto != ipv4 drop`,
         `${fromGuest} ether saddr != ${guestMac} drop`,
         `${fromGuest} ip saddr != ${guestAddress} drop`,
+        // The resolver is there for all sandboxes.
+        `${fromGuest} ${DNS} limit rate over ${DNS_RATE} drop`,
       ],
     },
     resolving: {
@@ -69,6 +74,8 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       rules: [
         'ct state established,related accept',
         'ct state invalid drop',
+        // The tables of router and host, in which each has an entry, are there for all sandboxes.
+        `${fromGuest} ct count over ${LIMITS.connectionsPerSandboxMax} ${PROHIBITED}`,
         `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${DNS} accept`,
         `${fromGuest} oifname "${uplink}" jump egress`,
       ],

@@ -7,6 +7,7 @@ import { createServer, type AddressInfo, Socket } from 'node:net';
 import anyTest, { type TestFn } from 'ava';
 import { EGRESS_PORT } from '../../../agent/network/router-plan.ts';
 import { native } from '../../../agent/native/native.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { probe, TestPeer, withinSlot } from '../../helpers/slots.ts';
@@ -104,6 +105,18 @@ test('nothing leaves a slot under an address, MAC or protocol that is not its gu
   for (const namespace of [slot.namespace, host.router.namespace]) {
     t.is(await withinSlot({ namespace }, 'ip', '-6', 'address'), '', 'there is no IPv6');
   }
+});
+
+test('a guest has so many connections at most, and its neighbours theirs', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
+  await using peer = await TestPeer.on(slot);
+  await using other = await TestPeer.on(neighbour);
+  const most = LIMITS.connectionsPerSandboxMax;
+  const target = [outside.address(0), '7001'];
+  t.is(Number(await peer.run('many-connections.py', ...target, String(most + 10))), most);
+  t.is(Number(await other.run('many-connections.py', ...target, '10')), 10);
 });
 
 test('connections with the mark of the egress proxy arrive at it, or nowhere', async (t) => {
