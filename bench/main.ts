@@ -2,6 +2,7 @@ import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
 import { benchIngress } from './ingress.ts';
+import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
 import { benchSandbox } from './sandbox.ts';
@@ -12,6 +13,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   exec: benchExec,
   grep: benchGrep,
   ingress: benchIngress,
+  network: benchNetwork,
   objects: benchObjects,
   process: benchProcess,
   sandbox: benchSandbox,

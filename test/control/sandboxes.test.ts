@@ -177,17 +177,6 @@ wrong({ image_id: 'x' }, /image_id/u);
 // Not built yet, and so never ignored.
 wrong({ image_id: '0'.repeat(64) }, /^image_id: .*not supported yet/u);
 wrong({ mounts: [{ disk_id: missingDiskId, path: '/mnt' }] }, /^mounts: .*not supported yet/u);
-wrong(
-  {
-    network: {
-      egress: {
-        default: 'deny',
-        allow: [{ target: 'a.example', transform: { headers: { A: 'b' } } }],
-      },
-    },
-  },
-  /^network: .*not supported yet/u,
-);
 wrong({ network: null }, /network must be object/u);
 wrong({ network: { ingress: {} } }, /unknown field "ingress"/u);
 wrong({ network: { egress: { default: 'deny', allow: ['256.0.0.1'] } } }, /egress\.allow\.0/u);

@@ -12,7 +12,7 @@ const fixture = (name: string): string => new URL(`../fixtures/${name}`, import.
 const NETWORKS = 24;
 
 /** How a server of the outside behaves; see outside-server.py. */
-export type OutsideServer = 'tcp-echo' | 'udp-echo' | 'http';
+export type OutsideServer = 'tcp-echo' | 'udp-echo' | 'http' | 'transfer';
 
 /**
  * The rest of the world, as sandboxes of a test see it: a network namespace behind a link of the
@@ -88,23 +88,13 @@ export class Outside implements AsyncDisposable {
 
   /** Starts a server on a port of all addresses, and of IPv6. @returns when it listens */
   async serve(kind: OutsideServer, port: number): Promise<void> {
-    const command = ['python3', fixture('outside-server.py'), kind, String(port)];
-    await this.start(command);
+    this.#processes.push(await serveWithin(this.namespace, kind, port));
   }
 
   /** Starts a program in the namespace, which prints a line when it is ready. */
   async start(command: readonly string[], environment: Environment = {}): Promise<ChildProcess> {
-    const within = [`--net=/run/netns/${this.namespace}`, ...command];
-    const child = spawn('nsenter', within, {
-      stdio: ['ignore', 'pipe', 'inherit'],
-      env: { ...process.env, ...environment },
-    });
+    const child = await startWithin(this.namespace, command, environment);
     this.#processes.push(child);
-    const exited = once(child, 'exit').then(() => {
-      throw new Error(`${command.join(' ')} ended`);
-    });
-    exited.catch(() => undefined);
-    await Promise.race([once(child.stdout, 'data'), exited]);
     return child;
   }
 
@@ -177,6 +167,32 @@ export class Outside implements AsyncDisposable {
     );
   }
 }
+
+async function startWithin(
+  namespace: string,
+  command: readonly string[],
+  environment: Environment = {},
+): Promise<ChildProcess> {
+  const within = [`--net=/run/netns/${namespace}`, ...command];
+  const child = spawn('nsenter', within, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...environment },
+  });
+  const exited = once(child, 'exit').then(() => {
+    throw new Error(`${command.join(' ')} ended`);
+  });
+  exited.catch(() => undefined);
+  await Promise.race([once(child.stdout, 'data'), exited]);
+  return child;
+}
+
+/** Starts a server in any network namespace. @returns when it listens; the caller ends it */
+export const serveWithin = (
+  namespace: string,
+  kind: OutsideServer,
+  port: number,
+): Promise<ChildProcess> =>
+  startWithin(namespace, ['python3', fixture('outside-server.py'), kind, String(port)]);
 
 async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;

@@ -48,6 +48,7 @@ function call(api: ApiClient, id: string, action: SandboxAction): Promise<ApiRep
   if (action === 'delete') return api.call('DELETE', path);
   if (action === 'exec') return api.call('POST', `${path}/execs`, { command: 'true' });
   if (action === 'connect') return api.call('POST', `${path}/connections`, {});
+  if (action === 'network') return api.call('PUT', `${path}/network`, {});
   return api.call('POST', `${path}/${action}`);
 }
 

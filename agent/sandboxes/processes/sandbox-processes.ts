@@ -4,13 +4,18 @@ import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { Attachment, type ProcessClient } from './attachment.ts';
 import type { WaitingInput } from './process-input.ts';
-import { SessionError } from './session-error.ts';
+import {
+  guestSilent,
+  processNotFound,
+  sandboxNotRunning,
+  SessionError,
+  toSessionError,
+} from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
 import { whenThawed } from './when-thawed.ts';
@@ -54,11 +59,6 @@ interface Use {
   /** Variables that processes get unless their own are of the same name. */
   environment(): Readonly<Record<string, string>>;
 }
-
-const notFound = (): SessionError =>
-  new SessionError('process_not_found', 'there is no such process');
-const notRunning = (): SessionError =>
-  new SessionError('sandbox_not_running', 'the sandbox is not running');
 
 /** The processes that clients start in one sandbox and attach to. They belong to the guest. */
 export class SandboxProcesses {
@@ -184,7 +184,7 @@ export class SandboxProcesses {
     this.#link = undefined;
     for (const process of this.#processes.values()) {
       // Of one that was not told as started, there is no exit to tell.
-      if (this.#starting.has(process.id)) process.leave(notRunning());
+      if (this.#starting.has(process.id)) process.leave(sandboxNotRunning());
       else process.lose(status, reason);
     }
     this.#processes.clear();
@@ -206,7 +206,7 @@ export class SandboxProcesses {
     await this.#ask(async (channel) => {
       // A channel broke before its answer came, and the next one has listed the process.
       if (!this.#starting.has(id)) return;
-      if (this.#isRefusing) throw notRunning();
+      if (this.#isRefusing) throw sandboxNotRunning();
       await channel.start(guestSpec, () => {
         this.#tellStarted(id);
         if (this.#processes.get(id) === process) return process.begin(channel);
@@ -235,7 +235,7 @@ export class SandboxProcesses {
   }
 
   #takePlace(): () => void {
-    if (this.#link === undefined || this.#isRefusing) throw notRunning();
+    if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     const { attachedMax } = this.#options;
     if (this.#attached >= attachedMax) {
       const message = `${attachedMax} clients are attached, as many as the sandbox may have`;
@@ -254,50 +254,36 @@ export class SandboxProcesses {
 
   /** Waits for the guest's list when this agent has just found the machine. */
   async #find(id: string): Promise<SessionProcess> {
-    if (this.#link === undefined || this.#isRefusing) throw notRunning();
+    if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     if (!this.#isListed) {
       const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
       await once(this.#link, 'opened', { signal }).catch(() => {
-        throw new SessionError('internal_error', 'the sandbox does not answer now; try again');
+        throw guestSilent();
       });
     }
     const process = this.#processes.get(id);
-    if (process === undefined) throw notFound();
+    if (process === undefined) throw processNotFound();
     return process;
   }
 
   /** @throws SessionError for what the guest refuses, or when it does not answer in time */
   async #ask(request: (channel: GuestChannel) => Promise<unknown>): Promise<void> {
     const link = this.#link;
-    if (link === undefined) throw notRunning();
+    if (link === undefined) throw sandboxNotRunning();
     const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
     try {
       await link.call(signal, async (channel) => {
         await whenThawed(() => request(channel), signal);
       });
     } catch (error) {
-      throw this.#toSessionError(error);
-    }
-  }
-
-  #toSessionError(error: unknown): SessionError {
-    if (error instanceof SessionError) return error;
-    if (this.#link === undefined) return notRunning();
-    if (error instanceof GuestFailure) {
-      if (error.code === 'unknownProcess') return notFound();
-      if (error.code === 'unsupported') {
-        return new SessionError('invalid_request', 'the process has no terminal');
+      const told = toSessionError(error);
+      if (told !== error && this.#link === undefined) throw sandboxNotRunning();
+      const { log, sandboxId } = this.#options;
+      if (told.code === 'internal_error') {
+        log.warn({ sandboxId, err: toError(error) }, 'session:guestSilent');
       }
-      const message = `the process could not be started: ${error.message}`;
-      return new SessionError('process_failed', message, { cause: error });
+      throw told;
     }
-    if (error instanceof RangeError) {
-      return new SessionError('process_failed', error.message, { cause: error });
-    }
-    const { log, sandboxId } = this.#options;
-    log.warn({ sandboxId, err: toError(error) }, 'session:guestSilent');
-    const message = 'the sandbox does not answer now; try again';
-    return new SessionError('internal_error', message, { cause: error });
   }
 
   #adopt(channel: GuestChannel, records: readonly GuestProcessRecord[]): void {

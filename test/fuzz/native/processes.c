@@ -121,6 +121,10 @@ FAKE int fake_signalfd(int fd, const sigset_t *set, int flags) {
   (void)fd, (void)set, (void)flags;
   return call_fails() ? -1 : new_fd(KIND_SIGNALS, 0);
 }
+FAKE int fake_setpriority(int which, id_t who, int priority) {
+  CHECK(which == PRIO_PROCESS && who == 0 && (priority == 0 || priority == -20));
+  return 0;
+}
 FAKE int fake_setrlimit(int resource, const struct rlimit *limit) {
   return (void)resource, (void)limit, call_fails() ? -1 : 0;
 }
