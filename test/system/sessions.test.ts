@@ -226,8 +226,9 @@ test('a login shell has job control, signals and end of input by keys', async (t
     terminal: true,
   });
   await session.until(() => session.text.includes('# '));
-  session.write('stty size; sleep 1000\r');
-  await session.until(() => session.text.includes('24 80'));
+  // It prints from within the job, so that the keys meet the job and not the shell before it.
+  session.write("stty size; sh -c 'echo job-$((40+2)); exec sleep 1000'\r");
+  await session.until(() => session.text.includes('24 80') && session.text.includes('job-42'));
   session.write('\u0003'); // Ctrl-C ends the sleep, not the shell.
   session.write('echo still-$((40+2))\r');
   await session.until(() => session.text.includes('still-42'));
