@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { getExtensionData, readTlsClientHello } from 'read-tls-client-hello';
 import { normalizeName } from '../../shared/network/egress-target.ts';
 
-/** What a connection begins with, and the name that it asks for. */
+/** The protocol of a connection's first bytes, and the host name in them. */
 export type ConnectionStart =
   | { readonly kind: 'tls'; readonly name: string | undefined }
   | { readonly kind: 'http' }

@@ -33,7 +33,7 @@ const CALLS: Readonly<Record<string, Handle>> = {
 
 const PATH = /^(\/[a-z]+)(?:\/([\d.]+)(\/[a-z]+)?)?$/u;
 
-/** What the settings of a host come to. */
+/** The objects that the proxy makes from its host's settings. */
 export function toParts({ resolver, trustedCertificates, ...addresses }: HostEgress): HostParts {
   const roots = [...getCACertificates('default'), ...getCACertificates('system')];
   const ca = [...new Set(roots), ...(trustedCertificates === '' ? [] : [trustedCertificates])];

@@ -23,7 +23,7 @@ const RESTART_MS = { min: 100, max: 10_000 } as const;
 
 /** A slot, as far as the proxy is concerned. */
 interface ProxiedSlot {
-  /** What its connections to the proxy come from. */
+  /** The slot's second address, from which its connections reach the proxy. */
   readonly proxiedAddress: string;
 }
 
@@ -102,7 +102,7 @@ export class EgressProxy {
     });
   }
 
-  /** What was decided for the slot, newest first. */
+  /** The proxy's decisions about the slot's connections, newest first. */
   async decisions({ proxiedAddress }: ProxiedSlot): Promise<ProxyDecision[]> {
     if (!this.#isRunning) return [];
     const decisions = await this.#client.call('GET', `/slots/${proxiedAddress}/decisions`);

@@ -22,7 +22,7 @@ const ALPN = Buffer.from('\u0008http/1.1', 'latin1');
 export class EgressServer {
   readonly #slots = new Map<string, Slot>();
   readonly #http: HttpServer;
-  /** Who each connection that speaks HTTP belongs to; for TLS, what is within. */
+  /** By socket, the guest's connection that speaks HTTP on it; of brokered TLS, the decrypted socket. */
   readonly #connections = new WeakMap<Socket, GuestConnection>();
   #parts: HostParts;
   #openCount = 0;
@@ -75,7 +75,7 @@ export class EgressServer {
       try {
         await this.#serve(slot, socket);
       } catch {
-        // Of the client or the server: slow, gone, or not to be reached.
+        // The guest or the server is slow, has hung up or cannot be reached; the guest sees a reset.
         socket.resetAndDestroy();
       }
     });
@@ -150,13 +150,13 @@ export class EgressServer {
       (isContinueAwaited: boolean) =>
       (request: IncomingMessage, response: Parameters<typeof forwardRequest>[0]['response']) => {
         const connection = this.#connections.get(request.socket);
-        // One that sends more requests without waiting for answers is cut off.
+        // A guest that sends more requests without waiting for answers would fill memory.
         if (connection === undefined || connection.exchanges.length >= PROXY_LIMITS.pipelinedMax) {
           request.socket.destroy();
           return;
         }
         const exchange = { connection, request, response, isContinueAwaited };
-        // One after the other, since a refusal is the connection's last answer.
+        // The proxy answers requests in turn, because it closes the connection after a refusal.
         const { exchanges } = connection;
         runInBackground('egress.forward', () => exchanges.add(() => forwardRequest(exchange)));
       };

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
 import type { ApiClient } from './api.ts';
-import { outputOf } from './sandboxes.ts';
+import { bring, createSandbox, forkSandbox, outputOf, removeSandbox } from './sandboxes.ts';
 
 /** Puts a Python program of the fixtures into a sandbox, at `/tmp`. */
 export async function putProgram(api: ApiClient, id: string, name: string): Promise<string> {
@@ -23,4 +24,24 @@ export async function probeFrom(
 ): Promise<string[]> {
   const probe = await putProgram(api, id, 'tcp-probe.py');
   return (await outputOf(api, id, `${probe} ${targets.join(' ')}`)).trim().split('\n');
+}
+
+/** Asserts that a sandbox and its fork have a network after every action that starts a machine. */
+export async function keepsNetwork(
+  t: ExecutionContext,
+  api: ApiClient,
+  expected: string,
+): Promise<void> {
+  const { sandbox_id: id } = await createSandbox(api);
+  t.is(await seenAs(api, id), expected);
+  await bring(api, id, 'pause', 'paused');
+  await bring(api, id, 'resume', 'running');
+  t.is(await seenAs(api, id), expected);
+  const { sandbox_id: child } = await forkSandbox(api, id);
+  t.deepEqual(await Promise.all([seenAs(api, id), seenAs(api, child)]), [expected, expected]);
+  await bring(api, id, 'stop', 'stopped');
+  await bring(api, id, 'start', 'running');
+  t.is(await seenAs(api, id), expected);
+  await removeSandbox(api, child);
+  await removeSandbox(api, id);
 }

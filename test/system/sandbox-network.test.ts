@@ -4,14 +4,12 @@ import { createServer, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { probeFrom, putProgram, seenAs } from '../helpers/network-checks.ts';
+import { keepsNetwork, probeFrom, putProgram, seenAs } from '../helpers/network-checks.ts';
 import { Outside } from '../helpers/outside.ts';
 import {
   beginExec,
-  bring,
   createSandbox,
   endedExec,
-  forkSandbox,
   outputOf,
   removeSandbox,
   sandboxSettings,
@@ -97,22 +95,8 @@ test('root in a sandbox gets around no policy', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('a sandbox has its network again after a pause, a fork, a stop', async (t) => {
-  const { api, outside } = t.context;
-  const { sandbox_id: id } = await createSandbox(api);
-  const expected = outside.hostAddress;
-  t.is(await seenAs(api, id), expected);
-  await bring(api, id, 'pause', 'paused');
-  await bring(api, id, 'resume', 'running');
-  t.is(await seenAs(api, id), expected);
-  const { sandbox_id: child } = await forkSandbox(api, id);
-  t.deepEqual(await Promise.all([seenAs(api, id), seenAs(api, child)]), [expected, expected]);
-  await bring(api, id, 'stop', 'stopped');
-  await bring(api, id, 'start', 'running');
-  t.is(await seenAs(api, id), expected);
-  await removeSandbox(api, child);
-  await removeSandbox(api, id);
-});
+test('a sandbox has its network again after a pause, a fork, a stop', (t) =>
+  keepsNetwork(t, t.context.api, t.context.outside.hostAddress));
 
 test('an agent that is killed and started again keeps connections of its sandboxes', async (t) => {
   const { api, outside, stack } = t.context;
