@@ -12,7 +12,8 @@ import { type SlotPlan, slotOfNamespace } from './slot.ts';
 export interface SlotNamespaces {
   /** Numbers of the host's slots that exist, half-made ones included. */
   list(hostId: string): Promise<number[]>;
-  make(plan: SlotPlan): Promise<void>;
+  /** @param policy the rules of its first policy; without them nothing gets out of it */
+  make(plan: SlotPlan, policy?: string): Promise<void>;
   /**
    * Checks a former agent's slot, which a machine may be using; its policy and its connections stay.
    * @returns false when it has to be made again
@@ -55,18 +56,18 @@ export async function slotsWithNamespace(hostId: string): Promise<number[]> {
 /** How slots of this kind are made, as network namespaces of the kernel. */
 export const slotNamespaces = (kind: SlotKind): SlotNamespaces => ({
   list: slotsWithNamespace,
-  make: (plan) => makeSlot(plan, kind),
+  make: (plan, policy) => makeSlot(plan, kind, policy),
   renew: (plan) => renewSlot(plan, kind),
   remove: (plan) => removeSlot(plan, kind),
 });
 
 /** Makes a slot whose namespace does not exist yet. After a failure, call {@link removeSlot}. */
-async function makeSlot(plan: SlotPlan, kind: SlotKind): Promise<void> {
+async function makeSlot(plan: SlotPlan, kind: SlotKind, policy = ''): Promise<void> {
   const { namespace } = plan;
   await failpoint('make slot', async () => {
     await run('ip', ['netns', 'add', namespace]);
     // Before the links exist, so that nothing ever gets through.
-    await setRules(plan, kind, kind.routerOf === undefined ? denyAll() : slotRules(plan));
+    await setRules(plan, kind, `${rulesAround(plan, kind)}${policy}`);
     await configureLinks(namespace, guestLink(plan, kind));
     await linkToRouter(plan, kind);
   });
@@ -88,7 +89,7 @@ export async function removeSlot(plan: SlotPlan, { routerOf }: SlotKind): Promis
 async function renewSlot(plan: SlotPlan, kind: SlotKind): Promise<boolean> {
   if (!(await hasNamespace(plan.namespace))) return false;
   try {
-    await setRules(plan, kind, kind.routerOf === undefined ? denyAll() : slotRules(plan));
+    await setRules(plan, kind, rulesAround(plan, kind));
     const shown = await showAddresses(plan.namespace, plan.tap);
     if (!isAsPlanned(plan, shown)) return false;
     if (kind.routerOf !== undefined && !(await isLinked(plan, kind.routerOf))) {
@@ -114,6 +115,10 @@ async function listNamespaces(): Promise<string[]> {
     throw error;
   }
 }
+
+/** The rules around the policy. */
+const rulesAround = (plan: SlotPlan, { routerOf }: SlotKind): string =>
+  routerOf === undefined ? denyAll() : slotRules(plan);
 
 async function setRules({ namespace }: SlotPlan, kind: SlotKind, rules: string): Promise<void> {
   await runWithin(namespace, ['sh', '-c', settings(kind.routerOf !== undefined)], rules);

@@ -8,7 +8,6 @@ import type { PolicyProxy } from '../../agent/network/policy/slot-policies.ts';
 import { planRouter, type RouterPlan } from '../../agent/network/router-plan.ts';
 import { type NetworkSettings, removeRouter, Router } from '../../agent/network/router.ts';
 import { type SlotKind, slotNamespaces } from '../../agent/network/slot-namespace.ts';
-import type { SlotPlan } from '../../agent/network/slot.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { HostGroups } from '../../agent/system/helper-group.ts';
@@ -22,8 +21,6 @@ interface RoutedSettings {
   readonly guestLink?: SlotKind['guestLink'];
   readonly settings?: Partial<NetworkSettings>;
   readonly cluster?: () => readonly string[];
-  /** Whether new slots restrict nothing; otherwise they are closed until a policy is applied. */
-  readonly isOpen?: boolean;
 }
 
 /** Whatever a slot sends to the proxy is lost. */
@@ -118,7 +115,7 @@ export class RoutedHost implements AsyncDisposable {
 
   /** As an agent does when it starts. @param leased slots that its journal knows */
   async startAgent(leased: readonly number[] = []): Promise<void> {
-    const { settings, guestLink = 'tap', cluster = () => [], isOpen = true } = this.#options;
+    const { settings, guestLink = 'tap', cluster = () => [] } = this.#options;
     this.#router = await Router.open({
       ...{ hostId: this.hostId, groups: this.#groups, log },
       settings: { resolvers: [this.#outside.resolver], reachable: [], ...settings },
@@ -129,12 +126,7 @@ export class RoutedHost implements AsyncDisposable {
       ...{ groups: this.#groups, proxy: NO_PROXY, opened, log },
     });
     this.#policies = policies;
-    const made = policies.withSlots(slotNamespaces({ guestLink, routerOf: this.hostId }));
-    const make = async (plan: SlotPlan): Promise<void> => {
-      await made.make(plan);
-      if (isOpen) await policies.apply(plan, 'nobody', {});
-    };
-    const namespaces = { ...made, make };
+    const namespaces = policies.withSlots(slotNamespaces({ guestLink, routerOf: this.hostId }));
     this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, namespaces });
   }
 

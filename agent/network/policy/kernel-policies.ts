@@ -58,6 +58,9 @@ export interface KernelPoliciesOptions {
   readonly log: Logger;
 }
 
+/** What most sandboxes have; slots are made with it, so that these wait for no program. */
+const USUAL = toEgressRules({});
+
 /** Policies as rules of the kernel and, where they name domains, a resolver for the slot. */
 export class KernelPolicies implements SlotPolicies {
   readonly #groups: HostGroups;
@@ -66,6 +69,8 @@ export class KernelPolicies implements SlotPolicies {
   readonly #log: Logger;
   /** By the slot's number. */
   readonly #applied = new Map<number, Applied>();
+  /** Fingerprints of the policies that slots were made with, while these have no other. */
+  readonly #madeWith = new Map<number, string>();
   /** What the kernel does not know any more, by sandbox. */
   readonly #former = new Map<string, NetworkDecision[]>();
 
@@ -78,9 +83,14 @@ export class KernelPolicies implements SlotPolicies {
 
   async apply(plan: SlotPlan, sandboxId: string, policy: NetworkPolicy): Promise<void> {
     const rules = toEgressRules(policy);
+    const print = this.#fingerprint(plan, rules);
+    if (this.#madeWith.get(plan.index) === print) {
+      const counted = this.#applied.get(plan.index)?.counted ?? [];
+      this.#applied.set(plan.index, { plan, sandboxId, rules, counted, isProxied: false });
+      return;
+    }
     const sets = await listSets(plan);
     const loaded = sets.map(toLoaded).find((each) => each !== undefined);
-    const print = this.#fingerprint(plan, rules);
     // A policy that needs no proxy also counts for connections that go through it since before.
     const isProxied = needsProxy(rules) || loaded?.side !== undefined;
     if (isProxied) await this.#proxy.setRules(plan, sandboxId, rules);
@@ -118,11 +128,21 @@ export class KernelPolicies implements SlotPolicies {
   withSlots(namespaces: SlotNamespaces): SlotNamespaces {
     return {
       ...namespaces,
+      make: async (plan) => {
+        const print = this.#fingerprint(plan, USUAL);
+        const text = policyRules(USUAL, this.#surroundings(plan, undefined), {
+          former: [],
+          marker: markerOf(print, undefined),
+        });
+        await namespaces.make(plan, text);
+        this.#madeWith.set(plan.index, print);
+      },
       remove: async (plan) => {
         await this.#keepDecisions(plan, (sandboxId) => this.decisions(sandboxId));
         const isProxied = this.#applied.get(plan.index)?.isProxied ?? true;
         if (isProxied) await this.#proxy.removeRules(plan);
         this.#applied.delete(plan.index);
+        this.#madeWith.delete(plan.index);
         await this.#endResolver(plan, 'a');
         await this.#endResolver(plan, 'b');
         await namespaces.remove(plan);
@@ -142,8 +162,9 @@ export class KernelPolicies implements SlotPolicies {
     const surroundings = this.#surroundings(plan, side);
     const text = policyRules(rules, surroundings, {
       former: sets,
-      marker: `policy_${print}_${side ?? 'n'}`,
+      marker: markerOf(print, side),
     });
+    this.#madeWith.delete(plan.index);
     await failpoint('load policy', () => loadRules(plan.namespace, text));
     if (former !== undefined) await this.#endResolver(plan, former);
   }
@@ -212,6 +233,9 @@ export class KernelPolicies implements SlotPolicies {
 }
 
 const daemonName = ({ index }: SlotPlan, side: Side): string => `resolver-${index}${side}`;
+
+const markerOf = (print: string, side: Side | undefined): string =>
+  `policy_${print}_${side ?? 'n'}`;
 
 function toLoaded(set: string): Loaded | undefined {
   const { print, side } = MARKER.exec(set)?.groups ?? {};

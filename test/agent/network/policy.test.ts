@@ -30,7 +30,7 @@ test.before(async (t) => {
   t.context.outside = outside;
   for (const port of [7000, 853, 443]) await outside.serve('tcp-echo', port);
   for (const port of [7001, 443]) await outside.serve('udp-echo', port);
-  t.context.host = await RoutedHost.open(outside, { isOpen: false });
+  t.context.host = await RoutedHost.open(outside);
 });
 
 test.after.always(async (t) => {
@@ -51,9 +51,14 @@ class Guest implements AsyncDisposable {
     this.peer = peer;
   }
 
-  static async open({ context }: ExecutionContext<Context>, egress: object): Promise<Guest> {
+  /** In a new slot, for which no policy was applied. */
+  static async begin({ context }: ExecutionContext<Context>): Promise<Guest> {
     const slot = await context.host.pool.lease();
-    const guest = new Guest(context, slot, await TestPeer.on(slot));
+    return new Guest(context, slot, await TestPeer.on(slot));
+  }
+
+  static async open(t: ExecutionContext<Context>, egress: object): Promise<Guest> {
+    const guest = await Guest.begin(t);
     await guest.apply(egress);
     return guest;
   }
@@ -120,16 +125,20 @@ class Held implements Disposable {
   }
 }
 
-test('a slot without a policy lets nothing through', async (t) => {
-  const { host, outside } = t.context;
-  const slot = await host.pool.lease();
-  await using peer = await TestPeer.on(slot);
-  const answers = [
-    peer.run('talk.py', 'tcp', outside.address(0), '7000', 'hello'),
-    peer.run('talk.py', 'dns', slot.gatewayAddress, 'udp', 'good.test'),
-  ];
-  t.deepEqual(await Promise.all(answers), ['silent', 'silent']);
-  await host.pool.release(slot.index);
+test('slots begin with the policy of sandboxes that name none', async (t) => {
+  await using guest = await Guest.begin(t);
+  t.true(await guest.reaches(1));
+  await guest.apply({ default: 'allow' });
+  t.true(await guest.reaches(1));
+  const decided = await t.context.host.policies.decisions(guest.sandboxId);
+  t.deepEqual(
+    decided.map(({ rule, allowed }) => ({ rule, allowed })),
+    [{ rule: 'default', allowed: true }],
+  );
+  await guest.apply({ default: 'deny' });
+  t.false(await guest.reaches(1));
+  await guest.apply({ default: 'allow' });
+  t.true(await guest.reaches(1));
 });
 
 test('where everything is denied, addresses and blocks that are allowed answer, unless denied', async (t) => {
