@@ -11,6 +11,7 @@ import { StorageWatch } from '../shared/storage-watch.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
+import { type HostImages, type ImagesSettings, openImages } from './images/open-images.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
@@ -86,6 +87,7 @@ export interface Host {
   readonly sandboxes: HostSandboxes | undefined;
   /** What sandboxes begin with; undefined when the image does not say. */
   readonly image: SandboxImage | undefined;
+  readonly images: HostImages;
   /** Refuses commands that have not begun; settles when those that run have ended. */
   drain(): Promise<void>;
   /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
@@ -179,6 +181,12 @@ async function openFiles(config: AgentConfig, hostId: string, log: Logger): Prom
   if (await settledWithin(prepared, LIMITS.startStepMsMax)) await prepared;
   else log.error('storage:silent');
   return files;
+}
+
+function imagesSettings({ defaultImageDir, sandboxes }: AgentConfig): ImagesSettings {
+  const runtime = sandboxes?.runtime;
+  const defaultRootDisk = runtime?.kind === 'microvm' ? runtime.rootDisk : undefined;
+  return { defaultImageDir, defaultRootDisk };
 }
 
 function warnOfFewThreads(log: Logger): void {
@@ -312,6 +320,7 @@ export async function openHost(
   const execs = openExecs(config, disks, { journal, pool, log });
   pool.fill();
   const storage = watchStorage(config, dataDir, execs, log);
+  const images = await parts.time('images', () => openImages(imagesSettings(config)));
   const own = { hostId, dataDir, journal, storage, directory, loops, observeStart, log };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own }),
@@ -324,6 +333,7 @@ export async function openHost(
     storage,
     sandboxes,
     image,
+    images,
     async drain() {
       execs.refuseNew(new AppError('unavailable', 'the host is shutting down; try again'));
       await disks.releaseUnused();

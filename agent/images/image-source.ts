@@ -1,0 +1,62 @@
+import type { HeldImage } from './built-image.ts';
+
+interface RegistryCredentials {
+  readonly username: string;
+  readonly password: string;
+}
+
+/** What to bring to this host. */
+export interface ImageSource {
+  /** Normalised: registry, repository, and tag or digest (`shared/image-reference.ts`). */
+  readonly reference: string;
+  /**
+   * Of the image meant, for a caller who knows it. It must then have the right to use it: an image
+   * that this host or its region has is taken without asking the registry. Undefined: the registry
+   * says what the reference means, and whether its owner lets everybody have it.
+   */
+  readonly digest?: string | undefined;
+  /** Used for this build alone and never kept. */
+  readonly credentials?: RegistryCredentials | undefined;
+}
+
+type BuildStep = 'waiting' | 'resolving' | 'pulling' | 'unpacking' | 'storing';
+
+/** How far a build is. Bytes are of the step: compressed while pulling, of the disk while unpacking. */
+interface BuildProgress {
+  readonly step: BuildStep;
+  readonly bytesDone: number;
+  /** 0 while it is not known. */
+  readonly bytesTotal: number;
+}
+
+export interface BringOptions {
+  /** Whose share of the host's builds this one counts against. */
+  readonly accountId: string;
+  /** Gives the build up, unless others wait for the same image. */
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((progress: BuildProgress) => void) | undefined;
+  /** Also mount the tree, for containers. */
+  readonly tree?: boolean | undefined;
+}
+
+/** Brings images to this host. */
+export interface ImageBringer {
+  /**
+   * Has the image, held: from this host, the region's store, or the registry, in this order.
+   * @throws ImageFailure when there will be none; AppError `no_capacity` when too many builds wait;
+   *   the signal's reason
+   */
+  bring(source: ImageSource, options: BringOptions): Promise<HeldImage>;
+}
+
+/** An image that could not be built. The message is for the caller, and names no secret. */
+export class ImageFailure extends Error {
+  /** `interrupted`: the same build may succeed later. `invalid_source`: not with this source. */
+  readonly reason: 'invalid_source' | 'interrupted';
+
+  constructor(reason: ImageFailure['reason'], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'ImageFailure';
+    this.reason = reason;
+  }
+}
