@@ -21,7 +21,8 @@ import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { Exchange } from './http/exchange.ts';
 import { S3Error } from './protocol/errors.ts';
-import { isWrite, type NamedOperation, findOperation } from './operations/table.ts';
+import { assertAccepted } from './operations/accepted-fields.ts';
+import { findOperation, isWrite, LIST_BUCKETS, type NamedOperation } from './operations/table.ts';
 import { listBuckets } from './operations/buckets.ts';
 import type { ObjectCall } from './http/operation.ts';
 import {
@@ -29,9 +30,11 @@ import {
   authenticate,
   authorize,
   type PrincipalDeps,
+  assertOwner,
   reachableDisks,
 } from './auth/principal.ts';
 import { RequestBody } from './http/request-body.ts';
+import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
 import { ObjectStores } from './object-stores.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
 
@@ -132,22 +135,25 @@ export class ObjectGateway {
     const target = readTarget(url);
     const head = { method, target: url, rawHeaders };
     const admission = await authenticate(principals, head, target.bucket);
+    const headers = readHeaders(exchange.request, target.query);
     if (target.bucket === '') {
-      exchange.operation = 'ListBuckets';
+      exchange.operation = LIST_BUCKETS.name;
       if (method !== 'GET' || target.key !== '') throw new S3Error('MethodNotAllowed');
+      assertAccepted(LIST_BUCKETS, headers, target);
       const disks = await reachableDisks(principals, admission.principal, origin.address);
       return exchange.send(listBuckets(disks));
     }
     const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
     exchange.notes['diskId'] = disk.record.id;
+    assertOwner(disk, headers.values['x-amz-expected-bucket-owner']);
     using _place = this.#takePlace(disk.record.accountId, origin.address);
     this.#noteClient(admission, disk, origin.address);
-    const named = findOperation(method, target);
+    const named = findOperation(method, target, headers);
     exchange.operation = named.name;
     if (isWrite(method) && this.#options.storage.isLow) {
       throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
     }
-    await this.#serveOnDisk(exchange, origin, { target, admission, disk, named });
+    await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named });
   }
 
   /**
@@ -180,7 +186,7 @@ export class ObjectGateway {
   async #run(
     exchange: Exchange,
     origin: Origin,
-    { target, admission, disk, named }: Wanted,
+    { target, headers, admission, disk, named }: Wanted,
   ): Promise<void> {
     const { request } = exchange;
     const clientId = newClientId();
@@ -189,11 +195,13 @@ export class ObjectGateway {
     const open = async ({ record }: DiskEntry) =>
       opened.use(await this.#stores.open(record, clientId, onRevoked)).store;
     const call: ObjectCall = {
-      request,
+      headers: headers.values,
       target,
       disk,
       store: await open(disk),
-      body: new RequestBody(request, admission, () => exchange.continue()),
+      body: new RequestBody({ request, headers: headers.raw, admission }, () =>
+        exchange.continue(),
+      ),
       openStore: async (bucket) =>
         open(
           await authorize(this.#options.principals, admission.principal, bucket, origin.address),
@@ -236,6 +244,7 @@ export class ObjectGateway {
 /** A request that was authenticated and authorized. */
 interface Wanted {
   readonly target: ObjectTarget;
+  readonly headers: ObjectHeaders;
   readonly admission: Admission;
   readonly disk: DiskEntry;
   readonly named: NamedOperation;

@@ -167,3 +167,12 @@ export async function authorize(
   }
   return entry;
 }
+
+/**
+ * @param expected the owner that a request expects the bucket to have, as ListBuckets shows it
+ * @throws S3Error AccessDenied when the bucket has another owner
+ */
+export function assertOwner({ record }: DiskEntry, expected: string | undefined): void {
+  if (expected === undefined || expected === record.organization) return;
+  throw new S3Error('AccessDenied', 'Access denied: the bucket has another owner.');
+}

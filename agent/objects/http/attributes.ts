@@ -43,8 +43,7 @@ function contentEncoding(call: ObjectCall): string | undefined {
 
 function keptHeaders(call: ObjectCall): Record<string, string> {
   const kept: Record<string, string> = {};
-  for (const [name, value] of Object.entries(call.request.headers)) {
-    if (typeof value !== 'string') continue;
+  for (const [name, value] of Object.entries(call.headers)) {
     if (KEPT_HEADERS.has(name) || name.startsWith(META)) kept[name] = value;
   }
   const encoding = contentEncoding(call);

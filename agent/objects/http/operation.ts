@@ -1,14 +1,14 @@
-import type { IncomingMessage } from 'node:http';
 import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import type { BodyPart } from './file-response.ts';
 import type { RequestBody } from './request-body.ts';
+import type { ObjectHeaders } from './request-headers.ts';
 import type { OpenObject } from '../store/object-info.ts';
 import type { ObjectStore } from '../store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
 /** An admitted request, with everything that an operation on the bucket's disk needs. */
 export interface ObjectCall {
-  readonly request: IncomingMessage;
+  readonly headers: ObjectHeaders['values'];
   readonly target: ObjectTarget;
   readonly disk: DiskEntry;
   readonly store: ObjectStore;
@@ -32,9 +32,6 @@ export interface S3Reply {
 export type Operation = (call: ObjectCall) => Promise<S3Reply>;
 
 /** A header's value as Node joins repeated ones. */
-export function header({ request }: ObjectCall, name: string): string | undefined {
-  const value = request.headers[name];
-  return typeof value === 'string' ? value : undefined;
-}
+export const header = ({ headers }: ObjectCall, name: string): string | undefined => headers[name];
 
 export const quoted = (etag: string): string => `"${etag}"`;

@@ -22,24 +22,36 @@ const withoutChecksums = (headers: RawHeaders): RawHeaders =>
 /** The body of a request: decoded, bounded, and verified against the request's headers. */
 export class RequestBody {
   readonly #request: IncomingMessage;
+  readonly #headers: RawHeaders;
   readonly #admission: Admission;
   readonly #onRead: () => void;
 
-  /** @param onRead called before the body is read, so that a client that waits may send it */
-  constructor(request: IncomingMessage, admission: Admission, onRead: () => void) {
-    this.#request = request;
-    this.#admission = admission;
+  /**
+   * @param parts.headers those of the request, and those that its query carries
+   * @param onRead called before the body is read, so that a client that waits may send it
+   */
+  constructor(
+    parts: {
+      readonly request: IncomingMessage;
+      readonly headers: RawHeaders;
+      readonly admission: Admission;
+    },
+    onRead: () => void,
+  ) {
+    this.#request = parts.request;
+    this.#headers = parts.headers;
+    this.#admission = parts.admission;
     this.#onRead = onRead;
   }
 
   /** Announced bytes of the decoded body; undefined when the request does not say. */
   get length(): number | undefined {
-    const { rawHeaders } = this.#request;
+    const rawHeaders = this.#headers;
     const { payload } = this.#admission;
     if (payload.kind === 'aws-chunked') {
       return readDecodedLength(headerValue(rawHeaders, 'x-amz-decoded-content-length'));
     }
-    const framing = framingOf({ rawHeaders });
+    const framing = framingOf(this.#request);
     if (framing === 'chunked') return undefined;
     return framing === 'none' ? 0 : framing;
   }
@@ -52,7 +64,7 @@ export class RequestBody {
     const { payload } = this.#admission;
     const tooLarge = new S3Error('EntityTooLarge', `The body may have at most ${bytesMax} bytes.`);
     if ((this.length ?? 0) > bytesMax) throw tooLarge;
-    const { rawHeaders } = this.#request;
+    const rawHeaders = this.#headers;
     const headers = checksumsOfObject ? withoutChecksums(rawHeaders) : rawHeaders;
     const checks = BodyChecks.read(headers, payload);
     const decoder = payload.kind === 'aws-chunked' ? this.#decode(payload) : undefined;
@@ -79,7 +91,7 @@ export class RequestBody {
     if (payload.signed && signature === undefined) throw new S3Error('InvalidRequest');
     return new AwsChunkedDecoder({
       decodedBytes: this.length ?? 0,
-      trailerNames: readTrailerNames(this.#request.rawHeaders),
+      trailerNames: readTrailerNames(this.#headers),
       hasTrailer: payload.trailer,
       ...(payload.signed ? { signature } : {}),
     });

@@ -8,6 +8,8 @@ export interface ObjectTarget {
   readonly key: string;
   /** The first value of each parameter; a flag without value is empty text. */
   readonly query: ReadonlyMap<string, string>;
+  /** A parameter that is given more than once. */
+  readonly repeated?: string;
 }
 
 function decode(text: string): string {
@@ -18,14 +20,17 @@ function decode(text: string): string {
   }
 }
 
-function readQuery(text: string): Map<string, string> {
+function readQuery(text: string): Pick<ObjectTarget, 'query' | 'repeated'> {
   const query = new Map<string, string>();
+  let repeated: string | undefined;
   for (const pair of text.split('&')) {
     const [name = '', ...value] = pair.replaceAll('+', '%20').split('=');
     const decoded = decode(name);
-    if (decoded !== '' && !query.has(decoded)) query.set(decoded, decode(value.join('=')));
+    if (decoded === '') continue;
+    if (query.has(decoded)) repeated = decoded;
+    else query.set(decoded, decode(value.join('=')));
   }
-  return query;
+  return { query, ...(repeated === undefined ? {} : { repeated }) };
 }
 
 /**
@@ -42,5 +47,5 @@ export function readTarget(target: string): ObjectTarget {
   const [bucket, key] =
     end === -1 ? [path.slice(1), ''] : [path.slice(1, end), path.slice(end + 1)];
   const query = readQuery(mark === -1 ? '' : target.slice(mark + 1));
-  return { bucket: decode(bucket), key: decode(key), query };
+  return { bucket: decode(bucket), key: decode(key), ...query };
 }

@@ -1,19 +1,18 @@
-import type { IncomingHttpHeaders } from 'node:http';
 import { S3Error } from '../protocol/errors.ts';
 import { quoted } from './operation.ts';
-import { checkPreconditions } from '../protocol/preconditions.ts';
+import { checkPreconditions, type RequestHeaders } from '../protocol/preconditions.ts';
 import type { ObjectInfo } from '../store/object-info.ts';
 
 /** The header prefix of a copy's conditions on its source. */
 const COPY_SOURCE = 'x-amz-copy-source-';
 
-function conditions(headers: IncomingHttpHeaders, prefix: string): Record<string, string> {
+function conditions(headers: RequestHeaders, prefix: string): Record<string, string> {
   const names = ['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since'];
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = headers[`${prefix}${name}`];
       // S3 clients send ETags with and without quotes.
-      return typeof value === 'string' ? [[name, withQuotes(value)]] : [];
+      return value === undefined ? [] : [[name, withQuotes(value)]];
     }),
   );
 }
@@ -33,7 +32,7 @@ function check(found: Record<string, string>, { etag, modifiedAt }: ObjectInfo):
  * @throws S3Error PreconditionFailed
  */
 export function checkWritePreconditions(
-  headers: IncomingHttpHeaders,
+  headers: RequestHeaders,
   present: ObjectInfo | undefined,
 ): void {
   const found = conditions(headers, '');
@@ -42,5 +41,5 @@ export function checkWritePreconditions(
 }
 
 /** @throws S3Error PreconditionFailed unless a copy's source meets the request's conditions */
-export const checkCopySource = (headers: IncomingHttpHeaders, source: ObjectInfo): void =>
+export const checkCopySource = (headers: RequestHeaders, source: ObjectInfo): void =>
   check(conditions(headers, COPY_SOURCE), source);

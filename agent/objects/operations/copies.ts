@@ -25,7 +25,7 @@ async function openSource(call: ObjectCall): Promise<Source> {
   const store = bucket === call.target.bucket ? call.store : await call.openStore(bucket);
   const file = await store.open(key);
   try {
-    checkCopySource(call.request.headers, file);
+    checkCopySource(call.headers, file);
   } catch (error) {
     await file.close();
     throw error;
@@ -62,7 +62,7 @@ export const copyObject: Operation = async (call) => {
     const bytes = readObject(source.file, { start: 0, end: sizeBytes - 1 });
     const info = await call.store.put(call.target.key, bytes, {
       attributes,
-      precondition: (present) => checkWritePreconditions(call.request.headers, present),
+      precondition: (present) => checkWritePreconditions(call.headers, present),
     });
     return { status: 200, xml: copyResult('CopyObjectResult', info) };
   } finally {

@@ -51,7 +51,7 @@ export const completeMultipartUpload: Operation = async (call) => {
   const document = await call.body.readAll({ ...xmlBody, checksumsOfObject: true });
   const parts = parseCompleteMultipartUpload(document);
   const { etag } = await call.store.uploads.complete(uploadId, key, parts, (present) =>
-    checkWritePreconditions(call.request.headers, present),
+    checkWritePreconditions(call.headers, present),
   );
   const xml = renderAnswer('CompleteMultipartUploadResult', [
     element('Location', `/${bucket}/${key}`),

@@ -38,10 +38,7 @@ function overrides({ target }: ObjectCall): Record<string, string> {
 function respond(call: ObjectCall, info: ObjectInfo, method: 'GET' | 'HEAD') {
   const { sizeBytes, etag, modifiedAt, contentType } = info;
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
-  const conditions = Object.fromEntries(
-    Object.entries(call.request.headers).map(([name, value]) => [name, value?.toString()]),
-  );
-  const { status, headers, body } = respondWithFile(facts, method, conditions);
+  const { status, headers, body } = respondWithFile(facts, method, call.headers);
   if (status === 412) throw new S3Error('PreconditionFailed');
   if (status === 416) {
     throw new S3Error('InvalidRange', `The object has ${sizeBytes} bytes.`, { headers });
@@ -75,7 +72,7 @@ export const putObject: Operation = async (call) => {
   const body = call.body.read({ bytesMax: LIMITS.objectPutBytesMax });
   const { etag } = await call.store.put(call.target.key, body, {
     attributes: readAttributes(call),
-    precondition: (present) => checkWritePreconditions(call.request.headers, present),
+    precondition: (present) => checkWritePreconditions(call.headers, present),
   });
   return { status: 200, headers: { etag: quoted(etag) } };
 };

@@ -1,5 +1,8 @@
 import { S3Error } from '../protocol/errors.ts';
-import { header, type Operation } from '../http/operation.ts';
+import type { Operation } from '../http/operation.ts';
+import type { ObjectHeaders } from '../http/request-headers.ts';
+import type { ObjectTarget } from '../http/target.ts';
+import { type AcceptedFields, assertAccepted } from './accepted-fields.ts';
 import { createBucket, getBucketLocation, getBucketVersioning, headBucket } from './buckets.ts';
 import { copyObject, copyPart } from './copies.ts';
 import { listMultipartUploads, listObjectsV1, listObjectsV2 } from './listing.ts';
@@ -19,45 +22,125 @@ import {
   putObject,
 } from './objects.ts';
 
-/** Query flags of S3 operations that this server does not have. */
-const NOT_BUILT = new Set([
-  ...['accelerate', 'acl', 'analytics', 'attributes', 'cors', 'encryption', 'intelligent-tiering'],
-  ...['inventory', 'legal-hold', 'lifecycle', 'logging', 'metrics', 'notification'],
-  ...['object-lock', 'ownershipControls', 'policy', 'policyStatus', 'publicAccessBlock'],
-  ...['renameObject', 'replication', 'requestPayment', 'restore', 'retention', 'select'],
-  ...['session', 'tagging', 'torrent', 'versions', 'website'],
-]);
+/** Headers that are stored with an object, or become properties of its file. */
+const STORED = [
+  ...['content-type', 'content-disposition', 'content-encoding', 'content-language'],
+  ...['cache-control', 'expires', 'x-amz-meta-*', 'x-amz-acl', 'x-amz-storage-class'],
+  ...['mode', 'uid', 'gid'].flatMap((name) => [`x-archil-${name}`, `x-service-${name}`]),
+];
+/** Headers with which a body is verified. */
+const CHECKED = [
+  ...['crc32', 'crc32c', 'crc64nvme', 'sha1', 'sha256'].map((name) => `x-amz-checksum-${name}`),
+  ...['content-md5', 'x-amz-sdk-checksum-algorithm'],
+];
+const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'];
+const READ: AcceptedFields = {
+  headers: [...CONDITIONS, 'if-modified-since', 'if-range', 'range', 'x-amz-checksum-mode'],
+  query: [
+    ...['cache-control', 'content-disposition', 'content-encoding', 'content-language'],
+    ...['content-type', 'expires'],
+  ].map((name) => `response-${name}`),
+};
+const SOURCE = ['x-amz-copy-source', 'x-amz-copy-source-if-*'];
+const LISTING = ['delimiter', 'encoding-type', 'prefix'];
 
-const unlessCopied =
-  (operation: Operation, copy: Operation): Operation =>
-  (call) =>
-    (header(call, 'x-amz-copy-source') === undefined ? operation : copy)(call);
+/** An operation and the requests that ask for it. */
+interface Row extends NamedOperation {
+  readonly method: string;
+  /** The query parameter that selects the operation; without one any request of the method does. */
+  readonly flag?: string;
+  /** The header that selects the operation. */
+  readonly header?: string;
+  readonly accepts: AcceptedFields;
+}
 
-type Row = readonly [method: string, flag: string, name: string, operation: Operation];
+/** ListBuckets, which concerns no disk, so that the gateway carries it out itself. */
+export const LIST_BUCKETS = { name: 'ListBuckets', accepts: {} };
 
-/** The first row whose method and query flag match applies; an empty flag always matches. */
+/** The first row that matches applies. */
 const bucketOperations: readonly Row[] = [
-  ['GET', 'uploads', 'ListMultipartUploads', listMultipartUploads],
-  ['GET', 'location', 'GetBucketLocation', getBucketLocation],
-  ['GET', 'versioning', 'GetBucketVersioning', getBucketVersioning],
-  ['GET', 'list-type', 'ListObjectsV2', listObjectsV2],
-  ['GET', '', 'ListObjects', listObjectsV1],
-  ['HEAD', '', 'HeadBucket', headBucket],
-  ['POST', 'delete', 'DeleteObjects', deleteObjects],
-  ['PUT', '', 'CreateBucket', createBucket],
+  {
+    ...{ method: 'GET', flag: 'uploads' },
+    ...{ name: 'ListMultipartUploads', operation: listMultipartUploads },
+    accepts: { query: [...LISTING, 'key-marker', 'max-uploads', 'upload-id-marker'] },
+  },
+  {
+    ...{ method: 'GET', flag: 'location', name: 'GetBucketLocation', operation: getBucketLocation },
+    accepts: {},
+  },
+  {
+    ...{ method: 'GET', flag: 'versioning' },
+    ...{ name: 'GetBucketVersioning', operation: getBucketVersioning, accepts: {} },
+  },
+  {
+    ...{ method: 'GET', flag: 'list-type', name: 'ListObjectsV2', operation: listObjectsV2 },
+    accepts: {
+      query: [...LISTING, 'continuation-token', 'fetch-owner', 'max-keys', 'start-after'],
+    },
+  },
+  {
+    ...{ method: 'GET', name: 'ListObjects', operation: listObjectsV1 },
+    accepts: { query: [...LISTING, 'marker', 'max-keys'] },
+  },
+  { method: 'HEAD', name: 'HeadBucket', operation: headBucket, accepts: {} },
+  {
+    ...{ method: 'POST', flag: 'delete', name: 'DeleteObjects', operation: deleteObjects },
+    accepts: { headers: CHECKED },
+  },
+  {
+    ...{ method: 'PUT', name: 'CreateBucket', operation: createBucket },
+    accepts: { headers: ['x-amz-acl', ...CHECKED] },
+  },
 ];
 
 const objectOperations: readonly Row[] = [
-  ['GET', 'uploadId', 'ListParts', listParts],
-  ['GET', '', 'GetObject', getObject],
-  ['HEAD', '', 'HeadObject', headObject],
-  ['PUT', 'uploadId', 'UploadPart', unlessCopied(uploadPart, copyPart)],
-  ['PUT', 'append', 'AppendObject', appendObject],
-  ['PUT', '', 'PutObject', unlessCopied(putObject, copyObject)],
-  ['POST', 'uploads', 'CreateMultipartUpload', createMultipartUpload],
-  ['POST', 'uploadId', 'CompleteMultipartUpload', completeMultipartUpload],
-  ['DELETE', 'uploadId', 'AbortMultipartUpload', abortMultipartUpload],
-  ['DELETE', '', 'DeleteObject', deleteObject],
+  {
+    ...{ method: 'GET', flag: 'uploadId', name: 'ListParts', operation: listParts },
+    accepts: { query: ['max-parts', 'part-number-marker'] },
+  },
+  { method: 'GET', name: 'GetObject', operation: getObject, accepts: READ },
+  { method: 'HEAD', name: 'HeadObject', operation: headObject, accepts: READ },
+  {
+    ...{ method: 'PUT', flag: 'uploadId', header: 'x-amz-copy-source' },
+    ...{ name: 'UploadPartCopy', operation: copyPart },
+    accepts: { headers: [...SOURCE, 'x-amz-copy-source-range'], query: ['partNumber'] },
+  },
+  {
+    ...{ method: 'PUT', flag: 'uploadId', name: 'UploadPart', operation: uploadPart },
+    accepts: { headers: CHECKED, query: ['partNumber'] },
+  },
+  {
+    ...{ method: 'PUT', flag: 'append', name: 'AppendObject', operation: appendObject },
+    accepts: { headers: [...STORED, ...CHECKED] },
+  },
+  {
+    ...{ method: 'PUT', header: 'x-amz-copy-source', name: 'CopyObject', operation: copyObject },
+    accepts: {
+      headers: [
+        ...[...STORED, ...SOURCE, ...CONDITIONS],
+        ...['x-amz-metadata-directive', 'x-amz-tagging-directive'],
+      ],
+    },
+  },
+  {
+    ...{ method: 'PUT', name: 'PutObject', operation: putObject },
+    accepts: { headers: [...STORED, ...CHECKED, ...CONDITIONS] },
+  },
+  {
+    ...{ method: 'POST', flag: 'uploads' },
+    ...{ name: 'CreateMultipartUpload', operation: createMultipartUpload },
+    accepts: { headers: [...STORED, 'x-amz-checksum-algorithm', 'x-amz-checksum-type'] },
+  },
+  {
+    ...{ method: 'POST', flag: 'uploadId' },
+    ...{ name: 'CompleteMultipartUpload', operation: completeMultipartUpload },
+    accepts: { headers: [...CHECKED, ...CONDITIONS, 'x-amz-checksum-type'] },
+  },
+  {
+    ...{ method: 'DELETE', flag: 'uploadId' },
+    ...{ name: 'AbortMultipartUpload', operation: abortMultipartUpload, accepts: {} },
+  },
+  { method: 'DELETE', name: 'DeleteObject', operation: deleteObject, accepts: {} },
 ];
 
 export interface NamedOperation {
@@ -66,24 +149,25 @@ export interface NamedOperation {
 }
 
 /**
- * Finds the operation that a request asks for.
- * @throws S3Error NotImplemented, MethodNotAllowed
+ * Finds the operation that a request asks for, and refuses whatever in the request it would ignore.
+ * @throws S3Error NotImplemented, MethodNotAllowed, InvalidArgument
  */
 export function findOperation(
   method: string,
-  { key, query }: { key: string; query: ReadonlyMap<string, string> },
+  target: Pick<ObjectTarget, 'key' | 'query' | 'repeated'>,
+  headers: ObjectHeaders,
 ): NamedOperation {
-  for (const flag of query.keys()) {
-    if (NOT_BUILT.has(flag)) {
-      throw new S3Error('NotImplemented', `There is no ${flag} on this server.`);
-    }
-  }
-  const rows = key === '' ? bucketOperations : objectOperations;
-  const ofMethod = rows.filter((row) => row[0] === method);
+  const rows = target.key === '' ? bucketOperations : objectOperations;
+  const ofMethod = rows.filter((row) => row.method === method);
   if (ofMethod.length === 0) throw new S3Error('MethodNotAllowed');
-  const found = ofMethod.find((row) => row[1] === '' || query.has(row[1]));
+  const found = ofMethod.find(
+    ({ flag, header }) =>
+      (flag === undefined || target.query.has(flag)) &&
+      (header === undefined || headers.values[header] !== undefined),
+  );
   if (found === undefined) throw new S3Error('NotImplemented');
-  return { name: found[2], operation: found[3] };
+  assertAccepted(found, headers, target);
+  return found;
 }
 
 /** Whether a request of this method adds to the disk; deleting does not. */

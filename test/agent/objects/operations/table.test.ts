@@ -1,0 +1,58 @@
+import test from 'ava';
+import { readHeaders } from '../../../../agent/objects/http/request-headers.ts';
+import { readTarget } from '../../../../agent/objects/http/target.ts';
+import { findOperation } from '../../../../agent/objects/operations/table.ts';
+import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
+
+/** The operation that a request is taken for, or the code with which it is refused. */
+function find(method: string, url: string, rawHeaders: string[] = []): string {
+  const headers: Record<string, string> = {};
+  for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
+    headers[rawHeaders[index]!.toLowerCase()] = rawHeaders[index + 1]!;
+  }
+  try {
+    const target = readTarget(url);
+    return findOperation(method, target, readHeaders({ headers, rawHeaders }, target.query)).name;
+  } catch (error) {
+    if (error instanceof S3Error) return error.code;
+    throw error;
+  }
+}
+
+test('a put with the parameters of another operation is not a put', (t) => {
+  t.is(find('PUT', '/b/k'), 'PutObject');
+  t.is(find('PUT', '/b/k?x-id=PutObject'), 'PutObject');
+  for (const query of ['partNumber=1', 'uploads', 'tagging', 'versionId=x', 'anything', 'acl']) {
+    t.is(find('PUT', `/b/k?${query}`), 'NotImplemented', query);
+  }
+});
+
+test('every sub-resource of a bucket is refused, known or not', (t) => {
+  t.is(find('PUT', '/b'), 'CreateBucket');
+  for (const flag of ['versioning', 'location', 'abac', 'cors', 'policy', 'future-thing']) {
+    t.is(find('PUT', `/b?${flag}`), 'NotImplemented', flag);
+  }
+});
+
+test('a header that an operation does not obey is refused, wherever it comes from', (t) => {
+  t.is(find('PUT', '/b/k', ['X-Amz-Tagging', 'a=b']), 'NotImplemented');
+  t.is(find('PUT', '/b/k?x-amz-tagging=a%3Db'), 'NotImplemented');
+  t.is(find('PUT', '/b/k', ['x-amz-future', '1']), 'NotImplemented');
+  t.is(find('PUT', '/b/k', ['Content-Range', 'bytes 0-1/2']), 'NotImplemented');
+  t.is(find('DELETE', '/b/k', ['Range', 'bytes=0-1']), 'NotImplemented');
+  t.is(find('PUT', '/b/k', ['Traceparent', '00-1-1-00', 'Via', '1.1 x', 'DNT', '1']), 'PutObject');
+});
+
+test('a header whose value is the only one that is done passes with that value alone', (t) => {
+  t.is(find('PUT', '/b/k', ['x-amz-acl', 'private']), 'PutObject');
+  t.is(find('PUT', '/b/k', ['x-amz-acl', 'public-read']), 'NotImplemented');
+  t.is(find('PUT', '/b/k', ['content-encoding', 'gzip']), 'PutObject');
+  t.is(find('PUT', '/b/k?uploadId=1&partNumber=1', ['content-encoding', 'gzip']), 'NotImplemented');
+});
+
+test('what is said twice is refused, unless it is a list', (t) => {
+  t.is(find('GET', '/b?list-type=2&prefix=a&prefix=b'), 'InvalidArgument');
+  t.is(find('PUT', '/b/k', ['x-amz-acl', 'private', 'X-Amz-Acl', 'private']), 'InvalidArgument');
+  t.is(find('PUT', '/b/k?x-amz-acl=private', ['x-amz-acl', 'private']), 'InvalidArgument');
+  t.is(find('PUT', '/b/k', ['x-amz-meta-a', '1', 'x-amz-meta-a', '2']), 'PutObject');
+});
