@@ -180,6 +180,7 @@ async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void>
     network: guestNetwork(slot),
     rootDisk: { device: '/dev/vda', type: 'ext4' },
     directory: '/root',
+    user: '',
     environment: {},
   });
   await channel.start({
@@ -187,6 +188,7 @@ async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void>
     command: 'echo ready',
     environment: {},
     directory: '',
+    user: '',
     terminal: undefined,
     stdin: false,
     isFollowed: true,

@@ -39,7 +39,13 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
   };
   channel.on('output', listen);
   const exited = once(channel, 'exited');
-  const spec = { environment: {}, directory: '', terminal: undefined, timeoutMs: undefined };
+  const spec = {
+    environment: {},
+    directory: '',
+    user: '',
+    terminal: undefined,
+    timeoutMs: undefined,
+  };
   const streams = { stdin: true, isFollowed: true, isSession: false };
   await channel.start({ id, command, ...spec, ...streams });
   await promise;

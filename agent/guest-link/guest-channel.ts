@@ -106,6 +106,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       machineId: settings.machineId,
       bootId: settings.bootId,
       directory: settings.directory,
+      user: settings.user,
       ...addresses,
       networkInterface,
       rootDevice: rootDisk?.device ?? '',
@@ -129,6 +130,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     const command = terminated(spec.command);
     const environment = environmentBlock(spec.environment);
     const directory = terminated(spec.directory);
+    const user = terminated(spec.user);
     const flags =
       (spec.terminal === undefined ? 0 : PROCESS_FLAGS.terminal) |
       (spec.stdin ? PROCESS_FLAGS.stdin : 0) |
@@ -144,10 +146,11 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       commandBytes: command.length,
       environmentBytes: environment.length,
       directoryBytes: directory.length,
+      userBytes: user.length,
     } as const;
     const { answered } = await this.#connection.inTurn(() => {
       this.#processes.add(spec.id, spec);
-      this.#connection.stage(Buffer.concat([command, environment, directory]));
+      this.#connection.stage(Buffer.concat([command, environment, directory, user]));
       const refused = (): void => this.#processes.drop(spec.id);
       const expected = { timeoutMs: GUEST_TIMEOUTS_MS.start, apply: started, refused };
       return { answered: this.#connection.ask('started', frame, expected) };

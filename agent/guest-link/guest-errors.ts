@@ -27,6 +27,15 @@ export class GuestUnavailableError extends MachineFault {
   }
 }
 
+/** What a failed step of a start means to the sandbox's owner, by step and `errno`. */
+const IN_WORDS: Readonly<Record<string, string>> = {
+  'shell ENOENT': 'its image has no /bin/sh, which runs every command, or not the loader of it',
+  'shell EACCES': 'its user may not run /bin/sh, or /bin/sh is not executable',
+  'shell ENOEXEC': '/bin/sh of its image is no program for the platform of this host',
+  'user ENOENT': 'its image has no such user: /etc/passwd does not list the name',
+  'group ENOENT': 'its image has no such group: /etc/group does not list the name',
+};
+
 /** The guest refused a request; the channel goes on. */
 export class GuestFailure extends Error {
   readonly code: GuestFailureCode;
@@ -36,7 +45,9 @@ export class GuestFailure extends Error {
   readonly step: string;
 
   constructor(code: GuestFailureCode, errno: string | undefined, step: string) {
-    super(`guest refused: ${[code, step, errno].filter(Boolean).join(' ')}`);
+    const refused = `guest refused: ${[code, step, errno].filter(Boolean).join(' ')}`;
+    const inWords = code === 'system' ? IN_WORDS[`${step} ${errno}`] : undefined;
+    super(inWords === undefined ? refused : `${refused}: ${inWords}`);
     this.name = 'GuestFailure';
     this.code = code;
     this.errno = errno;

@@ -26,6 +26,7 @@ export const GUEST_LIMITS = {
   environmentMax: 256 * KiB,
   environmentEntriesMax: 4096,
   directoryMax: 4095,
+  userMax: 255,
   ringMin: 1 * MiB, // Which a process may always keep, however little memory the guest has left.
   ringMax: 4 * MiB,
   outputMax: 16 * KiB, // In one frame: what a quiet process waits for behind a loud one.
@@ -45,7 +46,7 @@ export const GUEST_LIMITS = {
 assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
 assert(GUEST_LIMITS.payloadMax <= GUEST_LIMITS.inputWindow);
 
-export const GUEST_PROTOCOL_VERSION = 3;
+export const GUEST_PROTOCOL_VERSION = 4;
 export const stuffedFrameMax = stuffedLengthMax(GUEST_LIMITS.frameMax);
 
 interface Shape {
@@ -76,6 +77,7 @@ export const hostFrames = {
       rootDevice: 'text8', // None when empty.
       rootType: 'text8',
       directory: 'text16', // Where processes start that name none.
+      user: 'text8', // Whom processes run as that name nobody.
       environmentBytes: 'u32', // Staged before.
     },
   },
@@ -92,6 +94,7 @@ export const hostFrames = {
       commandBytes: 'u32',
       environmentBytes: 'u32',
       directoryBytes: 'u32',
+      userBytes: 'u32',
     },
   },
   stdin: { kind: 6, fields: { ...process, offset: 'u64', bytes: 'rest' } },

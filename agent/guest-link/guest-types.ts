@@ -46,8 +46,10 @@ export interface GuestSettings {
       }
     | undefined;
   rootDisk: { device: string; type: string } | undefined;
-  /** The working directory of processes that name none. */
+  /** The working directory of processes that name none; made, if it is missing. */
   directory: string;
+  /** The user of processes that name none, as an OCI image names it; empty: root. */
+  user: string;
   environment: Readonly<Record<string, string>>;
 }
 
@@ -57,6 +59,8 @@ export interface GuestProcessSpec {
   environment: Readonly<Record<string, string>>;
   /** Empty: the working directory of the settings. */
   directory: string;
+  /** A name or number, with or without `:group`. Empty: the user of the settings. */
+  user: string;
   terminal: { columns: number; rows: number } | undefined;
   stdin: boolean;
   /** From the first byte on, as `follow(id, 0)` would. */

@@ -12,7 +12,10 @@
 #include "process.h"
 #include "settings.h"
 
-enum { STAGED_MAX = LIMIT_COMMAND_MAX + 1 + LIMIT_ENVIRONMENT_MAX + LIMIT_DIRECTORY_MAX + 1 };
+enum {
+  STAGED_MAX =
+      LIMIT_COMMAND_MAX + 1 + LIMIT_ENVIRONMENT_MAX + LIMIT_DIRECTORY_MAX + 1 + LIMIT_USER_MAX + 1
+};
 
 /* Texts too long for a frame, collected for the request that follows them. */
 static char *staged;
@@ -75,6 +78,7 @@ static void configure(uint32_t request, struct reader *reader) {
   take_text(reader, 1, settings.root_device, sizeof settings.root_device - 1);
   take_text(reader, 1, settings.root_type, sizeof settings.root_type - 1);
   take_text(reader, 2, settings.directory, LIMIT_DIRECTORY_MAX);
+  take_text(reader, 1, settings.user, LIMIT_USER_MAX);
   settings.environment = staged_length == 0 ? "" : staged;
   settings.environment_length = take_number(reader, 4);
   bool valid = took_all(reader) && settings.entropy_length >= LIMIT_ENTROPY_MIN &&
@@ -97,18 +101,20 @@ static void start(uint32_t request, struct reader *reader) {
   size_t command_bytes = take_number(reader, 4);
   spec.environment_length = take_number(reader, 4);
   size_t directory_bytes = take_number(reader, 4);
-  bool valid = took_all(reader) &&
-               command_bytes + spec.environment_length + directory_bytes == staged_length &&
-               staged_length > 0;
+  size_t user_bytes = take_number(reader, 4);
+  size_t text_bytes = command_bytes + spec.environment_length + directory_bytes + user_bytes;
+  bool valid = took_all(reader) && text_bytes == staged_length && staged_length > 0;
   if (!valid) return answer_failed(request, FAILURE_INVALID);
   memcpy(spec.id, id, ID_BYTES);
   spec.command = staged;
   spec.command_length = command_bytes - 1;
   spec.environment = staged + command_bytes;
   spec.directory = spec.environment + spec.environment_length;
+  spec.user = spec.directory + directory_bytes;
   valid = is_text(spec.command, command_bytes, LIMIT_COMMAND_MAX) &&
           is_environment(spec.environment, spec.environment_length) &&
-          is_text(spec.directory, directory_bytes, LIMIT_DIRECTORY_MAX);
+          is_text(spec.directory, directory_bytes, LIMIT_DIRECTORY_MAX) &&
+          is_text(spec.user, user_bytes, LIMIT_USER_MAX);
   if (!valid) return answer_failed(request, FAILURE_INVALID);
   if (!is_configured()) return answer_failed(request, FAILURE_NOT_CONFIGURED);
   if (is_frozen()) return answer_failed(request, FAILURE_FROZEN);

@@ -204,8 +204,13 @@ static int set_root(const struct settings *settings) {
 }
 
 static int set_defaults(const struct settings *settings) {
-  return set_process_defaults(settings->environment, settings->environment_length,
-                              settings->directory);
+  const struct process_defaults defaults = {
+      .environment = settings->environment,
+      .environment_length = settings->environment_length,
+      .directory = settings->directory,
+      .user = settings->user,
+  };
+  return set_process_defaults(&defaults);
 }
 
 int apply_settings(const struct settings *settings, const char **step) {

@@ -18,6 +18,7 @@ struct settings {
   char root_device[64]; /* Empty for none. */
   char root_type[16];
   char directory[LIMIT_DIRECTORY_MAX + 1];
+  char user[LIMIT_USER_MAX + 1];
   const char *environment;
   size_t environment_length;
 };

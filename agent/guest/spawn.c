@@ -10,7 +10,10 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "user.h"
 
 /* oom_score_adj of a container's processes; the guest agent keeps 0, so that it is killed last. */
 #define OOM_SCORE "500"
@@ -25,18 +28,32 @@ enum {
 static char *default_environment;
 static size_t default_length;
 static char default_directory[LIMIT_DIRECTORY_MAX + 1] = "/";
+static char default_user[LIMIT_USER_MAX + 1];
 static const char *group_directory;
 static struct rlimit files_limit;
 static bool processes_are_exposed;
 
-int set_process_defaults(const char *environment, size_t length, const char *directory) {
-  char *copy = malloc(length + 1);
+/* An image may name a working directory that it does not contain. What fails is told at a start. */
+static void make_directories(const char *path) {
+  char copy[LIMIT_DIRECTORY_MAX + 1];
+  snprintf(copy, sizeof copy, "%s", path);
+  for (char *end = copy; (end = strchr(end + 1, '/')) != NULL; *end = '/') {
+    *end = '\0';
+    mkdir(copy, 0755);
+  }
+  mkdir(copy, 0755);
+}
+
+int set_process_defaults(const struct process_defaults *defaults) {
+  char *copy = malloc(defaults->environment_length + 1);
   if (copy == NULL) return ENOMEM;
-  memcpy(copy, environment, length);
+  memcpy(copy, defaults->environment, defaults->environment_length);
   free(default_environment);
   default_environment = copy;
-  default_length = length;
-  snprintf(default_directory, sizeof default_directory, "%s", directory);
+  default_length = defaults->environment_length;
+  snprintf(default_directory, sizeof default_directory, "%s", defaults->directory);
+  snprintf(default_user, sizeof default_user, "%s", defaults->user);
+  if (access(default_directory, F_OK) != 0) make_directories(default_directory);
   return 0;
 }
 
@@ -109,10 +126,11 @@ static size_t put_variables(char **variables, size_t count, const char *block, s
   return count;
 }
 
-static char **child_environment(const struct process_spec *spec) {
+static char **child_environment(const struct process_spec *spec, const struct user *user) {
   static char *variables[2 * LIMIT_ENVIRONMENT_ENTRIES_MAX + 8];
   static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  static char home[] = "HOME=/root", terminal[] = "TERM=xterm-256color";
+  static char home[sizeof "HOME=" + USER_HOME_MAX], terminal[] = "TERM=xterm-256color";
+  snprintf(home, sizeof home, "HOME=%s", user->home);
   size_t count = put_variable(variables, 0, path);
   count = put_variable(variables, count, home);
   if (spec->flags & FLAG_TERMINAL) count = put_variable(variables, count, terminal);
@@ -176,6 +194,15 @@ static void restore_defaults(void) {
   if (files_limit.rlim_max != 0) setrlimit(RLIMIT_NOFILE, &files_limit);
 }
 
+/* Otherwise another user could not open them again by name, such as /dev/stdout. */
+static void give_streams(const struct user *user) {
+  struct stat stream;
+  for (int fd = 0; fd < 3; fd++)
+    if (fstat(fd, &stream) == 0 && (S_ISFIFO(stream.st_mode) || isatty(fd)) &&
+        fchown(fd, user->uid, (gid_t)-1) != 0)
+      errno = 0;
+}
+
 static _Noreturn void run_child(const struct process_spec *spec, const int *streams, int failure) {
   setsid();
   join_group();
@@ -187,8 +214,15 @@ static _Noreturn void run_child(const struct process_spec *spec, const int *stre
   const char *text = spec->command_length > ARGUMENT_MAX ? through_file(spec) : spec->command;
   if (text == NULL) give_up(failure, "command");
   const char *arguments[] = {"sh", "-c", text, NULL};
-  char **environment = child_environment(spec);
+  struct user user;
+  const char *step;
+  errno = find_user(spec->user[0] == '\0' ? default_user : spec->user, &user, &step);
+  if (errno != 0) give_up(failure, step);
+  char **environment = child_environment(spec, &user);
   restore_defaults();
+  if (user.uid != 0) give_streams(&user);
+  errno = become_user(&user);
+  if (errno != 0) give_up(failure, "user");
   execve("/bin/sh", (char **)(uintptr_t)arguments, environment);
   give_up(failure, "shell");
 }

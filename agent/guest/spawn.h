@@ -15,7 +15,8 @@ struct process_spec {
   size_t command_length;
   const char *environment; /* NAME=value entries, each ended by NUL. */
   size_t environment_length;
-  const char *directory;
+  const char *directory; /* Empty for the default. */
+  const char *user;      /* As an OCI image names it (user.h); empty for the default. */
 };
 
 /* Written to the failure pipe when the shell could not be executed. */
@@ -31,8 +32,15 @@ struct spawned {
   int failure;
 };
 
-/* The environment of every process, and the working directory of those that name none. */
-int set_process_defaults(const char *environment, size_t length, const char *directory);
+/* What holds for processes that name nothing else. */
+struct process_defaults {
+  const char *environment; /* Also of those that name more variables. */
+  size_t environment_length;
+  const char *directory; /* Made, if it is missing. */
+  const char *user;
+};
+
+int set_process_defaults(const struct process_defaults *defaults);
 /* The control group that processes join; NULL for none. */
 void set_process_group(const char *directory);
 /* In a container: when memory runs out, processes are ended rather than the guest agent. */

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { failpoint } from '../system/failpoint.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import type { SlotPlan } from '../network/slot.ts';
+import { GuestFailure } from '../guest-link/guest-errors.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
 
@@ -22,7 +23,6 @@ export const guestNetwork = (slot: SlotPlan): GuestSettings['network'] => ({
 /** All settings of the guest: those of the sandbox and those of the machine. */
 const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
   ...settings,
-  directory: '/',
   rootDisk: { device: '/dev/vda', type: 'ext4' },
   network: guestNetwork(slot),
 });
@@ -44,15 +44,23 @@ export async function configureGuest(
   });
 }
 
-/** Runs a first command that leaves nothing behind. @throws Error, or the signal's reason */
+/**
+ * Runs a first command that leaves nothing behind; an image that has no shell is left as it is.
+ * @throws Error, or the signal's reason
+ */
 export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promise<void> {
   if (channel === undefined) throw new Error('the guest does not answer');
   const id = randomUUID();
   const streams = { terminal: undefined, stdin: false, isFollowed: false };
-  const spec = { environment: {}, directory: '', isSession: false, timeoutMs: undefined };
+  const spec = { environment: {}, directory: '/', user: '0:0', isSession: false };
   const exited = once(channel, 'exited', { signal });
   exited.catch(() => undefined); // An abort may reject it before it is awaited.
-  await channel.start({ id, command: WARM_UP, ...spec, ...streams });
+  try {
+    await channel.start({ id, command: WARM_UP, ...spec, ...streams, timeoutMs: undefined });
+  } catch (error) {
+    if (error instanceof GuestFailure) return;
+    throw error;
+  }
   await exited;
   await channel.forget(id);
 }

@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import type { MachineOwner } from '../sandboxes/machine-driver.ts';
+import { findBase, recordBase } from './disk/disk-base.ts';
 import {
   addLayer,
   copyDisk,
@@ -27,22 +28,22 @@ export async function forkRunning(
   child: MachineOwner,
 ): Promise<void> {
   const { disks } = pathsOf(host, vmId);
-  const { rootDisk } = host;
+  const base = await findBase(directoryOf(host, vmId), host.rootDisk);
   const { machine, channel, template } = running.live();
   await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
   // The new layer is in the chain before anything writes to it, so the chain's record never lags
   // behind the disk. It is made before the machine stops, because that takes time.
-  const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, rootDisk, uid);
+  const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, base, uid);
   await mkdir(directoryOf(host, child.vmId), { mode: 0o700 });
   const place = { directory: pathsOf(host, child.vmId).checkpoint, template };
   try {
     const shared = await forkMachine(machine, place, async () => {
-      const split = made ?? (await splitDisk(disks, rootDisk, uid));
+      const split = made ?? (await splitDisk(disks, base, uid));
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
     });
-    await copyLayers(host, disks, shared, child);
+    await copyLayers(host, { disks, base, shared }, child);
   } catch (error) {
     if (error instanceof MachineStateError) {
       await running.killProcess(`it did not continue after a fork: ${error.message}`);
@@ -62,19 +63,26 @@ export async function forkAtRest(
   const { disks, checkpoint } = pathsOf(host, vmId);
   // The source never ran, so the copy boots like a new machine.
   if (!(await hasDisk(disks))) return;
-  const { shared } = await splitDisk(disks, host.rootDisk, await ownerOfDisk(disks));
-  await copyLayers(host, disks, shared, child);
+  const base = await findBase(directoryOf(host, vmId), host.rootDisk);
+  const { shared } = await splitDisk(disks, base, await ownerOfDisk(disks));
+  await copyLayers(host, { disks, base, shared }, child);
   if (await hasCheckpoint(checkpoint)) {
     await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint);
   }
 }
 
+/** A disk that is split: its directory, the image below it, and the layers that the copy shares. */
+interface SplitDisk {
+  readonly disks: string;
+  readonly base: string;
+  readonly shared: readonly string[];
+}
+
 async function copyLayers(
   host: MicrovmHost,
-  from: string,
-  shared: readonly string[],
+  { disks, base, shared }: SplitDisk,
   { vmId, uid }: MachineOwner,
 ): Promise<void> {
-  await mkdir(directoryOf(host, vmId), { recursive: true, mode: 0o700 });
-  await copyDisk(from, shared, { directory: pathsOf(host, vmId).disks, base: host.rootDisk, uid });
+  await recordBase(directoryOf(host, vmId), base);
+  await copyDisk(disks, shared, { directory: pathsOf(host, vmId).disks, base, uid });
 }

@@ -11,11 +11,13 @@ import type {
   Machine,
   MachineDriver,
   MachineEnd,
+  MachineImage,
   MachineOwner,
   MachineSpec,
   Shape,
 } from '../sandboxes/machine-driver.ts';
 import { configureGuest, warmUp } from './configure-guest.ts';
+import { findBase, readBase, recordBase } from './disk/disk-base.ts';
 import { hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
@@ -79,10 +81,15 @@ export class MicrovmDriver implements MachineDriver {
     return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, templates, log });
   }
 
-  async prepare({ vmId, uid }: MachineOwner): Promise<void> {
+  async prepare({ vmId, uid }: MachineOwner, image?: MachineImage): Promise<void> {
     const { disks } = pathsOf(this.#host, vmId);
-    await mkdir(directoryOf(this.#host, vmId), { recursive: true, mode: 0o700 });
-    await failpoint('make root disk', () => prepareDisk(disks, this.#host.rootDisk, uid));
+    const directory = directoryOf(this.#host, vmId);
+    const { rootDisk } = this.#host;
+    const isNew = !(await hasDisk(disks));
+    if (isNew || (await readBase(directory)) === undefined)
+      await recordBase(directory, (isNew ? image?.rootDisk : undefined) ?? rootDisk);
+    const base = await findBase(directory, rootDisk);
+    await failpoint('make root disk', () => prepareDisk(disks, base, uid));
   }
 
   hasDisk(vmId: string): Promise<boolean> {
@@ -93,9 +100,13 @@ export class MicrovmDriver implements MachineDriver {
     return !(await this.#host.templates.forNew(shape)).isBlank;
   }
 
-  async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
+  async prewarm(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    image?: MachineImage,
+  ): Promise<Pick<Machine, 'ended'>> {
     const host = this.#host;
-    await this.prepare(spec);
+    await this.prepare(spec, image);
     const prewarmed = await this.#startWith(spec, signal, async () => {
       const machine = await startNew(host, spec, signal);
       const soon = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS_MAX)]);
@@ -167,6 +178,13 @@ export class MicrovmDriver implements MachineDriver {
   async remove(vmId: string): Promise<void> {
     const directory = directoryOf(this.#host, vmId);
     await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
+  }
+
+  async imagesInUse(): Promise<Set<string>> {
+    const { sandboxesDir, rootDisk } = this.#host;
+    const ids = (await listNames(sandboxesDir)).filter(isVmId);
+    const bases = ids.map((vmId) => readBase(directoryOf(this.#host, vmId)));
+    return new Set((await Promise.all(bases)).map((base) => base ?? rootDisk));
   }
 
   async list(): Promise<string[]> {

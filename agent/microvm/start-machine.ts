@@ -7,6 +7,7 @@ import { untilRunning } from '../machines/until-running.ts';
 import type { MachineOrigin, MachineSpec } from '../sandboxes/machine-driver.ts';
 import { readIdentity } from '../machines/shim-files.ts';
 import { configureGuest } from './configure-guest.ts';
+import { findBase } from './disk/disk-base.ts';
 import { readChain } from './disk/disk-chain.ts';
 import {
   CheckpointError,
@@ -128,10 +129,12 @@ async function launchMachine(
   const { vmId, vcpuCount, memSizeMib, uid, slot } = spec;
   const { run, disks } = pathsOf(host, vmId);
   const { namespace, tap, guestMac: mac } = slot;
+  const directory = directoryOf(host, vmId);
   await launch(host, {
-    ...{ name: vmId, directory: directoryOf(host, vmId), vcpuCount, memSizeMib, uid, memory },
+    ...{ name: vmId, directory, vcpuCount, memSizeMib, uid, memory },
     accelerator: host.accelerator,
     diskLayers: await readChain(disks),
+    diskBase: await findBase(directory, host.rootDisk),
     network: { namespace, tap, mac },
   });
   await recordTemplate(run, template.key);

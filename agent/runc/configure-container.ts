@@ -27,7 +27,7 @@ export async function configureContainer(
     machine.connectedTo = slot.index;
   }
   const network = hasNetwork ? { ...HOST_DOES_IT, resolver: slot.gatewayAddress } : undefined;
-  const told = { ...settings, directory: '/', rootDisk: undefined, network };
+  const told = { ...settings, rootDisk: undefined, network };
   await machine.guest.call(signal, (channel) =>
     failpoint('configure guest', () => channel.configure(told)),
   );

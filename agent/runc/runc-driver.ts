@@ -10,6 +10,7 @@ import type {
   Machine,
   MachineDriver,
   MachineEnd,
+  MachineImage,
   MachineOwner,
   MachineSpec,
 } from '../sandboxes/machine-driver.ts';
@@ -25,7 +26,7 @@ import { discardPaused, isPaused, pauseContainer, resumeContainer } from './paus
 import { recoverContainer, watchContainer } from './recover-container.ts';
 import { cgroupOf, firstIdOf, pathsOf, type RuncHost } from './runc-host.ts';
 import { RuncMachine } from './runc-machine.ts';
-import { hasDisk, makeDisk, makeEmptyDisk } from './sandbox-disk.ts';
+import { hasDisk, makeDisk, makeEmptyDisk, recordedImageOf } from './sandbox-disk.ts';
 
 /** Runs sandboxes as containers of runc (docs/decisions/0033). */
 export class RuncDriver implements MachineDriver {
@@ -74,11 +75,14 @@ export class RuncDriver implements MachineDriver {
     return new RuncDriver(host, () => parts.loops.sweepSoon());
   }
 
-  async prepare({ vmId, uid }: MachineOwner): Promise<void> {
+  async prepare({ vmId, uid }: MachineOwner, image?: MachineImage): Promise<void> {
     const { directory, disk } = pathsOf(this.#host, vmId);
+    const { emptyDisk, imageDir } = this.#host;
     firstIdOf(this.#host, uid);
     await mkdir(directory, { recursive: true, mode: 0o711 });
-    await failpoint('make root disk', () => makeDisk(disk, this.#host));
+    await failpoint('make root disk', () =>
+      makeDisk(disk, { emptyDisk, imageDir: image?.tree ?? imageDir }),
+    );
   }
 
   hasDisk(vmId: string): Promise<boolean> {
@@ -90,8 +94,12 @@ export class RuncDriver implements MachineDriver {
     return Promise.resolve(true);
   }
 
-  async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
-    await this.prepare(spec);
+  async prewarm(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    image?: MachineImage,
+  ): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec, image);
     const machine = await this.#bringUp(spec, signal);
     this.#machines.addPrewarmed(spec.vmId);
     return machine;
@@ -160,6 +168,12 @@ export class RuncDriver implements MachineDriver {
     const directory = directoryOf(this.#host, vmId);
     await this.discardCheckpoint(vmId);
     await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
+  }
+
+  async imagesInUse(): Promise<Set<string>> {
+    const ids = (await readdir(this.#host.sandboxesDir)).filter(isVmId);
+    const disks = ids.map((vmId) => recordedImageOf(pathsOf(this.#host, vmId).disk));
+    return new Set((await Promise.all(disks)).filter((image) => image !== undefined));
   }
 
   async list(): Promise<string[]> {

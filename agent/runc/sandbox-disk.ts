@@ -4,7 +4,7 @@ import { mkdir, open, readFile, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, errnoOf } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
@@ -39,10 +39,20 @@ export interface SandboxDisk {
 
 export const hasDisk = (directory: string): boolean => existsSync(join(directory, FILE));
 
+/** The tree below a disk, also below one that was begun; undefined when there is no disk. */
+export async function recordedImageOf(directory: string): Promise<string | undefined> {
+  try {
+    return parse(parseJson(await readFile(join(directory, RECORD), 'utf8')), RECORD).imageDir;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
 /** @throws Error when there is none, or its image is gone */
 export async function imageOf(directory: string): Promise<SandboxDisk> {
-  const text = await readFile(join(directory, RECORD), 'utf8');
-  const { imageDir } = parse(parseJson(text), RECORD);
+  const imageDir = await recordedImageOf(directory);
+  if (imageDir === undefined) throw new Error('the sandbox has no disk');
   if (!existsSync(imageDir))
     throw new Error(`the image that its disk began with, ${imageDir}, is gone`);
   return { file: join(directory, FILE), imageDir };

@@ -23,6 +23,14 @@ export interface MachineOwner {
   readonly uid: number;
 }
 
+/** An image on this host that root disks begin with. Nothing changes it while a disk stands on it. */
+export interface MachineImage {
+  /** A file with its file system, for virtual machines. */
+  readonly rootDisk: string;
+  /** A directory, for containers. */
+  readonly tree: string;
+}
+
 /** What a machine is started with. */
 export interface MachineSpec extends Shape, MachineOwner {
   readonly slot: SlotPlan;
@@ -30,7 +38,10 @@ export interface MachineSpec extends Shape, MachineOwner {
 }
 
 /** The guest's settings that the sandbox decides; the driver adds the rest. */
-type MachineSettings = Pick<GuestSettings, 'hostname' | 'machineId' | 'bootId' | 'environment'>;
+type MachineSettings = Pick<
+  GuestSettings,
+  'hostname' | 'machineId' | 'bootId' | 'environment' | 'directory' | 'user'
+>;
 
 /** How a machine ended, as it was observed. */
 export interface MachineEnd {
@@ -104,8 +115,12 @@ interface MachineTraits {
  */
 export interface MachineDriver {
   readonly traits: MachineTraits;
-  /** Makes the root disk, unless it exists. */
-  prepare(owner: MachineOwner): Promise<void>;
+  /**
+   * Makes the root disk, unless it exists. From then on the machine has that image, and so have its
+   * forks.
+   * @param image undefined: the host's default image
+   */
+  prepare(owner: MachineOwner, image?: MachineImage): Promise<void>;
   /** Whether the root disk was ever made. */
   hasDisk(vmId: string): Promise<boolean>;
   /** Whether a machine of this shape would start from a template. */
@@ -115,7 +130,11 @@ export interface MachineDriver {
    * time. A later agent does not take a prewarmed machine over, but reclaims it.
    * @throws BootError, or the signal's reason, when nothing of the machine runs
    */
-  prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>>;
+  prewarm(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    image?: MachineImage,
+  ): Promise<Pick<Machine, 'ended'>>;
   /**
    * Starts a machine; resolves when its guest has acknowledged identity, time and entropy.
    * @throws BootError, or the signal's reason, when nothing of the machine runs
@@ -161,6 +180,8 @@ export interface MachineDriver {
   reclaim(vmId: string): Promise<void>;
   /** Deletes disk, checkpoint and everything else on the storage. Call `reclaim` first. */
   remove(vmId: string): Promise<void>;
+  /** Paths, as of {@link MachineImage}, of all images that disks of this host stand on. */
+  imagesInUse(): Promise<Set<string>>;
   /** Ids of all machines of which anything exists on this host. */
   list(): Promise<string[]>;
   /** Releases the driver's own resources; machines keep running. */

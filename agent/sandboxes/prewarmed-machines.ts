@@ -151,7 +151,8 @@ export class PrewarmedMachines {
     const { vmId, uid } = machine;
     // Placeholders, which the sandbox that takes the VM replaces.
     const identity = { machineId: vmId, bootId: randomUUID() };
-    const settings = { hostname: 'prewarmed', ...identity, environment: {} };
+    const defaults = { environment: {}, directory: '/', user: '' };
+    const settings = { hostname: 'prewarmed', ...identity, ...defaults };
     try {
       const spec = { vmId, uid, ...shape, slot: plan, settings };
       const { ended } = await driver.prewarm(spec, this.#closed.signal);

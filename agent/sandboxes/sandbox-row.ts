@@ -38,6 +38,9 @@ export function toRecord(
   };
 }
 
+/** Where and as whom processes start that name nothing else. */
+const NO_DEFAULTS = { directory: '/', user: '' } as const;
+
 interface Network {
   readonly slots: SlotPool;
   readonly policies: SandboxPolicies;
@@ -61,6 +64,6 @@ export async function machineSpec(
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,
     slot: plan,
-    settings: { hostname: config.name, machineId: id, bootId, environment },
+    settings: { hostname: config.name, machineId: id, bootId, environment, ...NO_DEFAULTS },
   };
 }

@@ -126,6 +126,7 @@ async function runScript(
   const exits = on(channel, 'exited', { signal, close: ['closed'] });
   await channel.start({
     ...{ id, command: SCRIPT, environment: { CERTIFICATE: certificate.trimEnd() }, directory: '/' },
+    user: '0:0',
     ...{ terminal: undefined, stdin: false, isFollowed: false, isSession: false },
     timeoutMs: TRUST_MS_MAX,
   });

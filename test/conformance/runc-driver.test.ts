@@ -8,6 +8,7 @@ import { connectSocket } from '../../agent/machines/connect-socket.ts';
 import { MiB } from '../../shared/units.ts';
 import { begin, boot, outputOf, prioritiesIn } from '../helpers/machines.ts';
 import { FIRST_ID, RuncMachines } from '../helpers/runc-machines.ts';
+import { testImages } from './images.ts';
 import { type DriverContext, ownSpec, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
 import { testSessions } from './sessions.ts';
@@ -110,5 +111,6 @@ test('a deleted sandbox leaves no file, loop device or group', async (t) => {
 });
 
 testLifecycle(test);
+testImages(test, ({ tree }) => tree);
 testMemory(test);
 testSessions(test);

@@ -17,6 +17,7 @@ import { run } from '../../agent/system/spawn.ts';
 import { identify } from '../../shared/process-id.ts';
 import { begin, boot, erase, MachineHost, outputOf, prioritiesIn } from '../helpers/machines.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { testImages } from './images.ts';
 import { type DriverContext, ownSpec, testLifecycle, turns } from './lifecycle.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -276,3 +277,4 @@ test('a machine is bounded in memory, processes and processors', async (t) => {
 });
 
 testLifecycle(anyTest as TestFn<DriverContext>);
+testImages(anyTest as TestFn<DriverContext>, ({ rootDisk }) => rootDisk);

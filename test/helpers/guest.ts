@@ -159,6 +159,7 @@ export const guestSettings = (changes: Partial<GuestSettings> = {}): GuestSettin
   network: undefined,
   rootDisk: undefined,
   directory: '/',
+  user: '',
   environment: {},
   ...changes,
 });
@@ -171,6 +172,7 @@ export const processSpec = (
   command,
   environment: {},
   directory: '',
+  user: '',
   terminal: undefined,
   stdin: false,
   isFollowed: true,

@@ -13,6 +13,7 @@ import {
   type Machine,
   type MachineDriver,
   type MachineEnd,
+  type MachineImage,
   type MachineOrigin,
   type MachineOwner,
   type MachineSpec,
@@ -21,6 +22,8 @@ import { InMemoryGuestLink } from './in-memory-guest-link.ts';
 import type { InMemoryHost, InMemoryVm } from './in-memory-host.ts';
 
 const GUEST_MS_MAX = 10_000;
+/** The image of machines that were given none. */
+const DEFAULT_IMAGE = '/images/default';
 const idPattern = new RegExp(sandboxIdPattern, 'u');
 
 /** Settles when the driver may go on; what it rejects with has gone wrong there. */
@@ -175,7 +178,7 @@ class InMemoryMachine implements Machine {
   /** Tells the guest who it is. */
   async configure({ settings }: MachineSpec, signal: AbortSignal): Promise<void> {
     const { slot: _, ...told } = { ...settings, slot: undefined };
-    const rest = { network: undefined, rootDisk: undefined, directory: '/' };
+    const rest = { network: undefined, rootDisk: undefined };
     await this.guest.call(signal, (channel) => channel.configure({ ...told, ...rest }));
   }
 
@@ -230,9 +233,10 @@ export class InMemoryDriver implements MachineDriver {
     this.#hasTemplates = settings.hasTemplates ?? false;
   }
 
-  async prepare({ vmId: id, uid }: MachineOwner): Promise<void> {
+  async prepare({ vmId: id, uid }: MachineOwner, image?: MachineImage): Promise<void> {
     checkId(id);
-    await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid));
+    const base = image?.rootDisk ?? DEFAULT_IMAGE;
+    await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid, base));
   }
 
   hasDisk(id: string): Promise<boolean> {
@@ -243,8 +247,12 @@ export class InMemoryDriver implements MachineDriver {
     return Promise.resolve(this.#hasTemplates);
   }
 
-  async prewarm(spec: MachineSpec, signal: AbortSignal): Promise<Pick<Machine, 'ended'>> {
-    await this.prepare(spec);
+  async prewarm(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    image?: MachineImage,
+  ): Promise<Pick<Machine, 'ended'>> {
+    await this.prepare(spec, image);
     const machine = await this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
     this.#prewarmed.add(spec.vmId);
     return machine;
@@ -337,6 +345,11 @@ export class InMemoryDriver implements MachineDriver {
       if (this.#host.vms.has(id)) this.#host.fault(`${id}: removed before it was reclaimed`);
       this.#host.remove(id);
     });
+  }
+
+  imagesInUse(): Promise<Set<string>> {
+    const disks = [...this.#host.disks.values()];
+    return Promise.resolve(new Set(disks.map(({ image }) => image)));
   }
 
   list(): Promise<string[]> {

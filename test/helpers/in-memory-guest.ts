@@ -211,7 +211,7 @@ export class InMemoryGuest {
   #start(frame: Extract<HostFrame, { type: 'start' }>): void {
     const { request, id } = frame;
     const command = this.#takeStaged(frame.commandBytes).slice(0, -1);
-    this.#takeStaged(frame.environmentBytes + frame.directoryBytes);
+    this.#takeStaged(frame.environmentBytes + frame.directoryBytes + frame.userBytes);
     const refuse = (code: number): void =>
       this.#say({ type: 'failed', request, code, errno: 0, step: '' });
     if (this.isFrozen) return refuse(GUEST_FAILURES.frozen);

@@ -13,6 +13,7 @@ type Layer = Map<string, string>;
 
 export interface Disk {
   readonly uid: number;
+  readonly image: string;
   layers: Layer[];
   /** Counts the changes, so that a checkpoint can be told from one of another time. */
   version: number;
@@ -122,9 +123,9 @@ export class InMemoryHost {
     return [...this.vms.values()].filter(({ isRunning }) => isRunning);
   }
 
-  makeDisk(id: string, uid: number): void {
+  makeDisk(id: string, uid: number, image: string): void {
     if (this.disks.has(id)) return;
-    this.disks.set(id, { uid, layers: [new Map()], version: 0 });
+    this.disks.set(id, { uid, image, layers: [new Map()], version: 0 });
   }
 
   readFile(id: string, path: string): string | undefined {
@@ -148,7 +149,8 @@ export class InMemoryHost {
     if (this.list().includes(to)) this.fault(`${to}: something of it was there before its fork`);
     const shared = disk.layers;
     disk.layers = [...shared, new Map()];
-    this.disks.set(to, { uid, layers: [...shared, new Map()], version: disk.version });
+    const { image, version } = disk;
+    this.disks.set(to, { uid, image, layers: [...shared, new Map()], version });
   }
 
   launch(id: string, placement: Placement, from?: GuestMemory): InMemoryVm {

@@ -40,6 +40,8 @@ export class InMemoryMachines implements DriverHost {
         hostname: 'machine-under-test',
         machineId: randomUUID(),
         bootId: randomUUID(),
+        directory: '/',
+        user: '',
         environment: { GREETING: 'hello' },
       },
       ...changes,

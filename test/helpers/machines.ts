@@ -125,6 +125,8 @@ export class MachineHost implements DriverHost {
         hostname: 'machine-under-test',
         machineId: randomUUID(),
         bootId: randomUUID(),
+        directory: '/',
+        user: '',
         environment: { GREETING: 'hello' },
       },
       ...changes,

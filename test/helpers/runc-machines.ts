@@ -95,6 +95,8 @@ export class RuncMachines implements DriverHost {
         hostname: 'machine-under-test',
         machineId: randomUUID(),
         bootId: randomUUID(),
+        directory: '/',
+        user: '',
         environment: { GREETING: 'hello' },
       },
       ...changes,

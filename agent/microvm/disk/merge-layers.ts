@@ -2,6 +2,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '../../../shared/process-id.ts';
 import { failpoint } from '../../system/failpoint.ts';
+import { findBase } from './disk-base.ts';
 import {
   dropLayer,
   type Neighbours,
@@ -90,7 +91,7 @@ async function commitUpper(
     await startShim({
       runDir: run,
       guestDir: host.guestDir,
-      disk: { directory: disks, base: host.rootDisk },
+      disk: { directory: disks, base: await findBase(directory, host.rootDisk) },
       network: undefined,
       uid,
       fileBytesMax: FILE_BYTES_MAX,

@@ -28,6 +28,7 @@ const CPU_SHARE = 0.5;
 /** What the machines of this host share. */
 export interface VmHost {
   readonly guestDir: string;
+  /** The default image. */
   readonly rootDisk: string;
   readonly cgroups: CgroupHost;
   /** The parent of every machine's control groups. */
@@ -56,6 +57,8 @@ export interface Launch {
   readonly memory: LaunchMemory;
   readonly uid: number;
   readonly diskLayers: readonly string[];
+  /** The image below the layers. */
+  readonly diskBase?: string;
   readonly network: (ShimSpec['network'] & { readonly mac: string }) | undefined;
 }
 
@@ -98,7 +101,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
       startShim({
         runDir: run,
         guestDir: host.guestDir,
-        disk: hasDisk ? { directory: disks, base: host.rootDisk } : undefined,
+        disk: hasDisk ? { directory: disks, base: spec.diskBase ?? host.rootDisk } : undefined,
         network: spec.network,
         uid: spec.uid,
         fileBytesMax: FILE_BYTES_MAX,

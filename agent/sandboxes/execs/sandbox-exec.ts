@@ -78,6 +78,7 @@ export class SandboxExec {
           command,
           environment,
           directory: '',
+          user: '',
           terminal: hasTerminal ? { columns: 80, rows: 24 } : undefined,
           stdin: false,
           isFollowed: true,

@@ -200,7 +200,7 @@ export class SandboxProcesses {
 
   async #start(process: SessionProcess, spec: SessionProcessSpec): Promise<void> {
     const { id } = process;
-    const streams = { stdin: true, isFollowed: true, isSession: true };
+    const streams = { stdin: true, isFollowed: true, isSession: true, user: '' };
     const environment = { ...this.#use.environment(), ...spec.environment };
     const guestSpec = { id, ...spec, environment, directory: spec.directory ?? '', ...streams };
     await this.#ask(async (channel) => {

@@ -1,0 +1,79 @@
+/* Machines on an image other than the host's default one, whichever driver runs them. */
+import { join } from 'node:path';
+import type { TestFn } from 'ava';
+import type { MachineImage, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import { erase, outputOf } from '../helpers/machines.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
+import { makeTinyImage } from '../helpers/tiny-image.ts';
+import { type DriverContext, ownSpecs } from './lifecycle.ts';
+
+const GRACE_MS = 10_000;
+const never = new AbortController().signal;
+
+const WHO = 'cat /marker; id -un; pwd; echo $HOME $FROM';
+
+/** As the image says that its processes are to start. */
+const asTheImageSays = (spec: MachineSpec): MachineSpec => ({
+  ...spec,
+  settings: { ...spec.settings, user: 'node', directory: '/srv/app', environment: { FROM: 'it' } },
+});
+
+/** @param pathOf the form of an image that the driver uses */
+export function testImages(
+  test: TestFn<DriverContext>,
+  pathOf: (image: MachineImage) => string,
+): void {
+  test('a machine begins with its own image, keeps it, and forks have it, too', async (t) => {
+    const { driver } = t.context;
+    await using directory = await temporaryDirectory();
+    const image = await makeTinyImage(join(directory.path, 'image'), 'tiny');
+    const [first, second] = (await ownSpecs(t, 2)).map(asTheImageSays);
+    if (first === undefined || second === undefined) return t.fail();
+    await driver.prepare(first, image);
+    const machine = await driver.start(first, never);
+    machine.guest.setMaxListeners(0);
+    t.is(await outputOf(machine, WHO), 'tinynode\n/srv/app\n/home/node it');
+    t.is(await outputOf(machine, 'echo kept > /home/node/file; cat /home/node/file'), 'kept');
+    t.true((await driver.imagesInUse()).has(pathOf(image)));
+    t.like(await machine.stop(GRACE_MS), { reason: 'stopped' });
+    await driver.reclaim(first.vmId);
+
+    await driver.fork(first.vmId, second);
+    await erase(driver, first.vmId);
+    t.true((await driver.imagesInUse()).has(pathOf(image)), 'the fork stands on it');
+    await driver.prepare(second); // Another image would change nothing: it has its disk.
+    const copy = await driver.start(second, never);
+    copy.guest.setMaxListeners(0);
+    t.is(await outputOf(copy, 'cat /marker /home/node/file'), 'tinykept');
+    await copy.kill();
+    await erase(driver, second.vmId);
+    t.false((await driver.imagesInUse()).has(pathOf(image)));
+  });
+
+  test('a prewarmed machine of an image becomes a sandbox with the defaults of that image', async (t) => {
+    const { driver } = t.context;
+    await using directory = await temporaryDirectory();
+    const image = await makeTinyImage(join(directory.path, 'image'), 'tiny');
+    const [spec] = await ownSpecs(t, 1);
+    if (spec === undefined) return t.fail();
+    await driver.prewarm(spec, never, image);
+    const machine = await driver.start(asTheImageSays(spec), never);
+    t.is(machine.origin?.kind, 'prewarmed');
+    machine.guest.setMaxListeners(0);
+    t.is(await outputOf(machine, WHO), 'tinynode\n/srv/app\n/home/node it');
+    await machine.kill();
+    await erase(driver, spec.vmId);
+  });
+
+  test('a machine whose image is gone does not start on another one', async (t) => {
+    const { driver } = t.context;
+    const [spec] = await ownSpecs(t, 1);
+    if (spec === undefined) return t.fail();
+    {
+      await using directory = await temporaryDirectory();
+      await driver.prepare(spec, await makeTinyImage(join(directory.path, 'image'), 'tiny'));
+    }
+    await t.throwsAsync(driver.start(spec, never), { message: /image .* is gone/u });
+    await driver.reclaim(spec.vmId);
+  });
+}
