@@ -20,6 +20,8 @@ import { printComparison } from './statistics.ts';
 
 const GUEST_PORT = 8080;
 const GUEST = '10.255.255.2';
+/** Unmeasured rounds, until what is called for each request has been compiled for speed. */
+const WARM_UP = 4;
 const INHERIT_PY = `
 import ctypes, os, socket, sys
 listener = socket.socket()
@@ -98,10 +100,10 @@ async function measure(
 ): Promise<void> {
   const rates = { ours: [] as number[], baseline: [] as number[] };
   const tails = { ours: [] as number[], baseline: [] as number[] };
-  for (let round = 0; round <= options.rounds; round += 1) {
+  for (let round = -WARM_UP; round < options.rounds; round += 1) {
     for (const side of ['ours', 'baseline'] as const) {
       const { perSecond, p99Ms } = await load(urls[side], host, options);
-      if (round === 0) continue; // Unmeasured: nothing is compiled yet.
+      if (round < 0) continue;
       rates[side].push(perSecond);
       tails[side].push(p99Ms);
     }
