@@ -42,6 +42,8 @@ export class SandboxExec {
   /** Why the sandbox is about to end it, if it is. */
   #expected: string | undefined;
   #isFinishing = false;
+  /** How it begins, until the guest has said that it did or will not. */
+  #unanswered: ExecStart | undefined;
   #timer: NodeJS.Timeout | undefined;
   /** The guest's messages, handled in order: output is appended before the end is written. */
   readonly #messages = new SerialQueue();
@@ -66,11 +68,13 @@ export class SandboxExec {
 
   /**
    * Starts it in the guest. Resolves when it runs, or has failed to; when the channel breaks first,
-   * the next one tells.
+   * the next one tells, or starts it.
    */
-  async start(channel: GuestChannel, { environment, hasTerminal }: ExecStart): Promise<void> {
+  async start(channel: GuestChannel, start: ExecStart): Promise<void> {
     const { id, command } = this.#row;
+    const { environment, hasTerminal } = start;
     this.#channel = channel;
+    this.#unanswered = start;
     try {
       await failpoint('start exec', () =>
         channel.start({
@@ -86,8 +90,10 @@ export class SandboxExec {
           timeoutMs: undefined, // The journal keeps when its time is up.
         }),
       );
+      this.#unanswered = undefined;
     } catch (error) {
       if (error instanceof GuestFailure || error instanceof RangeError) {
+        this.#unanswered = undefined;
         await this.#finish('failed', `it could not be started: ${error.message}`);
       } else {
         channel.close(); // Whether it runs is asked for on the next one.
@@ -99,8 +105,8 @@ export class SandboxExec {
   async adopt(channel: GuestChannel, record: GuestProcessRecord | undefined): Promise<void> {
     this.#channel = channel;
     if (this.#row.status !== 'running') return; // It ended while others were taken up.
-    if (record === undefined)
-      return this.#finish('failed', 'the sandbox does not know it any more');
+    if (record === undefined) return this.#beginAgain(channel);
+    this.#unanswered = undefined;
     if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
       this.#exit = endOfProcess(record);
     } else if (this.#row.ending !== undefined) {
@@ -158,6 +164,18 @@ export class SandboxExec {
     this.#channel = undefined;
     await this.#messages.idle;
     await this.#output.close();
+  }
+
+  /**
+   * The guest does not know it. It keeps a command until it is told to forget it, so one that it was
+   * asked to start and has not answered for was never started.
+   */
+  async #beginAgain(channel: GuestChannel): Promise<void> {
+    const { ending } = this.#row;
+    if (ending !== undefined) await this.#finish(ending, REASONS[ending]);
+    else if (this.#expected !== undefined) await this.#finish('cancelled', this.#expected);
+    else if (this.#unanswered !== undefined) await this.start(channel, this.#unanswered);
+    else await this.#finish('failed', 'the sandbox does not know it any more');
   }
 
   async #finishIfDrained(): Promise<void> {

@@ -249,6 +249,59 @@ test('commands that run do not push out those that have ended: a hundred of them
   t.deepEqual(await journal.endedExecs(sandboxId), ended.slice(-100));
 });
 
+/** A guest that answers no request to start anything. @returns it, and what it was asked to start */
+const deafGuest = (): { guest: PlayedGuest; asked: string[] } => {
+  const asked: string[] = [];
+  const guest = new PlayedGuest((frame) => {
+    if (frame.type !== 'start') return orderly(frame);
+    asked.push(frame.id);
+    return [];
+  });
+  return { guest, asked };
+};
+
+test('a command whose start a broken channel has lost is started on the next one, once', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  link.close();
+  const deaf = deafGuest();
+  await link.open(deaf.guest);
+  const { id, ...rest } = spec('late');
+  const beginning = execs.begin({ id, ...rest });
+  await waitFor('the request', async () => deaf.asked.length === 1);
+  link.close();
+  const next = deafGuest();
+  await link.open(next.guest);
+  await waitFor('another request', async () => next.asked.length === 1);
+  t.deepEqual([deaf.asked, next.asked], [[id], [id]]);
+  await beginning;
+  t.is((await execs.read(id)).exec.status, 'running');
+  link.close();
+  await link.open(guestThatEnds([id], [exitOf(id, 0)])); // It was started after all.
+  await waitFor('its end', async () => (await execs.read(id)).exec.status === 'completed');
+});
+
+test('a command that was cancelled before the guest knew it is not started', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link, journal, sandboxId } = opened;
+  link.close();
+  const deaf = deafGuest();
+  await link.open(deaf.guest);
+  const { id, ...rest } = spec('late');
+  const beginning = execs.begin({ id, ...rest });
+  await waitFor('the request', async () => deaf.asked.length === 1);
+  const cancelling = execs.cancel(id);
+  const isJournalled = async (): Promise<boolean> =>
+    (await journal.exec(sandboxId, id))?.ending === 'cancelled';
+  await waitFor('the journal', isJournalled);
+  link.close();
+  await beginning;
+  const next = deafGuest();
+  await link.open(next.guest);
+  t.is((await cancelling).status, 'cancelled');
+  t.deepEqual(next.asked, []);
+});
+
 test('a guest is asked again on its next channel when one breaks, but not what it has refused', async (t) => {
   await using opened = await openExecs();
   const { link } = opened;
