@@ -15,6 +15,7 @@ import { type HostImages, type ImagesSettings, openImages } from './images/open-
 import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
+import { SandboxImages } from './sandboxes/sandbox-images.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
 import { endProxy } from './egress/start-proxy.ts';
 import { egressGroup, openEgress } from './egress-of-host.ts';
@@ -217,8 +218,11 @@ async function openDriver(
 /** Reads the image that sandboxes start from and, where sandboxes are set up, opens this host's. */
 async function openRuntime(
   config: AgentConfig,
-  parts: Omit<SandboxParts, 'image' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKey'> &
-    HostGroups & { readonly loops: LoopDevices },
+  parts: Omit<
+    SandboxParts,
+    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKey'
+  > &
+    HostGroups & { readonly loops: LoopDevices; readonly images: HostImages },
 ): Promise<Pick<Host, 'image' | 'sandboxes'> & { closeNetwork: () => Promise<void> }> {
   const { sandboxes: settings, defaultImageDir } = config;
   const runtime = settings?.runtime;
@@ -233,7 +237,9 @@ async function openRuntime(
   const { namespaces, policies } = network;
   const { encryptionKey } = config.cluster;
   const sandboxes = await openSandboxes(settings, {
-    ...{ ...parts, image, namespaces, policies, encryptionKey, openDriver: openWith },
+    ...parts,
+    images: new SandboxImages({ ...parts.images, tree: settings.runtime.kind === 'container' }),
+    ...{ image, namespaces, policies, encryptionKey, openDriver: openWith },
   });
   return { image, sandboxes, closeNetwork: () => network.close() };
 }
@@ -321,7 +327,7 @@ export async function openHost(
   pool.fill();
   const storage = watchStorage(config, dataDir, execs, log);
   const images = await parts.time('images', () => openImages(imagesSettings(config)));
-  const own = { hostId, dataDir, journal, storage, directory, loops, observeStart, log };
+  const own = { hostId, dataDir, journal, storage, directory, loops, images, observeStart, log };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own }),
   );

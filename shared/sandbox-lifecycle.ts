@@ -6,8 +6,9 @@ import type { ErrorCode } from './errors.ts';
  * docs/sandboxes.md with them.
  */
 
-/** States as the journal keeps them. Callers see both pending ones as `pending`. */
+/** States as the journal keeps them. Callers see all pending ones as `pending`. */
 export const sandboxStates = [
+  'pending_image',
   'pending_start',
   'pending_resume',
   'running',
@@ -24,7 +25,10 @@ export type SandboxState = (typeof sandboxStates)[number];
 export type SandboxStatus = Exclude<SandboxState, `pending_${string}`> | 'pending';
 
 export const statusOfState = (state: SandboxState): SandboxStatus =>
-  state === 'pending_start' || state === 'pending_resume' ? 'pending' : state;
+  isPending(state) ? 'pending' : state;
+
+const isPending = (state: SandboxState): state is Extract<SandboxState, `pending_${string}`> =>
+  state.startsWith('pending_');
 
 export const sandboxActions = [
   'start',
@@ -80,6 +84,15 @@ const ended: Row = {
 };
 
 const verdicts: Readonly<Record<SandboxState, Row>> = {
+  // Its image is being brought to its host; it holds nothing there meanwhile.
+  pending_image: {
+    ...busy,
+    start: unchanged,
+    stop: begin('stopped'),
+    pause: starting,
+    resume: starting,
+    fork: starting,
+  },
   pending_start: {
     ...busy,
     start: unchanged,
@@ -142,6 +155,7 @@ export const verdictOn = (state: SandboxState, action: SandboxAction): Verdict =
 
 /** The states that may follow each, by an action or by what happens to the machine. */
 export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
+  pending_image: ['pending_start', 'stopped', 'failed'],
   pending_start: ['running', 'stopping', 'failed'],
   // Back to paused when the resume failed before the checkpoint was used up.
   pending_resume: ['running', 'paused', 'stopping', 'failed'],
@@ -150,14 +164,15 @@ export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxS
   pausing: ['paused', 'running', 'exited', 'failed'],
   paused: ['pending_start', 'pending_resume', 'stopped'],
   stopping: ['stopped'],
-  stopped: ['pending_start'],
-  exited: ['pending_start'],
-  failed: ['pending_start'],
+  // The host may lack the image of one that has never run.
+  stopped: ['pending_start', 'pending_image'],
+  exited: ['pending_start', 'pending_image'],
+  failed: ['pending_start', 'pending_image'],
 };
 
 /** Whether a state ends by itself. Each such state needs a deadline and the watchdog. */
 export const isTransitional = (state: SandboxState): boolean =>
-  state.startsWith('pending_') || state === 'pausing' || state === 'stopping';
+  isPending(state) || state === 'pausing' || state === 'stopping';
 
 /** @throws Error for a transition that is not in the table, which is a defect of the agent */
 export function assertTransition(from: SandboxState, to: SandboxState): void {

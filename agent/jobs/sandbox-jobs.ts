@@ -8,10 +8,10 @@ import { answer, type JobHandlers } from './job-handlers.ts';
 /** Handles the jobs on sandboxes by sending messages to their actors. */
 export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKind> => ({
   'sandbox.create': async ({
-    payload: { sandboxId, accountId, environment, network, waitMs, ...config },
+    payload: { sandboxId, accountId, environment, network, image, waitMs, ...config },
   }) => {
     const actor = await registry.create({
-      ...{ sandboxId, accountId, config, environment },
+      ...{ sandboxId, accountId, config, environment, image },
       network: network && parseNetworkPolicy(network),
     });
     await actor.settled(waitMs);

@@ -9,12 +9,29 @@ import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts'
 import { all, type Database, type Row, run, type Value } from './sqlite.ts';
 import { parseJson } from '../../shared/json.ts';
 
+/** The image that a sandbox's disk begins with, other than the default one. */
+export interface SandboxBase {
+  /** With registry, and tag or digest. */
+  readonly reference: string;
+  /** Undefined until the image was on this host, unless the caller chose it by its id. */
+  readonly digest?: string;
+  /** As the image was when it came to this host; starts ask nobody again. */
+  readonly platform?: 'amd64' | 'arm64';
+  readonly config?: {
+    readonly env: Readonly<Record<string, string>>;
+    readonly workingDir: string;
+    readonly user: string;
+  };
+}
+
 /** A sandbox as its host's journal has it. */
 export interface SandboxRow {
   readonly id: string;
   readonly accountId: string;
   readonly config: SandboxConfig;
   readonly environment: Readonly<Record<string, string>>;
+  /** Undefined: the default image of its host. */
+  readonly image: SandboxBase | undefined;
   /** What it may connect to, without secrets. */
   readonly network: ShownNetworkPolicy;
   /** The same sealed, with its secrets; undefined when it has none. */
@@ -23,6 +40,7 @@ export interface SandboxRow {
   readonly parentId: string | undefined;
   /** Names its directory and control groups; differs from `id` when it took a prewarmed VM. */
   readonly vmId: string;
+  /** The user of its machine; negative while it has none, before its image is there. */
   readonly uid: number;
   readonly slot: number | undefined;
   readonly bootId: string;
@@ -57,6 +75,7 @@ const columns = [
   'account_id',
   'config',
   'environment',
+  'image',
   'network',
   'network_sealed',
   'root_disk_id',
@@ -100,6 +119,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.accountId,
   JSON.stringify(row.config),
   JSON.stringify(row.environment),
+  row.image === undefined ? null : JSON.stringify(row.image),
   JSON.stringify(row.network),
   row.networkSealed ?? null,
   row.rootDiskId,
@@ -135,11 +155,17 @@ function required(row: Row, name: string): string {
   return value;
 }
 
+function imageOf(row: Row): SandboxBase | undefined {
+  const image = text(row['image']);
+  return image === undefined ? undefined : (parseJson(image) as SandboxBase);
+}
+
 const toSandbox = (row: Row): SandboxRow => ({
   id: String(row['id']),
   accountId: String(row['account_id']),
   config: parseJson(String(row['config'])) as SandboxConfig,
   environment: parseJson(String(row['environment'])) as Record<string, string>,
+  image: imageOf(row),
   network: parseJson(String(row['network'])) as ShownNetworkPolicy,
   networkSealed: text(row['network_sealed']),
   rootDiskId: String(row['root_disk_id']),

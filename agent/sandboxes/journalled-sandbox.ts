@@ -36,7 +36,7 @@ interface Handlers {
 }
 
 export type SandboxChange = Partial<
-  Omit<SandboxRow, 'id' | 'accountId' | 'environment' | 'uid' | 'state' | 'revision' | 'createdAt'>
+  Omit<SandboxRow, 'id' | 'accountId' | 'environment' | 'state' | 'revision' | 'createdAt'>
 >;
 
 /** Undefined leaves a limit as it is. */

@@ -2,7 +2,13 @@ import { toError } from '../../shared/errors.ts';
 import type { FairTurns } from '../queues/fair-turns.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
-import type { Machine, MachineDriver } from './machine-driver.ts';
+import {
+  BootError,
+  type Machine,
+  type MachineDriver,
+  type MachineImage,
+} from './machine-driver.ts';
+import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxPolicies } from './sandbox-policies.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
@@ -10,6 +16,7 @@ import { StartClock } from './start-clock.ts';
 export interface MachineSessionDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
+  readonly images: SandboxImages;
   readonly policies: SandboxPolicies;
   readonly boots: FairTurns;
   /** A resume is cheaper than a boot, so more of them may run at once. */
@@ -61,7 +68,7 @@ export class MachineSession {
 
   async #start(
     row: SandboxRow,
-    { driver, slots, policies, boots, resumes }: MachineSessionDeps,
+    { driver, slots, images, policies, boots, resumes }: MachineSessionDeps,
     onTurn: () => void,
   ): Promise<Machine> {
     const { signal } = this.#abort;
@@ -75,7 +82,7 @@ export class MachineSession {
         // A boot changes the disk, and a checkpoint's memory would not match it any more.
         await driver.discardCheckpoint(row.vmId);
         signal.throwIfAborted();
-        await driver.prepare(row);
+        await driver.prepare(row, await imageOf(row, images));
       }
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));
       return this.machine;
@@ -83,4 +90,16 @@ export class MachineSession {
       turn.release();
     }
   }
+}
+
+/** @returns undefined for the default image. @throws BootError when the host lost the image */
+async function imageOf(
+  { id, image }: SandboxRow,
+  images: SandboxImages,
+): Promise<MachineImage | undefined> {
+  if (image === undefined) return undefined;
+  const { digest, reference } = image;
+  const held = digest === undefined ? undefined : await images.hold(id, digest);
+  if (held !== undefined) return held;
+  throw new BootError('boot_failed', `the host does not have its image ${reference} any more`);
 }

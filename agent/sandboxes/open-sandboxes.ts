@@ -17,6 +17,7 @@ import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { PrewarmedMachines } from './prewarmed-machines.ts';
+import type { SandboxImages } from './sandbox-images.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
@@ -27,7 +28,8 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
-  /** The default image, which new root disks start from, if it describes itself. */
+  readonly images: SandboxImages;
+  /** The default image, if it describes itself. */
   readonly image: SandboxImage | undefined;
   readonly openDriver: (slots: SlotPool) => Promise<MachineDriver>;
   readonly observeStart: ObserveStart;
@@ -96,7 +98,7 @@ export async function openSandboxes(
   settings: SandboxSettings,
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
-  const { hostId, dataDir, journal, directory, log } = parts;
+  const { hostId, dataDir, journal, directory, images, log } = parts;
   const rows = await journal.sandboxes.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({
@@ -118,13 +120,13 @@ export async function openSandboxes(
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
   const prewarmed = new PrewarmedMachines({
-    ...{ driver, slots, uids, log },
+    ...{ driver, slots, uids, images, log },
     max: settings.prewarmedMax,
     isBusy: () => boots.used > 0 || resumes.used > 0,
     isLow: () => capacity.load.isLow,
   });
   const registry = new SandboxRegistry({
-    ...{ hostId, dataDir, uids, prewarmed, image: parts.image },
+    ...{ hostId, dataDir, uids, prewarmed, images, image: parts.image },
     platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
     journal: journal.sandboxes,
     driver,

@@ -6,7 +6,9 @@ import type { Logger } from '../../shared/log.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
+import type { BuiltImage } from '../images/built-image.ts';
 import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
+import type { SandboxImages } from './sandbox-images.ts';
 import type { UidPool } from './uid-pool.ts';
 
 /**
@@ -30,18 +32,26 @@ export interface PrewarmedMachine {
 }
 
 interface Prewarmed extends PrewarmedMachine {
-  readonly shape: string;
+  /** Of the wanted entry that it was made for. */
+  readonly name: string;
 }
 
+/** A shape, and the image that the root disk begins with. */
 interface Wanted {
   readonly shape: Shape;
+  /** Undefined: the default image. */
+  readonly digest: string | undefined;
   readonly at: number;
 }
+
+const nameOf = (shape: Shape, digest: string | undefined): string =>
+  `${shapeName(shape)} ${digest ?? ''}`;
 
 export interface PrewarmedMachinesDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly uids: UidPool;
+  readonly images: SandboxImages;
   /** How many prewarmed VMs are kept at most. */
   readonly max: number;
   /** Whether a machine is starting. */
@@ -52,7 +62,7 @@ export interface PrewarmedMachinesDeps {
 }
 
 /**
- * Keeps prewarmed VMs of the shapes that were requested last, so that a new sandbox only has to be
+ * Keeps prewarmed VMs of the shapes and images that were requested last, so that a new sandbox only has to be
  * given its identity. They are not journalled: a sandbox that takes one journals it as its own, and
  * the next agent reclaims those that were not taken.
  */
@@ -60,7 +70,7 @@ export class PrewarmedMachines {
   readonly #deps: PrewarmedMachinesDeps;
   readonly #closed = new AbortController();
   readonly #prewarmed = new Set<Prewarmed>();
-  /** Wanted shapes by name, the one requested last at the end; at most as many as VMs are kept. */
+  /** Wanted shapes and images by name, the one requested last at the end; at most as many as VMs are kept. */
   readonly #wanted = new Map<string, Wanted>();
   #timer: NodeJS.Timeout | undefined;
   readonly #ticks = new SerialQueue();
@@ -70,14 +80,25 @@ export class PrewarmedMachines {
     this.#deps = deps;
   }
 
-  /** Gives the caller a prewarmed VM of this shape, if there is one, and prewarms the next. */
-  take(shape: Shape): PrewarmedMachine | undefined {
+  /**
+   * Gives the caller a prewarmed VM of this shape and image, if there is one, and prewarms the next.
+   * @param image held by the caller; undefined: the default image
+   */
+  take(shape: Shape, image?: BuiltImage): PrewarmedMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
-    const name = shapeName(shape);
-    this.#want(name, shape);
-    const machine = [...this.#prewarmed].find((each) => each.shape === name);
-    if (machine !== undefined) this.#prewarmed.delete(machine);
-    return machine;
+    const name = nameOf(shape, image?.digest);
+    this.#want(name, shape, image?.digest);
+    const machine = [...this.#prewarmed].find((each) => each.name === name);
+    if (machine === undefined) return undefined;
+    this.#prewarmed.delete(machine);
+    this.#deps.images.release(machine.vmId);
+    const { vmId, uid, slot } = machine;
+    return { vmId, uid, slot };
+  }
+
+  /** Removes a prewarmed VM that its taker could not use. */
+  async discard(machine: PrewarmedMachine): Promise<void> {
+    await this.#remove(machine);
   }
 
   /** Removes every prewarmed VM. */
@@ -88,9 +109,9 @@ export class PrewarmedMachines {
     await Promise.all([...this.#prewarmed].map((machine) => this.#evict(machine)));
   }
 
-  #want(name: string, { vcpuCount, memSizeMib }: Shape): void {
+  #want(name: string, { vcpuCount, memSizeMib }: Shape, digest: string | undefined): void {
     this.#wanted.delete(name);
-    this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, at: performance.now() });
+    this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, digest, at: performance.now() });
     const [oldest] = this.#wanted.keys();
     if (this.#wanted.size > this.#deps.max && oldest !== undefined) this.#wanted.delete(oldest);
     this.#scheduleTick(REST_MS);
@@ -112,7 +133,7 @@ export class PrewarmedMachines {
     if (!isDone && this.#timer === undefined) this.#scheduleTick(CHECK_EVERY_MS);
   }
 
-  /** Evicts VMs of shapes that are no longer wanted, and prewarms at most one missing shape. */
+  /** Evicts VMs that are no longer wanted, and prewarms at most one that is missing. */
   async #reconcile(): Promise<void> {
     const { slots, isBusy, isLow, log } = this.#deps;
     const now = performance.now();
@@ -122,32 +143,28 @@ export class PrewarmedMachines {
     const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
     // Without this pause, the memory that an eviction frees would be used to prewarm again.
     if (isScarce) this.#retryAt = now + RETRY_MS;
-    const wanted = isScarce ? [] : [...this.#wanted.values()];
-    const names = new Set(wanted.map(({ shape }) => shapeName(shape)));
+    const wanted = new Map(isScarce ? [] : this.#wanted);
     for (const machine of this.#prewarmed) {
-      if (!names.has(machine.shape)) await this.#evict(machine);
+      if (!wanted.has(machine.name)) await this.#evict(machine);
     }
-    const ready = new Set([...this.#prewarmed].map(({ shape }) => shape));
-    const missing = wanted.findLast(({ shape }) => !ready.has(shapeName(shape)));
+    const ready = new Set([...this.#prewarmed].map(({ name }) => name));
+    const missing = [...wanted].findLast(([name]) => !ready.has(name));
     if (missing === undefined || isBusy() || now < this.#retryAt) return;
     if (slots.freeCount <= SLOTS_LEFT_MIN) return;
     try {
-      await this.#start(missing.shape);
+      await this.#start(...missing);
     } catch (error) {
       this.#retryAt = now + RETRY_MS;
       if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:startFailed');
     }
   }
 
-  async #start(shape: Shape): Promise<void> {
-    const { driver, slots, uids, log } = this.#deps;
+  async #start(name: string, { shape, digest }: Wanted): Promise<void> {
+    const { driver, slots, uids, images, log } = this.#deps;
     if (!(await driver.hasTemplate(shape))) return; // The driver is making the template.
     const begunAt = performance.now();
     const plan = await slots.lease();
-    const machine = {
-      ...{ vmId: newSandboxId(), uid: uids.take(), slot: plan.index },
-      shape: shapeName(shape),
-    };
+    const machine = { vmId: newSandboxId(), uid: uids.take(), slot: plan.index, name };
     const { vmId, uid } = machine;
     // Placeholders, which the sandbox that takes the VM replaces.
     const identity = { machineId: vmId, bootId: randomUUID() };
@@ -155,7 +172,12 @@ export class PrewarmedMachines {
     const settings = { hostname: 'prewarmed', ...identity, ...defaults };
     try {
       const spec = { vmId, uid, ...shape, slot: plan, settings };
-      const { ended } = await driver.prewarm(spec, this.#closed.signal);
+      const image = digest === undefined ? undefined : await images.hold(vmId, digest);
+      if (digest !== undefined && image === undefined) {
+        this.#wanted.delete(name); // No sandbox holds it any more, and it was evicted.
+        return await this.#remove(machine);
+      }
+      const { ended } = await driver.prewarm(spec, this.#closed.signal, image);
       this.#prewarmed.add(machine);
       runInBackground('prewarmed.watchEnd', async () => {
         await ended;
@@ -181,18 +203,19 @@ export class PrewarmedMachines {
   }
 
   /** Resolves after the first attempt; uid and slot stay taken until one succeeds. */
-  async #remove(machine: Prewarmed): Promise<void> {
+  async #remove(machine: PrewarmedMachine): Promise<void> {
     const attempt = (): Promise<boolean> => this.#attemptRemoval(machine);
     if (await attempt()) return;
     runInBackground('prewarmed.remove', () => repeatUntilDone(attempt, this.#closed.signal));
   }
 
   /** @returns whether everything is removed */
-  async #attemptRemoval({ vmId, uid, slot }: Prewarmed): Promise<boolean> {
-    const { driver, slots, uids, log } = this.#deps;
+  async #attemptRemoval({ vmId, uid, slot }: PrewarmedMachine): Promise<boolean> {
+    const { driver, slots, uids, images, log } = this.#deps;
     try {
       await driver.reclaim(vmId);
       await driver.remove(vmId);
+      images.release(vmId);
       await slots.release(slot);
       uids.release(uid);
       return true;

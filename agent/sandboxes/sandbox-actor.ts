@@ -14,6 +14,7 @@ import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from './execs/sand
 import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { SessionError } from './processes/session-error.ts';
 import type { DependentForks } from './fork-tree.ts';
+import { awaitImage, beginImageWait, ImageWait, lacksImage, stopImageWait } from './image-wait.ts';
 import { JournalledSandbox, type NewLimits } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
@@ -55,7 +56,7 @@ export class SandboxActor {
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
     const context: SandboxContext = {
-      ...{ deps, execs, processes, copies: new CopyGate() },
+      ...{ deps, execs, processes, copies: new CopyGate(), imageWait: new ImageWait() },
       send: (handle) => this.#mailbox.send(handle),
       watchdog: new TransitionWatchdog(() => endOverdueTransition(context)),
       current: new CurrentSession({
@@ -130,7 +131,8 @@ export class SandboxActor {
         this.#uncreated = (await removeUncreated(this.#context, creation)).removed;
         throw error;
       }
-      startMachine(this.#context, clock);
+      if (this.row.state === 'pending_image') awaitImage(this.#context);
+      else startMachine(this.#context, clock);
     });
     await this.#context.sandbox.publishNew();
   }
@@ -162,6 +164,9 @@ export class SandboxActor {
    */
   async start(): Promise<void> {
     await this.#gate.act('start', async () => {
+      // One that is paused holds its image.
+      if (this.row.state !== 'paused' && lacksImage(this.#context))
+        return beginImageWait(this.#context, 'start was asked for');
       // The session removes the checkpoint's files before it boots the machine.
       const change = { checkpoint: undefined, bootId: randomUUID() };
       await beginStart(this.#context, 'pending_start', change, 'start was asked for');
@@ -195,6 +200,7 @@ export class SandboxActor {
   /** Shuts the guest down; kills it after the grace time. @throws AppError the verdict’s code */
   async stop(): Promise<void> {
     await this.#gate.act('stop', async (to) => {
+      if (this.row.state === 'pending_image') return stopImageWait(this.#context);
       if (to === 'stopped') return stopPaused(this.#context);
       await this.#context.sandbox.enter('stopping', await newDiskCheckpoint(this.#context), STOP);
       beginStop(this.#context);
@@ -343,6 +349,7 @@ export class SandboxActor {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
     this.#drain.cancel();
+    this.#context.imageWait.cancel();
     current.close();
     watchdog.clear();
     this.#deletion.close();

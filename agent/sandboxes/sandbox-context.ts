@@ -4,14 +4,20 @@ import type { CurrentSession } from './current-session.ts';
 import type { SandboxExecs } from './execs/sandbox-execs.ts';
 import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import type { HostCapacity } from './host-capacity.ts';
+import type { ImageWait } from './image-wait.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
 import type { MachineSessionDeps } from './machine-session.ts';
+import type { PrewarmedMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import type { TransitionWatchdog } from './transition-watchdog.ts';
+import type { UidPool } from './uid-pool.ts';
 
 /** What the sandboxes of a host share. */
 export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
   readonly capacity: HostCapacity;
+  /** Knows the uids of all journalled sandboxes. */
+  readonly uids: UidPool;
+  readonly prewarmed: PrewarmedMachines;
   readonly bootTimeoutMs: number;
   readonly observeStart: ObserveStart;
   /** Told each time a sandbox has entered a state, or was recovered in it. */
@@ -31,6 +37,7 @@ export interface SandboxContext {
   readonly current: CurrentSession;
   readonly watchdog: TransitionWatchdog;
   readonly copies: CopyGate;
+  readonly imageWait: ImageWait;
   /** Sends a message to the mailbox. @throws AppError `no_capacity` when too many wait */
   readonly send: <T>(handle: () => Promise<T>) => Promise<T>;
 }

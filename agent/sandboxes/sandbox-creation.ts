@@ -12,6 +12,8 @@ export interface Creation {
   readonly slot?: number | undefined;
   /** Copies another sandbox's disk and memory. @returns the state in which the new one starts */
   readonly copy?: () => Promise<StartState>;
+  /** The host does not have the image yet: the sandbox holds nothing until it does. */
+  readonly awaitsImage?: boolean;
 }
 
 /**
@@ -21,8 +23,14 @@ export interface Creation {
  */
 export async function createSandbox(
   context: SandboxContext,
-  { slot: given, copy }: Creation,
+  { slot: given, copy, awaitsImage = false }: Creation,
 ): Promise<void> {
+  if (awaitsImage) {
+    await copy?.(); // Of a sandbox that has no disk either; it refuses what the state forbids.
+    await context.sandbox.insert('pending_image', {});
+    context.deps.capacity.release(context.sandbox.row.id); // What control has reserved.
+    return;
+  }
   const make = async (slot: number): Promise<void> => {
     const state = (await copy?.()) ?? 'pending_start';
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;

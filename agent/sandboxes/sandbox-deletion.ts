@@ -64,9 +64,10 @@ export class SandboxDeletion {
    * Idempotent. Callers stop seeing it first; its row goes last, so that a crash leaves a record.
    */
   async #remove(): Promise<void> {
-    const { sandbox, current, execs, processes, deps } = this.#context;
+    const { sandbox, current, execs, processes, imageWait, deps } = this.#context;
     const { journal, driver, slots, capacity } = deps;
     const { id, vmId, slot } = sandbox.row;
+    imageWait.cancel();
     await current.leave('the sandbox is deleted'); // Its machine runs until it is reclaimed.
     await execs.loseAll('failed', 'the sandbox was deleted');
     processes.loseAll('cancelled', 'the sandbox was deleted');

@@ -1,6 +1,7 @@
 import { toError } from '../../shared/errors.ts';
 import type { MachineSpec } from './machine-driver.ts';
 import { copyMsMax } from './copy-gate.ts';
+import { awaitImage } from './image-wait.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
@@ -17,6 +18,7 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
   const { sandbox, execs, deps } = context;
   const { id, state, slot, config, vmId } = sandbox.row;
   await execs.load();
+  if (state === 'pending_image') return awaitImage(context);
   if (slot === undefined) return recoverAtRest(context);
   deps.capacity.holdExisting(id, config);
   if (state === 'pending_start' || state === 'pending_resume') return recoverPending(context);

@@ -8,17 +8,17 @@ import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../system/paths.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxBase, SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
-import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
-import type { UidPool } from './uid-pool.ts';
+import { toBase } from './image-wait.ts';
+import type { PrewarmedMachine } from './prewarmed-machines.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
 
-/** A sandbox to be created from the default image. */
+/** A sandbox to be created. */
 export interface NewSandbox {
   readonly sandboxId: string;
   readonly accountId: string;
@@ -26,6 +26,8 @@ export interface NewSandbox {
   readonly environment: Readonly<Record<string, string>>;
   /** Undefined: nothing is restricted beyond what the host closes to all. */
   readonly network?: NetworkPolicy | undefined;
+  /** Undefined: the default image. With a digest, the account must have the right to the image. */
+  readonly image?: Pick<SandboxBase, 'reference' | 'digest'> | undefined;
 }
 
 /** A fork to be created; it takes the rest of its configuration from its source. */
@@ -38,16 +40,16 @@ export interface NewFork {
 
 type Origin = Pick<
   SandboxRow,
-  'id' | 'accountId' | 'config' | 'environment' | 'network' | 'networkSealed' | 'parentId'
+  'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed' | 'parentId'
 >;
+
+/** Instead of a uid of its own: that of a prewarmed VM, or none as long as the image is missing. */
+type Owner = Pick<PrewarmedMachine, 'vmId' | 'uid'>;
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
-  /** The default image, which new root disks start from, if it describes itself. */
+  /** The default image, if it describes itself. */
   readonly image: SandboxImage | undefined;
-  /** Knows the uids of all journalled sandboxes. */
-  readonly uids: UidPool;
-  readonly prewarmed: PrewarmedMachines;
 }
 
 export interface SandboxRef {
@@ -95,6 +97,7 @@ export class SandboxRegistry {
     const { journal, driver, log } = this.#deps;
     const rows = await journal.list();
     for (const row of rows) this.#add(row);
+    await Promise.all(rows.map((row) => this.#holdImage(row)));
     const owned = new Set(rows.map(({ vmId }) => vmId));
     const unowned = (await driver.list()).filter((vmId) => !owned.has(vmId));
     const remove = async (vmId: string): Promise<void> => {
@@ -107,27 +110,27 @@ export class SandboxRegistry {
   }
 
   /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
-  async create({
-    sandboxId,
-    accountId,
-    config,
-    environment,
-    network,
-  }: NewSandbox): Promise<SandboxActor> {
+  async create(sandbox: NewSandbox): Promise<SandboxActor> {
+    const { sandboxId, accountId, config, environment, network, image } = sandbox;
+    const { capacity, images, policies, prewarmed } = this.#deps;
     this.#refuseIfKnown(sandboxId);
-    this.#deps.capacity.refuseIfFull(config);
-    const { image } = this.#deps;
-    const described = { ...config, ...(image === undefined ? {} : { image }) };
+    capacity.refuseIfFull(config);
+    const digest = image?.digest;
+    const held = digest === undefined ? undefined : await images.hold(sandboxId, digest);
+    if (held !== undefined) this.#refuseIfGone(sandboxId);
+    const described = image === undefined ? this.#description : {};
     const origin = {
-      id: sandboxId,
-      accountId,
-      config: described,
-      environment,
-      ...this.#deps.policies.store(sandboxId, network),
+      ...{ id: sandboxId, accountId, config: { ...config, ...described }, environment },
+      ...policies.store(sandboxId, network),
+      image: image && held ? toBase(image.reference, held) : image,
       parentId: undefined,
     };
-    const prewarmed = this.#deps.prewarmed.take(config);
-    return this.#create(this.#addNew(origin, prewarmed), { slot: prewarmed?.slot });
+    if (image !== undefined && held === undefined) {
+      const actor = this.#addNew(origin, this.#ownerWithout(sandboxId));
+      return this.#create(actor, { awaitsImage: true });
+    }
+    const taken = prewarmed.take(config, held);
+    return this.#create(this.#addNew(origin, taken), { slot: taken?.slot });
   }
 
   /**
@@ -138,18 +141,25 @@ export class SandboxRegistry {
   async fork(ref: SandboxRef, { sandboxId, name, checkpoint }: NewFork): Promise<SandboxActor> {
     this.#refuseIfKnown(sandboxId);
     const source = this.find(ref);
-    const { accountId, config, environment } = source.row;
+    const { accountId, config, environment, image, uid } = source.row;
     if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
       const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
       throw new AppError('sandbox_start_conflict', message);
     }
-    const child = this.#addNew({
-      ...{ id: sandboxId, accountId, environment, parentId: source.id },
-      ...this.#deps.policies.copy(source.row, sandboxId),
-      config: { ...config, name },
-    });
-    const { vmId, uid } = child.row;
-    return this.#create(child, { copy: () => source.fork({ vmId, uid }, checkpoint) });
+    const digest = image?.digest;
+    if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
+    this.#refuseIfGone(sandboxId);
+    const awaitsImage = uid < 0;
+    const child = this.#addNew(
+      {
+        ...{ id: sandboxId, accountId, environment, image, parentId: source.id },
+        ...this.#deps.policies.copy(source.row, sandboxId),
+        config: { ...config, name },
+      },
+      awaitsImage ? this.#ownerWithout(sandboxId) : undefined,
+    );
+    const owner = { vmId: child.row.vmId, uid: child.row.uid };
+    return this.#create(child, { copy: () => source.fork(owner, checkpoint), awaitsImage });
   }
 
   /** @throws AppError `not_found` */
@@ -219,6 +229,7 @@ export class SandboxRegistry {
       }
     };
     await actor.begun().catch(toError);
+    if (actor.row.state === 'pending_image') return; // The next agent brings the image.
     // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
     if (actor.row.state !== 'pending_start') await settled();
     const { pausedStaysInMemory } = this.#deps.driver.traits;
@@ -226,6 +237,12 @@ export class SandboxRegistry {
       await attempt(() => actor.pauseNow());
     const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
     if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
+  }
+
+  /** What the default image is, for the configuration of its sandboxes. */
+  get #description(): Pick<SandboxConfig, 'image'> {
+    const { image } = this.#deps;
+    return image === undefined ? {} : { image };
   }
 
   /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */
@@ -237,14 +254,29 @@ export class SandboxRegistry {
       throw new AppError('cancelled', 'the creation was discarded');
   }
 
-  /** Adds a sandbox that is about to be created, with a prewarmed VM's id and uid or a new uid. */
-  #addNew(origin: Origin, prewarmed?: PrewarmedMachine): SandboxActor {
+  /** As {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */
+  #refuseIfGone(sandboxId: string): void {
+    try {
+      this.#refuseIfKnown(sandboxId);
+    } catch (error) {
+      if (!this.#actors.has(sandboxId)) this.#deps.images.release(sandboxId);
+      throw error;
+    }
+  }
+
+  /** Of a sandbox that has no image yet and therefore needs no user. */
+  #ownerWithout(sandboxId: string): Owner {
+    return { vmId: sandboxId, uid: this.#deps.uids.takePlaceholder() };
+  }
+
+  /** Adds a sandbox that is about to be created, with the id and uid that it has already. */
+  #addNew(origin: Origin, owner?: Owner): SandboxActor {
     const now = new Date().toISOString();
     return this.#add({
       ...origin,
       rootDiskId: newDiskId(),
-      vmId: prewarmed?.vmId ?? origin.id,
-      uid: prewarmed?.uid ?? this.#deps.uids.take(),
+      vmId: owner?.vmId ?? origin.id,
+      uid: owner?.uid ?? this.#deps.uids.take(),
       slot: undefined,
       bootId: randomUUID(),
       state: 'pending_start',
@@ -287,6 +319,7 @@ export class SandboxRegistry {
     runInBackground('sandbox.forget', async () => {
       await actor.uncreated;
       this.#uncreated.delete(actor);
+      this.#deps.images.release(actor.id);
       this.#deps.uids.release(actor.row.uid);
     });
   }
@@ -302,6 +335,19 @@ export class SandboxRegistry {
   #dependentForks(sandboxId: string): DependentForks | undefined {
     const alive = [...this.#rows()].filter(([, { isDeleting }]) => !isDeleting);
     return dependentForksOf(sandboxId, new Map(alive));
+  }
+
+  /** An image that cannot be held is missed by the next start of its sandbox, which says so. */
+  async #holdImage({ id, image }: SandboxRow): Promise<void> {
+    if (image?.digest === undefined) return;
+    const err = await this.#deps.images
+      .hold(id, image.digest)
+      .then(
+        (held) => (held === undefined ? new Error('the host does not have it') : undefined),
+        toError,
+      );
+    const found = { sandboxId: id, digest: image.digest, err };
+    if (err !== undefined) this.#deps.log.error(found, 'sandbox:holdImageFailed');
   }
 
   #rows(): ReadonlyMap<string, SandboxRow> {
@@ -329,6 +375,7 @@ export class SandboxRegistry {
     if (actor === undefined) return;
     this.#actors.delete(id);
     this.#deps.policies.forget(id);
+    this.#deps.images.release(id);
     this.#deps.uids.release(actor.row.uid);
   }
 }

@@ -24,9 +24,12 @@ export function toRecord(
   const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
   const { checkpoint, network, runningAt, finishedAt, exitReason, exitMessage } = row;
   const { hostId, platform } = host;
+  const { image } = row;
   const expiresAt = expiryOf(row);
   return {
-    ...{ id, accountId, hostId, config, state, rootDiskId, platform, createdAt, lastActiveAt },
+    ...{ id, accountId, hostId, config, state, rootDiskId, createdAt, lastActiveAt },
+    platform: image?.platform ?? platform,
+    ...(image?.digest === undefined ? {} : { imageDigest: image.digest }),
     ...(checkpoint === undefined ? {} : { checkpoint }),
     network,
     ...(runningAt === undefined ? {} : { runningAt }),
@@ -38,8 +41,15 @@ export function toRecord(
   };
 }
 
-/** Where and as whom processes start that name nothing else. */
-const NO_DEFAULTS = { directory: '/', user: '' } as const;
+/** How processes start that name nothing else: as the image says, but for the sandbox's variables. */
+const defaultsOf = ({
+  image,
+  environment,
+}: SandboxRow): Pick<MachineSpec['settings'], 'environment' | 'directory' | 'user'> => ({
+  environment: { ...image?.config?.env, ...environment },
+  directory: image?.config?.workingDir ?? '/',
+  user: image?.config?.user ?? '',
+});
 
 interface Network {
   readonly slots: SlotPool;
@@ -54,7 +64,7 @@ export async function machineSpec(
   row: SandboxRow,
   { slots, policies }: Network,
 ): Promise<MachineSpec> {
-  const { id, vmId, uid, slot, config, bootId, environment } = row;
+  const { id, vmId, uid, slot, config, bootId } = row;
   if (slot === undefined) throw new Error('the sandbox has no network slot');
   const plan = await slots.take(slot);
   await policies.apply(plan, row);
@@ -64,6 +74,6 @@ export async function machineSpec(
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,
     slot: plan,
-    settings: { hostname: config.name, machineId: id, bootId, environment, ...NO_DEFAULTS },
+    settings: { hostname: config.name, machineId: id, bootId, ...defaultsOf(row) },
   };
 }

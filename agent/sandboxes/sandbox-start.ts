@@ -51,10 +51,29 @@ export async function beginStart(
   cause: string,
 ): Promise<void> {
   const clock = new StartClock();
-  await withResources(context, (slot) => {
-    const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
-    return context.sandbox.enter(to, { ...change, ...begun, slot }, cause);
-  });
+  const { sandbox, deps } = context;
+  const { row } = sandbox;
+  // One that waited for its image has no user yet, and no disk: it may take a prewarmed VM.
+  const isFirst = row.uid < 0;
+  const image = deps.images.heldBy(row.id);
+  const prewarmed = isFirst ? deps.prewarmed.take(row.config, image) : undefined;
+  const owner = isFirst ? (prewarmed ?? { uid: deps.uids.take() }) : undefined;
+  try {
+    await withResources(
+      context,
+      (slot) => {
+        const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+        const { vmId, uid } = { ...row, ...owner };
+        return sandbox.enter(to, { ...change, ...begun, vmId, uid, slot }, cause);
+      },
+      prewarmed?.slot,
+    );
+  } catch (error) {
+    if (prewarmed !== undefined) await deps.prewarmed.discard(prewarmed);
+    else if (owner !== undefined) deps.uids.release(owner.uid);
+    throw error;
+  }
+  if (isFirst) deps.uids.release(row.uid);
   startMachine(context, clock);
 }
 

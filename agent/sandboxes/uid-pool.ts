@@ -16,6 +16,14 @@ export class UidPool {
     return uid;
   }
 
+  /** A number that is no uid, for a sandbox that needs none yet. It is freed like one. */
+  takePlaceholder(): number {
+    let placeholder = -1;
+    while (this.#taken.has(placeholder)) placeholder -= 1;
+    this.#taken.add(placeholder);
+    return placeholder;
+  }
+
   /** Frees a uid; call it only when nothing of its owner is left on the host. */
   release(uid: number): void {
     this.#taken.delete(uid);

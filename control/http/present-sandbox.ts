@@ -27,7 +27,7 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
  */
 export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoints']): Sandbox {
   const { config, state, checkpoint, network, exitReason, exitMessage } = record;
-  const { runningAt, expiresAt, finishedAt } = record;
+  const { runningAt, expiresAt, finishedAt, imageDigest } = record;
   return {
     sandbox_id: record.id,
     name: config.name,
@@ -46,6 +46,7 @@ export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoi
     created_at: timestamp(record.createdAt),
     last_active_at: timestamp(record.lastActiveAt),
     platform: record.platform,
+    ...(imageDigest === undefined ? {} : { image_digest: imageDigest }),
     endpoints,
     ...(network === undefined ? {} : { network }),
     ...(runningAt === undefined ? {} : { running_at: timestamp(runningAt) }),

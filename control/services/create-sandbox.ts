@@ -7,11 +7,10 @@ import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { Host } from '../dispatch/agent-hub.ts';
 import type { Deps } from './deps.ts';
-import { isReferenceTo, knownReferences, referenceOf } from './image-aliases.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
 import { beginSandbox } from './begin-sandbox.ts';
+import { chooseImage } from './sandbox-image.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { waitMsOf } from './sandbox-actions.ts';
@@ -33,27 +32,6 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
   'not_enabled',
   'unavailable',
 ]);
-
-/**
- * The hosts whose image the caller means; all of them when the caller named none.
- * @throws AppError `not_found` when hosts are there, but none has it
- */
-function hostsWithImage(
-  { config: { imageAliases }, hub: { hosts } }: Deps,
-  { base_image: given, image_id: imageId }: CreateSandbox,
-): readonly Host[] {
-  if (given === undefined) return hosts;
-  if (imageId !== undefined) {
-    throw new AppError('bad_request', 'base_image and image_id exclude each other');
-  }
-  const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));
-  if (fitting.length > 0 || hosts.length === 0) return fitting;
-  const known = knownReferences(
-    hosts.map(({ image }) => image),
-    imageAliases,
-  );
-  throw new AppError('not_found', `image ${given} not found; there are ${known}`);
-}
 
 /** @throws AppError `bad_request` */
 function networkOf({ network }: CreateSandbox): Pick<Draft, 'network'> {
@@ -83,8 +61,8 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
  * capacity are reserved first; both lapse unless the host journals the sandbox and holds them. The
  * creation goes on when the caller hangs up.
  * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
- * @throws AppError `bad_request`, `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`,
- *   `not_enabled`, `no_capacity`, `unavailable`, `timeout`; nothing remains then
+ * @throws AppError `bad_request`, `not_found`, `image_not_ready`, `sandbox_name_conflict`,
+ *   `sandbox_limit_reached`, `not_enabled`, `no_capacity`, `unavailable`, `timeout`; nothing remains then
  */
 export async function createSandbox(
   deps: Deps,
@@ -92,14 +70,13 @@ export async function createSandbox(
   input: CreateSandbox & { readonly wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
-  const hosts = hostsWithImage(deps, input);
   refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
-  const draft = draftOf(accountId, input);
+  const { hosts, image, baseImageOn } = await chooseImage(deps, accountId, input);
+  const draft = { ...draftOf(accountId, input), ...(image === undefined ? {} : { image }) };
   const need = needOf(draft);
   const ranked = rankSandboxHosts(hosts, need).map((hostId) => {
-    const { image } = hosts.find((host) => host.hostId === hostId) ?? {};
-    return { hostId, baseImage: input.base_image ?? referenceOf(image) };
+    return { hostId, baseImage: baseImageOn(hosts.find((host) => host.hostId === hostId)) };
   });
   const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name };
   return withClaimedName(deps, sandbox, async (name) => {

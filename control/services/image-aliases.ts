@@ -1,4 +1,5 @@
 import type { ConfigReader } from '../../shared/config.ts';
+import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
 /** References, normalised, that mean the image of a host whatever that image is. */
@@ -12,16 +13,9 @@ const FALLBACK = ['ubuntu:26.04', 'ubuntu', DEFAULT_IMAGE]
   .map((reference) => `${reference}=${DEFAULT_IMAGE}`)
   .join(',');
 
-/**
- * One spelling for all that mean the same: Docker's registry is the one meant when none is named,
- * official images are below `library/` of a registry, and without a tag the tag is `latest`.
- */
-function normalise(reference: string): string {
-  const short = reference
-    .replace(/^(?:index\.)?docker\.io\//u, '')
-    .replace(/^([^/]*[.:][^/]*\/)?library\//u, '');
-  return /[:@][^/]*$/u.test(short) ? short : `${short}:latest`;
-}
+/** The one spelling for all that mean the same. @throws AppError `bad_request` */
+const normalise = (reference: string): string =>
+  formatImageReference(parseImageReference(reference));
 
 /** The setting IMAGE_ALIASES. */
 export const readImageAliases = (reader: ConfigReader): ImageAliases =>
@@ -50,12 +44,3 @@ export function isReferenceTo(
   const sought = normalise(reference);
   return aliases.has(sought) || namesOf(image).some((name) => normalise(name) === sought);
 }
-
-/** What callers may name, for messages. */
-export const knownReferences = (
-  images: readonly (SandboxImage | undefined)[],
-  aliases: ImageAliases,
-): string => {
-  const references = [...aliases].map((reference) => reference.replace(/:latest$/u, ''));
-  return [...new Set([...references, ...images.flatMap(namesOf)])].join(', ');
-};

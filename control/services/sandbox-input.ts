@@ -7,7 +7,6 @@ import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
  * a sandbox without what was asked for would be worse. Remove a field when its feature is built.
  */
 const untilBuilt: { readonly [F in keyof CreateSandbox]?: (value: unknown) => boolean } = {
-  image_id: () => false,
   mounts: isEmptyList,
 };
 

@@ -122,6 +122,15 @@ const kinds = {
       maxConcurrentExecs: Type.Integer({ minimum: 1 }),
       enableServiceIngress: Type.Optional(Type.Boolean()),
       baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
+      /** Absent: the host's default image. */
+      image: Type.Optional(
+        Type.Object({
+          /** Normalised (`shared/image-reference.ts`). */
+          reference: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+          /** Of an image that the account may use, whoever else may; otherwise the registry is asked. */
+          digest: Type.Optional(Type.String({ pattern: '^sha256:[0-9a-f]{64}$' })),
+        }),
+      ),
       environment: Environment,
       network: Type.Optional(NetworkPolicy),
       waitMs,

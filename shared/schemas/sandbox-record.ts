@@ -18,6 +18,8 @@ const sandboxExitReasons = [
   'boot_failed',
   'boot_timeout',
   'resume_failed', // Its checkpoint was used up, or found damaged.
+  'image_failed', // Its image could not be brought to its host.
+  'no_capacity', // Its host had none left when its image had come.
 ] as const;
 export type SandboxExitReason = (typeof sandboxExitReasons)[number];
 
@@ -50,6 +52,8 @@ export const SandboxRecord = Type.Object({
   /** Names what it could go on from: another one after each pause or stop. */
   checkpoint: Type.Optional(Type.String()),
   platform: Type.Enum(['amd64', 'arm64']),
+  /** Of its image, once that is known; a host's default image has none. */
+  imageDigest: Type.Optional(Type.String()),
   createdAt: Type.String(),
   lastActiveAt: Type.String(),
   network: Type.Optional(ShownNetworkPolicy),

@@ -70,11 +70,15 @@ export const CreateSandbox = Type.Object({
       maxLength: LIMITS.imageReferenceLengthMax,
       pattern: IMAGE_REFERENCE,
       description:
-        'OCI image reference, the image that the host has when omitted; not together with image_id.',
+        'OCI image reference; the default image when omitted. Built on the way, if it is not there. ' +
+        'Not together with image_id.',
     }),
   ),
   image_id: Type.Optional(
-    Type.String({ pattern: '^[0-9a-f]{64}$', description: `${NOT_YET} answers 400.` }),
+    Type.String({
+      pattern: '^[0-9a-f]{64}$',
+      description: 'An image that was built by build-image; not together with base_image.',
+    }),
   ),
   env: Type.Optional(Environment),
   max_ttl_seconds: Type.Optional(
@@ -218,6 +222,9 @@ export const Sandbox = Type.Object({
   created_at: Timestamp,
   last_active_at: Timestamp,
   platform: Type.Enum(['amd64', 'arm64']),
+  image_digest: Type.Optional(
+    Type.String({ description: 'Of the image, once it is known; the default image has none.' }),
+  ),
   endpoints: Type.Array(Type.Object({ port: Type.Integer(), hostname: Type.String() })),
   network: Type.Optional(ShownNetworkPolicy),
   running_at: Type.Optional(Timestamp),

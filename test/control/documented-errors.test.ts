@@ -292,7 +292,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'createApiKey 400': withBody({ name: '' }),
   'listSandboxes 400': withQuery('filesystem=x'),
   'createSandbox 400': withBody({ name: '' }),
-  'createSandbox 404': withBody({ base_image: 'nothing/here' }),
+  'createSandbox 404': withBody({ image_id: '0'.repeat(64) }),
   'startSandbox 400': withQuery('wait=x'),
   'stopSandbox 400': withQuery('wait=x'),
   'pauseSandbox 400': withQuery('wait=x'),

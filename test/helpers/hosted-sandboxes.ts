@@ -14,6 +14,7 @@ import { StorageWatch } from '../../shared/storage-watch.ts';
 import type { FakeTime } from './fake-time.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
+import { InMemoryImages } from './in-memory-images.ts';
 import { InMemoryPolicies } from './in-memory-policies.ts';
 import { InMemoryNamespaces } from './in-memory-namespaces.ts';
 import { startRedis } from './redis.ts';
@@ -47,6 +48,7 @@ export class HostedSandboxes implements AsyncDisposable {
   readonly machines = new InMemoryHost();
   readonly namespaces = new InMemoryNamespaces();
   readonly policies = new InMemoryPolicies();
+  readonly images = new InMemoryImages();
   readonly accountId = newAccountId();
   /** What a test may have the driver wait or fail at. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
@@ -82,6 +84,7 @@ export class HostedSandboxes implements AsyncDisposable {
         { ...settings, ...changes },
         {
           ...parts,
+          images: hosted.images.open(),
           openDriver: async () => new InMemoryDriver(hosted.machines, { gate }),
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
@@ -98,6 +101,11 @@ export class HostedSandboxes implements AsyncDisposable {
   get registry(): HostSandboxes['registry'] {
     if (this.#opened === undefined) throw new Error('no agent is there');
     return this.#opened.sandboxes.registry;
+  }
+
+  get load(): HostSandboxes['load'] {
+    if (this.#opened === undefined) throw new Error('no agent is there');
+    return this.#opened.sandboxes.load;
   }
 
   newSandbox(changes: Partial<NewSandbox['config']> = {}): NewSandbox {

@@ -51,6 +51,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
     baseImage: 'default',
   },
   environment: { TOKEN: 'a-secret' },
+  image: undefined,
   network: { egress: { default: 'deny' } },
   networkSealed: undefined,
   rootDiskId: newDiskId(),

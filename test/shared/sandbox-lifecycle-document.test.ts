@@ -39,6 +39,7 @@ const diagram = [
   '```mermaid',
   'stateDiagram-v2',
   '  [*] --> pending_start',
+  '  [*] --> pending_image',
   ...sandboxStates.flatMap((from) => sandboxTransitions[from].map((to) => `  ${from} --> ${to}`)),
   '```',
 ].join('\n');

@@ -32,7 +32,7 @@ test('no state follows itself, and a transition outside the table throws', (t) =
 });
 
 test('every state can be reached from a new sandbox, and every transitional one can fail or end', (t) => {
-  const reached = new Set<SandboxState>(['pending_start']);
+  const reached = new Set<SandboxState>(['pending_start', 'pending_image']);
   for (const state of reached) {
     for (const next of sandboxTransitions[state]) reached.add(next);
   }
@@ -59,6 +59,9 @@ const cells: readonly [SandboxState, (typeof sandboxActions)[number], string][] 
   ['paused', 'stop', 'stopped'],
   ['running', 'start', 'unchanged'],
   ['running', 'pause', 'pausing'],
+  ['pending_image', 'start', 'unchanged'],
+  ['pending_image', 'stop', 'stopped'],
+  ['pending_image', 'fork', 'sandbox_start_conflict'],
   ['pending_start', 'start', 'unchanged'],
   ['pending_start', 'pause', 'sandbox_start_conflict'],
   ['pending_start', 'stop', 'stopping'],
@@ -83,7 +86,7 @@ for (const [state, action, expected] of cells) {
   });
 }
 
-test('callers see both pending states as one', (t) => {
+test('callers see all pending states as one', (t) => {
   t.deepEqual(
     [...new Set(sandboxStates.map((state) => statusOfState(state)))],
     ['pending', 'running', 'pausing', 'paused', 'stopping', 'stopped', 'exited', 'failed'],

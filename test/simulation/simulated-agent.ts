@@ -17,6 +17,7 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
+import { InMemoryImages } from '../helpers/in-memory-images.ts';
 import type { PendingKind } from './schedule.ts';
 import type { World } from './world.ts';
 
@@ -149,8 +150,9 @@ export class SimulatedAgent {
         ...{ hostId: HOST_ID, slotsMax: SLOTS, readyMax: 1, leased, log },
         namespaces: this.#namespaces(),
       });
+      const images = new InMemoryImages().open();
       const prewarmed = new PrewarmedMachines({
-        ...{ driver, slots, uids, max: 2, log },
+        ...{ driver, slots, uids, images, max: 2, log },
         isBusy: () => boots.used > 0 || resumes.used > 0,
         isLow: () => capacity.load.isLow,
       });
@@ -164,6 +166,7 @@ export class SimulatedAgent {
         ...{
           uids,
           prewarmed,
+          images,
           journal: sandboxes,
           driver,
           slots,

@@ -8,6 +8,7 @@ import { newHostId } from '../../../shared/ids.ts';
 import { FakeTime } from '../../helpers/fake-time.ts';
 import { InMemoryDriver } from '../../helpers/in-memory-driver.ts';
 import { InMemoryHost } from '../../helpers/in-memory-host.ts';
+import { builtImage, DIGEST, InMemoryImages } from '../../helpers/in-memory-images.ts';
 
 const { serial: test } = anyTest;
 const log = pino({ level: 'silent' });
@@ -30,12 +31,22 @@ async function open(max: number) {
   const uids = new UidPool(700_000_000, []);
   const driver = new InMemoryDriver(host, { hasTemplates: true });
   const busy = { isBusy: false };
+  const images = new InMemoryImages();
   const spares = new PrewarmedMachines({
-    ...{ driver, slots, uids, max, log },
+    ...{ driver, slots, uids, images: images.open(), max, log },
     isBusy: () => busy.isBusy,
     isLow: () => false,
   });
-  return { time, host, slots, uids, spares, busy, [Symbol.dispose]: () => time[Symbol.dispose]() };
+  return {
+    time,
+    host,
+    slots,
+    uids,
+    images,
+    spares,
+    busy,
+    [Symbol.dispose]: () => time[Symbol.dispose](),
+  };
 }
 
 test('a VM of a requested shape is prewarmed once no machine is starting', async (t) => {
@@ -80,4 +91,30 @@ test('a prewarmed VM that ends is removed, and another is started later', async 
   await spares.close();
   t.deepEqual(host.list(), []);
   t.deepEqual(host.faults, []);
+});
+
+test('a VM is prewarmed for the image that was requested, and holds it', async (t) => {
+  using opened = await open(2);
+  const { time, host, spares, images } = opened;
+  const image = builtImage();
+  images.present.set(DIGEST, image);
+  t.is(spares.take(shape, image), undefined);
+  await time.pass(20_000);
+  t.is(images.holds.get(DIGEST), 1);
+  t.is(spares.take(shape), undefined, 'that VM has another image');
+  const taken = spares.take(shape, image);
+  t.is(host.disks.get(taken?.vmId ?? '')?.image, image.rootDisk);
+  t.is(images.holds.get(DIGEST), 0, 'the sandbox that took it holds the image');
+  await spares.close();
+});
+
+test('an image that is gone is not prewarmed any more', async (t) => {
+  using opened = await open(2);
+  const { time, host, slots, uids, spares } = opened;
+  spares.take(shape, builtImage());
+  await time.pass(60_000);
+  t.is(host.running.length, 0);
+  t.is(slots.freeCount, 12);
+  t.is(uids.take(), 700_000_000);
+  await spares.close();
 });

@@ -19,6 +19,7 @@ const row: SandboxRow = {
   accountId: 'account',
   config: {} as SandboxRow['config'],
   environment: {},
+  image: undefined,
   network: {},
   networkSealed: undefined,
   rootDiskId: 'disk',

@@ -1,0 +1,123 @@
+import { AppError, toError } from '../../shared/errors.ts';
+import { runInBackground } from '../../shared/background.ts';
+import type { BuiltImage } from '../images/built-image.ts';
+import { ImageFailure } from '../images/image-source.ts';
+import type { SandboxBase } from '../journal/sandbox-journal.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
+import type { SandboxChange } from './journalled-sandbox.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { toExitMessage } from './sandbox-rest.ts';
+import { beginStart } from './sandbox-start.ts';
+
+/*
+ * A sandbox whose image its host does not have: it is pending, and holds neither memory nor slot nor
+ * user meanwhile. The state is journalled, so the next agent brings the image, too.
+ */
+
+/** The bringing of one sandbox's image; at most one at a time. */
+export class ImageWait {
+  #abort = new AbortController();
+
+  /** Ends what was begun before. @returns aborted by {@link cancel} */
+  begin(): AbortSignal {
+    this.cancel();
+    this.#abort = new AbortController();
+    return this.#abort.signal;
+  }
+
+  /** The image is not wanted any more. */
+  cancel(): void {
+    this.#abort.abort(new Error('the sandbox does not wait for its image any more'));
+  }
+}
+
+/** The image as the journal keeps it. */
+export const toBase = (reference: string, image: BuiltImage): SandboxBase => {
+  const { digest, platform, config } = image;
+  return { reference, digest, platform, config };
+};
+
+/** Whether the sandbox has to wait for its image before it can start. */
+export const lacksImage = ({ sandbox, deps }: SandboxContext): boolean =>
+  sandbox.row.image !== undefined && deps.images.heldBy(sandbox.row.id) === undefined;
+
+/** Has a sandbox at rest wait for its image. */
+export async function beginImageWait(context: SandboxContext, cause: string): Promise<void> {
+  const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+  await context.sandbox.enter('pending_image', { checkpoint: undefined, ...begun }, cause);
+  awaitImage(context);
+}
+
+/** Brings the image outside the mailbox. The sandbox then starts, or fails. */
+export function awaitImage(context: SandboxContext): void {
+  const { sandbox, deps, imageWait } = context;
+  const { id, accountId, image } = sandbox.row;
+  if (image === undefined) throw new Error('the sandbox has the default image');
+  const signal = imageWait.begin();
+  const handle = async (outcome: () => Promise<void>): Promise<void> => {
+    const attempt = async (): Promise<boolean> => {
+      if (signal.aborted || sandbox.isDetached) return true;
+      try {
+        await context.send(async () => {
+          if (!signal.aborted && sandbox.row.state === 'pending_image') await outcome();
+        });
+        return true;
+      } catch (error) {
+        deps.log.error({ sandboxId: id, err: toError(error) }, 'sandbox:imageWaitFailed');
+        return false; // The journal could not be written, or the mailbox is full.
+      }
+    };
+    if (!(await attempt())) await repeatUntilDone(attempt, signal);
+  };
+  runInBackground('sandbox.bringImage', async () => {
+    try {
+      const built = await deps.images.bring(id, image, { accountId, signal });
+      await handle(() => startOn(context, toBase(image.reference, built)));
+    } catch (error) {
+      await handle(() => failWithout(context, toError(error)));
+    }
+  });
+}
+
+/** Stops a sandbox that waits for its image. */
+export async function stopImageWait(context: SandboxContext): Promise<void> {
+  context.imageWait.cancel();
+  const change = {
+    finishedAt: new Date().toISOString(),
+    exitReason: 'stopped',
+    exitMessage: 'stopped before its image was there',
+  } as const;
+  await context.sandbox.enter('stopped', change, 'stop was asked for');
+}
+
+async function startOn(context: SandboxContext, image: SandboxBase): Promise<void> {
+  const { sandbox, deps } = context;
+  const { id, config } = sandbox.row;
+  try {
+    deps.capacity.refuseIfFull(config, id);
+    const change = { image, checkpoint: undefined };
+    await beginStart(context, 'pending_start', change, 'its image is on the host');
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    const message = `its image is there, but ${error.message}; start it once there is capacity`;
+    await fail(context, { image, exitReason: 'no_capacity', exitMessage: message });
+  }
+}
+
+async function failWithout(context: SandboxContext, error: Error): Promise<void> {
+  const { deps, sandbox } = context;
+  deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:bringImageFailed');
+  const isBusy = error instanceof AppError && error.code === 'no_capacity';
+  const isKnown = error instanceof ImageFailure || error instanceof AppError;
+  const exitMessage = isKnown ? error.message : 'the host could not build its image: see its log';
+  await fail(context, { exitReason: isBusy ? 'no_capacity' : 'image_failed', exitMessage });
+}
+
+async function fail(
+  { sandbox }: SandboxContext,
+  change: SandboxChange & { readonly exitMessage: string },
+): Promise<void> {
+  const exitMessage = toExitMessage(change.exitMessage);
+  const finishedAt = new Date().toISOString();
+  await sandbox.enter('failed', { ...change, finishedAt, exitMessage }, exitMessage);
+}

@@ -1,0 +1,41 @@
+import { AppError } from '../../shared/errors.ts';
+import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
+import type { JobPayload } from '../../shared/jobs/jobs.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import type { Host } from '../dispatch/agent-hub.ts';
+import type { Deps } from './deps.ts';
+import { isReferenceTo, referenceOf } from './image-aliases.ts';
+
+/** Which image a new sandbox begins with, and on which hosts it can be. */
+export interface ChosenImage {
+  readonly hosts: readonly Host[];
+  /** Undefined: the default image of the host. */
+  readonly image?: JobPayload<'sandbox.create'>['image'];
+  /** As the sandbox will show it: the caller's reference, or what the host's image really is. */
+  readonly baseImageOn: (host: Host | undefined) => string;
+}
+
+/**
+ * Finds out what image the caller means. A reference is the default image of a host that names it so;
+ * any other is built when the sandbox is created.
+ * @throws AppError `bad_request`; for an `image_id` `not_found`, also of another account's private
+ *   image, and `image_not_ready`
+ */
+export async function chooseImage(
+  deps: Deps,
+  _accountId: string,
+  { base_image: given, image_id: imageId }: CreateSandbox,
+): Promise<ChosenImage> {
+  const { hosts } = deps.hub;
+  if (given !== undefined && imageId !== undefined) {
+    throw new AppError('bad_request', 'base_image and image_id exclude each other');
+  }
+  if (imageId !== undefined) throw new AppError('not_found', `there is no image ${imageId}`);
+  if (given === undefined) return { hosts, baseImageOn: (host) => referenceOf(host?.image) };
+  const reference = formatImageReference(parseImageReference(given));
+  const baseImageOn = (): string => given;
+  const { imageAliases } = deps.config;
+  const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));
+  if (fitting.length > 0) return { hosts: fitting, baseImageOn };
+  return { hosts, baseImageOn, image: { reference } };
+}
