@@ -4,6 +4,7 @@ import { TOOLS } from '../containers/bundle.ts';
 import { closeTails, type ContainerExit } from '../containers/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
+import { readPattern, type SearchPattern } from './pattern.ts';
 import { SearchOutput } from './search-output.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -17,6 +18,7 @@ export interface GrepSpec {
   readonly diskId: string;
   /** From the disk's root; empty: the root. */
   readonly directory: string;
+  /** Of GNU `grep -E`. */
   readonly pattern: string;
   readonly recursive: boolean;
   /** How many workers the caller allows at once. */
@@ -39,23 +41,29 @@ export interface GrepActorDeps extends CommandActorDeps {
   readonly searchWorkers: number;
 }
 
+/** The complaint without the name of the program that has it. */
+const reasonOf = (problem = ''): string => problem.replace(/^\S*grep: /u, '');
+
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /**
  * Runs one search in a container with the directory mounted read-only, where the search program splits
- * the files among rg processes (docs/decisions/0012). When rg processes fail, the search still answers
- * with the matches found until then.
+ * the files among rg processes (docs/decisions/0012), or grep processes when rg cannot express the
+ * pattern (docs/decisions/0046). When some fail, the search still answers with the matches of the others.
  */
 export class GrepActor {
   readonly command: CommandActor;
   readonly #deps: GrepActorDeps;
   readonly #spec: GrepSpec;
+  readonly #pattern: SearchPattern;
   readonly #output: SearchOutput;
 
+  /** @throws AppError `bad_request` when the pattern has what `grep -E` has no meaning for */
   constructor(deps: GrepActorDeps, spec: GrepSpec, disks: ReadonlyMap<string, DiskActor>) {
     const { id, requestId, accountId, diskId, directory, maxResults, deadlineAt } = spec;
     this.#deps = deps;
     this.#spec = spec;
+    this.#pattern = readPattern(spec.pattern);
     this.#output = new SearchOutput({
       prefix: directory === '' ? '' : `${directory}/`,
       maxResults,
@@ -78,7 +86,8 @@ export class GrepActor {
   /**
    * Searches. A deadline that passes, a missing directory and workers that fail are not errors but
    * reasons in the outcome.
-   * @throws AppError when the search was ended from outside or could not begin; it may be repeated
+   * @throws AppError `bad_request` when the pattern is not valid; others when the search was ended from
+   *   outside or could not begin: it may be repeated
    */
   async run(onBegun: () => void): Promise<GrepReport> {
     try {
@@ -86,7 +95,8 @@ export class GrepActor {
     } catch (error) {
       this.#noteFailure(toError(error));
     }
-    const { statistics, problem, reason = 'incomplete' } = this.#output;
+    const { statistics, problem, reason = 'incomplete', isPatternRefused } = this.#output;
+    if (isPatternRefused) throw new AppError('bad_request', `pattern: ${reasonOf(problem)}`);
     const outcome: GrepOutcome = {
       stoppedReason: reason,
       filesScanned: statistics.filesScanned,
@@ -100,11 +110,13 @@ export class GrepActor {
   }
 
   #commandLine(): string {
-    const { recursive, concurrency, maxResults, deadlineAt, pattern } = this.#spec;
+    const { recursive, concurrency, maxResults, deadlineAt } = this.#spec;
+    const { rg = '', gnu, ignoresCase } = this.#pattern;
     const workers = Math.min(concurrency, this.#deps.searchWorkers);
     const leftMs = Math.max(0, deadlineAt - Date.now());
-    const args = [TOOLS, recursive ? 1 : 0, workers, maxResults, leftMs].join(' ');
-    return `exec ${TOOLS}/search ${args} ${quote(pattern)}`;
+    const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs, ignoresCase ? 1 : 0];
+    const patterns = [quote(rg), quote(gnu)];
+    return ['exec', `${TOOLS}/search`, TOOLS, ...numbers, ...patterns].join(' ');
   }
 
   async #noteExit({ exitCode, outOfMemory, stdout, stderr }: ContainerExit): Promise<void> {

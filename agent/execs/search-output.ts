@@ -28,6 +28,9 @@ const REASONS: readonly StoppedReason[] = [
   'list_failed',
 ];
 
+/** The search program's last reason: no engine accepts the pattern. */
+const REFUSED = REASONS.length;
+
 export interface SearchStatistics {
   readonly filesScanned: number;
   readonly listingUs: number;
@@ -57,6 +60,7 @@ export class SearchOutput implements OutputSink {
   #statistics: SearchStatistics = { filesScanned: 0, listingUs: 0, grepUs: 0, computeUs: 0 };
   #problem: string | undefined;
   #reason: StoppedReason | undefined;
+  #isRefused = false;
 
   constructor(options: SearchOutputOptions) {
     this.#options = options;
@@ -74,6 +78,11 @@ export class SearchOutput implements OutputSink {
   /** Why the search ended; undefined while it runs. The first reason counts. */
   get reason(): StoppedReason | undefined {
     return this.#reason;
+  }
+
+  /** The pattern is not valid; the problem says why. */
+  get isPatternRefused(): boolean {
+    return this.#isRefused;
   }
 
   /** The matches as one JSON array. */
@@ -131,7 +140,9 @@ export class SearchOutput implements OutputSink {
     } else if (kind === PROBLEM) {
       this.#problem ??= payload.toString('utf8').trim();
     } else {
-      const reason = payload.length === 1 ? REASONS[payload.readUInt8()] : undefined;
+      const code = payload.length === 1 ? payload.readUInt8() : undefined;
+      this.#isRefused = code === REFUSED;
+      const reason = this.#isRefused ? 'incomplete' : REASONS[code ?? REASONS.length];
       if (reason === undefined) throw new BadFrame('unknown end');
       this.end(reason);
     }

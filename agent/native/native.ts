@@ -106,7 +106,7 @@ export const native = loaded as NativeModule;
 
 /**
  * A root file system with nothing but the programs that containers see at `/.berth`: init.c,
- * search.c, and rg with its libraries.
+ * search.c, and rg and grep with their libraries.
  */
 export const toolsRoot = new URL('build/root', import.meta.url).pathname;
 

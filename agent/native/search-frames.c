@@ -61,10 +61,15 @@ void note_problem(const char *format, ...) {
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   note_problem_bytes(text, strlen(text));
-  note_problem_bytes("\n", 1); /* Errors that rg writes later follow. */
+  note_problem_bytes("\n", 1); /* Errors that processes write later follow. */
 }
 
 bool has_problem(void) { return incomplete; }
+
+void forget_problem(void) {
+  incomplete = false;
+  problem_length = 0;
+}
 
 void write_problem(void) {
   if (problem_length > 0) write_frame(PROBLEM, problem, problem_length);

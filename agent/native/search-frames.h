@@ -12,7 +12,7 @@ enum {
 
 /* Frames, each a u8 kind and a u32 length before its payload. */
 enum frame { MATCH = 1, STATISTICS = 2, PROBLEM = 3, END = 4 };
-enum reason { COMPLETED, INCOMPLETE, MAX_RESULTS, DEADLINE, LIST_FAILED };
+enum reason { COMPLETED, INCOMPLETE, MAX_RESULTS, DEADLINE, LIST_FAILED, REFUSED };
 
 uint64_t now_us(void);
 void *allocate(void *former, size_t bytes);
@@ -22,4 +22,5 @@ void write_frame(enum frame kind, const void *payload, size_t length);
 void note_problem(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void note_problem_bytes(const char *bytes, size_t length);
 bool has_problem(void);
+void forget_problem(void);
 void write_problem(void);

@@ -1,5 +1,6 @@
 /*
- * One rg process with a batch of files, and the reading of what it prints (ripgrep 13 and 14):
+ * One rg or grep process with a batch of files, and the reading of what it prints (ripgrep 13 and
+ * 14; GNU grep prints no line of the second kind):
  *
  *   <path> NUL <line number> : <text> LF
  *   <path> : binary file matches (found "\0" byte around offset <n>) LF
@@ -33,14 +34,18 @@ static const char BINARY[] = ": binary file matches (found ";
 
 enum parsed { RECORD, MORE, WRONG };
 
-/* The host's copies of rg and its libraries, whatever the container's image has. */
-static char **arguments_of(const struct tools *tools, struct batch batch) {
-  static char loader[PATH_BYTES_MAX], libraries[PATH_BYTES_MAX], program[PATH_BYTES_MAX];
-  const char *const head[] = {
-      loader,
-      "--library-path",
-      libraries,
-      program,
+enum { ARGUMENTS_MAX = 20 };
+
+const char *engine_name(const struct tools *tools) {
+  return tools->rg_pattern == NULL ? "grep" : "rg";
+}
+
+static size_t rg_arguments(const char *const *start, const char *pattern, const char **into) {
+  const char *const arguments[] = {
+      start[0],
+      start[1],
+      start[2],
+      start[3],
       "--no-config",
       "--threads=1",
       "--no-heading",
@@ -52,25 +57,61 @@ static char **arguments_of(const struct tools *tools, struct batch batch) {
       "--no-mmap",
       "--line-buffered",
       "-e",
-      tools->pattern,
+      pattern,
       "--",
   };
-  const size_t count = sizeof head / sizeof *head;
+  memcpy(into, arguments, sizeof arguments);
+  return sizeof arguments / sizeof *arguments;
+}
+
+/* Binary files are left out before: those that are given are text, whatever bytes they have. */
+static size_t grep_arguments(const char *const *start, const struct tools *tools,
+                             const char **into) {
+  const char *const arguments[] = {
+      start[0],
+      start[1],
+      start[2],
+      start[3],
+      "--extended-regexp",
+      "--text",
+      tools->ignores_case ? "--ignore-case" : "--no-ignore-case",
+      "--with-filename",
+      "--null",
+      "--line-number",
+      "--color=never",
+      "--line-buffered",
+      "-e",
+      tools->grep_pattern,
+      "--",
+  };
+  memcpy(into, arguments, sizeof arguments);
+  return sizeof arguments / sizeof *arguments;
+}
+
+/* The host's copies of the programs and their libraries, whatever the container's image has. */
+static char **arguments_of(const struct tools *tools, struct batch batch) {
+  static char loader[PATH_BYTES_MAX], libraries[PATH_BYTES_MAX], program[PATH_BYTES_MAX];
+  const char *const start[] = {loader, "--library-path", libraries, program};
+  const char *head[ARGUMENTS_MAX];
   snprintf(loader, sizeof loader, "%s/ld.so", tools->directory);
   snprintf(libraries, sizeof libraries, "%s/lib", tools->directory);
-  snprintf(program, sizeof program, "%s/rg", tools->directory);
+  snprintf(program, sizeof program, "%s/%s", tools->directory, engine_name(tools));
+  size_t count = tools->rg_pattern == NULL ? grep_arguments(start, tools, head)
+                                           : rg_arguments(start, tools->rg_pattern, head);
   char **arguments = allocate(NULL, (count + batch.count + 1) * sizeof *arguments);
-  memcpy(arguments, head, sizeof head);
+  memcpy(arguments, head, count * sizeof *head);
   memcpy(arguments + count, batch.paths, batch.count * sizeof *arguments);
   arguments[count + batch.count] = NULL;
   return arguments;
 }
 
 bool worker_start(struct worker *worker, const struct tools *tools, struct batch batch) {
-  char *environment[] = {NULL};
+  static char locale[] = "LC_ALL=C.UTF-8", locales[9 + PATH_BYTES_MAX];
+  char *environment[] = {locale, locales, NULL};
   int ends[2];
   posix_spawn_file_actions_t actions;
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  snprintf(locales, sizeof locales, "LOCPATH=%s/locale", tools->directory);
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, tools->errors, STDERR_FILENO);
@@ -218,7 +259,7 @@ bool worker_read(struct worker *worker, struct results *results) {
     enum parsed parsed = parse_record(worker, &at, results);
     if (parsed == MORE && (at > 0 || worker->length < INPUT_BYTES)) break;
     if (parsed != RECORD) {
-      note_problem("rg printed something that is not expected of it");
+      note_problem("the search engine printed something that is not expected of it");
       return false;
     }
   }
@@ -230,7 +271,7 @@ bool worker_read(struct worker *worker, struct results *results) {
 int worker_end(struct worker *worker, bool killed) {
   int status = 0;
   if (killed) kill(worker->pid, SIGKILL);
-  close(worker->output); /* First: rg must not block on a full pipe. */
+  close(worker->output); /* First: the process must not block on a full pipe. */
   while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
     ;
   worker->pid = 0;

@@ -1,4 +1,4 @@
-/* One rg process and the files that it searches, in their order. */
+/* One rg or grep process and the files that it searches, in their order. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ struct batch {
 
 struct worker {
   pid_t pid;  /* 0 while it has no batch. */
-  int output; /* The read end of rg's stdout. */
+  int output; /* The read end of the process's stdout. */
   uint64_t begun_at;
   struct batch batch;
   size_t current; /* The file of the last match. */
@@ -31,9 +31,15 @@ struct results {
 };
 
 struct tools {
-  const char *directory, *pattern;
-  int errors; /* The write end of the pipe for errors of rg. */
+  const char *directory;
+  const char *rg_pattern; /* NULL: GNU grep searches. */
+  const char *grep_pattern;
+  bool ignores_case; /* For GNU grep; the other pattern says so itself. */
+  int errors;        /* The write end of the pipe for errors of the processes. */
 };
+
+/* The program that searches: "rg" or "grep". */
+const char *engine_name(const struct tools *tools);
 
 bool worker_start(struct worker *worker, const struct tools *tools, struct batch batch);
 /* Reads and parses what rg has printed; false at end of file. */

@@ -1,20 +1,25 @@
 /*
- * Searches the tree below the working directory with several rg processes at once. Runs in a
- * container, confined like any command; what it writes is hostile input to the agent all the same.
+ * Searches the tree below the working directory with several rg or grep processes at once. Runs in
+ * a container, confined like any command; what it writes is hostile input to the agent all the
+ * same.
  *
- * Usage: search <tools> <recursive 0|1> <workers> <results max> <time left in ms> <pattern>
- *   tools: a directory with rg, the dynamic loader ld.so, and rg's libraries in lib/
+ * Usage: search <tools> <recursive 0|1> <workers> <results max> <time left in ms>
+ *               <ignore case 0|1> <pattern for rg> <pattern for grep>
+ *   tools: a directory with rg, grep, the dynamic loader ld.so, their libraries in lib/, and the
+ *          locale C.UTF-8 in locale/
+ *   patterns: both mean the same; with an empty one for rg, or one that rg refuses, grep searches
  *
  * The tree is listed breadth-first while workers search what was found; regular files only, and no
- * link is followed. Each worker is one rg with a batch of files: few at first, so that results come
- * soon, then as many as keep it busy a while, and fewer at the end, so that all end together.
+ * link is followed. Each worker is one process with a batch of files: few at first, so that results
+ * come soon, then as many as keep it busy a while, and fewer at the end, so that all end together.
  *
  * stdout: frames of u8 kind, u32 length, payload; all numbers little-endian.
  *   1 match       u64 line, u32 length of the path, u8 whether the text was cut, path, text
  *   2 statistics  u64 files searched, then in microseconds u64 listing, u64 matching, u64 CPU time;
  *                 ten times a second and at the end
  *   3 problem     text of at most 1 KiB: the first reason why the search is incomplete
- *   4 end         u8 0 completed, 1 incomplete, 2 results max, 3 deadline, 4 cannot be listed
+ *   4 end         u8 0 completed, 1 incomplete, 2 results max, 3 deadline, 4 cannot be listed,
+ *                 5 the pattern is not valid; the problem says why
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,9 +57,9 @@ static struct {
   struct batch *retries; /* Parts of batches whose worker died. */
   size_t retry_count;
   double busy_us, busy_files; /* Of recent batches: what a file costs. */
-  bool probed;                /* rg accepts the pattern. */
+  bool probed;                /* The engine accepts the pattern. */
   struct results results;
-  int errors; /* The read end of the pipe that is stderr of every rg. */
+  int errors; /* The read end of the pipe that is stderr of every process. */
   uint64_t deadline_at, files_searched, matching_from, matching_to, statistics_at;
 } search;
 
@@ -136,6 +141,23 @@ static void learn(size_t files, uint64_t us) {
   search.busy_us = search.busy_us / 2 + (double)us;
 }
 
+/* Ends the try of the pattern. What rg refuses, for example for its size, is tried with grep. */
+static void end_probe(struct worker *worker, int status) {
+  free(worker->batch.paths);
+  worker_clear(worker);
+  read_errors();
+  if (!WIFSIGNALED(status) && WEXITSTATUS(status) <= 1) {
+    search.probed = true;
+  } else if (search.tools.rg_pattern != NULL) {
+    forget_problem();
+    search.tools.rg_pattern = NULL;
+  } else {
+    if (WIFSIGNALED(status))
+      note_problem("it needs more memory than a search may use (%s)", strsignal(WTERMSIG(status)));
+    finish(REFUSED);
+  }
+}
+
 static void end_worker(struct worker *worker) {
   int status = worker_end(worker, false);
   size_t searched = worker->batch.count;
@@ -143,12 +165,7 @@ static void end_worker(struct worker *worker) {
   search.running--;
   search.matching_to = now_us();
   if (!search.probed) {
-    read_errors();
-    if (failed) note_problem("rg was ended by signal %d", WTERMSIG(status));
-    if (failed || WEXITSTATUS(status) > 1) finish(INCOMPLETE);
-    search.probed = true;
-    free(worker->batch.paths);
-    worker_clear(worker);
+    end_probe(worker, status);
     return;
   }
   if (failed) {
@@ -158,9 +175,11 @@ static void end_worker(struct worker *worker) {
   } else {
     worker_keep(worker, &search.results);
     learn(searched, now_us() - worker->begun_at);
-    if (worker->length > 0) note_problem("rg ended in the middle of a line");
+    if (worker->length > 0)
+      note_problem("%s ended in the middle of a line", engine_name(&search.tools));
     if (WEXITSTATUS(status) > 1) read_errors();
-    if (WEXITSTATUS(status) > 1 && !has_problem()) note_problem("rg failed");
+    if (WEXITSTATUS(status) > 1 && !has_problem())
+      note_problem("%s failed", engine_name(&search.tools));
   }
   for (size_t i = 0; i < searched; i++) free(worker->batch.paths[i]);
   free(worker->batch.paths);
@@ -177,6 +196,21 @@ static size_t batch_size(void) {
   return size < waiting ? size : waiting;
 }
 
+/* grep would hold a binary file's longest line in memory: it gets text only. */
+static bool is_left_out(const char *path) {
+  static char bytes[256 * 1024];
+  ssize_t length;
+  bool is_binary = false;
+  if (search.tools.rg_pattern != NULL) return false;
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false; /* grep names the reason. */
+  while (!is_binary && now_us() < search.deadline_at &&
+         (length = read(fd, bytes, sizeof bytes)) > 0)
+    is_binary = memchr(bytes, '\0', (size_t)length) != NULL;
+  close(fd);
+  return is_binary;
+}
+
 /* The next files to search; empty while there are too few. */
 static struct batch next_batch(void) {
   struct batch batch = {NULL, 0};
@@ -184,17 +218,24 @@ static struct batch next_batch(void) {
   size_t count = batch_size(), bytes = 0;
   if (count == 0) return batch;
   batch.paths = allocate(NULL, count * sizeof *batch.paths);
-  while (batch.count < count && bytes < BATCH_BYTES_MAX) {
+  while (batch.count < count && bytes < BATCH_BYTES_MAX && search.listing.files.count > 0 &&
+         now_us() < search.deadline_at) {
     char *path = queue_shift(&search.listing.files);
+    if (is_left_out(path)) {
+      search.files_searched++;
+      free(path);
+      continue;
+    }
     bytes += strlen(path) + 1 + sizeof path;
     batch.paths[batch.count++] = path;
   }
+  if (batch.count == 0) free(batch.paths);
   return batch;
 }
 
 static void start_worker(struct worker *worker, struct batch batch) {
   if (!worker_start(worker, &search.tools, batch)) {
-    note_problem("rg cannot be started: %s", strerror(errno));
+    note_problem("%s cannot be started: %s", engine_name(&search.tools), strerror(errno));
     finish(INCOMPLETE);
   }
   if (search.matching_from == 0) search.matching_from = now_us();
@@ -259,18 +300,26 @@ static bool number(const char *text, unsigned long max, unsigned long *value) {
 }
 
 int main(int argc, char **argv) {
-  unsigned long recursive, workers, results, time_ms;
+  unsigned long recursive, workers, results, time_ms, ignores_case;
   int errors[2];
-  if (argc != 7 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
-      !number(argv[4], 1000000, &results) || !number(argv[5], 3600000, &time_ms) || workers == 0) {
-    fprintf(stderr, "usage: search <tools> <recursive> <workers> <results> <ms> <pattern>\n");
+  if (argc != 9 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
+      !number(argv[4], 1000000, &results) || !number(argv[5], 3600000, &time_ms) ||
+      !number(argv[6], 1, &ignores_case) || workers == 0) {
+    fprintf(stderr,
+            "usage: search <tools> <recursive> <workers> <results> <ms> <ignore case> "
+            "<pattern for rg> <pattern for grep>\n");
     return 2;
   }
   if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return 1;
-  fcntl(errors[1], F_SETFL, 0); /* rg blocks when it writes errors faster than they are read. */
+  /* A process blocks when its errors come faster than they are read. */
+  fcntl(errors[1], F_SETFL, 0);
   signal(SIGPIPE, SIG_IGN);
   search.errors = errors[0];
-  search.tools = (struct tools){argv[1], argv[6], errors[1]};
+  search.tools = (struct tools){.directory = argv[1],
+                                .rg_pattern = *argv[7] == '\0' ? NULL : argv[7],
+                                .grep_pattern = argv[8],
+                                .ignores_case = ignores_case == 1,
+                                .errors = errors[1]};
   search.worker_count = (int)workers;
   search.results.max = results;
   search.statistics_at = now_us() + STATISTICS_EVERY_US;

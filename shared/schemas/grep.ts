@@ -21,7 +21,8 @@ export const RunGrep = Type.Object({
   pattern: Type.String({
     minLength: 1,
     maxLength: LIMITS.grepPatternBytesMax,
-    description: 'Regular expression, matched line by line. At most 64 KiB.',
+    description:
+      'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB.',
   }),
   recursive: Type.Optional(
     Type.Boolean({ default: false, description: 'Search subdirectories too.' }),

@@ -102,7 +102,10 @@ export async function rgMatches(
 ): Promise<FoundLine[]> {
   const shape = ['--no-heading', '--with-filename', '--null', '--line-number', '--color=never'];
   const args = ['--no-config', '-uu', '-j1', ...shape, ...options, '-e', pattern, './'];
-  const output = await runProgram('rg', args, root);
+  return foundLines(await runProgram('rg', args, root));
+}
+
+function foundLines(output: Buffer): FoundLine[] {
   const found: FoundLine[] = [];
   for (let at = 0; at < output.length;) {
     const nul = output.indexOf(0, at);
@@ -116,6 +119,19 @@ export async function rgMatches(
     at = end + 1;
   }
   return found;
+}
+
+/**
+ * What GNU grep finds in the text files of the tree: those without a NUL, whatever other bytes they
+ * have.
+ */
+export async function grepMatches(root: string, pattern: string): Promise<FoundLine[]> {
+  const find = `find . -type f -print0 | xargs -0rn1 sh -c 'tr -d "\\0" <"$0" | cmp -s - "$0" && printf "%s\\0" "$0"'`;
+  const options = ['-EanHZ', '--color=never', '-e', pattern, '--'];
+  const grep = `LC_ALL=C.UTF-8 xargs -0r grep "$@"`;
+  return foundLines(
+    await runProgram('bash', ['-c', `${find} | ${grep}`, 'bash', ...options], root),
+  );
 }
 
 export const sortedLines = (lines: readonly FoundLine[]): string[] =>

@@ -118,20 +118,46 @@ test('results are those of rg -uu, in any tree', async (t) => {
   await fc.assert(property, { numRuns: isFull ? 100 : 10 });
 });
 
-test('a pattern that rg rejects answers incomplete with the reason', async (t) => {
+test('a pattern that is not valid is refused with the reason', async (t) => {
   const { api, tree } = t.context;
   for (const [pattern, message] of [
-    ['(', /unclosed group/u],
-    ['a{100000}{100}', /exceeds size limit/u],
-    ['a\nb', /not allowed/u],
+    ['(', /Unmatched \(/u],
+    [String.raw`(a)\2`, /Invalid back reference/u],
+    ['[z-a]', /Invalid range end/u],
+    ['a{100000}{100}', /too big/u],
+    ['(?=a)', /no \(\?/u],
+    [String.raw`\p{L}`, /no meaning/u],
   ] as const) {
-    const result = await grep(api, tree, { pattern, recursive: true });
-    t.deepEqual([result.stoppedReason, result.matches], ['incomplete', []]);
-    t.regex(result.message ?? '', message);
+    const { status, body } = await postGrep(api, tree, { pattern, recursive: true });
+    t.deepEqual([status, body.code], [400, 'bad_request'], pattern);
+    t.regex(body.error ?? '', message);
   }
 });
 
-test('any pattern reaches rg as it was sent', async (t) => {
+test('a pattern is one of GNU grep -E', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api);
+  const lines = ['abab {', 'word', 'swords', 'x{2', 'naïve été', 'a1', 'if (x) {'];
+  await exec(api, id, `cat > file <<'END'\n${lines.join('\n')}\nEND\nprintf 'abab\\0' > binary`);
+  for (const [pattern, found] of [
+    [String.raw`^(ab)\1`, [0]],
+    [String.raw`\<word\>`, [1]],
+    [String.raw`\bword`, [1]],
+    [String.raw`{$`, [0, 6]],
+    [String.raw`\{|x{2`, [0, 3, 6]],
+    ['^[[:alpha:]]+ [[:alpha:]]+$', [4]],
+    [String.raw`^\w+ [^e]`, [0, 4, 6]],
+    ['word$\na1', [1, 5]],
+    [String.raw`[a-z]\d`, [5]],
+    ['(?i)^(A)B', [0]],
+  ] as const) {
+    const { matches, stoppedReason } = await grep(api, id, { pattern });
+    const texts = matches.map(({ text }) => text);
+    t.deepEqual([texts, stoppedReason], [found.map((index) => lines[index]), 'completed'], pattern);
+  }
+});
+
+test('any pattern reaches the search engine as it was sent', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api);
   const long = 'x'.repeat(65_535);

@@ -14,11 +14,13 @@ import { toolsRoot } from '../../../agent/native/native.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import {
+  grepMatches,
   makeTree,
   randomTree,
   rgMatches,
   sortedLines,
   type FoundLine,
+  type TreeEntry,
 } from '../../helpers/searches.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
@@ -50,8 +52,11 @@ interface SearchOptions {
   readonly workers?: number;
   readonly maxResults?: number;
   readonly leftMs?: number;
-  /** Replaces the directory with rg and its libraries. */
+  /** Replaces the directory with the search engines and their libraries. */
   readonly tools?: string;
+  /** The pattern for GNU grep; that for rg when it is left out. */
+  readonly gnu?: string;
+  readonly ignoresCase?: boolean;
 }
 
 interface Found extends FoundLine {
@@ -66,8 +71,9 @@ async function search(
 ) {
   const { recursive = true, workers = 2, maxResults = 1000, leftMs = 20_000 } = options;
   const output = new SearchOutput({ prefix: '', maxResults, onClosed: () => undefined });
-  const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs].map(String);
-  const args = [options.tools ?? ownTools, ...numbers, pattern];
+  const { tools = ownTools, gnu = pattern, ignoresCase = false } = options;
+  const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs, ignoresCase ? 1 : 0].map(String);
+  const args = [tools, ...numbers, pattern, gnu];
   const child = spawn(path, args, {
     cwd: directory,
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -76,8 +82,8 @@ async function search(
   child.stdout.on('data', (chunk: Buffer) => output.write(chunk));
   const [code] = (await once(child, 'close')) as [number | null];
   const matches = JSON.parse(output.matches().toString()) as Found[];
-  const { reason, problem, statistics } = output;
-  return { code, matches, reason, problem, ...statistics };
+  const { reason, problem, isPatternRefused, statistics } = output;
+  return { code, matches, reason, problem, isPatternRefused, ...statistics };
 }
 
 const needleOf = (bytes: number): string => 'needle'.padEnd(bytes, 'x');
@@ -159,19 +165,54 @@ for (const { name, path } of builds) {
   });
 
   for (const [what, pattern, message] of [
-    ['an unclosed group', '(', /unclosed group/u],
-    ['a newline', 'a\nb', /not allowed in a regex/u],
-    ['a pattern too large', 'a{100000}{100}', /exceeds size limit/u],
+    ['an unclosed group', '(', /Unmatched \(/u],
+    ['a group that is not there', '(a)\\2', /Invalid back reference/u],
+    ['a pattern too large', 'a{100000}{100}', /too big/u],
   ] as const) {
     test(`${name} says what is wrong with ${what}, once`, async (t) => {
       await using root = await temporaryDirectory();
       for (let i = 0; i < 50; i += 1) await writeFile(join(root.path, `f${i}`), 'a\nb\n');
       const found = await search(path, root.path, pattern);
-      t.deepEqual([found.code, found.reason, found.matches], [0, 'incomplete', []]);
+      t.deepEqual([found.code, found.isPatternRefused, found.matches], [0, true, []]);
       t.regex(found.problem ?? '', message);
       t.is(found.filesScanned, 0);
     });
   }
+
+  test(`${name} searches with grep what rg refuses`, async (t) => {
+    await using root = await temporaryDirectory();
+    await writeFile(join(root.path, 'file'), 'ABab\nabcd\n');
+    const options = { gnu: '(ab)\\1', ignoresCase: true };
+    const { matches, reason } = await search(path, root.path, 'a{100000}{100}', options);
+    t.deepEqual([matches.map(({ text }) => text), reason], [['ABab'], 'completed']);
+  });
+
+  test(`${name} finds with grep what grep finds, in any tree`, async (t) => {
+    const property = fc.asyncProperty(randomTree, fc.integer({ min: 1, max: 5 }), compare);
+    async function compare(tree: TreeEntry[], workers: number): Promise<void> {
+      await using root = await temporaryDirectory();
+      await makeTree(root.path, tree);
+      const pattern = '(e|y)(d|$)|needle|^$';
+      const expected = await grepMatches(root.path, pattern);
+      const found = await search(path, root.path, '', { workers, gnu: pattern });
+      t.deepEqual([found.code, found.reason, found.problem], [0, 'completed', undefined]);
+      t.deepEqual(sortedLines(found.matches), sortedLines(expected));
+    }
+    await fc.assert(property, { numRuns: isFull ? 200 : 20 });
+  });
+
+  test(`${name} leaves binary files out when grep searches, and stops at its deadline`, async (t) => {
+    await using root = await temporaryDirectory();
+    await writeFile(join(root.path, 'late'), `${lines(100_000, 'needle')}\0\n`);
+    await writeFile(join(root.path, 'text'), 'needle\n');
+    const found = await search(path, root.path, '', { gnu: '(n)eedle' });
+    t.deepEqual(sortedLines(found.matches), [JSON.stringify(['text', 1, 'needle'])]);
+    t.deepEqual([found.reason, found.filesScanned], ['completed', 2]);
+    await writeFile(join(root.path, 'slow'), `${'ab'.repeat(3000)}x\n`);
+    const gnu = String.raw`(.*)(.*)\1\2\1x`;
+    const slow = await search(path, root.path, '', { gnu, leftMs: 500 });
+    t.is(slow.reason, 'deadline');
+  });
 
   test(`${name} is linear where others backtrack`, async (t) => {
     await using root = await temporaryDirectory();

@@ -1,5 +1,5 @@
 /*
- * The search program with a tree of any names and rg processes that print anything: what it writes
+ * The search program with a tree of any names and processes that print anything: what it writes
  * are frames, no more matches than wanted, each of a file that it was to search, and one end.
  */
 #define _GNU_SOURCE
@@ -46,7 +46,7 @@ static void check_frame(uint32_t payload) {
   } else if (frame[0] == PROBLEM) {
     CHECK(payload <= PROBLEM_BYTES_MAX);
   } else {
-    CHECK(frame[0] == END && payload == 1 && frame[5] <= LIST_FAILED);
+    CHECK(frame[0] == END && payload == 1 && frame[5] <= REFUSED);
     has_ended = true;
   }
 }
@@ -121,7 +121,7 @@ static ssize_t read_printer(struct rg *rg, void *into, size_t length) {
 ssize_t read_kind(int fd, int kind, void *into, size_t length) {
   CHECK(length > 0);
   if (kind == KIND_RG) return read_printer(&printers[fd], into, length);
-  CHECK(kind == KIND_COMPLAINTS);
+  CHECK(kind == KIND_COMPLAINTS || kind == KIND_PLAIN);
   return (ssize_t)take_into(into, take_u8() % 64);
 }
 
@@ -145,7 +145,7 @@ int fake_posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_action
                      const posix_spawnattr_t *attributes, char *const arguments[],
                      char *const environment[]) {
   struct rg *rg = &printers[spawned_output];
-  CHECK(strcmp(path, arguments[0]) == 0 && environment[0] == NULL);
+  CHECK(strcmp(path, arguments[0]) == 0 && environment[2] == NULL);
   while (strcmp(*arguments++, "--") != 0) continue;
   rg->paths = (char **)(uintptr_t)arguments;
   rg->count = rg->next = rg->from = rg->to = 0;
@@ -202,8 +202,9 @@ int fake_getrusage(int who, struct rusage *usage) { return memset(usage, 0, size
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   char name[] = "search", tools[] = "/tools", recursive[] = "1", workers[] = "1", max[8],
-       time[] = "5000", pattern[] = "pattern";
-  char *arguments[] = {name, tools, recursive, workers, max, time, pattern, NULL};
+       time[] = "5000", ignore_case[] = "0", rg_pattern[] = "p", grep_pattern[] = "p";
+  char *arguments[] = {name, tools,       recursive,  workers,      max,
+                       time, ignore_case, rg_pattern, grep_pattern, NULL};
   begin_input(bytes, length);
   begin_kernel(3);
   begin_processes();
@@ -211,11 +212,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   allow_failures(how & 1);
   recursive[0] = how & 2 ? '1' : '0';
   workers[0] = (char)('1' + (how >> 2 & 3));
-  matches_max = 1 + (how >> 4) * 3u;
+  matches_max = 1 + (how >> 5) * 3u;
+  if (how & 16) rg_pattern[0] = '\0';
   sprintf(max, "%zu", matches_max);
   frame_length = matches = entries = 0;
   has_ended = false;
-  run_subject(7, arguments);
+  run_subject(9, arguments);
   CHECK(has_ended || (how & 1) != 0);
   CHECK(!has_ended || frame_length == 0);
   end_input();
