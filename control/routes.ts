@@ -10,6 +10,7 @@ import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxPortRoutes } from './handlers/sandbox-ports.ts';
 import { sandboxNetworkRoutes } from './handlers/sandbox-network.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
+import { snapshotRoutes } from './handlers/snapshots.ts';
 import { shareRoutes } from './handlers/shares.ts';
 import type { Route } from './http/route.ts';
 
@@ -26,6 +27,7 @@ export const routes: readonly Route[] = [
   ...sandboxConnectionRoutes,
   ...sandboxNetworkRoutes,
   ...sandboxPortRoutes,
+  ...snapshotRoutes,
   ...apiKeyRoutes,
   ...notBuiltRoutes,
 ];

@@ -145,6 +145,7 @@ export const LIMITS = {
   sandboxConcurrentExecsDefault: 32,
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
+  snapshotsPerAccountMax: 100,
   imageReferenceLengthMax: 512,
   sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).

@@ -36,6 +36,7 @@ export const sandboxActions = [
   'pause',
   'resume',
   'fork',
+  'snapshot',
   'delete',
   'exec',
   'connect',
@@ -81,6 +82,7 @@ const ended: Row = {
   pause: notRunning,
   resume: terminated,
   fork: terminated,
+  snapshot: terminated,
 };
 
 const verdicts: Readonly<Record<SandboxState, Row>> = {
@@ -92,6 +94,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: starting,
     resume: starting,
     fork: starting,
+    snapshot: starting,
   },
   pending_start: {
     ...busy,
@@ -100,6 +103,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: starting,
     resume: starting,
     fork: starting,
+    snapshot: starting,
   },
   pending_resume: {
     ...busy,
@@ -108,6 +112,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: starting,
     resume: unchanged,
     fork: starting,
+    snapshot: starting,
   },
   running: {
     start: unchanged,
@@ -115,6 +120,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: begin('pausing'),
     resume: unchanged,
     fork: allow, // The source stands still for a moment and runs on.
+    snapshot: allow,
     delete: notStopped,
     exec: allow,
     connect: allow,
@@ -127,6 +133,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: unchanged,
     resume: pausing,
     fork: pausing,
+    snapshot: pausing,
   },
   paused: {
     ...busy,
@@ -135,6 +142,7 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: unchanged,
     resume: begin('pending_resume'),
     fork: allow,
+    snapshot: allow,
   },
   stopping: {
     ...busy,
@@ -143,8 +151,9 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     pause: stopping,
     resume: stopping,
     fork: stopping,
+    snapshot: stopping,
   },
-  stopped: { ...ended, pause: unchanged, fork: allow },
+  stopped: { ...ended, pause: unchanged, fork: allow, snapshot: allow },
   exited: ended,
   failed: ended,
 };

@@ -4,6 +4,7 @@ import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
+import { snapshotJobs } from './snapshot-jobs.ts';
 
 /** Handles the jobs on sandboxes by sending messages to their actors. */
 export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKind> => ({
@@ -32,6 +33,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     await child.settled(waitMs);
     return answer({ sandbox: child.record });
   },
+  ...snapshotJobs(registry),
   'sandbox.setLimits': async ({ payload: { timeoutSeconds, idleTtlSeconds, ...ref } }) => {
     const actor = registry.find(ref);
     await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
@@ -80,6 +82,10 @@ export const noSandboxJobs: JobHandlers<SandboxJobKind> = {
   'sandbox.action': refuse,
   'sandbox.delete': refuse,
   'sandbox.fork': refuse,
+  'sandbox.fromSnapshot': refuse,
+  'snapshot.create': refuse,
+  'snapshot.delete': refuse,
+  'snapshot.discard': refuse,
   'sandbox.setLimits': refuse,
   'sandbox.setNetwork': refuse,
   'sandbox.decisions': refuse,

@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { AppError, errnoOf } from '../../shared/errors.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
+import { SnapshotJournal } from './snapshot-journal.ts';
 import { all, close, type Database, exec, open, openToRead, run } from './sqlite.ts';
 
 /** An exec that has begun on this host and whose traces are not yet removed. */
@@ -41,10 +42,12 @@ async function migrate(database: Database): Promise<void> {
 export class Journal {
   readonly #database: Database;
   readonly sandboxes: SandboxJournal;
+  readonly snapshots: SnapshotJournal;
 
   private constructor(database: Database) {
     this.#database = database;
     this.sandboxes = new SandboxJournal(database);
+    this.snapshots = new SnapshotJournal(database);
   }
 
   static async open(path: string): Promise<Journal> {

@@ -38,6 +38,8 @@ export interface SandboxRow {
   readonly networkSealed: string | undefined;
   readonly rootDiskId: string;
   readonly parentId: string | undefined;
+  /** The snapshot that it was created from. */
+  readonly snapshotId: string | undefined;
   /** Names its directory and control groups; differs from `id` when it took a prewarmed VM. */
   readonly vmId: string;
   /** The user of its machine; negative while it has none, before its image is there. */
@@ -80,6 +82,7 @@ const columns = [
   'network_sealed',
   'root_disk_id',
   'parent_id',
+  'snapshot_id',
   'vm_id',
   'uid',
   'slot',
@@ -124,6 +127,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.networkSealed ?? null,
   row.rootDiskId,
   row.parentId ?? null,
+  row.snapshotId ?? null,
   row.vmId,
   row.uid,
   row.slot ?? null,
@@ -170,6 +174,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   networkSealed: text(row['network_sealed']),
   rootDiskId: String(row['root_disk_id']),
   parentId: text(row['parent_id']),
+  snapshotId: text(row['snapshot_id']),
   vmId: required(row, 'vm_id'),
   uid: Number(row['uid']),
   slot: number(row['slot']),

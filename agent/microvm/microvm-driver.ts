@@ -35,6 +35,7 @@ import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
 import { MachineTable, toForkError } from '../machines/machine-table.ts';
 import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
+import { storedBytes } from '../machines/stored-bytes.ts';
 import { untilRunning } from '../machines/until-running.ts';
 
 const WARM_UP_MS_MAX = 10_000;
@@ -185,6 +186,11 @@ export class MicrovmDriver implements MachineDriver {
     const ids = (await listNames(sandboxesDir)).filter(isVmId);
     const bases = ids.map((vmId) => readBase(directoryOf(this.#host, vmId)));
     return new Set((await Promise.all(bases)).map((base) => base ?? rootDisk));
+  }
+
+  storedBytes(vmId: string): Promise<number> {
+    const { disks, checkpoint } = pathsOf(this.#host, vmId);
+    return storedBytes([disks, checkpoint]);
   }
 
   async list(): Promise<string[]> {

@@ -5,6 +5,7 @@ import type { SeccompProfile } from '../containers/seccomp.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { MachineTable, toForkError } from '../machines/machine-table.ts';
 import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
+import { storedBytes } from '../machines/stored-bytes.ts';
 import { untilRunning } from '../machines/until-running.ts';
 import type {
   Machine,
@@ -174,6 +175,10 @@ export class RuncDriver implements MachineDriver {
     const ids = (await readdir(this.#host.sandboxesDir)).filter(isVmId);
     const disks = ids.map((vmId) => recordedImageOf(pathsOf(this.#host, vmId).disk));
     return new Set((await Promise.all(disks)).filter((image) => image !== undefined));
+  }
+
+  storedBytes(vmId: string): Promise<number> {
+    return storedBytes([pathsOf(this.#host, vmId).disk]);
   }
 
   async list(): Promise<string[]> {

@@ -90,6 +90,11 @@ export class HostCapacity {
     }
   }
 
+  /** @throws AppError `host_full` when too little storage is left for another disk */
+  refuseIfStorageLow(): void {
+    this.#options.storage.refuseIfLow();
+  }
+
   /** Holds capacity for a machine that runs already, whether it fits or not. */
   holdExisting(sandboxId: string, config: Config): void {
     this.#set(sandboxId, needOf(config));

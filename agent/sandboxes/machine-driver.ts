@@ -155,7 +155,8 @@ export interface MachineDriver {
    */
   pause(vmId: string): Promise<void>;
   /**
-   * Copies disk and memory for a machine that does not exist yet. The memory is that of the running
+   * Copies disk and memory for a machine that does not exist yet, or for one that never will: a
+   * snapshot, of which any number of copies may be made at once. The memory is that of the running
    * machine, which stands still for a moment, or of the checkpoint, or there is none, which
    * `hasCheckpoint` of the copy tells. A machine without a disk yields a copy without one. When this
    * rejects, nothing of the copy is left.
@@ -182,6 +183,8 @@ export interface MachineDriver {
   remove(vmId: string): Promise<void>;
   /** Paths, as of {@link MachineImage}, of all images that disks of this host stand on. */
   imagesInUse(): Promise<Set<string>>;
+  /** How many bytes of the storage disk and checkpoint take, those shared with copies included. */
+  storedBytes(vmId: string): Promise<number>;
   /** Ids of all machines of which anything exists on this host. */
   list(): Promise<string[]>;
   /** Releases the driver's own resources; machines keep running. */

@@ -1,10 +1,12 @@
 import { availableParallelism } from 'node:os';
 import { SandboxRegistry } from './sandbox-registry.ts';
-import { SandboxPublisher } from './publisher.ts';
+import { Publisher, SandboxPublisher } from './publisher.ts';
+import { Snapshots } from './snapshots.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
@@ -100,6 +102,7 @@ export async function openSandboxes(
 ): Promise<HostSandboxes> {
   const { hostId, dataDir, journal, directory, images, log } = parts;
   const rows = await journal.sandboxes.list();
+  const snapshotRows = await journal.snapshots.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
   const slots = await SlotPool.open({
     hostId,
@@ -115,7 +118,7 @@ export async function openSandboxes(
   const capacity = newCapacity(settings, parts);
   const uids = new UidPool(
     settings.uidBase,
-    rows.map(({ uid }) => uid),
+    [...rows, ...snapshotRows].map(({ uid }) => uid),
   );
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
@@ -125,20 +128,19 @@ export async function openSandboxes(
     isBusy: () => boots.used > 0 || resumes.used > 0,
     isLow: () => capacity.load.isLow,
   });
+  const platform = process.arch === 'arm64' ? 'arm64' : 'amd64';
+  const shared = { hostId, platform, driver, policies, uids, log } as const;
+  const snapshotRecords = new Publisher<SnapshotRecord>(directory.snapshots, log);
+  const snapshots = new Snapshots(
+    { ...shared, images, journal: journal.snapshots, publisher: snapshotRecords },
+    snapshotRows,
+  );
   const registry = new SandboxRegistry({
-    ...{ hostId, dataDir, uids, prewarmed, images, image: parts.image },
-    platform: process.arch === 'arm64' ? 'arm64' : 'amd64',
+    ...{ ...shared, dataDir, prewarmed, snapshots, images, image: parts.image },
     journal: journal.sandboxes,
-    driver,
-    slots,
-    policies,
-    capacity,
-    boots,
-    resumes,
-    publisher,
+    ...{ slots, capacity, boots, resumes, publisher },
     bootTimeoutMs: settings.bootTimeoutMs,
     observeStart: parts.observeStart,
-    log,
   });
   await registry.recover();
   const timer = announceRegularly(capacity, registry, log);
@@ -158,6 +160,7 @@ export async function openSandboxes(
       await registry.detach();
       await driver.close();
       publisher.close();
+      snapshotRecords.close();
       await slots.close();
     },
   };

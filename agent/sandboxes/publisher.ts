@@ -9,68 +9,74 @@ const BACKOFF_MS = { min: 100, max: 1_000 } as const;
 /** How long an answer waits for the directory to show the state that it reports. */
 const PUBLISHED_MS_MAX = 1_000;
 
+/** Where records of one kind are published. */
+export interface RecordDirectory<R> {
+  publish(record: R): Promise<unknown>;
+  remove(record: R): Promise<void>;
+}
+
 /**
- * Writes this host's sandboxes to the directory, and retries until their newest records are there.
+ * Writes records of what this host owns to the directory, and retries until the newest ones are
+ * there.
  */
-export class SandboxPublisher {
-  readonly #directory: Sandboxes;
+export class Publisher<R extends { readonly id: string }> {
+  readonly #directory: RecordDirectory<R>;
   readonly #log: Logger;
-  /** The newest records that are not written yet, by sandbox id. */
-  readonly #due = new Map<string, SandboxRecord>();
+  /** The newest records that are not written yet, by id. */
+  readonly #due = new Map<string, R>();
   readonly #writing = new Map<string, Promise<void>>();
   readonly #closed = new AbortController();
 
-  constructor(directory: Sandboxes, log: Logger) {
+  constructor(directory: RecordDirectory<R>, log: Logger) {
     this.#directory = directory;
     this.#log = log;
   }
 
   /** Resolves when the directory has the record, or after a second while retries continue. */
-  async publish(record: SandboxRecord): Promise<void> {
+  async publish(record: R): Promise<void> {
     this.#due.set(record.id, record);
     const writing = this.#writing.get(record.id) ?? this.#write(record.id);
     await settledWithin(writing, PUBLISHED_MS_MAX);
   }
 
   /**
-   * Publishes a new sandbox: resolves only when the directory has it, so that its creator can find
+   * Publishes a new record: resolves only when the directory has it, so that its creator can find
    * it.
    * @throws AppError `unavailable` when the agent ends before the directory has it
    */
-  async publishNew(record: SandboxRecord): Promise<void> {
+  async publishNew(record: R): Promise<void> {
     this.#due.set(record.id, record);
     await (this.#writing.get(record.id) ?? this.#write(record.id));
     if (this.#due.has(record.id)) throw shuttingDown();
   }
 
-  /** Resolves when the sandbox is gone from the directory. @throws AppError when the agent ends */
-  async remove(record: SandboxRecord): Promise<void> {
-    const { accountId, id: sandboxId, config } = record;
-    this.#due.delete(sandboxId);
-    await this.#writing.get(sandboxId);
-    await this.#repeat(() => this.#directory.remove({ accountId, sandboxId, name: config.name }));
+  /** Resolves when the record is gone from the directory. @throws AppError when the agent ends */
+  async remove(record: R): Promise<void> {
+    this.#due.delete(record.id);
+    await this.#writing.get(record.id);
+    await this.#repeat(() => this.#directory.remove(record));
   }
 
   close(): void {
     this.#closed.abort();
   }
 
-  #write(sandboxId: string): Promise<void> {
+  #write(id: string): Promise<void> {
     const writing = (async () => {
       try {
         for (;;) {
-          const record = this.#due.get(sandboxId);
+          const record = this.#due.get(id);
           if (record === undefined) return;
-          await this.#repeat(() => this.#directory.publish(this.#due.get(sandboxId) ?? record));
-          if (this.#due.get(sandboxId) === record) this.#due.delete(sandboxId);
+          await this.#repeat(() => this.#directory.publish(this.#due.get(id) ?? record));
+          if (this.#due.get(id) === record) this.#due.delete(id);
         }
       } catch (error) {
-        this.#log.warn({ sandboxId, err: toError(error) }, 'sandbox:publishFailed');
+        this.#log.warn({ id, err: toError(error) }, 'record:publishFailed');
       } finally {
-        this.#writing.delete(sandboxId);
+        this.#writing.delete(id);
       }
     })();
-    this.#writing.set(sandboxId, writing);
+    this.#writing.set(id, writing);
     return writing;
   }
 
@@ -87,6 +93,15 @@ export class SandboxPublisher {
       }
     }
     throw shuttingDown();
+  }
+}
+
+/** Publishes this host's sandboxes. */
+export class SandboxPublisher extends Publisher<SandboxRecord> {
+  constructor(directory: Sandboxes, log: Logger) {
+    const remove = ({ accountId, id: sandboxId, config }: SandboxRecord): Promise<void> =>
+      directory.remove({ accountId, sandboxId, name: config.name });
+    super({ publish: (record) => directory.publish(record), remove }, log);
   }
 }
 

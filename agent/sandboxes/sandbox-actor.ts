@@ -229,6 +229,24 @@ export class SandboxActor {
   }
 
   /**
+   * As {@link fork}, but the copy never runs.
+   * @param begin journals the intent, once the copy may begin
+   * @returns `copied` settles when the copy is complete, with the state in which copies of it start
+   * @throws AppError the verdict’s code; what `begin` throws
+   */
+  async snapshot(
+    copy: MachineOwner,
+    begin: () => Promise<void>,
+  ): Promise<{ copied: Promise<StartState> }> {
+    return this.#gate.send(async () => {
+      this.#gate.judge('snapshot');
+      this.#context.sandbox.touch();
+      await begin();
+      return { copied: this.#copyTo(copy) };
+    });
+  }
+
+  /**
    * Sets the time limits of the present session and of later ones.
    * @throws AppError `bad_request`
    */

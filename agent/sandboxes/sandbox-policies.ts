@@ -11,6 +11,9 @@ import type { SlotPlan } from '../network/slot.ts';
 /** A policy as the journal has it. */
 export type StoredPolicy = Pick<SandboxRow, 'network' | 'networkSealed'>;
 
+/** A stored policy and whose it is: secrets are sealed for one id. */
+type OwnedPolicy = StoredPolicy & Pick<SandboxRow, 'id'>;
+
 /** What counts for sandboxes without a policy, and on a host that gives them no network. */
 const EVERYTHING: NetworkPolicy = { egress: { default: 'allow' } };
 const NOTHING: NetworkPolicy = { egress: { default: 'deny' } };
@@ -49,8 +52,8 @@ export class SandboxPolicies {
     return { network: redactPolicy(stored), networkSealed: hasSecrets ? sealed() : undefined };
   }
 
-  /** The policy of one sandbox, stored for another. */
-  copy(row: SandboxRow, sandboxId: string): StoredPolicy {
+  /** The policy of one sandbox or snapshot, stored for another. */
+  copy(row: OwnedPolicy, sandboxId: string): StoredPolicy {
     if (row.networkSealed === undefined) {
       return { network: row.network, networkSealed: undefined };
     }
@@ -83,7 +86,7 @@ export class SandboxPolicies {
     this.#slots?.forget(sandboxId);
   }
 
-  #open({ id, network, networkSealed }: SandboxRow): NetworkPolicy {
+  #open({ id, network, networkSealed }: OwnedPolicy): NetworkPolicy {
     if (networkSealed === undefined) return parseNetworkPolicy(network);
     return parseNetworkPolicy(parseJson(unseal(this.#key, networkSealed, contextOf(id))));
   }

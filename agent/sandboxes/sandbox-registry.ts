@@ -9,7 +9,7 @@ import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../system/paths.ts';
 import type { SandboxBase, SandboxRow } from '../journal/sandbox-journal.ts';
-import { dependentForksOf, type DependentForks, depthOf } from './fork-tree.ts';
+import { dependentForksOf, type DependentForks, depthOf, type Kin } from './fork-tree.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { toBase } from './image-wait.ts';
@@ -17,6 +17,8 @@ import type { PrewarmedMachine } from './prewarmed-machines.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
+import type { Snapshot } from './snapshot.ts';
+import type { NewSnapshot, SnapshotRef, Snapshots } from './snapshots.ts';
 
 /** A sandbox to be created. */
 export interface NewSandbox {
@@ -38,10 +40,24 @@ export interface NewFork {
   readonly checkpoint: string | undefined;
 }
 
+/** A sandbox to be created from a snapshot, which has the rest of its configuration. */
+export interface NewFromSnapshot {
+  readonly sandboxId: string;
+  readonly accountId: string;
+  readonly snapshotId: string;
+  /** In place of the snapshot's. */
+  readonly config: Partial<SandboxConfig> & Pick<SandboxConfig, 'name'>;
+  /** Undefined: the snapshot's. */
+  readonly environment: Readonly<Record<string, string>> | undefined;
+  /** Undefined: the snapshot's. */
+  readonly network: NetworkPolicy | undefined;
+}
+
 type Origin = Pick<
   SandboxRow,
-  'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed' | 'parentId'
->;
+  'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed'
+> &
+  Partial<Pick<SandboxRow, 'parentId' | 'snapshotId'>>;
 
 /** Instead of a uid of its own: that of a prewarmed VM, or none as long as the image is missing. */
 type Owner = Pick<PrewarmedMachine, 'vmId' | 'uid'>;
@@ -50,6 +66,7 @@ export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
   /** The default image, if it describes itself. */
   readonly image: SandboxImage | undefined;
+  readonly snapshots: Snapshots;
 }
 
 export interface SandboxRef {
@@ -98,7 +115,8 @@ export class SandboxRegistry {
     const rows = await journal.list();
     for (const row of rows) this.#add(row);
     await Promise.all(rows.map((row) => this.#holdImage(row)));
-    const owned = new Set(rows.map(({ vmId }) => vmId));
+    const { snapshots } = this.#deps;
+    const owned = new Set([...rows.map(({ vmId }) => vmId), ...snapshots.kept]);
     const unowned = (await driver.list()).filter((vmId) => !owned.has(vmId));
     const remove = async (vmId: string): Promise<void> => {
       log.warn({ vmId }, 'reclaim:sandbox');
@@ -106,7 +124,10 @@ export class SandboxRegistry {
       await failpoint('reclaim unowned disk', () => driver.remove(vmId));
     };
     await Promise.all(unowned.map(remove));
-    await Promise.all([...this.#actors.values()].map((actor) => actor.recover()));
+    await Promise.all([
+      snapshots.recover(),
+      ...[...this.#actors.values()].map((actor) => actor.recover()),
+    ]);
   }
 
   /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
@@ -123,7 +144,6 @@ export class SandboxRegistry {
       ...{ id: sandboxId, accountId, config: { ...config, ...described }, environment },
       ...policies.store(sandboxId, network),
       image: image && held ? toBase(image.reference, held) : image,
-      parentId: undefined,
     };
     if (image !== undefined && held === undefined) {
       const actor = this.#addNew(origin, this.#ownerWithout(sandboxId));
@@ -142,10 +162,7 @@ export class SandboxRegistry {
     this.#refuseIfKnown(sandboxId);
     const source = this.find(ref);
     const { accountId, config, environment, image, uid } = source.row;
-    if (depthOf(source.id, this.#rows()) >= LIMITS.sandboxForkDepthMax) {
-      const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
-      throw new AppError('sandbox_start_conflict', message);
-    }
+    this.#refuseIfDeep(source.id, 1);
     const digest = image?.digest;
     if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
     this.#refuseIfGone(sandboxId);
@@ -160,6 +177,58 @@ export class SandboxRegistry {
     );
     const owner = { vmId: child.row.vmId, uid: child.row.uid };
     return this.#create(child, { copy: () => source.fork(owner, checkpoint), awaitsImage });
+  }
+
+  /**
+   * Begins to make a snapshot of a sandbox, which is unchanged.
+   * @throws AppError `not_found`, the verdict’s code, `host_full`, `sandbox_start_conflict` for too
+   *   many generations
+   */
+  async snapshot(ref: SandboxRef, wanted: NewSnapshot): Promise<Snapshot> {
+    const source = this.find(ref);
+    this.#deps.capacity.refuseIfStorageLow();
+    this.#refuseIfDeep(source.id, 2); // A sandbox created from it is another generation.
+    return this.#deps.snapshots.make(source, wanted);
+  }
+
+  /**
+   * Creates a sandbox from a snapshot and starts it.
+   * @throws AppError `not_found`, `snapshot_not_ready`, and those of {@link create}
+   */
+  async createFromSnapshot(given: NewFromSnapshot): Promise<SandboxActor> {
+    const { sandboxId, accountId, snapshotId, config, network } = given;
+    this.#refuseIfKnown(sandboxId);
+    const { images, policies, snapshots } = this.#deps;
+    const { image } = snapshots.findReady({ accountId, snapshotId }).row;
+    if (image?.digest !== undefined) {
+      await images.hold(sandboxId, image.digest);
+      this.#refuseIfGone(sandboxId, () => snapshots.findReady({ accountId, snapshotId }));
+    }
+    const snapshot = snapshots.findReady({ accountId, snapshotId });
+    const child = this.#addNew({
+      ...{ id: sandboxId, accountId, snapshotId, image },
+      environment: given.environment ?? snapshot.row.environment,
+      ...(network === undefined
+        ? policies.copy(snapshot.row, sandboxId)
+        : policies.store(sandboxId, network)),
+      config: { ...snapshot.row.config, ...config },
+    });
+    const { vmId, uid } = child.row;
+    return this.#create(child, { copy: () => snapshot.copyTo({ vmId, uid }) });
+  }
+
+  /**
+   * Deletes a snapshot.
+   * @returns the sandboxes that must be deleted first; undefined when the snapshot is deleted
+   * @throws AppError `not_found`, `snapshot_not_ready`
+   */
+  async deleteSnapshot(ref: SnapshotRef): Promise<DependentForks | undefined> {
+    return this.#deps.snapshots.delete(ref, () => this.#dependentForks(ref.snapshotId));
+  }
+
+  /** Removes a snapshot whose creator gave up, also if the job that makes it has yet to arrive. */
+  async discardSnapshot(ref: SnapshotRef): Promise<void> {
+    await this.#deps.snapshots.discard(ref, () => this.#dependentForks(ref.snapshotId));
   }
 
   /** @throws AppError `not_found` */
@@ -191,14 +260,18 @@ export class SandboxRegistry {
       await Promise.all(begun);
       begun = this.#forksBegun(sandboxId);
     }
+    await this.#deps.snapshots.madeOf(sandboxId);
     // The account has found and forked it, so it is in use after all.
     if (this.#dependentForks(sandboxId) !== undefined) return;
     await actor.discard();
   }
 
-  /** Publishes every sandbox again, after the directory has lost them. */
+  /** Publishes every sandbox and snapshot again, after the directory has lost them. */
   async republish(): Promise<void> {
-    await Promise.all([...this.#actors.values()].map((actor) => actor.republish()));
+    await Promise.all([
+      this.#deps.snapshots.republish(),
+      ...[...this.#actors.values()].map((actor) => actor.republish()),
+    ]);
   }
 
   /**
@@ -213,7 +286,7 @@ export class SandboxRegistry {
   /** Detaches from every sandbox; machines keep running. */
   async detach(): Promise<void> {
     const actors = [...this.#actors.values(), ...this.#uncreated];
-    await Promise.all(actors.map((actor) => actor.detach()));
+    await Promise.all([this.#deps.snapshots.detach(), ...actors.map((actor) => actor.detach())]);
   }
 
   async #shutDown(actor: SandboxActor, until: number): Promise<void> {
@@ -255,9 +328,10 @@ export class SandboxRegistry {
   }
 
   /** As {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */
-  #refuseIfGone(sandboxId: string): void {
+  #refuseIfGone(sandboxId: string, refuse?: () => unknown): void {
     try {
       this.#refuseIfKnown(sandboxId);
+      refuse?.();
     } catch (error) {
       if (!this.#actors.has(sandboxId)) this.#deps.images.release(sandboxId);
       throw error;
@@ -273,6 +347,8 @@ export class SandboxRegistry {
   #addNew(origin: Origin, owner?: Owner): SandboxActor {
     const now = new Date().toISOString();
     return this.#add({
+      parentId: undefined,
+      snapshotId: undefined,
       ...origin,
       rootDiskId: newDiskId(),
       vmId: owner?.vmId ?? origin.id,
@@ -333,8 +409,10 @@ export class SandboxRegistry {
 
   /** Forks whose deletion has begun do not count, even if it has yet to finish. */
   #dependentForks(sandboxId: string): DependentForks | undefined {
-    const alive = [...this.#rows()].filter(([, { isDeleting }]) => !isDeleting);
-    return dependentForksOf(sandboxId, new Map(alive));
+    return dependentForksOf(
+      sandboxId,
+      this.#kin(({ isDeleting }) => !isDeleting),
+    );
   }
 
   /** An image that cannot be held is missed by the next start of its sandbox, which says so. */
@@ -350,8 +428,25 @@ export class SandboxRegistry {
     if (err !== undefined) this.#deps.log.error(found, 'sandbox:holdImageFailed');
   }
 
-  #rows(): ReadonlyMap<string, SandboxRow> {
-    return new Map([...this.#actors].map(([id, { row }]) => [id, row]));
+  /** @param generations how many are to be added below the sandbox */
+  #refuseIfDeep(sandboxId: string, generations: number): void {
+    const depth = depthOf(
+      sandboxId,
+      this.#kin(() => true),
+    );
+    if (depth + generations <= LIMITS.sandboxForkDepthMax) return;
+    const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
+    throw new AppError('sandbox_start_conflict', message);
+  }
+
+  /** The family tree of sandboxes and snapshots: each stands on the layers of its parent. */
+  #kin(counts: (row: SandboxRow) => boolean): ReadonlyMap<string, Kin> {
+    const rows = [...this.#actors.values()].map(({ row }) => row).filter(counts);
+    const sandboxes = rows.map(({ id, parentId, snapshotId, rootDiskId }) => ({
+      ...{ id, rootDiskId },
+      parentId: parentId ?? snapshotId,
+    }));
+    return new Map([...sandboxes, ...this.#deps.snapshots.kin].map((kin) => [kin.id, kin]));
   }
 
   #add(row: SandboxRow): SandboxActor {

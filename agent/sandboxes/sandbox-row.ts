@@ -22,7 +22,7 @@ export function toRecord(
   host: Pick<SandboxRecord, 'hostId' | 'platform'>,
 ): SandboxRecord {
   const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
-  const { checkpoint, network, runningAt, finishedAt, exitReason, exitMessage } = row;
+  const { snapshotId, checkpoint, network, runningAt, finishedAt, exitReason, exitMessage } = row;
   const { hostId, platform } = host;
   const { image } = row;
   const expiresAt = expiryOf(row);
@@ -30,6 +30,7 @@ export function toRecord(
     ...{ id, accountId, hostId, config, state, rootDiskId, createdAt, lastActiveAt },
     platform: image?.platform ?? platform,
     ...(image?.digest === undefined ? {} : { imageDigest: image.digest }),
+    ...(snapshotId === undefined ? {} : { snapshotId }),
     ...(checkpoint === undefined ? {} : { checkpoint }),
     network,
     ...(runningAt === undefined ? {} : { runningAt }),

@@ -27,7 +27,7 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
  */
 export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoints']): Sandbox {
   const { config, state, checkpoint, network, exitReason, exitMessage } = record;
-  const { runningAt, expiresAt, finishedAt, imageDigest } = record;
+  const { snapshotId, runningAt, expiresAt, finishedAt, imageDigest } = record;
   return {
     sandbox_id: record.id,
     name: config.name,
@@ -40,6 +40,7 @@ export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoi
     enable_service_ingress: config.enableServiceIngress === true,
     base_image: config.baseImage,
     ...(config.image === undefined ? {} : { image: presentImage(config.image) }),
+    ...(snapshotId === undefined ? {} : { snapshot_id: snapshotId }),
     root_disk_id: record.rootDiskId,
     ...(checkpoint !== undefined && withCheckpoint.has(state) ? { checkpoint } : {}),
     mounts: [],

@@ -13,6 +13,7 @@ import { beginSandbox } from './begin-sandbox.ts';
 import { chooseImage } from './sandbox-image.ts';
 import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
+import { createFromSnapshot } from './create-from-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
@@ -61,8 +62,9 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
  * capacity are reserved first; both lapse unless the host journals the sandbox and holds them. The
  * creation goes on when the caller hangs up.
  * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
- * @throws AppError `bad_request`, `not_found`, `image_not_ready`, `sandbox_name_conflict`,
- *   `sandbox_limit_reached`, `not_enabled`, `no_capacity`, `unavailable`, `timeout`; nothing remains then
+ * @throws AppError `bad_request`, `not_found`, `image_not_ready`, `snapshot_not_ready`,
+ *   `sandbox_name_conflict`, `sandbox_limit_reached`, `not_enabled`, `no_capacity`, `unavailable`,
+ *   `timeout`; nothing remains then
  */
 export async function createSandbox(
   deps: Deps,
@@ -70,6 +72,10 @@ export async function createSandbox(
   input: CreateSandbox & { readonly wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
+  const { snapshot: source } = input;
+  if (source !== undefined) {
+    return createFromSnapshot(deps, accountId, { ...input, snapshot: source }, context);
+  }
   refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
   const { hosts, image, baseImageOn } = await chooseImage(deps, accountId, input);

@@ -7,6 +7,7 @@ import { RefusedRequest } from './refused-request.ts';
 import type { Host } from '../dispatch/agent-hub.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
+import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
 
 export interface SandboxOfAccount {
@@ -32,10 +33,8 @@ const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
  * The host that owns the sandbox.
  * @throws AppError `unavailable` while the host cannot be reached
  */
-export function findOwner({ hub }: Deps, { id, hostId }: SandboxRecord): Host {
-  const owner = hub.hosts.find((host) => host.hostId === hostId);
-  if (owner !== undefined) return owner;
-  throw new AppError('unavailable', `the host of sandbox ${id} is away now; try again later`);
+export function findOwner(deps: Deps, { id, hostId }: SandboxRecord): Host {
+  return findHost(deps, hostId, `sandbox ${id}`);
 }
 
 /**
@@ -107,8 +106,8 @@ type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']
 function hasForks(sandboxId: string, { count, diskIds }: DependentForks): RefusedRequest {
   return new RefusedRequest(
     'sandbox_has_forks',
-    `sandbox ${sandboxId} has dependent forks: ${count}; first delete the sandboxes of the disks ` +
-      diskIds.join(', '),
+    `sandbox ${sandboxId} has dependent forks: ${count}; first delete the sandboxes and ` +
+      `snapshots of the disks ${diskIds.join(', ')}`,
     { fields: { child_disk_count: count, child_disk_ids: diskIds } },
   );
 }

@@ -11,6 +11,7 @@ import { SandboxCapacity } from './capacity.ts';
 import { PortTokens } from './port-tokens.ts';
 import { SandboxRoutes } from './sandbox-routes.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { Snapshots } from './snapshots.ts';
 import { SpaceAlert } from './space-alert.ts';
 
 /** The records in Redis, as one region sees them. */
@@ -27,6 +28,7 @@ export interface Directory {
   readonly sandboxCapacity: SandboxCapacity;
   readonly sandboxRoutes: SandboxRoutes;
   readonly sandboxes: Sandboxes;
+  readonly snapshots: Snapshots;
   readonly spaceAlert: SpaceAlert;
 }
 
@@ -43,5 +45,6 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   sandboxCapacity: new SandboxCapacity(redis),
   sandboxRoutes: new SandboxRoutes(redis, region),
   sandboxes: new Sandboxes(redis, region),
+  snapshots: new Snapshots(redis, region),
   spaceAlert: new SpaceAlert(redis),
 });

@@ -28,6 +28,11 @@ export const keys = {
     `berth:{${accountId}}:${region}:sandbox-names`,
   sandboxClaims: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:sandbox-claims`,
+  snapshots: (region: string, accountId: string) => `berth:{${accountId}}:${region}:snapshots`,
+  snapshotNames: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:snapshot-names`,
+  snapshotClaims: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:snapshot-claims`,
   sandboxRoute: (region: string, routeId: string) => `berth:{${routeId}}:${region}:sandbox-route`,
   portTokens: (region: string, routeId: string) => `berth:{${routeId}}:${region}:port-tokens`,
   portTokenEnds: (region: string, routeId: string) =>

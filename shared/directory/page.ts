@@ -28,6 +28,33 @@ function decodeCursor(cursor: string): string {
   return member;
 }
 
+/** How many items a page has at most. */
+function sizeOf({ limit, cursor }: PageRequest): number {
+  if (limit === undefined && cursor === undefined) return LIMITS.unpagedListMax;
+  return Math.min(limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);
+}
+
+/** One page of a list that is small enough to be read as a whole; the same pages as readPage. */
+export function pageOf<T extends { readonly createdAt: string; readonly id: string }>(
+  all: readonly T[],
+  request: PageRequest,
+): Page<T> {
+  const memberOf = ({ createdAt, id }: T): string => orderedMember(createdAt, id);
+  const after = request.cursor === undefined ? '' : decodeCursor(request.cursor);
+  const rest = all
+    .map((item) => ({ item, member: memberOf(item) }))
+    .filter(({ member }) => member > after)
+    .sort((a, b) => (a.member < b.member ? -1 : 1));
+  const page = rest.slice(0, sizeOf(request));
+  const last = page.at(-1);
+  return {
+    items: page.map(({ item }) => item),
+    ...(rest.length > page.length && last !== undefined
+      ? { nextCursor: encodeCursor(last.member) }
+      : {}),
+  };
+}
+
 /**
  * One page of ids from a sorted set of {@link orderedMember}s, oldest first (docs/api.md, Paging).
  * Without limit and cursor the page holds up to 1000, for clients that do not follow cursors.
@@ -37,10 +64,7 @@ export async function readPage(
   key: string,
   request: PageRequest,
 ): Promise<Page<string>> {
-  const unpaged = request.limit === undefined && request.cursor === undefined;
-  const size = unpaged
-    ? LIMITS.unpagedListMax
-    : Math.min(request.limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);
+  const size = sizeOf(request);
   const from = request.cursor === undefined ? '-' : `(${decodeCursor(request.cursor)}`;
   const members = await redis.zrangebylex(key, from, '+', 'LIMIT', 0, size + 1);
   const page = members.slice(0, size);

@@ -5,6 +5,7 @@ import type { GrepResult } from '../schemas/grep.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
 import { NetworkPolicy } from '../schemas/network-policy.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
+import type { SnapshotRecord } from '../schemas/snapshot-record.ts';
 import { compile, taggedUnion } from '../validate.ts';
 
 const DiskRef = Type.Object({
@@ -30,6 +31,10 @@ export type ExecMount = Type.Static<typeof ExecMount>;
 const SandboxRef = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
   sandboxId: Type.String({ pattern: sandboxIdPattern }),
+});
+const SnapshotRef = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  snapshotId: Type.String({ pattern: sandboxIdPattern }),
 });
 const SandboxExecRef = Type.Interface([SandboxRef], {
   execId: Type.String({ pattern: sandboxIdPattern }),
@@ -158,6 +163,36 @@ const kinds = {
       waitMs,
     }),
   },
+  /** Creates a sandbox from a snapshot of this host; what is absent is as in the snapshot. Once. */
+  'sandbox.fromSnapshot': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      snapshotId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      maxTtlSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
+      maxConcurrentExecs: Type.Optional(Type.Integer({ minimum: 1 })),
+      enableServiceIngress: Type.Optional(Type.Boolean()),
+      environment: Type.Optional(Environment),
+      network: Type.Optional(NetworkPolicy),
+      waitMs,
+    }),
+  },
+  /** Journals a snapshot of the sandbox and begins to make it; at most once. */
+  'snapshot.create': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      snapshotId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      waitMs,
+    }),
+  },
+  /** It is gone, unless sandboxes stand on it. */
+  'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
+  /** Takes a snapshot back whose creator was told that there is none. Idempotent. */
+  'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
   /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
   'sandbox.setLimits': {
     ...onSandbox,
@@ -210,6 +245,15 @@ export const jobKind = (kind: JobKind): Omit<JobKindRow, 'payload'> => kinds[kin
 
 export type JobPayload<K extends JobKind> = Type.Static<(typeof kinds)[K]['payload']>;
 
+/** What stands in the way of a deletion. */
+interface Dependents {
+  readonly dependentForks?: {
+    readonly count: number;
+    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
+    readonly diskIds: readonly string[];
+  };
+}
+
 /** What each kind of job answers with, over the agent link. */
 export interface JobResults {
   'exec.run': ExecOutcome;
@@ -224,10 +268,11 @@ export interface JobResults {
   'sandbox.create': { readonly sandbox: SandboxRecord };
   'sandbox.action': { readonly sandbox: SandboxRecord };
   /** It is gone, unless forks stand in its way. */
-  'sandbox.delete': {
-    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
-    readonly dependentForks?: { readonly count: number; readonly diskIds: readonly string[] };
-  };
+  'sandbox.delete': Dependents;
+  'sandbox.fromSnapshot': { readonly sandbox: SandboxRecord };
+  'snapshot.create': { readonly snapshot: SnapshotRecord };
+  'snapshot.delete': Dependents;
+  'snapshot.discard': Record<string, never>;
   'sandbox.fork': { readonly sandbox: SandboxRecord };
   'sandbox.setLimits': { readonly sandbox: SandboxRecord };
   'sandbox.setNetwork': { readonly sandbox: SandboxRecord };

@@ -24,7 +24,7 @@ const sandboxExitReasons = [
 export type SandboxExitReason = (typeof sandboxExitReasons)[number];
 
 /** What a sandbox was created with, but for its environment, which only its owner keeps. */
-const SandboxConfig = Type.Object({
+export const SandboxConfig = Type.Object({
   name: Type.String(),
   vcpuCount: Type.Integer({ minimum: 1 }),
   memSizeMib: Type.Integer({ minimum: 1 }),
@@ -47,6 +47,8 @@ export const SandboxRecord = Type.Object({
   hostId: Type.String({ pattern: hostIdPattern }),
   config: SandboxConfig,
   state: Type.Enum([...sandboxStates]),
+  /** The snapshot that it was created from. */
+  snapshotId: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
   /** Of its root disk; no disk that the API of disks knows. */
   rootDiskId: Type.String({ pattern: diskIdPattern }),
   /** Names what it could go on from: another one after each pause or stop. */

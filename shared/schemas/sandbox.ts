@@ -10,7 +10,7 @@ const statuses = [...new Set(sandboxStates.map(statusOfState))];
 
 // No pattern: text that is not a UUID answers 404, as an id does that nothing has. Ids are kept in
 // lower case, but upper case spells the same UUID (RFC 9562).
-const Uuid = Type.String({ description: 'UUID, in upper or lower case', lowerCase: true });
+export const Uuid = Type.String({ description: 'UUID, in upper or lower case', lowerCase: true });
 export const SandboxPath = Type.Object({ sid: Uuid });
 export const SandboxExecPath = Type.Object({ sid: Uuid, eid: Uuid });
 
@@ -42,7 +42,7 @@ const IMAGE_REFERENCE =
 
 const NOT_YET = 'Not supported yet:';
 
-const SandboxName = Type.String({
+export const SandboxName = Type.String({
   minLength: 1,
   maxLength: LIMITS.sandboxNameLengthMax,
   pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$',
@@ -78,6 +78,15 @@ export const CreateSandbox = Type.Object({
     Type.String({
       pattern: '^[0-9a-f]{64}$',
       description: 'An image that was built by build-image; not together with base_image.',
+    }),
+  ),
+  snapshot: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: LIMITS.sandboxNameLengthMax,
+      description:
+        'Id or name of a snapshot to create it from; not together with base_image and image_id. ' +
+        'Size and image are the snapshot’s, and so is everything else that is omitted.',
     }),
   ),
   env: Type.Optional(Environment),
@@ -213,6 +222,9 @@ export const Sandbox = Type.Object({
       { name: Type.String(), version: Type.String(), key: Type.String() },
       { description: 'What the image really is; the key tells one build from another.' },
     ),
+  ),
+  snapshot_id: Type.Optional(
+    Type.String({ format: 'uuid', description: 'The snapshot that it was created from.' }),
   ),
   root_disk_id: Type.String({ ...DiskId, description: 'As the refusal of a deletion names it.' }),
   checkpoint: Type.Optional(

@@ -146,6 +146,29 @@ function testForks(test: TestFn<DriverContext>): void {
     for (const each of [original, last]) await each.kill();
   });
 
+  test('copies of a copy that never runs are made at once, and it stays as it was', async (t) => {
+    const { driver } = t.context;
+    const [spec, kept, ...children] = await ownSpecs(t, 4);
+    assert(spec !== undefined && kept !== undefined);
+    const machine = await boot(driver, spec);
+    const sum = await outputOf(machine, dirty);
+    await outputOf(machine, 'echo kept > /root/name; sync');
+    await driver.fork(spec.vmId, kept);
+    await machine.kill();
+    const bytes = await driver.storedBytes(kept.vmId);
+    t.true(bytes > 0);
+    await Promise.all(children.map((child) => driver.fork(kept.vmId, child)));
+    for (const child of children) {
+      const copy = await broughtUp(t, child);
+      if (driver.traits.forksHaveMemory) t.is(await outputOf(copy, check), sum);
+      t.is(await outputOf(copy, 'cat /root/name'), 'kept');
+      await outputOf(copy, 'echo changed > /root/name; sync');
+      await copy.kill();
+    }
+    t.is(await driver.storedBytes(kept.vmId), bytes);
+    t.is(await driver.hasCheckpoint(kept.vmId), driver.traits.forksHaveMemory);
+  });
+
   test('a fork of a machine that never ran has a new disk', async (t) => {
     const { driver } = t.context;
     const [spec, child] = await ownSpecs(t, 2);

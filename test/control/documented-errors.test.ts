@@ -56,6 +56,7 @@ type Cause = (call: Call, context: Context) => Promise<ApiReply<{ code: string }
 
 const sandboxId = newSandboxId();
 const sandboxPath = `/api/sandboxes/${sandboxId}`;
+const snapshotPath = `/api/snapshots/${sandboxId}`;
 const execPath = `${sandboxPath}/execs/${newSandboxId()}`;
 
 const calls: Readonly<Record<string, Call>> = {
@@ -115,6 +116,10 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxNetwork: { method: 'GET', path: `${sandboxPath}/network` },
   setSandboxNetwork: { method: 'PUT', path: `${sandboxPath}/network`, body: {} },
   listSandboxNetworkDecisions: { method: 'GET', path: `${sandboxPath}/network/decisions` },
+  createSnapshot: { method: 'POST', path: `${sandboxPath}/snapshots`, body: { name: 'kept' } },
+  listSnapshots: { method: 'GET', path: '/api/snapshots' },
+  getSnapshot: { method: 'GET', path: snapshotPath },
+  deleteSnapshot: { method: 'DELETE', path: snapshotPath },
   listSandboxPorts: { method: 'GET', path: `${sandboxPath}/ports` },
   exposeSandboxPort: { method: 'PUT', path: `${sandboxPath}/ports/80` },
   unexposeSandboxPort: { method: 'DELETE', path: `${sandboxPath}/ports/80` },
@@ -256,6 +261,14 @@ const brokenSandbox: Cause = async (call, { stack }) => {
   return send(api, call, missingDiskId);
 };
 
+/** The same of a snapshot. */
+const brokenSnapshot: Cause = async (call, { stack }) => {
+  const { api, accountId } = await newAccount(stack, { allowed: true });
+  const redis = await stack.redisClient();
+  await redis.hset(keys.snapshots('local-test', accountId), sandboxId, '{broken');
+  return send(api, call, missingDiskId);
+};
+
 const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
 
 const diskConflict: Cause = async (call, { api }) => {
@@ -298,6 +311,8 @@ const causes: Readonly<Record<string, Cause>> = {
   'pauseSandbox 400': withQuery('wait=x'),
   'resumeSandbox 400': withQuery('wait=x'),
   'forkSandbox 400': withBody({ name: '' }),
+  'createSnapshot 400': withBody({ name: '' }),
+  'listSnapshots 400': withQuery('limit=0'),
   'setSandboxLimits 400': withBody({}),
   'execInSandbox 400': withBody({ command: '' }),
   'exposeSandboxPort 400': withPath(`${sandboxPath}/ports/0`),
@@ -315,8 +330,11 @@ const general: Readonly<Record<number, Cause>> = {
   413: tooLarge,
   500: brokenRecord,
 };
-const generalOf = (path: string, status: number): Cause | undefined =>
-  status === 500 && path.startsWith('/api/sandboxes') ? brokenSandbox : general[status];
+const generalOf = (path: string, status: number): Cause | undefined => {
+  if (status !== 500) return general[status];
+  if (path.startsWith('/api/snapshots')) return brokenSnapshot;
+  return path.startsWith('/api/sandboxes') ? brokenSandbox : general[status];
+};
 
 const codes: Readonly<Record<number, string>> = {
   400: 'bad_request',
@@ -340,9 +358,9 @@ const specialCodes: Readonly<Record<string, string>> = {
 /** Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500. */
 const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey', 'createSandbox']);
 
-/** These need a sandbox that runs (test/system/sandboxes.test.ts), or a host that does not answer. */
+/** These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that does not answer. */
 const needsSandbox = (operationId: string, status: number): boolean =>
-  operationId.includes('Sandbox') && [409, 429, 504].includes(status);
+  /Sandbox|Snapshot/u.test(operationId) && [409, 429, 504].includes(status);
 
 for (const { operationId, path, errors, public: isPublic, plainUnauthorized } of routes) {
   if (errors.includes(501)) continue;

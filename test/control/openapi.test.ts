@@ -282,7 +282,7 @@ test('every error is described as the failure envelope, the 401 of three as plai
     '401 POST /api/images',
     '401 POST /api/sandboxes',
   ]);
-  t.deepEqual(detailed, ['409 DELETE /api/sandboxes/{sid}']);
+  t.deepEqual(detailed, ['409 DELETE /api/sandboxes/{sid}', '409 DELETE /api/snapshots/{id}']);
 });
 
 test('an error with more fields is described as the failure envelope with those fields', (t) => {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { pino } from 'pino';
 import { Journal } from '../../agent/journal/journal.ts';
+import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 import { type HostSandboxes, openSandboxes } from '../../agent/sandboxes/open-sandboxes.ts';
 import type { NewSandbox, SandboxRef } from '../../agent/sandboxes/sandbox-registry.ts';
 import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
@@ -106,6 +107,11 @@ export class HostedSandboxes implements AsyncDisposable {
   get load(): HostSandboxes['load'] {
     if (this.#opened === undefined) throw new Error('no agent is there');
     return this.#opened.sandboxes.load;
+  }
+
+  /** What the journal has of sandboxes. */
+  async journalledSandboxes(): Promise<SandboxRow[]> {
+    return (await this.#opened?.journal.sandboxes.list()) ?? [];
   }
 
   newSandbox(changes: Partial<NewSandbox['config']> = {}): NewSandbox {

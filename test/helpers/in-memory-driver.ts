@@ -352,6 +352,10 @@ export class InMemoryDriver implements MachineDriver {
     return Promise.resolve(new Set(disks.map(({ image }) => image)));
   }
 
+  storedBytes(id: string): Promise<number> {
+    return Promise.resolve(this.#host.disks.get(id)?.layers.length ?? 0);
+  }
+
   list(): Promise<string[]> {
     return Promise.resolve(this.#host.list());
   }

@@ -147,7 +147,9 @@ export class InMemoryHost {
     const disk = this.disks.get(from);
     if (disk === undefined) throw new Error(`${from} has no disk`);
     if (this.list().includes(to)) this.fault(`${to}: something of it was there before its fork`);
-    const shared = disk.layers;
+    // An empty top layer is enough: a disk at rest is not changed by another copy of it.
+    const hasEmptyTop = disk.layers.length > 1 && disk.layers.at(-1)?.size === 0;
+    const shared = hasEmptyTop ? disk.layers.slice(0, -1) : disk.layers;
     disk.layers = [...shared, new Map()];
     const { image, version } = disk;
     this.disks.set(to, { uid, image, layers: [...shared, new Map()], version });

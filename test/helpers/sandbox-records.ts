@@ -56,6 +56,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
   networkSealed: undefined,
   rootDiskId: newDiskId(),
   parentId: undefined,
+  snapshotId: undefined,
   vmId: newSandboxId(),
   uid: 600_100_001,
   slot: 3,

@@ -6,15 +6,18 @@ import { Journal } from '../../agent/journal/journal.ts';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
 import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
-import { SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
+import { Publisher, SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
 import { PrewarmedMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
 import { SandboxPolicies } from '../../agent/sandboxes/sandbox-policies.ts';
 import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
+import { Snapshots as HostSnapshots } from '../../agent/sandboxes/snapshots.ts';
 import { UidPool } from '../../agent/sandboxes/uid-pool.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
+import { Snapshots } from '../../shared/directory/snapshots.ts';
 import { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
 import { InMemoryImages } from '../helpers/in-memory-images.ts';
@@ -78,6 +81,7 @@ export class CountedUids extends UidPool {
 interface Parts {
   readonly journal: Journal;
   readonly registry: SandboxRegistry;
+  readonly snapshots: HostSnapshots;
   readonly capacity: HostCapacity;
   readonly slots: SlotPool;
   readonly uids: CountedUids;
@@ -125,7 +129,11 @@ export class SimulatedAgent {
       const sandboxes = around(journal.sandboxes, (_, work) =>
         world.time.wait(work(), this.#died.promise),
       );
+      const snapshotJournal = around(journal.snapshots, (_, work) =>
+        world.time.wait(work(), this.#died.promise),
+      );
       const rows = await sandboxes.list();
+      const snapshotRows = await snapshotJournal.list();
       const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
       const log = this.#log;
       const storage = new StorageWatch({
@@ -134,13 +142,14 @@ export class SimulatedAgent {
       const directory = {
         sandboxes: this.#directory(new Sandboxes(world.redis, REGION)),
         capacity: this.#directory(new SandboxCapacity(world.redis)),
+        snapshots: this.#directory(new Snapshots(world.redis, REGION)),
       };
       const capacity = new HostCapacity({
         ...{ hostId: HOST_ID, total: TOTAL, memoryReserveMib: 0, storage, log },
         directory: directory.capacity,
       });
       const publisher = new SandboxPublisher(directory.sandboxes, log);
-      const uids = new CountedUids(rows.map(({ uid }) => uid));
+      const uids = new CountedUids([...rows, ...snapshotRows].map(({ uid }) => uid));
       const [boots, resumes] = [turns(), turns()];
       const driver = new InMemoryDriver(world.host, {
         ...{ bootTimeoutMs: BOOT_MS_MAX, hasTemplates: true },
@@ -156,6 +165,15 @@ export class SimulatedAgent {
         isBusy: () => boots.used > 0 || resumes.used > 0,
         isLow: () => capacity.load.isLow,
       });
+      const policies = new SandboxPolicies(ENCRYPTION_KEY, undefined);
+      const snapshotPublisher = new Publisher<SnapshotRecord>(directory.snapshots, log);
+      const snapshots = new HostSnapshots(
+        {
+          ...{ hostId: HOST_ID, platform: 'amd64', driver, policies, images, uids, log },
+          ...{ journal: snapshotJournal, publisher: snapshotPublisher },
+        },
+        snapshotRows,
+      );
       const registry = new SandboxRegistry({
         ...{
           hostId: HOST_ID,
@@ -170,7 +188,8 @@ export class SimulatedAgent {
           journal: sandboxes,
           driver,
           slots,
-          policies: new SandboxPolicies(ENCRYPTION_KEY, undefined),
+          policies,
+          snapshots,
           capacity,
           boots,
           resumes,
@@ -178,7 +197,11 @@ export class SimulatedAgent {
         },
         ...{ observeStart: () => undefined, image: undefined, log },
       });
-      this.#parts = { journal, registry, capacity, slots, uids, close: () => publisher.close() };
+      const close = (): void => {
+        publisher.close();
+        snapshotPublisher.close();
+      };
+      this.#parts = { journal, registry, snapshots, capacity, slots, uids, close };
       await registry.recover();
       this.#announceRegularly(capacity, registry);
       this.isReady = true;

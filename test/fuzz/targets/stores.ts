@@ -24,6 +24,7 @@ const row: SandboxRow = {
   networkSealed: undefined,
   rootDiskId: 'disk',
   parentId: undefined,
+  snapshotId: undefined,
   vmId: 'vm',
   uid: 1,
   slot: undefined,

@@ -1,26 +1,24 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
+import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { Deps } from './deps.ts';
-import type { SandboxOfAccount } from './sandbox-actions.ts';
 
 const TRY_EVERY_MS = 1_000;
 const TRIES_MAX = 60;
 
 /**
- * Has a host delete a sandbox that it may have created although the caller was told that there is
- * none. A host that cannot be reached now finds the job in its queue when it returns, however late.
- * Resolves after the first attempt; while Redis cannot be reached, more attempts follow.
+ * Has a host delete a sandbox or snapshot that it may have made although the caller was told that
+ * there is none. A host that cannot be reached now finds the job in its queue when it returns,
+ * however late. Resolves after the first attempt; while Redis cannot be reached, more attempts follow.
  */
-export async function discardSandbox(
+export async function discardOnHost<K extends 'sandbox.discard' | 'snapshot.discard'>(
   { jobs }: Deps,
-  hostId: string,
-  payload: SandboxOfAccount,
-  requestId: string,
+  call: Omit<JobCall<K>, 'deadlineAt' | 'signal'>,
 ): Promise<void> {
   const deadlineAt = Number.MAX_SAFE_INTEGER;
   const tell = async (): Promise<boolean> => {
     try {
-      await jobs.post({ kind: 'sandbox.discard', payload, hostId, requestId, deadlineAt });
+      await jobs.post({ ...call, deadlineAt });
       return true;
     } catch {
       return false;
@@ -32,5 +30,5 @@ export async function discardSandbox(
       if (await tell()) return;
     }
   };
-  if (!(await tell())) runInBackground('sandbox.discard', tellLater);
+  if (!(await tell())) runInBackground('host.discard', tellLater);
 }

@@ -1,0 +1,32 @@
+import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
+import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
+import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
+import { answer, type JobHandlers } from './job-handlers.ts';
+
+type SnapshotJobKind = Extract<SandboxJobKind, `snapshot.${string}` | 'sandbox.fromSnapshot'>;
+
+/** Handles the jobs on snapshots. */
+export const snapshotJobs = (registry: SandboxRegistry): JobHandlers<SnapshotJobKind> => ({
+  'sandbox.fromSnapshot': async ({ payload }) => {
+    const { sandboxId, accountId, snapshotId, environment, network, waitMs, ...config } = payload;
+    const actor = await registry.createFromSnapshot({
+      ...{ sandboxId, accountId, snapshotId, config, environment },
+      network: network && parseNetworkPolicy(network),
+    });
+    await actor.settled(waitMs);
+    return answer({ sandbox: actor.record });
+  },
+  'snapshot.create': async ({ payload: { snapshotId, name, waitMs, ...ref } }) => {
+    const snapshot = await registry.snapshot(ref, { snapshotId, name });
+    await snapshot.settled(waitMs);
+    return answer({ snapshot: snapshot.record });
+  },
+  'snapshot.delete': async ({ payload: ref }) => {
+    const dependentForks = await registry.deleteSnapshot(ref);
+    return answer(dependentForks === undefined ? {} : { dependentForks });
+  },
+  'snapshot.discard': async ({ payload: ref }) => {
+    await registry.discardSnapshot(ref);
+    return answer({});
+  },
+});

@@ -1,0 +1,26 @@
+import { lstat, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+
+/** `stat` counts blocks of this size, whatever the file system's own is. */
+const BLOCK_BYTES = 512;
+
+/** How many bytes the files directly below these directories take; missing directories take none. */
+export async function storedBytes(directories: readonly string[]): Promise<number> {
+  let blocks = 0;
+  for (const directory of directories) {
+    for (const name of await namesIn(directory)) {
+      blocks += (await lstat(join(directory, name))).blocks;
+    }
+  }
+  return blocks * BLOCK_BYTES;
+}
+
+async function namesIn(directory: string): Promise<string[]> {
+  try {
+    return await readdir(directory);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,53 @@
+import { AppError, type ErrorCode } from '../../shared/errors.ts';
+import type { JobKind, JobResults } from '../../shared/jobs/jobs.ts';
+import type { JobCall } from '../dispatch/job-dispatch.ts';
+import type { Deps } from './deps.ts';
+
+/** After these errors the host has no part of what was to be made; after any other it may have one. */
+const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
+  'no_capacity',
+  'host_full',
+  'not_enabled',
+  'not_found',
+  'sandbox_start_conflict',
+  'sandbox_pausing',
+  'sandbox_stopping',
+  'sandbox_terminated',
+  'snapshot_not_ready',
+]);
+
+/** What is to be made, as its callers know it. */
+interface Making<K extends JobKind, T> {
+  readonly resultOf: (result: JobResults[K]) => T;
+  /** What the host has published of it. */
+  readonly find: () => Promise<T | undefined>;
+  /** Has the host remove what it may have made. */
+  readonly discard: () => Promise<void>;
+}
+
+/**
+ * Has a host make something at most once.
+ * @returns the result, once its host has journalled it
+ * @throws AppError the host's error, or that it did not answer; nothing is left there then
+ */
+export async function beginOnHost<K extends JobKind, T>(
+  { jobs }: Deps,
+  call: JobCall<K>,
+  { resultOf, find, discard }: Making<K, T>,
+): Promise<T> {
+  try {
+    return resultOf((await jobs.call(call)).result);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    if (error.code === 'outcome_unknown' || error.code === 'timeout') {
+      // The host may have been lost after it journalled the thing, which then exists.
+      const published = await find().catch(() => undefined);
+      if (published !== undefined) return published;
+    }
+    if (!NOTHING_LEFT.has(error.code)) await discard();
+    if (error.code !== 'outcome_unknown') throw error;
+    throw new AppError('unavailable', 'the host was lost meanwhile; nothing was created', {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,82 @@
+import { AppError } from '../../shared/errors.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import type { JobPayload } from '../../shared/jobs/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
+import { beginSandbox } from './begin-sandbox.ts';
+import type { RequestContext } from './call-handler.ts';
+import { withClaimedName } from './claim-sandbox-name.ts';
+import type { Deps } from './deps.ts';
+import { findHost } from './find-host.ts';
+import { findSnapshot } from './find-snapshot.ts';
+import { waitMsOf } from './sandbox-actions.ts';
+import { checkEnvironment } from './sandbox-input.ts';
+
+/** What a caller may ask for, and the name of the snapshot. */
+type Input = CreateSandbox & { readonly snapshot: string; readonly wait: boolean };
+
+/** @throws AppError `bad_request` for what only the snapshot can say */
+function checkShape(
+  { base_image: baseImage, image_id: imageId, vcpu_count: vcpus, mem_size_mib: memory }: Input,
+  { config: { vcpuCount, memSizeMib } }: SnapshotRecord,
+): void {
+  if (baseImage !== undefined || imageId !== undefined) {
+    throw new AppError('bad_request', 'snapshot excludes base_image and image_id');
+  }
+  if ((vcpus ?? vcpuCount) === vcpuCount && (memory ?? memSizeMib) === memSizeMib) return;
+  const size = `${vcpuCount} vCPUs and ${memSizeMib} MiB`;
+  throw new AppError('bad_request', `the sandboxes of this snapshot have ${size}: omit both`);
+}
+
+/** The fields of the job that the caller decides; the host takes others from the snapshot. */
+function changesOf(input: Input): Partial<JobPayload<'sandbox.fromSnapshot'>> {
+  const { env, network, max_ttl_seconds: maxTtl, idle_ttl_seconds: idleTtl } = input;
+  const { max_concurrent_execs: execs, enable_service_ingress: ingress } = input;
+  return {
+    ...(maxTtl === undefined ? {} : { maxTtlSeconds: maxTtl }),
+    ...(idleTtl === undefined ? {} : { idleTtlSeconds: idleTtl }),
+    ...(execs === undefined ? {} : { maxConcurrentExecs: execs }),
+    ...(ingress === undefined ? {} : { enableServiceIngress: ingress }),
+    ...(env === undefined ? {} : { environment: env }),
+    ...(network === undefined ? {} : { network: parseNetworkPolicy(network) }),
+  };
+}
+
+/**
+ * Creates a sandbox from a snapshot, on the host that holds it (docs/snapshots.md). The creation
+ * goes on when the caller hangs up.
+ * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
+ * @throws AppError `bad_request`, `not_found`, `snapshot_not_ready`, `sandbox_name_conflict`,
+ *   `sandbox_limit_reached`, `no_capacity`, `host_full`, `unavailable`, `timeout`; nothing remains
+ *   then
+ */
+export async function createFromSnapshot(
+  deps: Deps,
+  accountId: string,
+  input: Input,
+  { requestId }: RequestContext,
+): Promise<SandboxRecord> {
+  const snapshot = await findSnapshot(deps, accountId, input.snapshot);
+  checkShape(input, snapshot);
+  checkEnvironment(input.env ?? {});
+  const changes = changesOf(input);
+  if (snapshot.status !== 'ready') {
+    const why = snapshot.failureReason ?? 'it is being made; try again';
+    throw new AppError('snapshot_not_ready', `snapshot ${snapshot.name} is not ready: ${why}`);
+  }
+  const { hostId, id: snapshotId } = snapshot;
+  findHost(deps, hostId, `snapshot ${snapshotId}`);
+  const sandbox = { accountId, sandboxId: newSandboxId() };
+  return withClaimedName(deps, { ...sandbox, name: input.name }, async (name) => {
+    // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
+    const ports = input.ports ?? [];
+    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, ports);
+    const payload = { ...sandbox, ...changes, snapshotId, name, waitMs: waitMsOf(input.wait) };
+    const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+    const call = { kind: 'sandbox.fromSnapshot' as const, payload, hostId, requestId, deadlineAt };
+    return beginSandbox(deps, sandbox, call);
+  });
+}

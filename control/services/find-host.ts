@@ -1,0 +1,14 @@
+import { AppError } from '../../shared/errors.ts';
+import type { Host } from '../dispatch/agent-hub.ts';
+import type { Deps } from './deps.ts';
+
+/**
+ * The host that owns something.
+ * @param what for the message
+ * @throws AppError `unavailable` while the host cannot be reached
+ */
+export function findHost({ hub }: Deps, hostId: string, what: string): Host {
+  const owner = hub.hosts.find((host) => host.hostId === hostId);
+  if (owner !== undefined) return owner;
+  throw new AppError('unavailable', `the host of ${what} is away now; try again later`);
+}

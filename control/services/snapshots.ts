@@ -1,0 +1,142 @@
+import type { Page, PageRequest } from '../../shared/directory/page.ts';
+import { AppError, type ErrorCode } from '../../shared/errors.ts';
+import { newSandboxId } from '../../shared/ids.ts';
+import type { JobResults } from '../../shared/jobs/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { CreateSnapshot } from '../../shared/schemas/snapshot.ts';
+import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
+import { beginOnHost } from './begin-on-host.ts';
+import type { RequestContext } from './call-handler.ts';
+import type { Deps } from './deps.ts';
+import { discardOnHost } from './discard-on-host.ts';
+import { findHost } from './find-host.ts';
+import { findSandbox } from './find-sandbox.ts';
+import { RefusedRequest } from './refused-request.ts';
+import { type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
+
+/** A snapshot, and how many sandboxes that were created from it exist. */
+export interface CountedSnapshot {
+  readonly record: SnapshotRecord;
+  readonly sandboxCount: number;
+}
+
+/**
+ * Makes a snapshot of a sandbox that is running, paused or stopped (docs/snapshots.md). It goes on
+ * when the caller hangs up.
+ * @param wait undefined: the answer waits for a moment, since most snapshots are made in it
+ * @returns the snapshot once its host has journalled it, with `wait` once it is ready or has failed
+ * @throws AppError `not_found`, `snapshot_name_conflict`, `snapshot_limit_reached`, `host_full`,
+ *   `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no snapshot then
+ */
+export async function createSnapshot(
+  deps: Deps,
+  ref: SandboxOfAccount,
+  { name, wait }: CreateSnapshot & { readonly wait: boolean | undefined },
+  { requestId }: RequestContext,
+): Promise<SnapshotRecord> {
+  const { accountId, sandboxId } = ref;
+  const { hostId } = await findSandbox(deps, accountId, sandboxId);
+  findHost(deps, hostId, `sandbox ${sandboxId}`);
+  const { snapshots } = deps.directory;
+  const id = newSandboxId();
+  const snapshot = { accountId, snapshotId: id };
+  await claim(deps, { accountId, id, name });
+  const waitMs = wait === undefined ? LIMITS.sandboxBriefWaitMs : waitMsOf(wait);
+  const payload = { ...ref, snapshotId: id, name, waitMs };
+  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const call = { kind: 'snapshot.create' as const, payload, hostId, requestId, deadlineAt };
+  try {
+    return await beginOnHost(deps, call, {
+      resultOf: ({ snapshot: made }) => made,
+      find: () => snapshots.get(accountId, id),
+      discard: () =>
+        discardOnHost(deps, { kind: 'snapshot.discard', payload: snapshot, hostId, requestId }),
+    });
+  } catch (error) {
+    // If this fails as well, the claim expires.
+    await snapshots.releaseClaim({ accountId, id, name }).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function claim(
+  { directory: { snapshots } }: Deps,
+  named: { readonly accountId: string; readonly id: string; readonly name: string },
+): Promise<void> {
+  const result = await snapshots.claim(named, LIMITS.sandboxClaimMs);
+  if (result === 'claimed') return;
+  if (result === 'name_taken') {
+    throw new AppError('snapshot_name_conflict', `a snapshot named ${named.name} exists`);
+  }
+  const message = `the account has ${LIMITS.snapshotsPerAccountMax} snapshots; delete one first`;
+  throw new AppError('snapshot_limit_reached', message);
+}
+
+/** One page of the account's snapshots, oldest first. */
+export async function listSnapshots(
+  deps: Deps,
+  accountId: string,
+  request: PageRequest,
+): Promise<Page<CountedSnapshot>> {
+  const { items, ...page } = await deps.directory.snapshots.list(accountId, request);
+  const counts = await countSandboxes(deps, accountId);
+  return { ...page, items: items.map((record) => counted(record, counts)) };
+}
+
+/** Adds how many sandboxes there are of a snapshot. */
+export const countOne = async (deps: Deps, record: SnapshotRecord): Promise<CountedSnapshot> =>
+  counted(record, await countSandboxes(deps, record.accountId));
+
+const counted = (record: SnapshotRecord, counts: ReadonlyMap<string, number>): CountedSnapshot => ({
+  record,
+  sandboxCount: counts.get(record.id) ?? 0,
+});
+
+/** How many sandboxes of the account were created from each snapshot. */
+async function countSandboxes(
+  { directory }: Deps,
+  accountId: string,
+): Promise<ReadonlyMap<string, number>> {
+  const counts = new Map<string, number>();
+  for (const { snapshotId } of await directory.sandboxes.list(accountId)) {
+    if (snapshotId !== undefined) counts.set(snapshotId, (counts.get(snapshotId) ?? 0) + 1);
+  }
+  return counts;
+}
+
+const MAY_BE_DONE: ReadonlySet<ErrorCode> = new Set(['unavailable', 'outcome_unknown', 'timeout']);
+
+/**
+ * Deletes a snapshot that no sandbox stands on.
+ * @throws AppError `unavailable`, `timeout`, `snapshot_not_ready` while it is being made,
+ *   `snapshot_in_use`
+ */
+export async function deleteSnapshot(
+  deps: Deps,
+  { accountId, id: snapshotId, hostId }: SnapshotRecord,
+  { requestId }: RequestContext,
+): Promise<void> {
+  findHost(deps, hostId, `snapshot ${snapshotId}`);
+  const payload = { accountId, snapshotId };
+  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const call = { kind: 'snapshot.delete' as const, payload, hostId, requestId, deadlineAt };
+  try {
+    const { dependentForks } = (await deps.jobs.call(call)).result;
+    if (dependentForks !== undefined) throw inUse(snapshotId, dependentForks);
+  } catch (error) {
+    if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
+    // The caller would repeat the call and get 404, so a deletion that happened must succeed.
+    if ((await deps.directory.snapshots.get(accountId, snapshotId)) !== undefined) throw error;
+  }
+}
+
+type Dependents = NonNullable<JobResults['snapshot.delete']['dependentForks']>;
+
+function inUse(snapshotId: string, { count, diskIds }: Dependents): RefusedRequest {
+  return new RefusedRequest(
+    'snapshot_in_use',
+    `snapshot ${snapshotId} has dependent forks: ${count}; first delete the sandboxes and ` +
+      `snapshots of the disks ${diskIds.join(', ')}`,
+    { fields: { child_disk_count: count, child_disk_ids: diskIds } },
+  );
+}

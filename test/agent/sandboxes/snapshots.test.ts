@@ -1,0 +1,254 @@
+/* Snapshots of a host's sandboxes, with machines in memory: what is made, lost, and in the way. */
+import { randomUUID } from 'node:crypto';
+import anyTest from 'ava';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import type { NewFromSnapshot } from '../../../agent/sandboxes/sandbox-registry.ts';
+import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
+import type { Snapshot } from '../../../agent/sandboxes/snapshot.ts';
+import { Snapshots } from '../../../shared/directory/snapshots.ts';
+import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
+
+const { serial: test } = anyTest;
+const redis = await startRedis();
+test.afterEach.always(() => interceptFailpoints(undefined));
+test.after.always(() => redis[Symbol.asyncDispose]());
+
+const FILE = '/root/disk';
+const directory = (): Snapshots => new Snapshots(redis.redis, 'local-test');
+
+const refOf = ({ id, accountId }: SandboxActor) => ({ accountId, sandboxId: id });
+
+async function snapshotOf(host: TimedSandboxes, source: SandboxActor, name = 'kept') {
+  const wanted = { snapshotId: randomUUID(), name };
+  const snapshot = await host.hosted.registry.snapshot(refOf(source), wanted);
+  await snapshot.made;
+  return snapshot;
+}
+
+const fromSnapshot = (
+  { row }: Snapshot,
+  name: string,
+  changes: Partial<NewFromSnapshot> = {},
+): NewFromSnapshot => ({
+  ...{ sandboxId: randomUUID(), accountId: row.accountId, snapshotId: row.id },
+  ...{ config: { name }, environment: undefined, network: undefined },
+  ...changes,
+});
+
+const snapshotRefOf = ({ row }: Snapshot) => ({ accountId: row.accountId, snapshotId: row.id });
+
+for (const state of ['running', 'paused', 'stopped'] as const) {
+  test(`sandboxes are created from a snapshot of one that was ${state}`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { registry, machines } = host.hosted;
+    const source = await host.create({ memSizeMib: 512, idleTtlSeconds: 77 });
+    machines.writeFile(source.row.vmId, FILE, 'one');
+    if (state === 'paused') await source.pause();
+    if (state === 'stopped') await source.stop();
+    await host.until(source, state);
+    const snapshot = await snapshotOf(host, source);
+    t.like(snapshot.record, { status: 'ready', hasMemory: state !== 'stopped', name: 'kept' });
+    t.is(source.row.state, state);
+    const children = [];
+    for (const name of ['first', 'second']) {
+      const child = await registry.createFromSnapshot(fromSnapshot(snapshot, name));
+      await host.until(child, 'running');
+      t.like(child.row, { snapshotId: snapshot.row.id, parentId: undefined });
+      t.like(child.row.config, { name, memSizeMib: 512, idleTtlSeconds: 77 });
+      t.is(machines.readFile(child.row.vmId, FILE), 'one');
+      machines.writeFile(child.row.vmId, FILE, name);
+      children.push(child);
+    }
+    t.is(machines.readFile(snapshot.row.id, FILE), 'one', 'no sandbox changes it');
+    t.is(new Set(children.map(({ row }) => row.uid)).size, 2);
+    t.deepEqual(machines.faults, []);
+  });
+}
+
+test('what the creator names replaces what the snapshot has, and secrets are kept', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry } = host.hosted;
+  const rule = { target: 'api.example', transform: { headers: { 'x-key': 'a-secret' } } };
+  const policy = parseNetworkPolicy({ egress: { default: 'deny', allow: [rule] } });
+  const given = { ...host.hosted.newSandbox(), network: policy, environment: { COLOUR: 'blue' } };
+  const source = await registry.create(given);
+  await host.until(source, 'running');
+  const snapshot = await snapshotOf(host, source);
+  t.false(JSON.stringify(snapshot.record).includes('a-secret'));
+  const same = await registry.createFromSnapshot(fromSnapshot(snapshot, 'same'));
+  await host.until(same, 'running');
+  t.deepEqual(same.row.environment, { COLOUR: 'blue' });
+  t.deepEqual(same.row.network, source.row.network);
+  t.not(same.row.networkSealed, undefined);
+  t.deepEqual(host.hosted.policies.applied.get(same.row.slot ?? -1), policy);
+  const other = await registry.createFromSnapshot(
+    fromSnapshot(snapshot, 'other', {
+      config: { name: 'other', maxTtlSeconds: 61 },
+      environment: { COLOUR: 'red' },
+      network: parseNetworkPolicy({ egress: { default: 'deny' } }),
+    }),
+  );
+  t.deepEqual(other.row.environment, { COLOUR: 'red' });
+  t.deepEqual(other.row.network, { egress: { default: 'deny' } });
+  t.is(other.row.config.maxTtlSeconds, 61);
+});
+
+test('a snapshot is deleted after what stands on it, and its source after it', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry, machines, accountId } = host.hosted;
+  const source = await host.create();
+  const snapshot = await snapshotOf(host, source);
+  const child = await registry.createFromSnapshot(fromSnapshot(snapshot, 'child'));
+  await host.until(child, 'running');
+  const inTheWay = await registry.deleteSnapshot(snapshotRefOf(snapshot));
+  t.deepEqual(inTheWay, { count: 1, diskIds: [child.row.rootDiskId] });
+  for (const each of [source, child]) {
+    await each.stop();
+    await host.until(each, 'stopped');
+  }
+  t.deepEqual(await registry.delete(refOf(source)), {
+    count: 2,
+    diskIds: [child.row.rootDiskId, snapshot.row.rootDiskId],
+  });
+  const stranger = { accountId: 'acct-00000000000000ff', snapshotId: snapshot.row.id };
+  await t.throwsAsync(registry.deleteSnapshot(stranger), { code: 'not_found' });
+  await t.throwsAsync(
+    registry.createFromSnapshot({
+      ...fromSnapshot(snapshot, 'stolen'),
+      accountId: stranger.accountId,
+    }),
+    { code: 'not_found' },
+  );
+  t.is(await registry.delete(refOf(child)), undefined);
+  t.is((await directory().get(accountId, snapshot.row.id))?.status, 'ready');
+  t.is(await registry.deleteSnapshot(snapshotRefOf(snapshot)), undefined);
+  t.is(await directory().get(accountId, snapshot.row.id), undefined);
+  await t.throwsAsync(registry.createFromSnapshot(fromSnapshot(snapshot, 'late')), {
+    code: 'not_found',
+  });
+  t.is(await registry.delete(refOf(source)), undefined);
+  await host.time.until('nothing to be left', () => machines.list().length === 0);
+});
+
+test('a snapshot that cannot be made says why, and keeps neither files nor name', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted } = host;
+  const source = await host.create();
+  const { gate } = hosted;
+  hosted.gate = async (point, id) => {
+    if (point === 'before copy memory') throw new Error('the storage is full');
+    await gate(point, id);
+  };
+  const snapshot = await snapshotOf(host, source);
+  hosted.gate = gate;
+  t.like(snapshot.record, { status: 'failed', hasMemory: false });
+  t.regex(snapshot.record.failureReason ?? '', /does not answer/u);
+  t.deepEqual(hosted.machines.list(), [source.id]);
+  t.is(await directory().findByName(hosted.accountId, 'kept'), undefined);
+  await t.throwsAsync(hosted.registry.createFromSnapshot(fromSnapshot(snapshot, 'child')), {
+    code: 'snapshot_not_ready',
+  });
+  const again = await snapshotOf(host, source);
+  t.is((await directory().findByName(hosted.accountId, 'kept'))?.id, again.row.id);
+  t.is(await hosted.registry.deleteSnapshot(snapshotRefOf(snapshot)), undefined);
+  t.deepEqual((await directory().list(hosted.accountId, {})).items.length, 1);
+});
+
+test('a snapshot that its creator gave up is taken back, before and after it was made', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry, accountId, machines } = host.hosted;
+  const source = await host.create();
+  const late = { snapshotId: randomUUID(), name: 'late' };
+  await registry.discardSnapshot({ accountId, snapshotId: late.snapshotId });
+  await t.throwsAsync(registry.snapshot(refOf(source), late), { code: 'cancelled' });
+  const snapshot = await snapshotOf(host, source);
+  await t.throwsAsync(
+    registry.snapshot(refOf(source), { snapshotId: snapshot.row.id, name: 'again' }),
+    { code: 'outcome_unknown' },
+  );
+  await registry.discardSnapshot(snapshotRefOf(snapshot));
+  t.deepEqual(machines.list(), [source.id]);
+  t.is(await directory().get(accountId, snapshot.row.id), undefined);
+});
+
+test('an emptied directory is filled again, with names', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { registry, accountId } = host.hosted;
+  const snapshot = await snapshotOf(host, await host.create());
+  await redis.redis.flushall();
+  await registry.republish();
+  t.deepEqual(await directory().findByName(accountId, 'kept'), snapshot.record);
+});
+
+/** What the agent does while it makes a snapshot, creates a sandbox of it, and deletes both. */
+async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
+  const { registry } = host.hosted;
+  const snapshot = await registry.snapshot(refOf(source), {
+    snapshotId: randomUUID(),
+    name: 'kept',
+  });
+  await snapshot.made;
+  const child = await registry.createFromSnapshot(fromSnapshot(snapshot, 'child'));
+  await child.settled(60_000);
+  await child.stop();
+  await child.settled(60_000);
+  await registry.delete(refOf(child));
+  await registry.deleteSnapshot(snapshotRefOf(snapshot));
+}
+
+test('killed at whatever point, an agent leaves whole snapshots and nothing else', async (t) => {
+  t.timeout(120_000);
+  const points: string[] = [];
+  await using first = await TimedSandboxes.open(redis.redis);
+  const source = await first.create();
+  interceptFailpoints(async (point) => void points.push(point));
+  await useSnapshot(first, source);
+  interceptFailpoints(undefined);
+  await first[Symbol.asyncDispose]();
+  const ofSnapshots = new Set(points.filter((point) => point.includes('snapshot')));
+  t.true(ofSnapshots.size >= 12, [...ofSnapshots].join(', '));
+  for (const point of ofSnapshots) {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const before = await host.create();
+    let isReached = false;
+    interceptFailpoints(async (at) => {
+      if (at === point) isReached = true;
+      if (isReached) await new Promise(() => {});
+    });
+    useSnapshot(host, before).catch(() => undefined);
+    await time.until(point, () => isReached);
+    await time.settle();
+    await hosted.killAgent(time);
+    interceptFailpoints(undefined);
+    await hosted.startAgent();
+    await time.settle();
+    await host.until(host.find(before.id), 'running');
+    const { items } = await directory().list(hosted.accountId, {});
+    t.true(items.length <= 1, point);
+    for (const record of items) {
+      if (record.status === 'failed') t.regex(record.failureReason ?? '', /agent/u, point);
+      else t.is(record.status, 'ready', point);
+    }
+    const ready = items.filter(({ status }) => status === 'ready');
+    for (const { id, accountId } of ready) {
+      t.not(hosted.machines.disks.get(id), undefined, point);
+      const snapshot = { accountId, snapshotId: id };
+      const other = { ...snapshot, sandboxId: randomUUID(), config: { name: 'other' } };
+      const child = await hosted.registry.createFromSnapshot({
+        ...{ ...other, environment: undefined, network: undefined },
+      });
+      await host.until(child, 'running');
+    }
+    const rows = await hosted.journalledSandboxes();
+    const kept = new Set([...rows.map(({ vmId }) => vmId), ...ready.map(({ id }) => id)]);
+    t.deepEqual(
+      hosted.machines.list().filter((id) => !kept.has(id)),
+      [],
+      point,
+    );
+    t.deepEqual(hosted.machines.faults, [], point);
+  }
+});
