@@ -13,7 +13,7 @@ import type { Deps } from './deps.ts';
 import { findHost } from './find-host.ts';
 import { findSnapshot } from './find-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment } from './sandbox-input.ts';
+import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
 
 /** What a caller may ask for, and the name of the snapshot. */
 type Input = CreateSandbox & { readonly snapshot: string; readonly wait: boolean };
@@ -61,6 +61,7 @@ export async function createFromSnapshot(
 ): Promise<SandboxRecord> {
   const snapshot = await findSnapshot(deps, accountId, input.snapshot);
   checkShape(input, snapshot);
+  refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
   const changes = changesOf(input);
   if (snapshot.status !== 'ready') {
