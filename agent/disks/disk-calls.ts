@@ -68,9 +68,15 @@ export const copyRange = sharedNative('copyRange');
 export const getAttribute = sharedNative('getAttribute');
 export const setAttribute = sharedNative('setAttribute');
 export const addToMd5 = sharedNative('addToMd5');
-/* These two do no I/O and need no thread. */
+export const addToCrc = sharedNative('addToCrc');
+export const combineCrcs = sharedNative('combineCrcs');
+/* These do no I/O and need no thread. */
 export const newMd5 = (): Buffer => native.newMd5();
 export const digestMd5 = (state: Buffer): Buffer => native.digestMd5(state);
+export const newCrc = (kind: number): Buffer => native.newCrc(kind);
+export const addToCrcNow = (state: Buffer, chunks: readonly Buffer[]): void =>
+  native.addToCrcNow(state, chunks);
+export const digestCrc = (state: Buffer): bigint => native.digestCrc(state);
 
 /** Closes a descriptor, even when the request that opened it has ended. */
 export const closeFile = (fd: number): Promise<void> =>

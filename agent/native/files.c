@@ -14,16 +14,12 @@
  *     copy_file_range(2), repeated: fewer bytes than the length only at the end of the file.
  *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 4096 bytes
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
- *   newMd5()                            -> Buffer           the state of an MD5 of no bytes
- *   addToMd5(state, chunks)             -> Promise<void>    one call at a time per state
- *   digestMd5(state)                    -> Buffer           16 bytes; the state can be added to
  */
 #define _GNU_SOURCE
 #include "files.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,19 +29,15 @@
 #include <unistd.h>
 
 #include "beneath.h"
-#include "md5.h"
+#include "chunks.h"
 #include "task.h"
-
-enum { CHUNKS_MAX = IOV_MAX };
 
 struct file_task {
   struct task task;
   char *root, *path, *name; /* `name`: of an attribute. */
   int fd, to, flags;
   int64_t offset, to_offset, length;
-  struct md5 *md5;
-  uint32_t chunk_count;
-  struct iovec *chunks;
+  struct chunks chunks;
   bool is_found;
   uint8_t *value; /* Of an attribute. */
 };
@@ -55,7 +47,7 @@ static void release(struct task *task) {
   free(file->root);
   free(file->path);
   free(file->name);
-  free(file->chunks);
+  free_chunks(&file->chunks);
   free(file->value);
 }
 
@@ -130,8 +122,8 @@ static int run_open(struct task *task) {
 
 static int run_write(struct task *task) {
   struct file_task *file = (struct file_task *)task;
-  struct iovec *next = file->chunks;
-  uint32_t left = file->chunk_count;
+  struct iovec *next = file->chunks.list;
+  uint32_t left = file->chunks.count;
   while (left > 0) {
     ssize_t written = pwritev(file->fd, next, (int)left, file->offset);
     if (written < 0 && errno == EINTR) continue;
@@ -198,48 +190,12 @@ static int run_set_attribute(struct task *task) {
   return fsetxattr(file->fd, file->name, file->value, (size_t)file->length, 0) == 0 ? 0 : errno;
 }
 
-static int run_add_to_md5(struct task *task) {
-  struct file_task *file = (struct file_task *)task;
-  for (uint32_t i = 0; i < file->chunk_count; i++)
-    md5_update(file->md5, file->chunks[i].iov_base, file->chunks[i].iov_len);
-  return 0;
-}
-
 static bool read_int32(napi_env env, napi_value value, int32_t *into) {
   return napi_get_value_int32(env, value, into) == napi_ok;
 }
 
 static bool read_size(napi_env env, napi_value value, int64_t *into) {
   return napi_get_value_int64(env, value, into) == napi_ok && *into >= 0;
-}
-
-static bool read_chunks(napi_env env, napi_value array, struct file_task *file) {
-  bool is_array = false;
-  if (napi_is_array(env, array, &is_array) != napi_ok || !is_array) return false;
-  napi_get_array_length(env, array, &file->chunk_count);
-  if (file->chunk_count > CHUNKS_MAX) return false;
-  file->chunks = calloc(file->chunk_count + 1u, sizeof *file->chunks);
-  if (file->chunks == NULL) return false;
-  for (uint32_t i = 0; i < file->chunk_count; i++) {
-    struct iovec *chunk = &file->chunks[i];
-    napi_value value;
-    bool is_buffer = false;
-    if (napi_get_element(env, array, i, &value) != napi_ok ||
-        napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer ||
-        napi_get_buffer_info(env, value, &chunk->iov_base, &chunk->iov_len) != napi_ok)
-      return false;
-  }
-  return true;
-}
-
-static struct md5 *read_md5(napi_env env, napi_value value) {
-  bool is_buffer = false;
-  void *bytes;
-  size_t length;
-  if (napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer) return NULL;
-  if (napi_get_buffer_info(env, value, &bytes, &length) != napi_ok) return NULL;
-  return length == sizeof(struct md5) && (uintptr_t)bytes % _Alignof(struct md5) == 0 ? bytes
-                                                                                      : NULL;
 }
 
 static napi_value js_open_beneath(napi_env env, napi_callback_info info) {
@@ -267,7 +223,7 @@ static napi_value js_write(napi_env env, napi_callback_info info) {
   napi_value args[3];
   struct file_task *file = new_file_task(run_write, result_nothing);
   if (file == NULL || !read_arguments(env, info, 3, args) || !read_int32(env, args[0], &file->fd) ||
-      !read_size(env, args[1], &file->offset) || !read_chunks(env, args[2], file))
+      !read_size(env, args[1], &file->offset) || !read_chunks(env, args[2], &file->chunks))
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "pwritev", args[2]);
 }
@@ -317,38 +273,6 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
   return start_task(env, &file->task, "fsetxattr", NULL);
 }
 
-static napi_value js_new_md5(napi_env env, napi_callback_info info) {
-  struct md5 md5;
-  napi_value state;
-  (void)info;
-  md5_init(&md5);
-  napi_create_buffer_copy(env, sizeof md5, &md5, NULL, &state);
-  return state;
-}
-
-static napi_value js_add_to_md5(napi_env env, napi_callback_info info) {
-  napi_value args[2], kept;
-  struct file_task *file = new_file_task(run_add_to_md5, result_nothing);
-  if (file == NULL || !read_arguments(env, info, 2, args) ||
-      (file->md5 = read_md5(env, args[0])) == NULL || !read_chunks(env, args[1], file))
-    return refuse_task(env, &file->task);
-  napi_create_array_with_length(env, 2, &kept);
-  napi_set_element(env, kept, 0, args[0]);
-  napi_set_element(env, kept, 1, args[1]);
-  return start_task(env, &file->task, "md5", kept);
-}
-
-static napi_value js_digest_md5(napi_env env, napi_callback_info info) {
-  napi_value args[1], digest;
-  uint8_t bytes[16];
-  const struct md5 *md5;
-  if (!read_arguments(env, info, 1, args) || (md5 = read_md5(env, args[0])) == NULL)
-    return refuse_task(env, NULL);
-  md5_digest(md5, bytes);
-  napi_create_buffer_copy(env, sizeof bytes, bytes, NULL, &digest);
-  return digest;
-}
-
 void define_file_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
       {"openBeneath", NULL, js_open_beneath, NULL, NULL, NULL, napi_enumerable, NULL},
@@ -358,9 +282,6 @@ void define_file_functions(napi_env env, napi_value exports) {
       {"copyRange", NULL, js_copy_range, NULL, NULL, NULL, napi_enumerable, NULL},
       {"getAttribute", NULL, js_get_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
       {"setAttribute", NULL, js_set_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
-      {"newMd5", NULL, js_new_md5, NULL, NULL, NULL, napi_enumerable, NULL},
-      {"addToMd5", NULL, js_add_to_md5, NULL, NULL, NULL, napi_enumerable, NULL},
-      {"digestMd5", NULL, js_digest_md5, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
 }

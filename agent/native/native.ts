@@ -72,6 +72,11 @@ interface NativeModule {
   newMd5(): Buffer;
   addToMd5(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
   digestMd5(state: Buffer): Buffer;
+  newCrc(kind: number): Buffer;
+  addToCrc(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
+  addToCrcNow(state: Buffer, chunks: readonly Buffer[]): void;
+  digestCrc(state: Buffer): bigint;
+  combineCrcs(kind: number, crcs: Buffer, lengths: Buffer): Promise<bigint>;
   newListing(
     root: string,
     path: string,
@@ -99,8 +104,8 @@ interface NativeModule {
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
- * System calls that Node lacks; mounts.c, container.c, egress.c, files.c, listing-calls.c, namespaces.c and ram.c
- * describe them.
+ * System calls and digests that Node lacks; mounts.c, container.c, digest-calls.c, egress.c, files.c,
+ * listing-calls.c, namespaces.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 

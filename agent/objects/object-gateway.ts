@@ -199,7 +199,7 @@ export class ObjectGateway {
       target,
       disk,
       store: await open(disk),
-      body: new RequestBody({ request, headers: headers.raw, admission }, () =>
+      body: new RequestBody({ request, headers: headers.raw, admission, origin }, () =>
         exchange.continue(),
       ),
       openStore: async (bucket) =>
@@ -213,9 +213,9 @@ export class ObjectGateway {
     );
   }
 
-  async #passOn(exchange: Exchange, { address, hopsLeft }: Origin, hostId: string): Promise<void> {
+  async #passOn(exchange: Exchange, origin: Origin, hostId: string): Promise<void> {
     const { directory, forwarder } = this.#options;
-    const baseUrl = hopsLeft === '0' ? undefined : await directory.hosts.find(hostId);
+    const baseUrl = origin.hopsLeft === '0' ? undefined : await directory.hosts.find(hostId);
     if (baseUrl === undefined) {
       throw new S3Error(
         'ServiceUnavailable',
@@ -223,7 +223,7 @@ export class ObjectGateway {
       );
     }
     exchange.notes['forwardedTo'] = hostId;
-    await exchange.forward(forwarder, { hostId, baseUrl, origin: { address, hopsLeft: '0' } });
+    await exchange.forward(forwarder, { hostId, baseUrl, origin: { ...origin, hopsLeft: '0' } });
   }
 
   /** Records the client for `connectedClients`, without holding up the answer. */

@@ -60,7 +60,9 @@ export function serveStrictly(
   server.on('request', admit(false));
   server.on('checkContinue', admit(true));
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
-    if (isAbandoned(request)) return;
-    refuse(request, response, 417, 'the only supported expectation is 100-continue');
+    if (request.headers.expect?.trim() === '') admit(false)(request, response);
+    else if (!isAbandoned(request)) {
+      refuse(request, response, 417, 'the only supported expectation is 100-continue');
+    }
   });
 }

@@ -22,6 +22,8 @@ const Origin = Type.Object({
   address: Type.String({ minLength: 1, maxLength: 64 }),
   /** How many more times the request may be forwarded. */
   hopsLeft: Type.Enum(['0', '1']),
+  /** Set when the client did not say how long its body is, which forwarding hides. */
+  lacksLength: Type.Optional(Type.Literal('true')),
 });
 export type Origin = Type.Static<typeof Origin>;
 
@@ -87,7 +89,8 @@ export class RequestForwarder {
     const framing = framingOf(request);
     const head = { method, target, framing, rawHeaders };
     const purpose = 'object-forward';
-    const upstream = this.#requests.begin({ ...head, purpose, claims: origin, hostId, baseUrl });
+    const claims: Origin = framing === 'none' ? { ...origin, lacksLength: 'true' } : origin;
+    const upstream = this.#requests.begin({ ...head, purpose, claims, hostId, baseUrl });
     response.once('close', () => upstream.destroy());
     upstream.once('continue', () => response.writeContinue());
     sendBody(request, upstream, framing);

@@ -1,69 +1,36 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
-import { crc32 } from 'node:zlib';
-import { Crc, CRC32C, CRC64NVME, type Digest } from '../protocol/crc.ts';
-import { S3Error, type S3ErrorCode } from '../protocol/errors.ts';
+import { createHash, timingSafeEqual, type Hash } from 'node:crypto';
+import {
+  Checksum,
+  type ChecksumAlgorithm,
+  CHECKSUM_ALGORITHMS,
+  checksumHeader,
+  decodeChecksum,
+} from '../protocol/checksum.ts';
+import { S3Error } from '../protocol/errors.ts';
 import { headerNames, headerValue, type RawHeaders } from '../protocol/raw-headers.ts';
 import type { Payload } from './sigv4.ts';
 
 const PREFIX = 'x-amz-checksum-';
 // These headers have the same prefix but carry no checksum.
 const NOT_CHECKSUMS = new Set(['algorithm', 'mode', 'type'].map((name) => `${PREFIX}${name}`));
-
-class Crc32 implements Digest {
-  #value = 0;
-
-  update(chunk: Buffer): void {
-    this.#value = crc32(chunk, this.#value);
-  }
-
-  digest(): Buffer {
-    const value = Buffer.alloc(4);
-    value.writeUInt32BE(this.#value);
-    return value;
-  }
-}
-
-interface Algorithm {
-  readonly bytes: number;
-  readonly start: () => Digest;
-}
-
-const algorithms: ReadonlyMap<string, Algorithm> = new Map([
-  ['content-md5', { bytes: 16, start: (): Digest => createHash('md5') }],
-  [`${PREFIX}crc32`, { bytes: 4, start: () => new Crc32() }],
-  [`${PREFIX}crc32c`, { bytes: 4, start: () => new Crc(CRC32C) }],
-  [`${PREFIX}crc64nvme`, { bytes: 8, start: () => new Crc(CRC64NVME) }],
-  [`${PREFIX}sha1`, { bytes: 20, start: () => createHash('sha1') }],
-  [`${PREFIX}sha256`, { bytes: 32, start: () => createHash('sha256') }],
-]);
+const MD5_BYTES = 16;
 
 const isChecksum = (name: string): boolean => name.startsWith(PREFIX) && !NOT_CHECKSUMS.has(name);
 
-/** One checksum that the body must match. */
-interface Check {
-  readonly header: string;
-  readonly digest: Digest;
-  /** Undefined when it comes in a trailer. */
-  readonly expected: Buffer | undefined;
-  readonly code: S3ErrorCode;
+/** @throws S3Error NotImplemented */
+function algorithmOf(header: string): ChecksumAlgorithm {
+  const found = CHECKSUM_ALGORITHMS.find((each) => checksumHeader(each) === header);
+  if (found === undefined) throw new S3Error('NotImplemented', `${header} is not implemented.`);
+  return found;
 }
 
 /** @throws S3Error InvalidDigest */
-function decodeValue(header: string, value: string): Buffer {
+function decodeMd5(value: string): Buffer {
   const bytes = Buffer.from(value, 'base64');
-  if (bytes.length !== algorithms.get(header)?.bytes || bytes.toString('base64') !== value) {
-    throw new S3Error('InvalidDigest', `The value of ${header} is invalid.`);
+  if (bytes.length !== MD5_BYTES || bytes.toString('base64') !== value) {
+    throw new S3Error('InvalidDigest', 'The value of content-md5 is malformed.');
   }
   return bytes;
-}
-
-function makeCheck(header: string, value: string | undefined): Check {
-  const algorithm = algorithms.get(header);
-  if (algorithm === undefined) {
-    throw new S3Error('NotImplemented', `${header} is not supported.`);
-  }
-  const expected = value === undefined ? undefined : decodeValue(header, value);
-  return { header, digest: algorithm.start(), expected, code: 'BadDigest' };
 }
 
 /**
@@ -75,12 +42,37 @@ export function readTrailerNames(headers: RawHeaders): string[] {
   return names.filter((name) => name !== '');
 }
 
-/** Verifies a body, as it streams through, against the checksums that its request declares. */
-export class BodyChecks {
-  readonly #checks: readonly Check[];
+/** @throws S3Error InvalidRequest when a client names an algorithm and does not send its checksum */
+function assertAnnounced(headers: RawHeaders, names: readonly string[]): void {
+  const announced = headerValue(headers, 'x-amz-sdk-checksum-algorithm')?.toLowerCase();
+  if (announced === undefined || names.includes(`${PREFIX}${announced}`)) return;
+  throw new S3Error(
+    'InvalidRequest',
+    `x-amz-sdk-checksum-algorithm needs ${PREFIX}${announced} as a header or trailer.`,
+  );
+}
 
-  private constructor(checks: readonly Check[]) {
-    this.#checks = checks;
+/** The digests with which a request declares its body. */
+interface Declared {
+  /** SHA-256 of the payload, for the signature. */
+  readonly sha256: Buffer | undefined;
+  readonly md5: Buffer | undefined;
+  readonly checksum: Checksum | undefined;
+  /** Undefined when there is none, or it comes in a trailer. */
+  readonly value: Buffer | undefined;
+}
+
+/**
+ * Verifies a body against the digests that its request declares. Whoever stores the body takes its MD5
+ * and its checksum on the way, so that the bytes need not be read again, nor on the event loop.
+ */
+export class BodyChecks {
+  readonly #declared: Declared;
+  readonly #payloadHash: Hash | undefined;
+
+  private constructor(declared: Declared) {
+    this.#declared = declared;
+    this.#payloadHash = declared.sha256 && createHash('sha256');
   }
 
   /**
@@ -91,34 +83,58 @@ export class BodyChecks {
    */
   static read(headers: RawHeaders, payload: Payload): BodyChecks {
     const given = [...new Set(headerNames(headers).filter(isChecksum))];
-    const trailers = readTrailerNames(headers);
-    if (given.length + trailers.length > 1) {
+    const names = [...given, ...readTrailerNames(headers)];
+    const [name] = names;
+    if (names.length > 1) {
       throw new S3Error('InvalidRequest', `Only one ${PREFIX} header or trailer may be given.`);
     }
-    if (headerValue(headers, 'content-md5') !== undefined) given.push('content-md5');
-    const checks = given.map((name) => makeCheck(name, headerValue(headers, name)));
-    checks.push(...trailers.map((name) => makeCheck(name, undefined)));
-    if (payload.kind === 'sha256') {
-      const expected = Buffer.from(payload.sha256, 'hex');
-      const code = 'XAmzContentSHA256Mismatch';
-      checks.push({ header: 'x-amz-content-sha256', digest: createHash('sha256'), expected, code });
-    }
-    return new BodyChecks(checks);
+    assertAnnounced(headers, names);
+    const md5 = headerValue(headers, 'content-md5');
+    const value = name === undefined ? undefined : headerValue(headers, name);
+    const algorithm = name === undefined ? undefined : algorithmOf(name);
+    return new BodyChecks({
+      sha256: payload.kind === 'sha256' ? Buffer.from(payload.sha256, 'hex') : undefined,
+      md5: md5 === undefined ? undefined : decodeMd5(md5),
+      checksum: algorithm && new Checksum(algorithm),
+      value: algorithm && value !== undefined ? decodeChecksum(algorithm, value) : undefined,
+    });
   }
 
+  /** To be taken of the body; undefined when the request declares none. */
+  get checksum(): Checksum | undefined {
+    return this.#declared.checksum;
+  }
+
+  /** Takes the bytes that the signature covers, in their order. */
   update(chunk: Buffer): void {
-    for (const check of this.#checks) check.digest.update(chunk);
+    this.#payloadHash?.update(chunk);
+  }
+
+  /** @throws S3Error XAmzContentSHA256Mismatch. Call it once, when the body has ended. */
+  verifyPayload(): void {
+    const { sha256 } = this.#declared;
+    if (sha256 !== undefined && !timingSafeEqual(sha256, this.#payloadHash!.digest())) {
+      throw new S3Error('XAmzContentSHA256Mismatch');
+    }
   }
 
   /**
-   * Call it once, when the body has ended.
-   * @param trailers that came with it
-   * @throws S3Error BadDigest, XAmzContentSHA256Mismatch, InvalidDigest for a trailer
+   * Call it once, when the checksum was taken of the whole body.
+   * @param digests.md5 of the body
+   * @param digests.checksum the digest of `checksum`
+   * @param trailers that came with the body
+   * @throws S3Error BadDigest, InvalidDigest for a trailer
    */
-  verify(trailers: ReadonlyMap<string, string> = new Map()): void {
-    for (const { header, digest, expected, code } of this.#checks) {
-      const wanted = expected ?? decodeValue(header, trailers.get(header) ?? '');
-      if (!timingSafeEqual(wanted, digest.digest())) throw new S3Error(code);
-    }
+  verify(
+    digests: { readonly md5: Buffer; readonly checksum: Buffer | undefined },
+    trailers: ReadonlyMap<string, string> = new Map(),
+  ): void {
+    const { md5, checksum, value } = this.#declared;
+    if (md5 !== undefined && !timingSafeEqual(md5, digests.md5)) throw new S3Error('BadDigest');
+    if (checksum === undefined || digests.checksum === undefined) return;
+    const { algorithm } = checksum;
+    const trailer = trailers.get(checksumHeader(algorithm)) ?? '';
+    const wanted = value ?? decodeChecksum(algorithm, trailer);
+    if (!timingSafeEqual(wanted, digests.checksum)) throw new S3Error('BadDigest');
   }
 }

@@ -21,6 +21,14 @@ export interface FileResponse {
   readonly body: readonly BodyPart[];
 }
 
+export interface FileResponseOptions {
+  readonly now?: Date;
+  /** Whether a HEAD with Range is answered like its GET, as S3 does. */
+  readonly rangeOfHead?: boolean;
+  /** Answers with this range alone, whatever Range says. */
+  readonly part?: ByteRange | undefined;
+}
+
 const ETAG_HEX_DIGITS = 32;
 
 /** Changes whenever the content does: each write advances ctime, which nobody can set back. */
@@ -54,14 +62,14 @@ function multipartBody(
 
 /**
  * The answer to a GET or HEAD of a file: preconditions first, then the range (RFC 9110, sections
- * 13.2.2 and 14). Range applies to GET only. Pure except for the random boundary of a multipart
- * answer.
+ * 13.2.2 and 14). Range applies to GET only, unless the options say otherwise. Pure except for the
+ * random boundary of a multipart answer.
  */
 export function respondWithFile(
   file: FileFacts,
   method: 'GET' | 'HEAD',
   headers: RequestHeaders,
-  now: Date = new Date(),
+  { now = new Date(), rangeOfHead = false, part }: FileResponseOptions = {},
 ): FileResponse {
   const { sizeBytes, etag, contentType } = file;
   // Section 8.8.2.1: a date in the future must not be sent, whatever the file's mtime is.
@@ -72,8 +80,10 @@ export function respondWithFile(
   if (verdict === 'failed') return { status: 412, headers: validators, body: [] };
 
   const common = { ...validators, 'accept-ranges': 'bytes' };
-  const asked = method === 'GET' && allowsRange(headers['if-range'], { etag, modifiedAt }, now);
-  const ranges = asked ? parseRanges(headers['range'] ?? '', sizeBytes) : undefined;
+  const isRanged = method === 'GET' || rangeOfHead;
+  const asked = isRanged && allowsRange(headers['if-range'], { etag, modifiedAt }, now);
+  const wanted = asked ? parseRanges(headers['range'] ?? '', sizeBytes) : undefined;
+  const ranges = part === undefined ? wanted : [part];
   if (ranges === undefined) {
     const whole = sizeBytes === 0 ? [] : [{ start: 0, end: sizeBytes - 1 }];
     return {
@@ -97,11 +107,11 @@ export function respondWithFile(
     status: 206,
     headers: {
       ...common,
-      'content-length': String(body.reduce((sum, part) => sum + lengthOf(part), 0)),
+      'content-length': String(body.reduce((sum, piece) => sum + lengthOf(piece), 0)),
       ...(isMultipart
         ? { 'content-type': `multipart/byteranges; boundary=${boundary}` }
         : { 'content-type': contentType, 'content-range': contentRange(first, sizeBytes) }),
     },
-    body,
+    body: method === 'GET' ? body : [],
   };
 }

@@ -1,23 +1,28 @@
 import { XMLParser } from 'fast-xml-parser';
 import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import type { DeleteConditions } from './delete-conditions.ts';
+import { CHECKSUM_ALGORITHMS, checksumElementName, decodeChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
+import type { PartRef } from '../store/choose-parts.ts';
+import type { PartChecksum } from '../store/upload-files.ts';
 
 // A Delete document has three levels; deeper ones are refused before they are parsed.
 const NESTING_MAX = 8;
 // 10,000 parts with seven fields each, and a margin. Parsing more would block the whole agent.
 const TAGS_MAX = 200_000;
 
-/** The body of DeleteObjects. */
-export interface DeleteRequest {
-  readonly keys: readonly string[];
-  readonly quiet: boolean;
+/** An object that DeleteObjects names. */
+export interface DeletedObject {
+  readonly key: string;
+  readonly versionId: string | undefined;
+  readonly conditions: DeleteConditions;
 }
 
-/** A part as CompleteMultipartUpload names it; the ETag without its quotes. */
-export interface ListedPart {
-  readonly partNumber: number;
-  readonly etag: string;
+/** The body of DeleteObjects. */
+export interface DeleteRequest {
+  readonly objects: readonly DeletedObject[];
+  readonly quiet: boolean;
 }
 
 // Begins at each `<` and ends before the next, so the time is linear in the length.
@@ -141,11 +146,34 @@ function requiredText(node: Node, name: string): string {
   return text;
 }
 
+/**
+ * Refuses elements that would be ignored.
+ * @throws S3Error NotImplemented
+ */
+function assertChildren(node: Node, names: readonly string[]): void {
+  const unknown = node.children.find(({ name }) => !names.includes(name));
+  if (unknown === undefined) return;
+  throw new S3Error('NotImplemented', `${node.name} is not implemented with ${unknown.name}.`);
+}
+
 function itemsOf(root: Node, name: string, countMax: number): Node[] {
   const items = root.children.filter((child) => child.name === name);
   if (items.length === 0) throw malformed(`it has no ${name}`);
   if (items.length > countMax) throw malformed(`it has more than ${countMax} of ${name}`);
   return items;
+}
+
+function readDeletedObject(item: Node): DeletedObject {
+  assertChildren(item, ['Key', 'VersionId', 'ETag', 'LastModifiedTime', 'Size']);
+  return {
+    key: requiredText(item, 'Key'),
+    versionId: childText(item, 'VersionId')?.trim(),
+    conditions: {
+      etag: childText(item, 'ETag')?.trim(),
+      lastModified: childText(item, 'LastModifiedTime')?.trim(),
+      sizeBytes: childText(item, 'Size')?.trim(),
+    },
+  };
 }
 
 /**
@@ -156,30 +184,42 @@ function itemsOf(root: Node, name: string, countMax: number): Node[] {
  */
 export function parseDelete(body: Buffer): DeleteRequest {
   const root = parseRoot(body, 'Delete');
-  const keys = itemsOf(root, 'Object', LIMITS.keysPerDeleteMax).map((item) =>
-    requiredText(item, 'Key'),
-  );
+  assertChildren(root, ['Object', 'Quiet']);
+  const objects = itemsOf(root, 'Object', LIMITS.keysPerDeleteMax).map(readDeletedObject);
   const quiet = childText(root, 'Quiet')?.trim() ?? 'false';
   if (!/^(?:true|false)$/i.test(quiet)) throw malformed('Quiet must be true or false');
-  return { keys, quiet: quiet.toLowerCase() === 'true' };
+  return { objects, quiet: quiet.toLowerCase() === 'true' };
 }
 
-function readPart(item: Node): ListedPart {
+const checksumNames = CHECKSUM_ALGORITHMS.map(checksumElementName);
+
+function readChecksums(item: Node): PartChecksum[] {
+  return CHECKSUM_ALGORITHMS.flatMap((algorithm) => {
+    const value = childText(item, checksumElementName(algorithm))?.trim();
+    return value === undefined ? [] : [{ algorithm, value: decodeChecksum(algorithm, value) }];
+  });
+}
+
+function readPart(item: Node): PartRef {
+  assertChildren(item, ['PartNumber', 'ETag', ...checksumNames]);
   const number = requiredText(item, 'PartNumber').trim();
   const etag = requiredText(item, 'ETag').trim();
   if (!/^[0-9]{1,9}$/.test(number)) throw malformed('PartNumber must be a number');
-  return { partNumber: Number(number), etag: etag.replace(/^"(.*)"$/s, '$1') };
+  return {
+    partNumber: Number(number),
+    etag: etag.replace(/^"(.*)"$/s, '$1'),
+    checksums: readChecksums(item),
+  };
 }
 
 /**
- * Reads the body of CompleteMultipartUpload, in the order of the document. The checksums of parts that
- * SDKs add are ignored: the ETags identify the parts. The caller checks order, range and existence of
- * the parts.
+ * Reads the body of CompleteMultipartUpload, in the order of the document. The caller checks order,
+ * range, existence and checksums of the parts.
  * @param body whose length the caller has bounded
  * @throws S3Error MalformedXML
  */
-export function parseCompleteMultipartUpload(body: Buffer): ListedPart[] {
-  return itemsOf(parseRoot(body, 'CompleteMultipartUpload'), 'Part', LIMITS.partsPerUploadMax).map(
-    readPart,
-  );
+export function parseCompleteMultipartUpload(body: Buffer): PartRef[] {
+  const root = parseRoot(body, 'CompleteMultipartUpload');
+  assertChildren(root, ['Part']);
+  return itemsOf(root, 'Part', LIMITS.partsPerUploadMax).map(readPart);
 }

@@ -29,7 +29,7 @@ function check(found: Record<string, string>, { etag, modifiedAt }: ObjectInfo):
 /**
  * Conditional writes: `If-Match` and `If-None-Match` against the object that is there (RFC 9110,
  * section 13.1).
- * @throws S3Error PreconditionFailed
+ * @throws S3Error PreconditionFailed; NoSuchKey when If-Match asks for an object that is absent
  */
 export function checkWritePreconditions(
   headers: RequestHeaders,
@@ -37,7 +37,7 @@ export function checkWritePreconditions(
 ): void {
   const found = conditions(headers, '');
   if (present !== undefined) check(found, present);
-  else if (found['if-match'] !== undefined) throw new S3Error('PreconditionFailed');
+  else if (found['if-match'] !== undefined) throw new S3Error('NoSuchKey');
 }
 
 /** @throws S3Error PreconditionFailed unless a copy's source meets the request's conditions */

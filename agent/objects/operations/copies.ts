@@ -1,13 +1,15 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import { readAttributes } from '../http/attributes.ts';
+import { Checksum, checksumElements, readAlgorithm } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { readObject } from '../http/read-object.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import type { ObjectInfo, OpenObject, WriteAttributes } from '../store/object-info.ts';
 import { readTarget } from '../http/target.ts';
-import { element, renderAnswer } from '../protocol/xml.ts';
+import { assertVersion } from '../http/version-id.ts';
+import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
 import { checkCopySource, checkWritePreconditions } from '../http/write-preconditions.ts';
-import { readPartNumber, requiredParameter } from './multipart.ts';
+import { partChecksumElement, readPartNumber, requiredParameter } from './multipart.ts';
 
 interface Source {
   readonly bucket: string;
@@ -19,8 +21,10 @@ async function openSource(call: ObjectCall): Promise<Source> {
   const text = header(call, 'x-amz-copy-source') ?? '';
   const { bucket, key, query } = readTarget(text.startsWith('/') ? text : `/${text}`);
   if (key === '') throw new S3Error('InvalidArgument', 'x-amz-copy-source must name an object.');
-  if (query.has('versionId') && query.get('versionId') !== 'null') {
-    throw new S3Error('NotImplemented', 'Objects have no versions.');
+  assertVersion(query.get('versionId'));
+  const others = [...query.keys()].filter((name) => name !== 'versionId');
+  if (others.length > 0) {
+    throw new S3Error('InvalidArgument', 'x-amz-copy-source has a parameter besides versionId.');
   }
   const store = bucket === call.target.bucket ? call.store : await call.openStore(bucket);
   const file = await store.open(key);
@@ -46,11 +50,23 @@ function attributesOfCopy(call: ObjectCall, { bucket, key, file }: Source): Writ
   return { mode, uid, gid, ...given, contentType, headers };
 }
 
-const copyResult = (name: string, { etag, modifiedAt }: Pick<ObjectInfo, 'etag' | 'modifiedAt'>) =>
+const copyResult = (
+  name: string,
+  { etag, modifiedAt }: Pick<ObjectInfo, 'etag' | 'modifiedAt'>,
+  checksums: readonly (XmlElement | undefined)[],
+) =>
   renderAnswer(name, [
     element('LastModified', modifiedAt.toISOString()),
     element('ETag', quoted(etag)),
+    ...checksums,
   ]);
+
+/** A copy has the kind of checksum that the request asks for, or else that of its source. */
+function checksumOfCopy(call: ObjectCall, { file }: Source): Checksum | undefined {
+  const asked = header(call, 'x-amz-checksum-algorithm');
+  const algorithm = asked === undefined ? file.checksum?.algorithm : readAlgorithm(asked);
+  return algorithm && new Checksum(algorithm);
+}
 
 /** CopyObject: the source is read and written like a put, so a copy is as atomic and durable. */
 export const copyObject: Operation = async (call) => {
@@ -61,10 +77,13 @@ export const copyObject: Operation = async (call) => {
     if (sizeBytes > LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
     const bytes = readObject(source.file, { start: 0, end: sizeBytes - 1 });
     const info = await call.store.put(call.target.key, bytes, {
-      attributes,
+      ...{ attributes, checksum: checksumOfCopy(call, source) },
       precondition: (present) => checkWritePreconditions(call.headers, present),
     });
-    return { status: 200, xml: copyResult('CopyObjectResult', info) };
+    return {
+      status: 200,
+      xml: copyResult('CopyObjectResult', info, checksumElements(info.checksum)),
+    };
   } finally {
     await source.file.close();
   }
@@ -90,8 +109,11 @@ export const copyPart: Operation = async (call) => {
     const range = readSourceRange(call, file);
     if (range.end - range.start >= LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
     const bytes = readObject(file, range);
-    const { etag } = await call.store.uploads.putPart(uploadId, call.target.key, partNumber, bytes);
-    return { status: 200, xml: copyResult('CopyPartResult', { etag, modifiedAt: new Date() }) };
+    const { uploads } = call.store;
+    const part = await uploads.putPart(uploadId, call.target.key, partNumber, bytes);
+    const info = { etag: part.etag, modifiedAt: new Date() };
+    const checksums = [partChecksumElement(part.checksum)];
+    return { status: 200, xml: copyResult('CopyPartResult', info, checksums) };
   } finally {
     await file.close();
   }

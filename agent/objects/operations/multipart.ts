@@ -1,10 +1,21 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import { readAttributes } from '../http/attributes.ts';
+import {
+  CHECKSUM_ALGORITHMS,
+  checksumElementName,
+  checksumElements,
+  checksumHeader,
+  decodeChecksum,
+  readChecksumKind,
+  readChecksumType,
+} from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
+import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { xmlBody } from '../http/request-body.ts';
 import { parseCompleteMultipartUpload } from '../http/request-documents.ts';
-import { element, renderAnswer } from '../protocol/xml.ts';
+import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
+import type { ExpectedObject } from '../store/choose-parts.ts';
+import type { PartChecksum } from '../store/upload-files.ts';
 import { checkWritePreconditions } from '../http/write-preconditions.ts';
 import { readCount } from './listing.ts';
 
@@ -27,37 +38,83 @@ export function readPartNumber(call: ObjectCall): number {
 
 export const createMultipartUpload: Operation = async (call) => {
   const { bucket, key } = call.target;
-  const uploadId = await call.store.uploads.create(key, readAttributes(call));
+  const checksum = readChecksumKind(
+    header(call, 'x-amz-checksum-algorithm'),
+    header(call, 'x-amz-checksum-type'),
+  );
+  const uploadId = await call.store.uploads.create(key, readAttributes(call), checksum);
   const xml = renderAnswer('InitiateMultipartUploadResult', [
     element('Bucket', bucket),
     element('Key', key),
     element('UploadId', uploadId),
   ]);
-  return { status: 200, xml };
+  if (checksum === undefined) return { status: 200, xml };
+  const headers = {
+    'x-amz-checksum-algorithm': checksum.algorithm.toUpperCase(),
+    'x-amz-checksum-type': checksum.type,
+  };
+  return { status: 200, headers, xml };
 };
+
+/** The header that shows the checksum of a part. */
+const partHeaders = (checksum: PartChecksum | undefined): Record<string, string> =>
+  checksum === undefined
+    ? {}
+    : { [checksumHeader(checksum.algorithm)]: checksum.value.toString('base64') };
+
+/** The element that shows the checksum of a part. */
+export const partChecksumElement = (checksum: PartChecksum | undefined): XmlElement | undefined =>
+  checksum && element(checksumElementName(checksum.algorithm), checksum.value.toString('base64'));
 
 export const uploadPart: Operation = async (call) => {
   const uploadId = requiredParameter(call, 'uploadId');
   const partNumber = readPartNumber(call);
-  const body = call.body.read({ bytesMax: LIMITS.objectPutBytesMax });
+  const { bytes, ...checks } = call.body.stream({ bytesMax: LIMITS.objectPutBytesMax });
   const { uploads } = call.store;
-  const { etag } = await uploads.putPart(uploadId, call.target.key, partNumber, body);
-  return { status: 200, headers: { etag: quoted(etag) } };
+  const part = await uploads.putPart(uploadId, call.target.key, partNumber, bytes, checks);
+  return { status: 200, headers: { etag: quoted(part.etag), ...partHeaders(part.checksum) } };
 };
+
+/** What the headers of a completion say about the object. */
+function readExpected(call: ObjectCall): ExpectedObject {
+  const size = header(call, 'x-amz-mp-object-size');
+  if (size !== undefined && !/^\d{1,15}$/u.test(size)) {
+    throw new S3Error('InvalidArgument', 'x-amz-mp-object-size must be a number.');
+  }
+  const checksums = CHECKSUM_ALGORITHMS.flatMap((algorithm) => {
+    const value = header(call, checksumHeader(algorithm));
+    return value === undefined ? [] : [{ algorithm, value }];
+  });
+  if (checksums.length > 1) {
+    throw new S3Error('InvalidRequest', 'Only one checksum of the object may be given.');
+  }
+  const [checksum] = checksums;
+  if (checksum !== undefined) {
+    decodeChecksum(checksum.algorithm, checksum.value.replace(/-\d{1,5}$/u, ''));
+  }
+  return {
+    sizeBytes: size === undefined ? undefined : Number(size),
+    checksumType: readChecksumType(header(call, 'x-amz-checksum-type')),
+    checksum,
+  };
+}
 
 export const completeMultipartUpload: Operation = async (call) => {
   const { bucket, key } = call.target;
   const uploadId = requiredParameter(call, 'uploadId');
   const document = await call.body.readAll({ ...xmlBody, checksumsOfObject: true });
   const parts = parseCompleteMultipartUpload(document);
-  const { etag } = await call.store.uploads.complete(uploadId, key, parts, (present) =>
-    checkWritePreconditions(call.headers, present),
+  const { etag, checksum } = await call.store.uploads.complete(
+    ...([uploadId, key, parts] as const),
+    (present) => checkWritePreconditions(call.headers, present),
+    readExpected(call),
   );
   const xml = renderAnswer('CompleteMultipartUploadResult', [
     element('Location', `/${bucket}/${key}`),
     element('Bucket', bucket),
     element('Key', key),
     element('ETag', quoted(etag)),
+    ...checksumElements(checksum),
   ]);
   return { status: 200, xml };
 };
@@ -76,7 +133,7 @@ export const listParts: Operation = async (call) => {
     fallback: 0,
     max: LIMITS.partsPerUploadMax,
   });
-  const { parts, isTruncated } = await call.store.uploads.listParts(uploadId, key, {
+  const { parts, isTruncated, checksum } = await call.store.uploads.listParts(uploadId, key, {
     after,
     limit,
   });
@@ -88,12 +145,15 @@ export const listParts: Operation = async (call) => {
     element('NextPartNumberMarker', parts.at(-1)?.partNumber ?? after),
     element('MaxParts', limit),
     element('IsTruncated', isTruncated),
-    ...parts.map(({ partNumber, etag, sizeBytes, modifiedAt }) =>
+    checksum && element('ChecksumAlgorithm', checksum.algorithm.toUpperCase()),
+    checksum && element('ChecksumType', checksum.type),
+    ...parts.map(({ partNumber, etag, sizeBytes, modifiedAt, ...part }) =>
       element('Part', [
         element('PartNumber', partNumber),
         element('LastModified', modifiedAt.toISOString()),
         element('ETag', quoted(etag)),
         element('Size', sizeBytes),
+        partChecksumElement(part.checksum),
       ]),
     ),
   ]);

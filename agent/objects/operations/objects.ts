@@ -1,12 +1,18 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import { readAttributes } from '../http/attributes.ts';
+import type { ByteRange } from '../protocol/byte-ranges.ts';
+import { checksumHeaders } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { respondWithFile } from '../http/file-response.ts';
-import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
+import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
+import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
+import { assertVersion } from '../http/version-id.ts';
 import { checkWritePreconditions } from '../http/write-preconditions.ts';
 import { xmlBody } from '../http/request-body.ts';
-import { parseDelete } from '../http/request-documents.ts';
-import type { ObjectInfo } from '../store/object-info.ts';
+import { type DeletedObject, parseDelete } from '../http/request-documents.ts';
+import type { ObjectInfo, OpenObject, Precondition } from '../store/object-info.ts';
+import type { ObjectPart } from '../store/part-table.ts';
+import { readPart } from './object-parts.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
 
 const DELETES_AT_ONCE = 8;
@@ -34,29 +40,56 @@ function overrides({ target }: ObjectCall): Record<string, string> {
   return headers;
 }
 
-/** The status and headers for a GET or HEAD of the object that `info` describes. */
-function respond(call: ObjectCall, info: ObjectInfo, method: 'GET' | 'HEAD') {
+/** The checksum of what an answer brings, if the request asks for it. */
+function checksumOf(
+  call: ObjectCall,
+  status: number,
+  { checksum }: ObjectInfo,
+  part: ObjectPart | undefined,
+): Record<string, string> {
+  const mode = header(call, 'x-amz-checksum-mode');
+  if (mode === undefined) return {};
+  if (mode !== 'ENABLED') throw new S3Error('InvalidArgument', 'x-amz-checksum-mode: ENABLED');
+  if (part === undefined) return status === 200 ? checksumHeaders(checksum) : {};
+  return part.checksum === undefined || checksum === undefined
+    ? {}
+    : checksumHeaders({ ...part.checksum, type: checksum.type });
+}
+
+const rangeOf = ({ start, sizeBytes }: ObjectPart): ByteRange => ({
+  start,
+  end: start + sizeBytes - 1,
+});
+
+/** The status and headers for a GET or HEAD of an open object. */
+async function respond(call: ObjectCall, info: OpenObject, method: 'GET' | 'HEAD') {
   const { sizeBytes, etag, modifiedAt, contentType } = info;
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
-  const { status, headers, body } = respondWithFile(facts, method, call.headers);
+  const part = await readPart(call, info);
+  const options = { rangeOfHead: true, part: part && sizeBytes > 0 ? rangeOf(part) : undefined };
+  const { status, headers, body } = respondWithFile(facts, method, call.headers, options);
   if (status === 412) throw new S3Error('PreconditionFailed');
   if (status === 416) {
     throw new S3Error('InvalidRange', `The object has ${sizeBytes} bytes.`, { headers });
   }
-  const kept = status === 304 ? {} : { ...info.headers, ...overrides(call) };
-  return { status, headers: { ...headers, ...kept }, parts: body };
+  if (status === 304) return { status, headers, parts: body };
+  const count = part === undefined || info.partCount === 0 ? undefined : String(info.partCount);
+  const own = {
+    ...{ ...info.headers, ...overrides(call), ...checksumOf(call, status, info, part) },
+    ...(count === undefined ? {} : { 'x-amz-mp-parts-count': count }),
+  };
+  return { status, headers: { ...headers, ...own }, parts: body };
 }
 
 export const getObject: Operation = async (call) => {
-  const { key } = call.target;
-  if (key.endsWith('/')) {
-    const { status, headers } = respond(call, await call.store.head(key), 'GET');
-    return { status, headers };
-  }
+  const { key, query } = call.target;
+  assertVersion(query.get('versionId'));
   const file = await call.store.open(key);
   try {
-    const { status, headers, parts } = respond(call, file, 'GET');
-    return { status, headers, object: { file, parts } };
+    const { status, headers, parts } = await respond(call, file, 'GET');
+    if (!file.isDirectory) return { status, headers, object: { file, parts } };
+    await file.close();
+    return { status, headers };
   } catch (error) {
     await file.close();
     throw error;
@@ -64,17 +97,25 @@ export const getObject: Operation = async (call) => {
 };
 
 export const headObject: Operation = async (call) => {
-  const { status, headers } = respond(call, await call.store.head(call.target.key), 'HEAD');
-  return { status, headers };
+  const { key, query } = call.target;
+  assertVersion(query.get('versionId'));
+  const file = await call.store.open(key);
+  try {
+    const { status, headers } = await respond(call, file, 'HEAD');
+    return { status, headers };
+  } finally {
+    await file.close();
+  }
 };
 
 export const putObject: Operation = async (call) => {
-  const body = call.body.read({ bytesMax: LIMITS.objectPutBytesMax });
-  const { etag } = await call.store.put(call.target.key, body, {
+  const { bytes, ...checks } = call.body.stream({ bytesMax: LIMITS.objectPutBytesMax });
+  const { etag, checksum } = await call.store.put(call.target.key, bytes, {
+    ...checks,
     attributes: readAttributes(call),
     precondition: (present) => checkWritePreconditions(call.headers, present),
   });
-  return { status: 200, headers: { etag: quoted(etag) } };
+  return { status: 200, headers: { etag: quoted(etag), ...checksumHeaders(checksum) } };
 };
 
 /** AppendObject (docs/object-api.md): at most 1 MiB at a time, to a file that may not exist yet. */
@@ -84,36 +125,52 @@ export const appendObject: Operation = async (call) => {
   return { status: 200, headers: { etag: quoted(etag) } };
 };
 
-export const deleteObject: Operation = async ({ store, target }) => {
-  await store.delete(target.key);
+export const deleteObject: Operation = async (call) => {
+  const { store, target } = call;
+  assertVersion(target.query.get('versionId'));
+  const conditions = {
+    etag: header(call, 'if-match'),
+    lastModified: header(call, 'x-amz-if-match-last-modified-time'),
+    sizeBytes: header(call, 'x-amz-if-match-size'),
+  };
+  await store.delete(target.key, preconditionOf(conditions));
   return { status: 204 };
 };
 
+/** Undefined without conditions, so that a plain delete does not read the object. */
+const preconditionOf = (conditions: DeleteConditions): Precondition | undefined =>
+  Object.values(conditions).some((value) => value !== undefined)
+    ? deletePrecondition(conditions)
+    : undefined;
+
 /** DeleteObjects: keys are deleted independently; the answer lists failures and deletions. */
 export const deleteObjects: Operation = async ({ store, body }) => {
-  const { keys, quiet } = parseDelete(await body.readAll(xmlBody));
-  const results = new Map<string, S3Error | undefined>();
-  const left = [...new Set(keys)];
+  const { objects, quiet } = parseDelete(await body.readAll(xmlBody));
+  const errors = new Map<DeletedObject, S3Error>();
+  const left = objects.values();
   const work = async (): Promise<void> => {
-    for (let key = left.shift(); key !== undefined; key = left.shift()) {
+    for (const object of left) {
+      const { key, versionId, conditions } = object;
       try {
-        await store.delete(key);
-        results.set(key, undefined);
+        assertVersion(versionId);
+        await store.delete(key, preconditionOf(conditions));
       } catch (error) {
         if (!(error instanceof S3Error)) throw error;
-        results.set(key, error);
+        errors.set(object, error);
       }
     }
   };
   await Promise.all(Array.from({ length: DELETES_AT_ONCE }, work));
-  const elements = keys.map((key) => {
-    const error = results.get(key);
-    if (error === undefined) return quiet ? undefined : element('Deleted', [element('Key', key)]);
-    const { code, message } = error;
-    return element('Error', [
+  const elements = objects.map((object) => {
+    const { key, versionId } = object;
+    const error = errors.get(object);
+    if (error === undefined && quiet) return undefined;
+    return element(error === undefined ? 'Deleted' : 'Error', [
       element('Key', key),
-      element('Code', code),
-      element('Message', message),
+      versionId === undefined ? undefined : element('VersionId', versionId),
+      ...(error === undefined
+        ? []
+        : [element('Code', error.code), element('Message', error.message)]),
     ]);
   });
   return { status: 200, xml: renderAnswer('DeleteResult', elements) };

@@ -13,6 +13,7 @@ import {
   listParts,
   uploadPart,
 } from './multipart.ts';
+import { getObjectAttributes } from './object-attributes.ts';
 import {
   appendObject,
   deleteObject,
@@ -39,7 +40,9 @@ const READ: AcceptedFields = {
   query: [
     ...['cache-control', 'content-disposition', 'content-encoding', 'content-language'],
     ...['content-type', 'expires'],
-  ].map((name) => `response-${name}`),
+  ]
+    .map((name) => `response-${name}`)
+    .concat('partNumber', 'versionId'),
 };
 const SOURCE = ['x-amz-copy-source', 'x-amz-copy-source-if-*'];
 const LISTING = ['delimiter', 'encoding-type', 'prefix'];
@@ -98,6 +101,14 @@ const objectOperations: readonly Row[] = [
     ...{ method: 'GET', flag: 'uploadId', name: 'ListParts', operation: listParts },
     accepts: { query: ['max-parts', 'part-number-marker'] },
   },
+  {
+    ...{ method: 'GET', flag: 'attributes' },
+    ...{ name: 'GetObjectAttributes', operation: getObjectAttributes },
+    accepts: {
+      headers: ['x-amz-max-parts', 'x-amz-object-attributes', 'x-amz-part-number-marker'],
+      query: ['versionId'],
+    },
+  },
   { method: 'GET', name: 'GetObject', operation: getObject, accepts: READ },
   { method: 'HEAD', name: 'HeadObject', operation: headObject, accepts: READ },
   {
@@ -118,7 +129,7 @@ const objectOperations: readonly Row[] = [
     accepts: {
       headers: [
         ...[...STORED, ...SOURCE, ...CONDITIONS],
-        ...['x-amz-metadata-directive', 'x-amz-tagging-directive'],
+        ...['x-amz-checksum-algorithm', 'x-amz-metadata-directive', 'x-amz-tagging-directive'],
       ],
     },
   },
@@ -134,13 +145,21 @@ const objectOperations: readonly Row[] = [
   {
     ...{ method: 'POST', flag: 'uploadId' },
     ...{ name: 'CompleteMultipartUpload', operation: completeMultipartUpload },
-    accepts: { headers: [...CHECKED, ...CONDITIONS, 'x-amz-checksum-type'] },
+    accepts: {
+      headers: [...CHECKED, ...CONDITIONS, 'x-amz-checksum-type', 'x-amz-mp-object-size'],
+    },
   },
   {
     ...{ method: 'DELETE', flag: 'uploadId' },
     ...{ name: 'AbortMultipartUpload', operation: abortMultipartUpload, accepts: {} },
   },
-  { method: 'DELETE', name: 'DeleteObject', operation: deleteObject, accepts: {} },
+  {
+    ...{ method: 'DELETE', name: 'DeleteObject', operation: deleteObject },
+    accepts: {
+      headers: ['if-match', 'x-amz-if-match-last-modified-time', 'x-amz-if-match-size'],
+      query: ['versionId'],
+    },
+  },
 ];
 
 export interface NamedOperation {

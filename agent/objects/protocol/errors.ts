@@ -31,6 +31,7 @@ const codes = {
   MissingContentLength: [411, 'The length of the body must be given.'],
   NoSuchBucket: [404, 'The bucket does not exist.'],
   NoSuchKey: [404, 'The key does not exist.'],
+  NoSuchVersion: [404, 'The object has no such version; objects of this server have none.'],
   NoSuchUpload: [404, 'The upload does not exist; it may have been aborted or completed.'],
   NotImplemented: [501, 'The operation is not implemented.'],
   OperationAborted: [409, 'A conflicting operation is in progress.'],

@@ -3,8 +3,11 @@ import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
 import { digestMd5, readdir, syncFile } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
+import { Checksum, type ChecksumKind } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { assemble } from './assemble.ts';
+import { assertChecksum, checksumKind, checksumOfFile, joinChecksums } from './part-checksums.ts';
+import { chooseParts, type ExpectedObject, pairOf, type PartRef } from './choose-parts.ts';
 import { expireUploads } from './clear-uploads.ts';
 import { statusOf } from './file-calls.ts';
 import type { KeyLocks } from './key-locks.ts';
@@ -33,24 +36,22 @@ import {
   writeAnswer,
 } from './upload-files.ts';
 import { isUploadId } from './upload-names.ts';
-import { writeBody } from './write-body.ts';
+import { type VerifyDigests, writeBody } from './write-body.ts';
 
 const EXPIRE_EVERY_MS = 600_000;
 
-/** A part as the caller lists it. */
-export interface PartRef {
-  readonly partNumber: number;
-  /** Without quotes. */
-  readonly etag: string;
-}
-
-interface PartInfo extends PartRef {
-  readonly sizeBytes: number;
-}
-
 export interface PartPage {
-  readonly parts: readonly (PartInfo & { readonly modifiedAt: Date })[];
+  readonly parts: readonly Omit<StoredPart, 'name'>[];
   readonly isTruncated: boolean;
+  readonly checksum: ChecksumKind | undefined;
+}
+
+/** How a part is taken from its body. */
+export interface PartOptions {
+  /** Taken of the body, unless the upload asks for another one. */
+  readonly checksum?: Checksum | undefined;
+  /** Called with the digests of the whole body before the part is kept; throws to refuse it. */
+  readonly verify?: VerifyDigests;
 }
 
 /** Multipart uploads. Nothing of an object is visible before its upload is complete. */
@@ -67,7 +68,7 @@ export class MultipartUploads {
   }
 
   /** @throws S3Error `InvalidRequest` when too many uploads are under way on the disk */
-  async create(key: string, attributes: WriteAttributes): Promise<string> {
+  async create(key: string, attributes: WriteAttributes, checksum?: ChecksumKind): Promise<string> {
     if (parseKey(key).isDirectory) {
       throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     }
@@ -79,7 +80,7 @@ export class MultipartUploads {
           `${LIMITS.uploadsPerDiskMax} uploads are under way on this disk.`,
         );
       }
-      return createUpload(this.#disk.uploads, { key, attributes });
+      return createUpload(this.#disk.uploads, { key, attributes, checksum });
     });
   }
 
@@ -89,51 +90,58 @@ export class MultipartUploads {
     key: string,
     partNumber: number,
     body: AsyncIterable<Buffer>,
-    verify?: (md5: Buffer) => void | Promise<void>,
-  ): Promise<{ etag: string; sizeBytes: number }> {
+    { checksum: given, verify }: PartOptions = {},
+  ): Promise<Pick<StoredPart, 'etag' | 'sizeBytes' | 'checksum'>> {
     if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > LIMITS.partsPerUploadMax) {
       throw new S3Error('InvalidArgument', `Part numbers are 1 to ${LIMITS.partsPerUploadMax}.`);
     }
     const { uploads } = this.#disk;
     return asS3(async () => {
-      await readUpload(uploads, uploadId, key);
+      const checksum = partChecksum(await readUpload(uploads, uploadId, key), given);
       await using staged = await stageFile(uploads);
-      const md5 = digestMd5(await writeBody(staged.fd, body));
-      await verify?.(md5);
+      const md5 = digestMd5(await writeBody(staged.fd, body, checksum));
+      const value = checksum?.digest();
+      verify?.({ md5, checksum: value });
       await syncFile(staged.fd);
       const { sizeBytes } = statusOf(staged.fd);
-      const name = partName(partNumber, md5, sizeBytes);
+      const kept = checksum && value && { algorithm: checksum.algorithm, value };
+      const name = partName(partNumber, md5, sizeBytes, kept);
       await this.#locks.run(`${uploadId}/${partNumber}`, async () => {
         this.#refuseWhileCompleting(uploadId);
         await keepPart(uploads, uploadId, staged.path, name);
       });
-      return { etag: md5.toString('hex'), sizeBytes };
+      return { etag: md5.toString('hex'), sizeBytes, ...(kept && { checksum: kept }) };
     });
   }
 
   /**
    * Creates the object from its parts; durable when it returns. For an hour after it succeeded, a
    * repetition with the same parts gets the same answer.
+   * @param expected what the caller says about the object as a whole
    * @throws S3Error `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`,
-   *   `EntityTooLarge`, `OperationAborted`, and what the precondition throws
+   *   `EntityTooLarge`, `OperationAborted`, `BadDigest`, `InvalidRequest` when the size or the kind of
+   *   checksum is another one, and what the precondition throws
    */
   async complete(
     uploadId: string,
     key: string,
     parts: readonly PartRef[],
     precondition?: Precondition,
+    expected: ExpectedObject = {},
   ): Promise<ObjectInfo> {
     const target = parseKey(key);
     this.#refuseWhileCompleting(uploadId);
     this.#completing.add(uploadId);
     try {
       return await asS3(async () => {
-        const partsDigest = hash('sha256', JSON.stringify(parts.map(toPair)));
+        const partsDigest = hash('sha256', JSON.stringify(parts.map(pairOf)));
         const answer = await findAnswer(this.#disk.uploads, uploadId);
         if (answer?.key === key && answer.partsDigest === partsDigest) return answer.info;
         const upload = await readUpload(this.#disk.uploads, uploadId, key);
-        const chosen = await this.#choose(uploadId, parts);
-        return this.#complete({ uploadId, upload, target, chosen, partsDigest, precondition });
+        const stored = await storedParts(this.#disk.uploads, uploadId, 0, LIMITS.partsPerUploadMax);
+        const chosen = chooseParts(stored, parts, expected);
+        const work = { uploadId, upload, target, chosen, expected, partsDigest, precondition };
+        return this.#complete(work);
       });
     } finally {
       this.#completing.delete(uploadId);
@@ -156,15 +164,12 @@ export class MultipartUploads {
     { after, limit }: { after: number; limit: number },
   ): Promise<PartPage> {
     return asS3(async () => {
-      await readUpload(this.#disk.uploads, uploadId, key);
-      const stored = await storedParts(
-        this.#disk.uploads,
-        uploadId,
-        after,
-        LIMITS.partsPerUploadMax,
-      );
+      const { uploads } = this.#disk;
+      const { checksum } = await readUpload(uploads, uploadId, key);
+      const stored = await storedParts(uploads, uploadId, after, LIMITS.partsPerUploadMax);
       const parts = newestOfEach(stored);
-      return { parts: parts.slice(0, limit), isTruncated: parts.length > limit && limit > 0 };
+      const isTruncated = parts.length > limit && limit > 0;
+      return { parts: parts.slice(0, limit), isTruncated, checksum };
     });
   }
 
@@ -188,43 +193,32 @@ export class MultipartUploads {
     throw new S3Error('OperationAborted', 'The upload is being completed.');
   }
 
-  /** Finds the stored parts that the caller lists. */
-  async #choose(uploadId: string, parts: readonly PartRef[]): Promise<StoredPart[]> {
-    const stored = new Map<string, StoredPart>();
-    for (const part of await storedParts(
-      this.#disk.uploads,
-      uploadId,
-      0,
-      LIMITS.partsPerUploadMax,
-    )) {
-      stored.set(toPair(part).join(), part);
-    }
-    return checkParts(
-      parts,
-      parts.map((part) => stored.get(toPair(part).join())),
-    );
-  }
-
   async #complete(work: {
     uploadId: string;
     upload: Upload;
     target: ObjectPath;
     chosen: readonly StoredPart[];
+    expected: ExpectedObject;
     partsDigest: string;
     precondition: Precondition | undefined;
   }): Promise<ObjectInfo> {
-    const { uploadId, upload, target, chosen, partsDigest, precondition } = work;
+    const { uploadId, upload, target, chosen, expected, partsDigest, precondition } = work;
     const { contents, uploads } = this.#disk;
     const [first, ...others] = chosen;
     if (first === undefined) throw new S3Error('InvalidRequest', 'At least one part is required.');
     const md5s = Buffer.from(chosen.map(({ etag }) => etag).join(''), 'hex');
-    const etag = { md5: hash('md5', md5s, 'buffer'), partCount: chosen.length };
+    const kind = checksumKind(upload.checksum, expected);
+    const joined = kind && (await joinChecksums(kind, chosen));
+    if (joined !== undefined) assertChecksum(joined, expected.checksum);
     const { key, attributes } = upload;
     await using staged = await assemble(join(uploads, uploadId), first, others);
+    const checksum = joined ?? (kind && (await checksumOfFile(staged.fd, kind.algorithm)));
+    if (joined === undefined && checksum !== undefined) assertChecksum(checksum, expected.checksum);
+    const md5 = hash('md5', md5s, 'buffer');
+    const digests = { md5, partCount: chosen.length, checksum };
     const info = await this.#locks.run(target.path, () =>
       publish(contents, target, {
-        staged,
-        etag,
+        ...{ staged, digests, parts: chosen },
         attributes,
         precondition,
         // The answer is stored before the object appears: afterwards the part's file is gone.
@@ -237,26 +231,15 @@ export class MultipartUploads {
   }
 }
 
-const toPair = ({ partNumber, etag }: PartRef): [number, string] => [partNumber, etag];
-
-/** @throws S3Error when the listed parts cannot be joined (docs/object-api.md, Errors) */
-function checkParts(
-  wanted: readonly PartRef[],
-  found: readonly (StoredPart | undefined)[],
-): StoredPart[] {
-  let before = 0;
-  for (const { partNumber } of wanted) {
-    if (partNumber <= before) throw new S3Error('InvalidPartOrder');
-    before = partNumber;
-  }
-  const parts = found.filter((part) => part !== undefined);
-  if (parts.length < found.length) throw new S3Error('InvalidPart');
-  if (parts.slice(0, -1).some(({ sizeBytes }) => sizeBytes < LIMITS.partBytesMin)) {
-    throw new S3Error('EntityTooSmall');
-  }
-  const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
-  if (sizeBytes > LIMITS.objectBytesMax) throw new S3Error('EntityTooLarge');
-  return parts;
+/** The checksum to take of a part. @throws S3Error InvalidRequest when another one was given */
+function partChecksum({ checksum }: Upload, given: Checksum | undefined): Checksum | undefined {
+  if (checksum === undefined) return given;
+  if (given === undefined) return new Checksum(checksum.algorithm);
+  if (given.algorithm === checksum.algorithm) return given;
+  throw new S3Error(
+    'InvalidRequest',
+    `The parts of this upload have ${checksum.algorithm} checksums.`,
+  );
 }
 
 function newestOfEach(parts: readonly StoredPart[]): PartPage['parts'][number][] {

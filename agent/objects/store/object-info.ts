@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { closeReadFile, getAttribute, openWithAttribute } from '../../disks/disk-calls.ts';
+import type { ObjectChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type Attributes, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
@@ -10,6 +11,7 @@ import {
   guessContentType,
   type ObjectRecord,
   RECORD_ATTRIBUTE,
+  UNHASHED,
 } from './object-record.ts';
 import { isAbsent } from './store-errors.ts';
 
@@ -22,6 +24,9 @@ export interface ObjectInfo extends Attributes {
   /** Other headers that were stored with it; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly isDirectory: boolean;
+  /** Of a multipart object that was not changed since; otherwise 0. */
+  readonly partCount: number;
+  readonly checksum?: ObjectChecksum | undefined;
 }
 
 /** An open object: it keeps its content even if another one replaces it. */
@@ -112,21 +117,31 @@ function infoOf(fd: number, attribute: Buffer | undefined, target: ObjectPath): 
       etag: EMPTY_ETAG,
       contentType,
       headers: {},
+      partCount: 0,
     };
   }
   const record = decodeRecord(attribute, status);
   const contentType = record?.contentType ?? guessContentType(target.name);
   const etag = etagOf(record, status);
   const headers = record?.headers ?? {};
-  return { ...common, isDirectory: false, sizeBytes, etag, contentType, headers };
+  const parts = record?.partCount ?? 0;
+  return {
+    ...{ ...common, isDirectory: false, sizeBytes, etag, contentType, headers },
+    partCount: parts === UNHASHED ? 0 : parts,
+    ...(record?.checksum === undefined ? {} : { checksum: record.checksum }),
+  };
 }
 
 /** Builds an object's record; a content type that its name implies is left out. */
 export function newRecord(
-  etag: Pick<ObjectRecord, 'md5' | 'partCount'>,
+  digests: Pick<ObjectRecord, 'md5' | 'partCount' | 'checksum'>,
   { contentType, headers = {} }: WriteAttributes,
   { name }: ObjectPath,
 ): ObjectRecord {
   const isKept = contentType !== undefined && contentType !== guessContentType(name);
-  return { ...etag, contentType: isKept && contentType !== '' ? contentType : undefined, headers };
+  return {
+    ...digests,
+    contentType: isKept && contentType !== '' ? contentType : undefined,
+    headers,
+  };
 }

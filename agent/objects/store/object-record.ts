@@ -3,6 +3,7 @@ import { extname } from 'node:path';
 import { lookup } from 'mime-types';
 import type { FileIdentity } from '../../native/native.ts';
 import { parseJson } from '../../../shared/json.ts';
+import { CHECKSUM_ALGORITHMS, CHECKSUM_BYTES, type ObjectChecksum } from '../protocol/checksum.ts';
 
 /**
  * The properties of an object that its file does not have, in an extended attribute that containers can
@@ -28,20 +29,25 @@ export interface ObjectRecord {
   readonly contentType: string | undefined;
   /** Headers that are returned with the object; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
+  readonly checksum?: ObjectChecksum | undefined;
 }
 
 /*
- * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5, content
- * type; then, if there are headers, a line feed and the headers as JSON. Little-endian and, without
- * headers, short: ext4 keeps it in the inode, beside the file's other properties.
+ * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in version
+ * 2 a checksum: u8 number of the algorithm with the highest bit set for a composite one, and the
+ * digest; content type; then, if there are headers, a line feed and the headers as JSON. Little-endian
+ * and, without headers, short: ext4 keeps it in the inode, beside the file's other properties.
  */
 const VERSION = 1;
+const VERSION_WITH_CHECKSUM = 2;
+const COMPOSITE = 0x80;
 const HEAD_BYTES = 35;
 const SEPARATOR = '\n'; // A content type cannot contain one.
 
 export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
-  head.writeUInt8(VERSION, 0);
+  const checksum = encodeChecksum(record.checksum);
+  head.writeUInt8(checksum.length === 0 ? VERSION : VERSION_WITH_CHECKSUM, 0);
   head.writeUInt16LE(record.partCount, 1);
   head.writeBigUInt64LE(BigInt(file.sizeBytes), 3);
   head.writeBigInt64LE(file.mtimeNs, 11);
@@ -49,7 +55,26 @@ export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   const type = Buffer.from(record.contentType ?? '', 'latin1');
   const hasHeaders = Object.keys(record.headers).length > 0;
   const headers = hasHeaders ? `${SEPARATOR}${JSON.stringify(record.headers)}` : '';
-  return Buffer.concat([head, type, Buffer.from(headers)]);
+  return Buffer.concat([head, checksum, type, Buffer.from(headers)]);
+}
+
+function encodeChecksum(checksum: ObjectChecksum | undefined): Buffer {
+  if (checksum === undefined) return Buffer.alloc(0);
+  const { algorithm, type, value } = checksum;
+  const number = CHECKSUM_ALGORITHMS.indexOf(algorithm) | (type === 'COMPOSITE' ? COMPOSITE : 0);
+  const [digest = ''] = value.split('-');
+  return Buffer.concat([Buffer.of(number), Buffer.from(digest, 'base64')]);
+}
+
+/** @returns undefined when a later version of this program wrote it */
+function decodeChecksum(bytes: Buffer, partCount: number): ObjectChecksum | undefined {
+  const number = bytes[HEAD_BYTES] ?? 0;
+  const algorithm = CHECKSUM_ALGORITHMS[number & ~COMPOSITE];
+  if (algorithm === undefined) return undefined;
+  const start = HEAD_BYTES + 1;
+  const digest = bytes.toString('base64', start, start + CHECKSUM_BYTES[algorithm]);
+  if ((number & COMPOSITE) === 0) return { algorithm, type: 'FULL_OBJECT', value: digest };
+  return { algorithm, type: 'COMPOSITE', value: `${digest}-${partCount}` };
 }
 
 /** @returns undefined when there is no record or it does not match the file's content */
@@ -57,13 +82,20 @@ export function decodeRecord(
   bytes: Buffer | undefined,
   file: FileIdentity,
 ): ObjectRecord | undefined {
-  if (bytes === undefined || bytes.length < HEAD_BYTES || bytes[0] !== VERSION) return undefined;
+  if (bytes === undefined || bytes.length < HEAD_BYTES) return undefined;
+  if (bytes[0] !== VERSION && bytes[0] !== VERSION_WITH_CHECKSUM) return undefined;
   if (bytes.readBigUInt64LE(3) !== BigInt(file.sizeBytes)) return undefined;
   if (bytes.readBigInt64LE(11) !== file.mtimeNs) return undefined;
-  const end = bytes.indexOf(SEPARATOR, HEAD_BYTES);
-  const contentType = bytes.toString('latin1', HEAD_BYTES, end === -1 ? bytes.length : end);
+  const partCount = bytes.readUInt16LE(1);
+  const hasChecksum = bytes[0] === VERSION_WITH_CHECKSUM;
+  const checksum = hasChecksum ? decodeChecksum(bytes, partCount) : undefined;
+  if (hasChecksum && checksum === undefined) return undefined;
+  const start = HEAD_BYTES + (checksum === undefined ? 0 : 1 + CHECKSUM_BYTES[checksum.algorithm]);
+  const end = bytes.indexOf(SEPARATOR, start);
+  const contentType = bytes.toString('latin1', start, end === -1 ? bytes.length : end);
   return {
-    partCount: bytes.readUInt16LE(1),
+    partCount,
+    checksum,
     md5: Buffer.from(bytes.subarray(19, HEAD_BYTES)),
     contentType: contentType === '' ? undefined : contentType,
     headers: end === -1 ? {} : (parseJson(bytes.toString('utf8', end)) as Record<string, string>),

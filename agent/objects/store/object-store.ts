@@ -9,6 +9,7 @@ import {
   writeChunks,
 } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
+import { type Checksum, fullChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { appendToFile } from './append.ts';
 import {
@@ -34,14 +35,16 @@ import {
 import { publish } from './publish.ts';
 import { stageFile } from './staged-file.ts';
 import { asS3, isAbsent, unless } from './store-errors.ts';
-import { writeBody } from './write-body.ts';
+import { type VerifyDigests, writeBody } from './write-body.ts';
 
 export interface PutOptions {
   readonly attributes: WriteAttributes;
   /** Called just before the object appears, with the one that it replaces. */
   readonly precondition?: Precondition;
-  /** Called with the MD5 of the whole body before the object appears; throws to refuse it. */
-  readonly verify?: (md5: Buffer) => void | Promise<void>;
+  /** Taken of the body and stored with the object. */
+  readonly checksum?: Checksum | undefined;
+  /** Called with the digests of the whole body before the object appears; throws to refuse it. */
+  readonly verify?: VerifyDigests;
 }
 
 /**
@@ -83,10 +86,13 @@ export class ObjectStore {
     if (target.isDirectory) return this.#putDirectory(target, body, options);
     return asS3(async () => {
       await using staged = await stageFile(this.#disk.uploads);
-      const md5 = digestMd5(await writeBody(staged.fd, body));
-      await options.verify?.(md5);
-      const { attributes, precondition } = options;
-      const publication = { staged, etag: { md5, partCount: 0 }, attributes, precondition };
+      const { checksum, verify, attributes, precondition } = options;
+      const md5 = digestMd5(await writeBody(staged.fd, body, checksum));
+      const digest = checksum?.digest();
+      verify?.({ md5, checksum: digest });
+      const kept = checksum && digest && fullChecksum(checksum.algorithm, digest);
+      const digests = { md5, partCount: 0, checksum: kept };
+      const publication = { staged, digests, attributes, precondition };
       return await this.#locks.run(target.path, () =>
         publish(this.#disk.contents, target, publication),
       );
@@ -110,16 +116,24 @@ export class ObjectStore {
         await writeChunks(staged.fd, 0, [body]);
         const md5 = newMd5();
         await addToMd5(md5, [body]);
-        const etag = { md5: digestMd5(md5), partCount: 0 };
-        return await publish(this.#disk.contents, target, { staged, etag, attributes });
+        const digests = { md5: digestMd5(md5), partCount: 0 };
+        return await publish(this.#disk.contents, target, { staged, digests, attributes });
       }),
     );
   }
 
-  /** Removes a file, a link, or an empty directory; durable when it returns. Idempotent. */
-  async delete(key: string): Promise<void> {
+  /**
+   * Removes a file, a link, or an empty directory; durable when it returns. Idempotent.
+   * @throws S3Error what the precondition throws
+   */
+  async delete(key: string, precondition?: Precondition): Promise<void> {
     const target = parseKey(key);
-    await asS3(() => this.#locks.run(target.path, () => this.#delete(target)));
+    await asS3(() =>
+      this.#locks.run(target.path, async () => {
+        precondition?.(await findObject(this.#disk.contents, target));
+        await this.#delete(target);
+      }),
+    );
   }
 
   /** One page of keys in the order of their bytes. */
@@ -130,13 +144,13 @@ export class ObjectStore {
   async #putDirectory(
     target: ObjectPath,
     body: AsyncIterable<Buffer>,
-    { attributes, precondition, verify }: PutOptions,
+    { attributes, precondition, checksum, verify }: PutOptions,
   ): Promise<ObjectInfo> {
     for await (const chunk of body) {
       if (chunk.length > 0)
         throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     }
-    await verify?.(digestMd5(newMd5()));
+    verify?.({ md5: digestMd5(newMd5()), checksum: checksum?.digest() });
     const { uid = 0, gid = 0, mode = DIRECTORY_MODE_DEFAULT } = attributes;
     const { contents } = this.#disk;
     return asS3(() =>

@@ -12,15 +12,19 @@ import {
   type Precondition,
   type WriteAttributes,
 } from './object-info.ts';
-import { encodeRecord, type ObjectRecord, RECORD_ATTRIBUTE } from './object-record.ts';
+import { encodeRecord, etagOf, type ObjectRecord, RECORD_ATTRIBUTE } from './object-record.ts';
+import { storePartTable } from './part-table.ts';
 import { unless } from './store-errors.ts';
+import type { StoredPart } from './upload-files.ts';
 
 const FILE_MODE_DEFAULT = 0o644;
 
 export interface Publication {
   /** A complete file in the disk's `uploads`, which is renamed. */
   readonly staged: { readonly fd: number; readonly path: string };
-  readonly etag: Pick<ObjectRecord, 'md5' | 'partCount'>;
+  readonly digests: Pick<ObjectRecord, 'md5' | 'partCount' | 'checksum'>;
+  /** Of a multipart object. */
+  readonly parts?: readonly StoredPart[];
   readonly attributes: WriteAttributes;
   readonly precondition?: Precondition | undefined;
   /** Called as the last step before the object appears. */
@@ -36,7 +40,7 @@ export interface Publication {
 export async function publish(
   contents: string,
   target: ObjectPath,
-  { staged, etag, attributes, precondition, beforeRename }: Publication,
+  { staged, digests, parts, attributes, precondition, beforeRename }: Publication,
 ): Promise<ObjectInfo> {
   precondition?.(await findObject(contents, target));
   const { uid = 0, gid = 0 } = attributes;
@@ -47,9 +51,11 @@ export async function publish(
     throw new S3Error('OperationAborted', 'The key names a directory on the disk.');
   }
   await changeAttributes(staged.fd, mergeAttributes(attributes, former));
-  const record = newRecord(etag, attributes, target);
+  const record = newRecord(digests, attributes, target);
   const bytes = encodeRecord(record, statusOf(staged.fd));
   await setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
+  if (parts !== undefined)
+    await storePartTable(staged.fd, etagOf(record, statusOf(staged.fd)), parts);
   await syncFile(staged.fd);
   const info = await describe(staged.fd, target);
   await beforeRename?.(info);

@@ -14,6 +14,11 @@ import {
 } from '../../disks/disk-calls.ts';
 import { toItsEnd } from '../../disks/disk-threads.ts';
 import type { DirectoryPage } from '../../native/native.ts';
+import {
+  CHECKSUM_ALGORITHMS,
+  type ChecksumAlgorithm,
+  type ChecksumKind,
+} from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { holdDirectory } from './held-directory.ts';
 import type { ObjectInfo, WriteAttributes } from './object-info.ts';
@@ -30,6 +35,8 @@ import { parseJson } from '../../../shared/json.ts';
 export interface Upload {
   readonly key: string;
   readonly attributes: WriteAttributes;
+  /** The checksum that its parts and its object get. */
+  readonly checksum?: ChecksumKind | undefined;
 }
 
 /** The stored answer of a completed upload, for a caller that did not receive it. */
@@ -49,17 +56,41 @@ export interface StoredPart {
   readonly etag: string;
   readonly sizeBytes: number;
   readonly modifiedAt: Date;
+  readonly checksum?: PartChecksum;
+}
+
+export interface PartChecksum {
+  readonly algorithm: ChecksumAlgorithm;
+  readonly value: Buffer;
 }
 
 const UPLOAD_FILE = 'upload.json';
 const ANSWER_FILE = 'answer.json';
 const PARTS_PER_SCAN = 1000;
-const partPattern = /^part-(\d{5})-([0-9a-f]{32})-(\d+)$/u;
+const partPattern = /^part-(\d{5})-([0-9a-f]{32})-(\d+)(?:-([0-9a-z]+)-([0-9a-f]+))?$/u;
 
 const partPrefix = (partNumber: number): string => `part-${String(partNumber).padStart(5, '0')}-`;
 
-export const partName = (partNumber: number, md5: Buffer, sizeBytes: number): string =>
-  `${partPrefix(partNumber)}${md5.toString('hex')}-${sizeBytes}`;
+export function partName(
+  partNumber: number,
+  md5: Buffer,
+  sizeBytes: number,
+  checksum?: PartChecksum,
+): string {
+  const name = `${partPrefix(partNumber)}${md5.toString('hex')}-${sizeBytes}`;
+  if (checksum === undefined) return name;
+  return `${name}-${checksum.algorithm}-${checksum.value.toString('hex')}`;
+}
+
+/** Reads what the name of a part says; undefined when it is none. */
+function parsePartName(name: string): Omit<StoredPart, 'modifiedAt'> | undefined {
+  const [, digits, etag, bytes, algorithmName, value = ''] = partPattern.exec(name) ?? [];
+  if (etag === undefined) return undefined;
+  const part = { name, partNumber: Number(digits), etag, sizeBytes: Number(bytes) };
+  const algorithm = CHECKSUM_ALGORITHMS.find((each) => each === algorithmName);
+  if (algorithm === undefined) return part;
+  return { ...part, checksum: { algorithm, value: Buffer.from(value, 'hex') } };
+}
 
 export async function createUpload(uploads: string, upload: Upload): Promise<string> {
   const uploadId = newUploadId();
@@ -130,13 +161,10 @@ export async function storedParts(
       RECORD_ATTRIBUTE,
     );
     for (const entry of page.entries) {
-      const [, digits, etag] = partPattern.exec(entry.name) ?? [];
-      if (entry.isDirectory || etag === undefined) continue;
-      const partNumber = Number(digits);
-      if (partNumber > last) return parts;
-      const sizeBytes = Number(entry.name.slice(entry.name.lastIndexOf('-') + 1));
-      const modifiedAt = new Date(Number(entry.mtimeNs / 1_000_000n));
-      parts.push({ name: entry.name, partNumber, etag, sizeBytes, modifiedAt });
+      const part = entry.isDirectory ? undefined : parsePartName(entry.name);
+      if (entry.isDirectory || part === undefined) continue;
+      if (part.partNumber > last) return parts;
+      parts.push({ ...part, modifiedAt: new Date(Number(entry.mtimeNs / 1_000_000n)) });
     }
     from = page.after;
   }

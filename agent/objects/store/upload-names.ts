@@ -4,7 +4,8 @@ import { randomBytes, randomUUID } from 'node:crypto';
  * The names in a disk's `uploads`:
  *   put-<uuid>     an object or a part being written, or an upload being created or removed;
  *                  leftovers when the disk is attached
- *   <upload id>/   a multipart upload: `upload.json` and `part-<number>-<md5>-<bytes>`
+ *   <upload id>/   a multipart upload: `upload.json` and
+ *                  `part-<number>-<md5>-<bytes>[-<checksum algorithm>-<checksum>]`
  *   done-<upload id>   the answer of an upload that was completed
  * An upload id is the time of its creation in ms, eleven hexadecimal digits, and 128 random bits.
  */

@@ -1,4 +1,5 @@
 import { addToMd5, newMd5, syncData, writeChunks } from '../../disks/disk-calls.ts';
+import type { Checksum } from '../protocol/checksum.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** How much is written and hashed at a time, while the next batch is read from the caller. */
@@ -7,13 +8,24 @@ const BATCH_CHUNKS_MAX = 1024; // IOV_MAX of writev(2).
 /** Each window is synced while the next one arrives, so that the last sync is short. */
 const WINDOW_BYTES = 32 * MiB;
 
+/** Throws an S3Error unless a body's digests are the expected ones. */
+export type VerifyDigests = (digests: {
+  readonly md5: Buffer;
+  readonly checksum: Buffer | undefined;
+}) => void;
+
 /**
  * Writes a body to an empty file. Reading, hashing and writing overlap; one after the other they would
  * take twice as long. A long body is durable when this returns, so that publishing it is quick.
  * @param body whose chunks this takes over: the caller must not use them again
+ * @param checksum taken of the body on the way
  * @returns the MD5 state of the body; see files.c
  */
-export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promise<Buffer> {
+export async function writeBody(
+  fd: number,
+  body: AsyncIterable<Buffer>,
+  checksum?: Checksum,
+): Promise<Buffer> {
   const md5 = newMd5();
   let chunks: Buffer[] = [];
   let [batchBytes, writtenBytes, beganBytes] = [0, 0, 0];
@@ -23,6 +35,7 @@ export async function writeBody(fd: number, body: AsyncIterable<Buffer>): Promis
     await batch;
     const written = chunks;
     const work = [writeChunks(fd, writtenBytes, written), addToMd5(md5, written)];
+    if (checksum !== undefined) work.push(checksum.add(written));
     batch = Promise.all(work).then(() => freeAll(written));
     batch.catch(() => undefined); // The next await throws it.
     writtenBytes += batchBytes;

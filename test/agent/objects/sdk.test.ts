@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -49,8 +50,7 @@ async function receive(request: IncomingMessage): Promise<Received> {
   const checks = BodyChecks.read(rawHeaders, payload);
   if (payload.kind !== 'aws-chunked') {
     const body = await buffer(request);
-    checks.update(body);
-    checks.verify();
+    assertDigests(checks, body);
     return { target, rawHeaders, payload, body };
   }
   const decoder = new AwsChunkedDecoder({
@@ -60,9 +60,16 @@ async function receive(request: IncomingMessage): Promise<Received> {
     signature: payload.signed ? verified : undefined,
   });
   const body = await buffer(request.pipe(decoder));
-  checks.update(body);
-  checks.verify(decoder.trailers);
+  assertDigests(checks, body, decoder.trailers);
   return { target, rawHeaders, payload, body };
+}
+
+function assertDigests(checks: BodyChecks, body: Buffer, trailers?: ReadonlyMap<string, string>) {
+  checks.update(body);
+  checks.checksum?.addNow(body);
+  checks.verifyPayload();
+  const digests = { md5: hash('md5', body, 'buffer'), checksum: checks.checksum?.digest() };
+  checks.verify(digests, trailers);
 }
 
 test.before(async (t) => {
@@ -177,7 +184,12 @@ test('the documents of the SDK are read', async (t) => {
     new DeleteObjectsCommand({ Bucket: 'delete', Delete: { Objects, Quiet: true } }),
   );
   const { body } = findRequest(t.context.received, '/delete');
-  t.deepEqual(parseDelete(body), { keys: KEYS, quiet: true });
+  const { objects, quiet } = parseDelete(body);
+  t.deepEqual(
+    objects.map(({ key }) => key),
+    KEYS,
+  );
+  t.true(quiet);
 
   const Parts = [
     { PartNumber: 1, ETag: '"aa"', ChecksumCRC32: 'AAAAAA==' },
@@ -186,8 +198,8 @@ test('the documents of the SDK are read', async (t) => {
   const upload = { Bucket: 'complete', Key: 'k', UploadId: 'u', MultipartUpload: { Parts } };
   await client.send(new CompleteMultipartUploadCommand(upload));
   t.deepEqual(parseCompleteMultipartUpload(findRequest(t.context.received, '/complete').body), [
-    { partNumber: 1, etag: 'aa' },
-    { partNumber: 2, etag: 'bb' },
+    { partNumber: 1, etag: 'aa', checksums: [{ algorithm: 'crc32', value: Buffer.alloc(4) }] },
+    { partNumber: 2, etag: 'bb', checksums: [] },
   ]);
 });
 

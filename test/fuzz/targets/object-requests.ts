@@ -142,8 +142,8 @@ const xml: Target = {
   ],
   run(input) {
     const found = unlessRefused(isS3Error, () => parseDelete(input));
-    for (const key of found?.keys ?? []) assert.strictEqual(typeof key, 'string');
-    assert((found?.keys.length ?? 0) <= LIMITS.keysPerDeleteMax);
+    for (const { key } of found?.objects ?? []) assert.strictEqual(typeof key, 'string');
+    assert((found?.objects.length ?? 0) <= LIMITS.keysPerDeleteMax);
     const parts = unlessRefused(isS3Error, () => parseCompleteMultipartUpload(input)) ?? [];
     assert(parts.length <= LIMITS.partsPerUploadMax);
     for (const { partNumber, etag } of parts) {

@@ -3,7 +3,12 @@ import { Readable } from 'node:stream';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { BodyChecks, readTrailerNames } from '../../../../agent/objects/auth/checksums.ts';
-import { Crc, CRC32C, CRC64NVME } from '../../../../agent/objects/protocol/crc.ts';
+import {
+  Checksum,
+  CHECKSUM_ALGORITHMS,
+  CHECKSUM_BYTES,
+  joinCrcs,
+} from '../../../../agent/objects/protocol/checksum.ts';
 import { S3Error, type S3ErrorCode } from '../../../../agent/objects/protocol/errors.ts';
 import type { Payload } from '../../../../agent/objects/auth/sigv4.ts';
 
@@ -28,8 +33,14 @@ async function check(
 ): Promise<S3ErrorCode | 'ok'> {
   try {
     const checks = BodyChecks.read(headers, payload);
-    for await (const chunk of Readable.from(body)) checks.update(chunk as Buffer);
-    checks.verify(trailers);
+    const md5 = createHash('md5');
+    for await (const chunk of Readable.from(body) as AsyncIterable<Buffer>) {
+      checks.update(chunk);
+      checks.checksum?.addNow(chunk);
+      md5.update(chunk);
+    }
+    checks.verifyPayload();
+    checks.verify({ md5: md5.digest(), checksum: checks.checksum?.digest() }, trailers);
     return 'ok';
   } catch (error) {
     if (error instanceof S3Error) return error.code;
@@ -107,20 +118,42 @@ function slowCrc(bytes: Uint8Array, polynomial: bigint, bits: bigint): bigint {
   return crc ^ mask;
 }
 
-test('both CRCs agree with their definition, however the bytes are split', (t) => {
+const CRCS = [
+  ['crc32', 0xedb88320n],
+  ['crc32c', 0x82f63b78n],
+  ['crc64nvme', 0x9a6c9329ac4bc9b5n],
+] as const;
+
+test('CRCs agree with their definition, however the bytes are split, and those of parts join', async (t) => {
   const bytes = fc.uint8Array({ maxLength: 200 });
-  const property = fc.property(fc.array(bytes, { maxLength: 5 }), (parts) => {
-    for (const [kind, polynomial] of [
-      [CRC32C, 0x82f63b78n],
-      [CRC64NVME, 0x9a6c9329ac4bc9b5n],
-    ] as const) {
-      const crc = new Crc(kind);
-      for (const part of parts) crc.update(Buffer.from(part));
-      const expected = slowCrc(Buffer.concat(parts), polynomial, BigInt(kind.bits));
-      t.is(crc.digest().toString('hex'), expected.toString(16).padStart(kind.bits / 4, '0'));
+  const property = fc.asyncProperty(fc.array(bytes, { maxLength: 5 }), async (pieces) => {
+    for (const [algorithm, polynomial] of CRCS) {
+      const size = CHECKSUM_BYTES[algorithm];
+      const whole = new Checksum(algorithm);
+      const parts = [];
+      for (const piece of pieces) {
+        whole.addNow(Buffer.from(piece));
+        const part = new Checksum(algorithm);
+        await part.add([Buffer.from(piece)]);
+        parts.push({ sizeBytes: piece.length, value: part.digest() });
+      }
+      const expected = slowCrc(Buffer.concat(pieces), polynomial, BigInt(size * 8));
+      const hex = expected.toString(16).padStart(size * 2, '0');
+      t.is(whole.digest().toString('hex'), hex);
+      t.is((await joinCrcs(algorithm, parts)).toString('hex'), hex);
     }
   });
-  fc.assert(property);
+  await fc.assert(property);
+});
+
+test('many bytes are added on a thread, with the same result', async (t) => {
+  const bytes = Buffer.alloc(300_000, 'many bytes ');
+  for (const algorithm of CHECKSUM_ALGORITHMS) {
+    const [now, later] = [new Checksum(algorithm), new Checksum(algorithm)];
+    now.addNow(bytes);
+    await later.add([bytes.subarray(0, 100_001), bytes.subarray(100_001)]);
+    t.deepEqual(later.digest(), now.digest(), algorithm);
+  }
 });
 
 test('garbage in the headers gives no error of another kind', async (t) => {

@@ -9,7 +9,7 @@ import { element, renderAnswer } from '../../../../agent/objects/protocol/xml.ts
 import { MiB } from '../../../../shared/units.ts';
 import { unicodeText } from '../../../helpers/unicode-text.ts';
 
-const keysOf = (xml: string) => parseDelete(Buffer.from(xml)).keys;
+const keysOf = (xml: string) => parseDelete(Buffer.from(xml)).objects.map(({ key }) => key);
 const oneKey = (xml: string) => keysOf(`<Delete><Object><Key>${xml}</Key></Object></Delete>`);
 
 const refuses = test.macro({
@@ -24,13 +24,12 @@ const refuses = test.macro({
 
 test('reads keys and the quiet flag, with and without namespace', (t) => {
   const objects = '<Object><Key>a</Key></Object><Object><Key>b/c</Key></Object>';
-  t.deepEqual(parseDelete(Buffer.from(`<Delete>${objects}</Delete>`)), {
-    keys: ['a', 'b/c'],
-    quiet: false,
-  });
+  t.deepEqual(keysOf(`<Delete>${objects}</Delete>`), ['a', 'b/c']);
+  t.false(parseDelete(Buffer.from(`<Delete>${objects}</Delete>`)).quiet);
   const namespace = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"';
   const spaced = `<?xml version="1.0"?>\r\n<Delete ${namespace}>\n  ${objects}\n <Quiet>true</Quiet></Delete>\r\n`;
-  t.deepEqual(parseDelete(Buffer.from(spaced)), { keys: ['a', 'b/c'], quiet: true });
+  t.deepEqual(keysOf(spaced), ['a', 'b/c']);
+  t.true(parseDelete(Buffer.from(spaced)).quiet);
   const prefixed = '<s3:Delete xmlns:s3="x"><s3:Object><s3:Key>a</s3:Key></s3:Object></s3:Delete>';
   t.deepEqual(keysOf(prefixed), ['a']);
 });
@@ -67,13 +66,27 @@ test('a raw carriage return in a key is refused, not read as a line feed', (t) =
 const part = (number: string, etag: string) =>
   `<Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><PartNumber>${number}</PartNumber><ETag>${etag}</ETag></Part>`;
 
-test('reads parts in the order of the document and leaves the checksums', (t) => {
+const checksums = [{ algorithm: 'crc32' as const, value: Buffer.alloc(4) }];
+
+test('reads parts in the order of the document, with their checksums', (t) => {
   const body = `<CompleteMultipartUpload>${part('2', '"aa"')}${part(' 1 ', '&quot;bb-1&quot;')}${part('3', 'cc')}</CompleteMultipartUpload>`;
   t.deepEqual(parseCompleteMultipartUpload(Buffer.from(body)), [
-    { partNumber: 2, etag: 'aa' },
-    { partNumber: 1, etag: 'bb-1' },
-    { partNumber: 3, etag: 'cc' },
+    { partNumber: 2, etag: 'aa', checksums },
+    { partNumber: 1, etag: 'bb-1', checksums },
+    { partNumber: 3, etag: 'cc', checksums },
   ]);
+});
+
+test('an element that an operation does not know is refused', (t) => {
+  const code = (parse: typeof parseDelete | typeof parseCompleteMultipartUpload, xml: string) =>
+    t.throws(() => parse(Buffer.from(xml)), { instanceOf: S3Error }).code;
+  const object = '<Object><Key>a</Key></Object>';
+  t.is(code(parseDelete, `<Delete>${object}<Future/></Delete>`), 'NotImplemented');
+  const known = '<PartNumber>1</PartNumber><ETag>aa</ETag>';
+  const complete = (inner: string) =>
+    `<CompleteMultipartUpload><Part>${known}${inner}</Part></CompleteMultipartUpload>`;
+  const unknown = complete('<ChecksumXXHASH64>AAAAAAAAAAA=</ChecksumXXHASH64>');
+  t.is(code(parseCompleteMultipartUpload, unknown), 'NotImplemented');
 });
 
 test(refuses, '');

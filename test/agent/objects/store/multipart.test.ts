@@ -4,7 +4,7 @@ import { readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { clearUploads } from '../../../../agent/objects/store/clear-uploads.ts';
-import type { PartRef } from '../../../../agent/objects/store/multipart.ts';
+import type { PartRef } from '../../../../agent/objects/store/choose-parts.ts';
 import { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
 import { bodyOf, contentOf, mountDisk } from '../../../helpers/mounted-disk.ts';
 import { MiB } from '../../../../shared/units.ts';
