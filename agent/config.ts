@@ -4,6 +4,7 @@ import { type ClusterConfig, ConfigReader, readClusterConfig } from '../shared/c
 import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
 import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { formatImageReference, parseImageReference } from '../shared/image-reference.ts';
 import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
@@ -29,6 +30,8 @@ export interface AgentConfig {
   readonly storageDir: string;
   /** Root file system of exec containers. */
   readonly defaultImageDir: string;
+  /** Of the containers that commands run in, normalised; undefined: the default image. */
+  readonly execImage: string | undefined;
   /** Links to the mount root that other clients expect (docs/operations.md, MOUNT_ALIASES). */
   readonly mountAliases: readonly string[];
   readonly diskSizeBytes: number;
@@ -209,6 +212,9 @@ function readUserRanges(reader: ConfigReader): UserRangeSettings {
   return { mode, baseId, reserved };
 }
 
+const readExecImage = (reader: ConfigReader): string | undefined =>
+  reader.parsed('EXEC_IMAGE', (text) => formatImageReference(parseImageReference(text)));
+
 function readExecSlots(
   reader: ConfigReader,
   cores: number,
@@ -248,6 +254,7 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
     dataDir: reader.string('AGENT_DATA_DIR', { pattern: absolutePath }),
     storageDir: reader.string('STORAGE_DIR', { pattern: absolutePath }),
     defaultImageDir,
+    execImage: readExecImage(reader),
     mountAliases: reader.list('MOUNT_ALIASES', '/mnt/archil'),
     diskSizeBytes: reader.integer('DISK_SIZE_BYTES', {
       fallback: 256 * GiB,

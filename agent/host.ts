@@ -10,6 +10,7 @@ import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
+import { bringExecImage, checkExecImage } from './execs/exec-image.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
 import { type HostImages, type ImagesSettings, openImages } from './images/open-images.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
@@ -95,18 +96,25 @@ export interface Host {
   close(): Promise<void>;
 }
 
+/** @throws Error when EXEC_IMAGE cannot be brought here, or runs no commands */
 async function openPool(
   config: AgentConfig,
   dataDir: string,
   groups: HostGroups,
-  log: Logger,
+  { images: { builder }, log }: { readonly images: HostImages; readonly log: Logger },
 ): Promise<ContainerPool> {
+  const { execImage } = config;
+  const image =
+    execImage === undefined
+      ? { tree: config.defaultImageDir, config: { env: {} } }
+      : (await bringExecImage(execImage, { builder, dataDir, log })).image;
   await rm(paths.outputTails(dataDir), { recursive: true, force: true });
   await mkdir(paths.outputTails(dataDir), { mode: 0o700 });
   const containers = {
     containersDir: paths.containers(dataDir),
     runcRoot: paths.runcRoot(dataDir),
-    imageDir: config.defaultImageDir,
+    imageDir: image.tree,
+    environment: image.config.env,
     mountAliases: config.mountAliases,
     limits: config.execLimits,
     ...groups,
@@ -115,6 +123,7 @@ async function openPool(
     tails: { directory: paths.outputTails(dataDir), turns: new OutputTurns() },
   };
   const userRanges = await openUserRanges(config.userRanges, dataDir, containers, log);
+  if (execImage !== undefined) await checkExecImage(execImage, { ...containers, userRanges });
   const startingMax = 2 * availableParallelism();
   return new ContainerPool(
     { ...containers, userRanges },
@@ -141,13 +150,14 @@ function openExecs(
   return new ExecRegistry(disks, { ...parts, turns, memoryBytes, searchWorkers });
 }
 
+/** @returns `guard` has the commands of a registry ended when the storage is about to run full */
 function watchStorage(
   config: AgentConfig,
   dataDir: string,
-  execs: ExecRegistry,
   log: Logger,
-): StorageWatch {
-  return new StorageWatch({
+): { readonly storage: StorageWatch; readonly guard: (execs: ExecRegistry) => void } {
+  let guarded: ExecRegistry | undefined;
+  const storage = new StorageWatch({
     directories: [dataDir, config.storageDir],
     reserveBytes: config.storageReserveBytes,
     refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
@@ -155,10 +165,11 @@ function watchStorage(
     // fail, and its file system breaks.
     onCritical: () => {
       const reason = 'the storage of the host ran full; the command was ended';
-      execs.endWriters(new AppError('outcome_unknown', reason));
+      guarded?.endWriters(new AppError('outcome_unknown', reason));
     },
     log,
   });
+  return { storage, guard: (execs) => (guarded = execs) };
 }
 
 /** How long each part of a start took: where to look when one was slow. */
@@ -311,12 +322,16 @@ export async function openHost(
   await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
   // What may be set up wrong comes before what is left on the host.
   const files = await parts.time('storage', () => openFiles(config, hostId, log));
-  const pool = await openPool(config, dataDir, groups, log);
   const group = await makeHelperGroup(groups);
   keepProgramsIn(group);
   const endGuard = await startMountGuard(group, dataDir);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
+  const { storage, guard } = watchStorage(config, dataDir, log);
+  const images = await parts.time('images', () => openImages(imagesSettings(config)));
+  const pool = await parts.time('execImage', () =>
+    openPool(config, dataDir, groups, { images, log }),
+  );
   const calls = new StorageCalls();
   const onMounted = clearUploads;
   const uses = new DiskUses(directory, log);
@@ -324,9 +339,8 @@ export async function openHost(
     ...{ hostId, dataDir, directory, files, calls, loops, uses, onMounted, log },
   });
   const execs = openExecs(config, disks, { journal, pool, log });
+  guard(execs);
   pool.fill();
-  const storage = watchStorage(config, dataDir, execs, log);
-  const images = await parts.time('images', () => openImages(imagesSettings(config)));
   const own = { hostId, dataDir, journal, storage, directory, loops, images, observeStart, log };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own }),

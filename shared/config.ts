@@ -1,3 +1,5 @@
+import { toError } from './errors.ts';
+
 const SECRET_LENGTH_MIN = 32;
 
 /** Reads settings from the environment and reports everything that is wrong with them at once. */
@@ -20,6 +22,20 @@ export class ConfigReader {
       this.#problems.push(`${name} does not match ${options.pattern}`);
     }
     return value;
+  }
+
+  /**
+   * An optional setting of a form of its own.
+   * @param parse throws an error that says what is expected
+   */
+  parsed<T>(name: string, parse: (text: string) => T): T | undefined {
+    if (!this.has(name)) return undefined;
+    try {
+      return parse(this.string(name));
+    } catch (error) {
+      this.#problems.push(`${name}: ${toError(error).message}`);
+      return undefined;
+    }
   }
 
   integer(name: string, options: { fallback?: number; min: number; max: number }): number {

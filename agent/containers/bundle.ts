@@ -25,12 +25,12 @@ export const CAPABILITIES = [
   'CAP_SYS_CHROOT',
 ];
 
-const ENVIRONMENT = [
-  'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-  'HOME=/root',
-  'USER=root',
-  'LANG=C.UTF-8',
-];
+const ENVIRONMENT = {
+  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  HOME: '/root',
+  USER: 'root',
+  LANG: 'C.UTF-8',
+} as const;
 
 const READONLY_PATHS = ['/proc/sys', TOOLS];
 
@@ -57,6 +57,8 @@ export interface BundleSpec {
   readonly hiddenPaths: readonly string[];
   /** Undefined: root inside is root of the host. */
   readonly users: BundleUsers | undefined;
+  /** Of the image; its variables override the usual ones. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** The user namespace that a container joins. */
@@ -146,7 +148,7 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
       terminal: false,
       user: { uid: 0, gid: 0, umask: 0o022 },
       args: [`${TOOLS}/init`, MOUNT_ROOT],
-      env: ENVIRONMENT,
+      env: Object.entries({ ...ENVIRONMENT, ...spec.environment }).map((pair) => pair.join('=')),
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
       noNewPrivileges: true,

@@ -27,6 +27,8 @@ export interface ContainerHost {
   readonly containersDir: string;
   readonly runcRoot: string;
   readonly imageDir: string;
+  /** ENV of the image. */
+  readonly environment?: Readonly<Record<string, string>>;
   readonly mountAliases: readonly string[];
   readonly limits: ExecLimits;
   readonly cgroups: CgroupHost;
@@ -198,7 +200,7 @@ export class Container {
   }
 
   async #writeBundle(): Promise<void> {
-    const { cgroups, limits, seccomp, hiddenPaths } = this.#host;
+    const { cgroups, limits, seccomp, hiddenPaths, environment = {} } = this.#host;
     const { root, mounts, devices, config } = scratchPaths(this.#directory);
     const users = this.#users;
     const bundle = execBundle({
@@ -210,6 +212,7 @@ export class Container {
       limits,
       seccomp,
       hiddenPaths,
+      environment,
       users: users && {
         mappings: users.mappings,
         namespacePath: `/proc/${process.pid}/fd/${users.namespace}`,
