@@ -38,9 +38,11 @@ const sharedNative = <Name extends keyof Native>(name: Name): Native[Name] =>
 
 export const chmod = shared(promises.chmod);
 export const chown = shared(promises.chown);
+export const link = shared(promises.link);
 export const lstat = shared(promises.lstat);
 export const mkdir = shared(promises.mkdir);
 export const readdir = shared(promises.readdir);
+export const readLink = shared(promises.readlink);
 export const readFile = shared(promises.readFile);
 export const rename = shared(promises.rename);
 export const rm = shared(promises.rm);

@@ -11,11 +11,12 @@ import {
   readBytes,
   setAttribute,
   syncFile,
-  truncateFile,
   writeChunks,
 } from '../../disks/disk-calls.ts';
+import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { toItsEnd } from '../../disks/disk-threads.ts';
-import { type FileStatus, statusOf } from './file-calls.ts';
+import { declareAppend, undoAppend } from './append-intent.ts';
+import { type FileStatus, stampModified, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import { describe, type ObjectInfo } from './object-info.ts';
 import { decodeRecord, encodeRecord, etagOf, RECORD_ATTRIBUTE, UNHASHED } from './object-record.ts';
@@ -30,12 +31,13 @@ const STATE_ATTRIBUTE = 'trusted.berth.append';
 const READ_BYTES = MiB;
 
 /**
- * Appends to a file in place; commands that have it open see it grow. If the host crashes meanwhile,
- * part of the appended bytes may remain. The caller holds the lock of the key.
+ * Appends to a file in place; commands that have it open see it grow. If the host crashes meanwhile, the
+ * file has all of the bytes or none when the disk is attached again. The caller holds the lock of the
+ * key.
  * @returns undefined when there is no file to append to
  */
 export async function appendToFile(
-  contents: string,
+  { contents, uploads }: DiskLayout,
   target: ObjectPath,
   body: Buffer,
 ): Promise<ObjectInfo | undefined> {
@@ -47,6 +49,7 @@ export async function appendToFile(
     throw error;
   }
   try {
+    await using _intent = await declareAppend(uploads, fd, body.length);
     await appendAndRecord(fd, body);
     await syncFile(fd);
     return await describe(fd, target);
@@ -62,13 +65,14 @@ async function appendAndRecord(fd: number, body: Buffer): Promise<void> {
   try {
     await writeChunks(fd, 0, [body]); // The offset is ignored with O_APPEND.
   } catch (error) {
-    await toItsEnd(() => truncateFile(fd, before.sizeBytes));
+    await toItsEnd(() => undoAppend(fd, before));
     throw error;
   }
   if (md5 !== undefined) await addToMd5(md5, [body]);
-  const after = statusOf(fd);
   // A command appended to the file at the same time, so the MD5 does not match the file.
-  if (after.sizeBytes !== before.sizeBytes + body.length) return;
+  if (statusOf(fd).sizeBytes !== before.sizeBytes + body.length) return;
+  stampModified(fd);
+  const after = statusOf(fd);
   const etag =
     md5 === undefined
       ? { md5: chain(etagOf(record, before), body), partCount: UNHASHED }

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
 import { readdir, rm, stat } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
+import { finishAppend, isAppendName } from './append-intent.ts';
 import { unless } from './store-errors.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
 import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
@@ -10,13 +11,14 @@ import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-na
 const EXPIRE_FOR_MS = 1_000;
 
 /**
- * Cleans up when a disk is attached: removes what a crash left unfinished, completes uploads whose
+ * Cleans up when a disk is attached: removes what a crash left unfinished, undoes appends, completes uploads whose
  * object appeared just before the crash, and removes what has expired.
  */
 export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
   for (const name of await readdir(uploads)) {
     if (isStagedName(name)) await rm(join(uploads, name), { recursive: true, force: true });
     else if (isUploadId(name)) await finishUpload(uploads, name);
+    else if (isAppendName(name)) await finishAppend(uploads, name);
   }
   await expireUploads(uploads);
 }

@@ -1,4 +1,4 @@
-import { fstatSync } from 'node:fs';
+import { fstatSync, futimesSync } from 'node:fs';
 import { changeMode, changeOwner } from '../../disks/disk-calls.ts';
 import type { FileIdentity } from '../../native/native.ts';
 
@@ -29,6 +29,15 @@ export function statusOf(fd: number): FileStatus {
     gid: Number(found.gid),
     modifiedAt: found.mtime,
   };
+}
+
+/**
+ * Sets the modification time to now, finer than the kernel's own clock for it. A command that changes the
+ * file right afterwards leaves another time, even within the same tick of that clock.
+ */
+export function stampModified(fd: number): void {
+  const seconds = Date.now() / 1000;
+  futimesSync(fd, seconds, seconds + (performance.now() % 1) / 1000);
 }
 
 export async function changeAttributes(fd: number, attributes: Attributes): Promise<void> {

@@ -1,7 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { listDirectory } from '../../disks/disk-calls.ts';
 import type { DirectoryEntry, DirectoryPage } from '../../native/native.ts';
 import { isName } from './keys.ts';
 import { decodeRecord, etagOf, RECORD_ATTRIBUTE } from './object-record.ts';
+import { isUnsettled, TICK_MS } from './settled-file.ts';
 import { isAbsent } from './store-errors.ts';
 
 export interface ListRequest {
@@ -106,6 +108,11 @@ class Walk {
     const count = Math.max(NAMES_MIN, Math.min(limit, 4 * limit - this.#held));
     const args = [prefix, after, count, RECORD_ATTRIBUTE] as const;
     try {
+      const page = await listDirectory(this.#contents, path, ...args);
+      if (!page.entries.some((entry) => !entry.isDirectory && isUnsettled(entry, entry.record))) {
+        return page;
+      }
+      await sleep(TICK_MS);
       return await listDirectory(this.#contents, path, ...args);
     } catch (error) {
       // Missing, just removed, or too deep to be opened.

@@ -13,6 +13,7 @@ import {
   RECORD_ATTRIBUTE,
   UNHASHED,
 } from './object-record.ts';
+import { clockMoved } from './settled-file.ts';
 import { isAbsent } from './store-errors.ts';
 
 export interface ObjectInfo extends Attributes {
@@ -71,6 +72,7 @@ export async function openObject(contents: string, target: ObjectPath): Promise<
     throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
   });
   try {
+    await clockMoved(statusOf(fd), attribute);
     return { ...infoOf(fd, attribute, target), fd, close: () => closeReadFile(fd) };
   } catch (error) {
     await closeReadFile(fd);

@@ -110,7 +110,7 @@ export class ObjectStore {
       throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     return asS3(() =>
       this.#locks.run(target.path, async () => {
-        const appended = await appendToFile(this.#disk.contents, target, body);
+        const appended = await appendToFile(this.#disk, target, body);
         if (appended !== undefined) return appended;
         await using staged = await stageFile(this.#disk.uploads);
         await writeChunks(staged.fd, 0, [body]);

@@ -1,7 +1,7 @@
 import type { Stats } from 'node:fs';
 import { lstat, rename, setAttribute, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { changeAttributes, statusOf } from './file-calls.ts';
+import { changeAttributes, stampModified, statusOf } from './file-calls.ts';
 import { holdMadeDirectory } from './held-directory.ts';
 import type { ObjectPath } from './keys.ts';
 import {
@@ -52,6 +52,7 @@ export async function publish(
   }
   await changeAttributes(staged.fd, mergeAttributes(attributes, former));
   const record = newRecord(digests, attributes, target);
+  stampModified(staged.fd);
   const bytes = encodeRecord(record, statusOf(staged.fd));
   await setAttribute(staged.fd, RECORD_ATTRIBUTE, bytes);
   if (parts !== undefined)

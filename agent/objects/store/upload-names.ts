@@ -4,6 +4,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
  * The names in a disk's `uploads`:
  *   put-<uuid>     an object or a part being written, or an upload being created or removed;
  *                  leftovers when the disk is attached
+ *   append-<uuid>-…  a second link to a file while it is appended to; see append-intent.ts
  *   <upload id>/   a multipart upload: `upload.json` and
  *                  `part-<number>-<md5>-<bytes>[-<checksum algorithm>-<checksum>]`
  *   done-<upload id>   the answer of an upload that was completed

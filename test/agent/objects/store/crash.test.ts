@@ -1,8 +1,8 @@
 /* A process that is killed while it makes objects: whole objects or none, and no litter. */
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
+import { appendFile, link, mkdir, readdir, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
@@ -90,6 +90,52 @@ test('a completion that is cut off can be repeated, and answers one object', asy
   }
   await unmountImage(disk.image, disk.mount); // Waits until the image is free.
   await t.notThrowsAsync(run('e2fsck', ['-f', '-n', disk.image]));
+});
+
+test('an append that is cut off leaves all of its bytes or none, and the metadata', async (t) => {
+  await using disk = await mountDisk();
+  const { store, layout } = disk;
+  const pieceBytes = 700_000;
+  const attributes = { contentType: 'x/y', headers: { 'x-amz-meta-a': 'b' } };
+  let longest = 0;
+  for (let round = 0; round < (isFull ? 60 : 8); round += 1) {
+    await store.append('log', Buffer.from('first'), attributes);
+    const text = `
+      for (let n = 1; ; n += 1) await store.append('log', Buffer.alloc(${pieceBytes}, n % 200 + 1), {});`;
+    await killAfter(disk, text, 3 * round);
+    await disk.reattach();
+    t.deepEqual(await readdir(layout.uploads), []);
+    const info = await store.head('log');
+    const bytes = await contentOf(store, 'log');
+    const pieces = (bytes.length - 'first'.length) / pieceBytes;
+    t.true(Number.isInteger(pieces), `${bytes.length} bytes`);
+    t.like(info, { etag: md5(bytes), ...attributes });
+    longest = Math.max(longest, pieces);
+    await store.delete('log');
+  }
+  t.true(longest > 0);
+});
+
+test('an append of which only part was written is undone when the disk is attached', async (t) => {
+  await using disk = await mountDisk();
+  const { store, layout } = disk;
+  const former = await store.append('log', Buffer.from('first'), { contentType: 'x/y' });
+  const other = await store.append('other', Buffer.from('first'), {});
+  for (const [key, name] of [
+    ['log', 'moved by a command'],
+    ['other', 'other'],
+  ] as const) {
+    const place = join(layout.contents, key);
+    const { mtimeNs } = await stat(place, { bigint: true });
+    await link(place, join(layout.uploads, `append-${randomUUID()}-5-100-${mtimeNs}`));
+    if (key === 'log') await appendFile(place, 'a part of it');
+    await rename(place, join(layout.contents, name));
+  }
+  await disk.reattach();
+  t.deepEqual(await readdir(layout.uploads), []);
+  const found = await store.head('moved by a command');
+  t.like(found, { etag: former.etag, contentType: 'x/y', sizeBytes: 5 });
+  t.is((await store.head('other')).etag, other.etag);
 });
 
 test('an upload whose object appeared right before the end is over when the disk is attached', async (t) => {

@@ -6,6 +6,7 @@ import {
   mkdir,
   readdir,
   readFile,
+  rename,
   stat,
   symlink,
   truncate,
@@ -131,6 +132,41 @@ test('what a command does to a file shows in its ETag, what it does to its name 
   t.is((await disk.store.head('touched')).etag, stored.etag);
   await writeFile(join(disk.layout.contents, 'touched'), 'CONTENT');
   t.not((await disk.store.head('touched')).etag, stored.etag);
+});
+
+test('the ETag of a file of a command changes with every change, and with nothing else', async (t) => {
+  const { store, layout } = t.context.disk;
+  const path = join(layout.contents, 'written');
+  const listed = async (): Promise<string | undefined> => {
+    const { entries } = await store.list({ prefix: 'written', after: '', limit: 1 });
+    return entries.map((entry) => ('etag' in entry ? entry.etag : ''))[0];
+  };
+  const seen = new Set<string>();
+  for (let round = 0; round < 40; round += 1) {
+    // Of one length, and within one tick of the kernel's clock.
+    await writeFile(path, String(round % 10));
+    const etag = round % 2 === 0 ? (await store.head('written')).etag : ((await listed()) ?? '');
+    t.regex(etag, /^[0-9a-f]{32}-0$/u);
+    t.false(seen.has(etag));
+    seen.add(etag);
+  }
+  const { etag } = await store.head('written');
+  t.true(seen.has(etag));
+  t.is(await listed(), etag);
+  t.is((await contentOf(store, 'written')).toString(), '9');
+  t.is((await store.head('written')).etag, etag);
+});
+
+test('metadata stays with an object until a command changes its content', async (t) => {
+  const { disk } = t.context;
+  const kept = { contentType: 'x/y', headers: { 'x-amz-meta-a': 'b' } };
+  const [from, to] = ['described', 'described-moved'];
+  await put(disk, from, 'content', kept);
+  await rename(join(disk.layout.contents, from), join(disk.layout.contents, to));
+  await chmod(join(disk.layout.contents, to), 0o600);
+  t.like(await disk.store.head(to), { ...kept, etag: md5('content') });
+  await writeFile(join(disk.layout.contents, to), 'CONTENT');
+  t.like(await disk.store.head(to), { contentType: 'application/octet-stream', headers: {} });
 });
 
 test('keys that cannot be files are refused', async (t) => {

@@ -1,0 +1,23 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { FileIdentity } from '../../native/native.ts';
+import { decodeRecord } from './object-record.ts';
+
+/**
+ * How long two changes of a file may bear the same times: the kernel's clock for them moves with its
+ * timer, every 10 ms at the slowest (CONFIG_HZ), unless the kernel has finer ones (Linux 6.13).
+ */
+export const TICK_MS = 11;
+
+/** Whether another change of the same length could leave the file with this very identity. */
+export function isUnsettled(file: FileIdentity, record: Buffer | undefined): boolean {
+  const ageMs = Date.now() - Number(file.ctimeNs / 1_000_000n);
+  return ageMs >= 0 && ageMs < TICK_MS && decodeRecord(record, file) === undefined;
+}
+
+/**
+ * Waits until the next change of the file will show in its times. An ETag is made of them when a command
+ * wrote the file, so that it must not be given away before.
+ */
+export async function clockMoved(file: FileIdentity, record: Buffer | undefined): Promise<void> {
+  if (isUnsettled(file, record)) await sleep(TICK_MS);
+}
