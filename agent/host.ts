@@ -13,6 +13,7 @@ import { DiskUses } from './disks/disk-use.ts';
 import { bringExecImage, checkExecImage } from './execs/exec-image.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
 import { type HostImages, type ImagesSettings, openImages } from './images/open-images.ts';
+import { HeldDisks } from './mounts/held-disks.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
@@ -341,7 +342,10 @@ export async function openHost(
   const execs = openExecs(config, disks, { journal, pool, log });
   guard(execs);
   pool.fill();
-  const own = { hostId, dataDir, journal, storage, directory, loops, images, observeStart, log };
+  const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });
+  const own = {
+    ...{ hostId, dataDir, journal, storage, directory, loops, images, mounts, observeStart, log },
+  };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own }),
   );

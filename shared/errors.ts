@@ -30,6 +30,7 @@ export const errorCodes = [
   'sandbox_terminated',
   'sandbox_not_running',
   'sandbox_network_conflict',
+  'sandbox_mounts_while_active',
   'sandbox_not_stopped',
   'sandbox_has_forks',
   'snapshot_name_conflict',

@@ -42,6 +42,7 @@ export const LIMITS = {
   commandBytesMax: 1 * MiB,
   disksPerExecMax: 32,
   mountPathBytesMax: 1024,
+  mountsPerSandboxMax: 16,
   checkoutsPerMountMax: 32,
   checkoutsPerExecMax: 128, // Each keeps a file open on the host.
   outputBytesPerStreamMax: 16 * MiB,

@@ -25,7 +25,8 @@ export async function reclaim(
   for (const exec of await journal.execs()) {
     log.warn({ ...exec, execId: exec.id }, 'reclaim:execLost');
   }
-  for (const path of [paths.runcRoot(dataDir), paths.containers(dataDir), paths.mounts(dataDir)]) {
+  const { runcRoot, containers, mounts, heldDisks: held } = paths;
+  for (const path of [runcRoot, containers, mounts, held].map((place) => place(dataDir))) {
     await mkdir(path, { recursive: true, mode: 0o700 });
   }
   for (const id of await readdir(paths.runcRoot(dataDir))) {
@@ -36,21 +37,44 @@ export async function reclaim(
   for (const id of await readdir(paths.containers(dataDir))) {
     await reclaimScratch(paths.container(dataDir, id));
   }
-  await unmountDisks(dataDir, log);
+  await unmountDisks(dataDir, await heldDisks(dataDir, journal), log);
   await removeCgroups(cgroups, cgroupParent);
   for (const exec of await journal.execs()) await journal.endExec(exec.id);
 }
 
-async function unmountDisks(dataDir: string, log: Logger): Promise<void> {
+/** The mounts of disks that sandboxes of this host mount, or were about to. */
+async function heldDisks(dataDir: string, journal: Journal): Promise<ReadonlySet<string>> {
+  const rows = await journal.diskHolds.list();
+  return new Set(rows.map(({ diskId }) => paths.heldDisk(dataDir, diskId)));
+}
+
+async function unmountDisks(
+  dataDir: string,
+  held: ReadonlySet<string>,
+  log: Logger,
+): Promise<void> {
   const unmount = async (target: string): Promise<void> => {
     log.warn({ target }, 'reclaim:mount');
     const err = await unmountLeftover(target).then(() => undefined, toError);
     if (err !== undefined) log.error({ target, err }, 'reclaim:unmountFailed');
   };
   // In parallel: a disk whose storage hangs must not hold up the others.
-  await Promise.all((await mountsBelow(dataDir)).map(unmount));
-  for (const name of await readdir(paths.mounts(dataDir))) {
-    const target = join(paths.mounts(dataDir), name);
+  const mounted = await mountsBelow(dataDir);
+  await Promise.all(mounted.filter((target) => !held.has(target)).map(unmount));
+  const kept = new Set(mounted.filter((target) => held.has(target)));
+  for (const directory of [paths.mounts(dataDir), paths.heldDisks(dataDir)]) {
+    await removeMountPoints(directory, kept, log);
+  }
+}
+
+async function removeMountPoints(
+  directory: string,
+  kept: ReadonlySet<string>,
+  log: Logger,
+): Promise<void> {
+  for (const name of await readdir(directory)) {
+    const target = join(directory, name);
+    if (kept.has(target)) continue;
     // Never recursive: anything found below does not belong to the agent.
     await rmdir(target).catch((err: unknown) => log.warn({ target, err }, 'reclaim:removeFailed'));
   }

@@ -13,6 +13,7 @@ import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
 import type { DiskUses } from './disk-use.ts';
+import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import type { StorageCalls } from './storage-calls.ts';
@@ -74,6 +75,7 @@ export class DiskActor {
   readonly #layout: DiskLayout;
   readonly #storage: DiskStorage;
   readonly #delegations = new Delegations();
+  readonly #holders: DiskHolders;
   #attachment: Attachment | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
 
@@ -83,8 +85,10 @@ export class DiskActor {
     this.#target = paths.mount(deps.dataDir, disk.diskId);
     this.#layout = layoutOf(this.#target);
     const { files, calls, loops, onMounted, log } = deps;
-    const places = { image: files.imagePath(disk.diskId), target: this.#target };
+    const held = paths.heldDisk(deps.dataDir, disk.diskId);
+    const places = { image: files.imagePath(disk.diskId), target: this.#target, held };
     this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
+    this.#holders = new DiskHolders(this.#storage, deps.directory.diskLeases, layoutOf(held));
   }
 
   /** True while the disk's storage does not answer; every request is then refused at once. */
@@ -114,7 +118,7 @@ export class DiskActor {
         if (!attachment.claims.delete(claim)) return;
         const durationMs = performance.now() - askedAt;
         this.#deps.uses.record(this.#disk, durationMs, () => this.#usedBytes());
-        if (attachment.claims.size === 0) this.#whenIdle();
+        this.#whenIdle();
       };
       const claim: DiskClaim = {
         path: this.#layout.contents,
@@ -138,6 +142,44 @@ export class DiskActor {
     });
   }
 
+  /**
+   * Keeps the disk for a sandbox until {@link unhold}: it stays mounted when this agent ends, and
+   * neither moves nor loses its lease. Idempotent.
+   * @param onLost the directory gave the disk to another host, by an operator's word: the sandbox
+   *   must end at once
+   * @returns what callers see of the disk, at a place that stays
+   * @throws AppError as {@link claim}; `not_found` when the disk is being deleted
+   */
+  hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
+    return this.#mailbox.send(async () => {
+      const { lease } = this.#attachment ?? (await this.#attach());
+      clearTimeout(this.#idleTimer);
+      try {
+        return await this.#holders.add(lease, sandboxId, onLost);
+      } finally {
+        this.#whenIdle();
+      }
+    });
+  }
+
+  /**
+   * Ends {@link hold}, also that of a former agent. Nothing of the sandbox may use the disk any
+   * more. Idempotent.
+   */
+  unhold(sandboxId: string): Promise<void> {
+    return this.#mailbox.send(async () => {
+      if (!this.#holders.isLast(sandboxId)) return this.#holders.forget(sandboxId);
+      if (this.#attachment !== undefined) {
+        await this.#holders.end(this.#attachment.lease, sandboxId);
+        return this.#whenIdle();
+      }
+      // Nobody else can have it, unless an operator gave it away.
+      const lease = await this.#acquire().catch(unlessMoved);
+      await this.#holders.end(lease, sandboxId);
+      if (lease !== undefined && (await this.#storage.unmount())) await this.#releaseLease(lease);
+    });
+  }
+
   get delegations(): Delegation[] {
     return this.#delegations.list();
   }
@@ -154,7 +196,7 @@ export class DiskActor {
   release(): Promise<void> {
     return this.#mailbox.send(async () => {
       if (this.#attachment === undefined) return;
-      if (this.#attachment.claims.size > 0) {
+      if (this.#attachment.claims.size > 0 || this.#holders.any) {
         throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
       }
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
@@ -178,9 +220,13 @@ export class DiskActor {
     return this.#mailbox.send(() => this.#writeManifest());
   }
 
-  /** Ends everything that uses the disk and deletes its data. Idempotent. */
+  /**
+   * Ends everything that uses the disk and deletes its data. Idempotent.
+   * @throws AppError `disk_in_use` while a sandbox mounts it
+   */
   delete(): Promise<void> {
     return this.#mailbox.send(async () => {
+      if (this.#holders.any) throw new AppError('disk_in_use', 'a sandbox mounts the disk');
       if (this.#attachment !== undefined) {
         await this.#detach(new AppError('not_found', 'the disk was deleted'));
       }
@@ -188,11 +234,19 @@ export class DiskActor {
     });
   }
 
-  /** Gives the disk up: unmounts it and releases the lease. */
+  /**
+   * Gives the disk up: unmounts it and releases the lease. A disk that a sandbox mounts stays, and
+   * only what else uses it ends.
+   */
   close(reason: AppError): Promise<void> {
     return this.#mailbox.send(async () => {
       clearTimeout(this.#idleTimer);
-      if (this.#attachment !== undefined) await this.#detach(reason);
+      if (this.#attachment === undefined) return;
+      if (!this.#holders.any) return this.#detach(reason);
+      revokeAll(this.#attachment, reason);
+      await waitUntilUnclaimed(this.#attachment.claims);
+      this.#attachment.renewal.unref();
+      this.#attachment.expiry.unref();
     });
   }
 
@@ -247,7 +301,15 @@ export class DiskActor {
 
   #expireAfter(renewedAt: number): NodeJS.Timeout {
     const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
-    return setTimeout(() => this.#lose(), renewedAt + validMs - performance.now());
+    const expired = (): void => {
+      // The lease of a disk that a sandbox mounts does not expire.
+      if (!this.#holders.any) return this.#lose();
+      if (this.#attachment !== undefined) {
+        this.#attachment.expiry = this.#expireAfter(performance.now());
+        this.#attachment.expiry.unref();
+      }
+    };
+    return setTimeout(expired, renewedAt + validMs - performance.now());
   }
 
   async #renew(attachment: Attachment): Promise<void> {
@@ -258,7 +320,8 @@ export class DiskActor {
         LIMITS.diskLeaseTtlMs,
       );
       if (attachment !== this.#attachment) return;
-      if (!renewed) return this.#lose();
+      if (!renewed && !(await this.#holders.keepLease(attachment.lease))) return this.#lose();
+      if (attachment !== this.#attachment) return;
       clearTimeout(attachment.expiry);
       attachment.expiry = this.#expireAfter(askedAt);
     } catch (error) {
@@ -271,6 +334,7 @@ export class DiskActor {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
     const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
+    this.#holders.lose(reason);
     revokeAll(attachment, reason);
     this.#mailbox
       .send(async () => {
@@ -288,10 +352,12 @@ export class DiskActor {
   }
 
   #whenIdle(): void {
+    clearTimeout(this.#idleTimer);
+    if (this.#holders.any || (this.#attachment?.claims.size ?? 1) > 0) return;
     const close = (): void => {
       this.#mailbox
         .send(async () => {
-          if (this.#attachment?.claims.size === 0)
+          if (this.#attachment?.claims.size === 0 && !this.#holders.any)
             await this.#detach(new AppError('unavailable', 'the disk was idle'));
         })
         .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
@@ -333,6 +399,10 @@ export class DiskActor {
       written = record.revision;
     }
   }
+}
+
+function unlessMoved(error: unknown): undefined {
+  if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
 }
 
 async function closeAll(targets: readonly OpenCheckoutTarget[]): Promise<void> {

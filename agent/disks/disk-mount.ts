@@ -1,7 +1,7 @@
-import { mkdir, statfs } from 'node:fs/promises';
+import { mkdir, rmdir, statfs } from 'node:fs/promises';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { diskProgramPath } from '../native/native.ts';
+import { diskProgramPath, native } from '../native/native.ts';
 import { ProgramError, run } from '../system/spawn.ts';
 
 /** How long to wait for an earlier attachment of the image to end. */
@@ -78,6 +78,20 @@ export async function unmountImage(
 /** Unmounts a disk that a former agent left mounted. @throws ProgramTimeoutError */
 export async function unmountLeftover(target: string): Promise<void> {
   await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
+}
+
+/**
+ * Mounts a mounted disk once more elsewhere. Both are the same file system: it and its loop device
+ * stay as long as one of the mounts does.
+ */
+export async function mountAgain(mounted: string, target: string): Promise<void> {
+  await mkdir(target, { recursive: true, mode: 0o700 });
+  try {
+    await native.attach(mounted, '', target, 0, -1);
+  } catch (error) {
+    await rmdir(target);
+    throw error;
+  }
 }
 
 /** Removes this host's loop devices that nothing is attached to. */

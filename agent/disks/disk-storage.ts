@@ -1,10 +1,18 @@
+import { existsSync } from 'node:fs';
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { failpoint } from '../system/failpoint.ts';
 import { ProgramError, ProgramTimeoutError } from '../system/spawn.ts';
 import { type DiskLayout, prepareLayout } from './disk-layout.ts';
-import { AttachedElsewhereError, mountImage, unmountImage } from './disk-mount.ts';
+import {
+  AttachedElsewhereError,
+  mountAgain,
+  mountImage,
+  unmountImage,
+  unmountLeftover,
+} from './disk-mount.ts';
 import { onBehalfOf } from './disk-threads.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { answerWithin, type StorageCalls } from './storage-calls.ts';
@@ -21,6 +29,8 @@ export interface DiskStorageOptions {
   readonly image: string;
   /** Where it is mounted. */
   readonly target: string;
+  /** Where it is mounted once more while a sandbox mounts it; a former agent may have done that. */
+  readonly held: string;
   readonly loops: LoopDevices;
   readonly calls: StorageCalls;
   /** Runs on the mounted disk before anybody uses it, within the same deadline. */
@@ -52,16 +62,37 @@ export class DiskStorage {
     return this.#isFree && !this.isSetAside;
   }
 
+  /** Whether the mount that outlives an agent is there. */
+  get isHeld(): boolean {
+    return existsSync(this.#options.held);
+  }
+
+  /** Mounts the mounted disk once more, where it outlives this agent. Idempotent. */
+  async hold(): Promise<void> {
+    const { target, held } = this.#options;
+    if (!this.isHeld) await failpoint('mount held disk', () => mountAgain(target, held));
+  }
+
+  /**
+   * Ends {@link hold}; the disk stays mounted at its usual place, if it is there. Idempotent.
+   * @throws ProgramError, ProgramTimeoutError
+   */
+  async unhold(): Promise<void> {
+    const { held } = this.#options;
+    if (this.isHeld) await failpoint('unmount held disk', () => unmountLeftover(held));
+  }
+
   /**
    * Mounts the disk and makes it ready for use.
    * @throws AppError `not_found` when it has no image, `unavailable`
    */
   async mount(): Promise<void> {
     this.refuseIfSetAside();
-    const { accountId, image, target, loops, onMounted, log, diskId } = this.#options;
+    const { accountId, image, target, held, loops, onMounted, log, diskId } = this.#options;
     this.#isFree = true;
     try {
-      await mountImage(image, target, loops.firstNumber);
+      if (this.isHeld) await mountAgain(held, target);
+      else await mountImage(image, target, loops.firstNumber);
     } catch (error) {
       if (error instanceof ProgramTimeoutError) throw this.#giveUp(error);
       if (error instanceof AttachedElsewhereError) {

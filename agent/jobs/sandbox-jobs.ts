@@ -18,9 +18,9 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     await actor.settled(waitMs);
     return answer({ sandbox: actor.record });
   },
-  'sandbox.action': async ({ payload: { action, waitMs, ...ref } }) => {
+  'sandbox.action': async ({ payload: { action, mounts, waitMs, ...ref } }) => {
     const actor = registry.find(ref);
-    await actor[action]();
+    await (action === 'start' ? actor.start(mounts) : actor[action]());
     await actor.settled(waitMs);
     return answer({ sandbox: actor.record });
   },

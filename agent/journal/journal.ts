@@ -1,5 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { AppError, errnoOf } from '../../shared/errors.ts';
+import { DiskHoldJournal } from './disk-hold-journal.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
 import { SnapshotJournal } from './snapshot-journal.ts';
 import { all, close, type Database, exec, open, openToRead, run } from './sqlite.ts';
@@ -43,11 +44,13 @@ export class Journal {
   readonly #database: Database;
   readonly sandboxes: SandboxJournal;
   readonly snapshots: SnapshotJournal;
+  readonly diskHolds: DiskHoldJournal;
 
   private constructor(database: Database) {
     this.#database = database;
     this.sandboxes = new SandboxJournal(database);
     this.snapshots = new SnapshotJournal(database);
+    this.diskHolds = new DiskHoldJournal(database);
   }
 
   static async open(path: string): Promise<Journal> {

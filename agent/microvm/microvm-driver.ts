@@ -7,14 +7,15 @@ import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { paths } from '../system/paths.ts';
-import type {
-  Machine,
-  MachineDriver,
-  MachineEnd,
-  MachineImage,
-  MachineOwner,
-  MachineSpec,
-  Shape,
+import {
+  BootError,
+  type Machine,
+  type MachineDriver,
+  type MachineEnd,
+  type MachineImage,
+  type MachineOwner,
+  type MachineSpec,
+  type Shape,
 } from '../sandboxes/machine-driver.ts';
 import { configureGuest, warmUp } from './configure-guest.ts';
 import { findBase, readBase, recordBase } from './disk/disk-base.ts';
@@ -119,6 +120,9 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    if (spec.mounts.length > 0) {
+      throw new BootError('boot_failed', 'disks cannot be mounted in virtual machines yet');
+    }
     const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
       configureGuest(guest, spec, limit, { isFrozen: false }),
     );

@@ -7,8 +7,9 @@
  *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next
  *   agent empties first, so that no guard ever works beside an agent. Writes one byte to stdout,
  *   then reads stdin, to which the agent never writes: end of file means that the agent has ended.
- *   Then kills the remaining helpers and unmounts everything below the directory, each mount in a
- *   process of its own, so that one whose storage hangs does not block the others.
+ *   Then kills the remaining helpers and unmounts everything below the directory but what lies in
+ *   its `held/`, each mount in a process of its own, so that one whose storage hangs does not block
+ *   the others.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,6 +24,8 @@
 
 /* Polling limits: 5 s for the helpers to end, 15 s for mounts to become free. */
 enum { PAUSE_MS = 50, LOOKS_AT_HELPERS = 100, LOOKS_AT_MOUNTS = 300 };
+
+#define HELD "held/"
 
 static char paths[MOUNTS_MAX][PATH_BYTES];
 static void pause_shortly(void) {
@@ -46,7 +49,10 @@ static void unescape(char *text) {
   *to = '\0';
 }
 
-/* Mounts below the directory, in the order in which they were made. */
+/* Disks that sandboxes mount: those outlive the agent, and the next one takes them over. */
+static bool is_held(const char *below) { return strncmp(below, HELD, sizeof HELD - 1) == 0; }
+
+/* Mounts below the directory but for held ones, in the order in which they were made. */
 static int list_mounts(const char *directory) {
   static char line[4 * PATH_BYTES];
   size_t prefix = strlen(directory);
@@ -57,7 +63,8 @@ static int list_mounts(const char *directory) {
     char *path = paths[count];
     if (sscanf(line, "%*s %*s %*s %*s %4095s", path) != 1) continue;
     unescape(path);
-    if (strncmp(path, directory, prefix) == 0 && path[prefix] == '/') count++;
+    bool is_below = strncmp(path, directory, prefix) == 0 && path[prefix] == '/';
+    if (is_below && !is_held(path + prefix + 1)) count++;
   }
   fclose(table);
   return count;

@@ -133,6 +133,9 @@ export const shimPath = new URL('build/shim', import.meta.url).pathname;
 /** Starts the container of a sandbox and stays with it; see container-shim.c. */
 export const containerShimPath = new URL('build/container-shim', import.meta.url).pathname;
 
+/** Mounts disks in a container that runs; see mount-disks.c. */
+export const mountDisksPath = new URL('build/mount-disks', import.meta.url).pathname;
+
 /** The guest agent, as containers of sandboxes have it; see agent/guest/main.c. */
 export const guestPath = new URL('../guest/build/guest', import.meta.url).pathname;
 

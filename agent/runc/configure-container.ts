@@ -2,7 +2,8 @@ import { failpoint } from '../system/failpoint.ts';
 import { connectContainer } from '../network/container-link.ts';
 import { native } from '../native/native.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
-import type { RuncHost } from './runc-host.ts';
+import { mountInContainer } from '../mounts/mount-in-container.ts';
+import { firstIdOf, type RuncHost } from './runc-host.ts';
 import type { RuncMachine } from './runc-machine.ts';
 
 const HOST_DOES_IT = {
@@ -15,12 +16,14 @@ const HOST_DOES_IT = {
  * @throws what the guest answers, or an AbortError
  */
 export async function configureContainer(
-  { hasNetwork }: Pick<RuncHost, 'hasNetwork'>,
+  host: RuncHost,
   machine: RuncMachine,
-  { settings, slot }: MachineSpec,
+  { settings, slot, mounts, uid }: MachineSpec,
   signal: AbortSignal,
 ): Promise<void> {
+  const { hasNetwork } = host;
   await native.setHostname(machine.pid, settings.hostname);
+  await mountInContainer(machine.pid, firstIdOf(host, uid), mounts);
   // A prewarmed one has its link already.
   if (hasNetwork && machine.connectedTo !== slot.index) {
     await connectContainer(slot, machine.pid);

@@ -46,16 +46,21 @@ export class ActionGate {
     }
   }
 
-  /** Judges an action and begins it, unless it is a no-op. @throws AppError the verdict’s code */
+  /**
+   * Judges an action and begins it, unless it is a no-op; `unchanged` is called then.
+   * @throws AppError the verdict’s code
+   */
   async act(
     action: SandboxAction,
     begin: (to: SandboxState | 'deleted') => Promise<void>,
+    unchanged: () => void = () => undefined,
   ): Promise<void> {
     const { sandbox } = this.#context;
     await this.send(async () => {
       const verdict = this.judge(action);
       sandbox.touch();
       if (verdict.kind === 'begin') await begin(verdict.to);
+      else unchanged();
     });
     await sandbox.publish();
   }

@@ -41,10 +41,15 @@ export const toBase = (reference: string, image: BuiltImage): SandboxBase => {
 export const lacksImage = ({ sandbox, deps }: SandboxContext): boolean =>
   sandbox.row.image !== undefined && deps.images.heldBy(sandbox.row.id) === undefined;
 
-/** Has a sandbox at rest wait for its image. */
-export async function beginImageWait(context: SandboxContext, cause: string): Promise<void> {
+/** Has a sandbox at rest wait for its image. @param change what else changes with that */
+export async function beginImageWait(
+  context: SandboxContext,
+  cause: string,
+  change: SandboxChange = {},
+): Promise<void> {
   const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
-  await context.sandbox.enter('pending_image', { checkpoint: undefined, ...begun }, cause);
+  const waiting = { ...change, checkpoint: undefined, ...begun };
+  await context.sandbox.enter('pending_image', waiting, cause);
   awaitImage(context);
 }
 

@@ -1,6 +1,7 @@
 import type { SandboxExitReason } from '../../shared/schemas/sandbox-record.ts';
 import type { SlotPlan } from '../network/slot.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
+import type { MachineMount } from './sandbox-mounts.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
 
 /** How large a machine is. */
@@ -35,6 +36,8 @@ export interface MachineImage {
 export interface MachineSpec extends Shape, MachineOwner {
   readonly slot: SlotPlan;
   readonly settings: MachineSettings;
+  /** The disks that the guest is to find at these places. */
+  readonly mounts: readonly MachineMount[];
 }
 
 /** The guest's settings that the sandbox decides; the driver adds the rest. */

@@ -10,6 +10,7 @@ import {
 } from './machine-driver.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxPolicies } from './sandbox-policies.ts';
+import type { SandboxMounts } from './sandbox-mounts.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 
@@ -18,6 +19,7 @@ export interface MachineSessionDeps {
   readonly slots: SlotPool;
   readonly images: SandboxImages;
   readonly policies: SandboxPolicies;
+  readonly mounts: SandboxMounts;
   readonly boots: FairTurns;
   /** A resume is cheaper than a boot, so more of them may run at once. */
   readonly resumes: FairTurns;
@@ -68,7 +70,7 @@ export class MachineSession {
 
   async #start(
     row: SandboxRow,
-    { driver, slots, images, policies, boots, resumes }: MachineSessionDeps,
+    { driver, slots, images, policies, mounts, boots, resumes }: MachineSessionDeps,
     onTurn: () => void,
   ): Promise<Machine> {
     const { signal } = this.#abort;
@@ -77,11 +79,13 @@ export class MachineSession {
     try {
       this.clock.end('queued');
       onTurn();
-      const spec = await machineSpec(row, { slots, policies });
+      const spec = await machineSpec(row, { slots, policies, mounts });
       if (!isPaused) {
         // A boot changes the disk, and a checkpoint's memory would not match it any more.
         await driver.discardCheckpoint(row.vmId);
         signal.throwIfAborted();
+        // Nothing is left of a paused machine that had other disks.
+        await mounts.keepOnly(row.id, row.config.mounts ?? []);
         await driver.prepare(row, await imageOf(row, images));
       }
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));

@@ -20,6 +20,7 @@ import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
 import { PrewarmedMachines } from './prewarmed-machines.ts';
 import type { SandboxImages } from './sandbox-images.ts';
+import type { SandboxMounts } from './sandbox-mounts.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
@@ -39,6 +40,8 @@ export interface SandboxParts {
   readonly namespaces: SlotNamespaces;
   /** How policies of sandboxes count; undefined where sandboxes have no network. */
   readonly policies: SlotPolicies | undefined;
+  /** The disks that sandboxes mount. */
+  readonly mounts: SandboxMounts;
   /** Seals the secrets of policies in the journal; 32 bytes. */
   readonly encryptionKey: Buffer;
   readonly log: Logger;
@@ -139,6 +142,7 @@ export async function openSandboxes(
     ...{ ...shared, dataDir, prewarmed, snapshots, images, image: parts.image },
     journal: journal.sandboxes,
     ...{ slots, capacity, boots, resumes, publisher },
+    mounts: parts.mounts,
     bootTimeoutMs: settings.bootTimeoutMs,
     observeStart: parts.observeStart,
   });

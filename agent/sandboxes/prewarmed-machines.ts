@@ -171,7 +171,7 @@ export class PrewarmedMachines {
     const defaults = { environment: {}, directory: '/', user: '' };
     const settings = { hostname: 'prewarmed', ...identity, ...defaults };
     try {
-      const spec = { vmId, uid, ...shape, slot: plan, settings };
+      const spec = { vmId, uid, ...shape, slot: plan, settings, mounts: [] };
       const image = digest === undefined ? undefined : await images.hold(vmId, digest);
       if (digest !== undefined && image === undefined) {
         this.#wanted.delete(name); // No sandbox holds it any more, and it was evicted.

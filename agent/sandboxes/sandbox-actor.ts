@@ -3,6 +3,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
+import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
@@ -15,7 +16,7 @@ import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { SessionError } from './processes/session-error.ts';
 import type { DependentForks } from './fork-tree.ts';
 import { awaitImage, beginImageWait, ImageWait, lacksImage, stopImageWait } from './image-wait.ts';
-import { JournalledSandbox, type NewLimits } from './journalled-sandbox.ts';
+import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
 import { createSandbox, type Creation, removeUncreated } from './sandbox-creation.ts';
@@ -160,17 +161,26 @@ export class SandboxActor {
 
   /**
    * Boots from the disk and discards a checkpoint.
-   * @throws AppError the verdict’s code, `no_capacity`, `host_full`
+   * @param mounts replace those that it had; undefined: they stay
+   * @throws AppError the verdict’s code, `no_capacity`, `host_full`, `disk_in_use`;
+   *   `sandbox_mounts_while_active` for mounts of a sandbox that runs or starts already
    */
-  async start(): Promise<void> {
-    await this.#gate.act('start', async () => {
+  async start(mounts?: readonly SandboxMount[]): Promise<void> {
+    const unchanged = (): void => {
+      if (mounts === undefined) return;
+      const message = 'mounts can be replaced only when the sandbox starts: stop it first';
+      throw new AppError('sandbox_mounts_while_active', message);
+    };
+    const begin = async (): Promise<void> => {
+      const replaced = this.#withMounts(mounts);
       // One that is paused holds its image.
       if (this.row.state !== 'paused' && lacksImage(this.#context))
-        return beginImageWait(this.#context, 'start was asked for');
+        return beginImageWait(this.#context, 'start was asked for', replaced);
       // The session removes the checkpoint's files before it boots the machine.
-      const change = { checkpoint: undefined, bootId: randomUUID() };
+      const change = { checkpoint: undefined, bootId: randomUUID(), ...replaced };
       await beginStart(this.#context, 'pending_start', change, 'start was asked for');
-    });
+    };
+    await this.#gate.act('start', begin, unchanged);
   }
 
   /**
@@ -391,6 +401,10 @@ export class SandboxActor {
     await copying;
     const hasMemory = await deps.driver.hasCheckpoint(child.vmId);
     return hasMemory ? 'pending_resume' : 'pending_start';
+  }
+
+  #withMounts(mounts: readonly SandboxMount[] | undefined): Pick<SandboxChange, 'config'> {
+    return mounts === undefined ? {} : { config: { ...this.row.config, mounts: [...mounts] } };
   }
 
   /** Pauses a sandbox that has run, or been idle, for as long as it may. */

@@ -32,6 +32,9 @@ async function attempt(context: SandboxContext, slot: number | undefined): Promi
     if (current.session === undefined) {
       await deps.driver.reclaim(vmId);
       if (state !== 'paused') await deps.driver.discardCheckpoint(vmId);
+      // A paused machine that stays in memory has its disks mounted all the while.
+      const isInMemory = state === 'paused' && deps.driver.traits.pausedStaysInMemory;
+      if (!isInMemory) await deps.mounts.keepOnly(sandboxId, []);
     }
   } catch (error) {
     deps.log.error({ sandboxId, err: toError(error) }, 'sandbox:cleanUpFailed');

@@ -36,7 +36,7 @@ export async function createSandbox(
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
     await context.sandbox.insert(state, { slot, checkpoint });
   };
-  await withResources(context, make, given);
+  await withResources(context, make, { given });
 }
 
 /**
@@ -58,11 +58,12 @@ async function attemptRemoval(
   { sandbox, deps }: SandboxContext,
   { slot }: Creation,
 ): Promise<boolean> {
-  const { driver, slots, log } = deps;
+  const { driver, slots, mounts, log } = deps;
   const { id: sandboxId, vmId } = sandbox.row;
   try {
     await driver.reclaim(vmId);
     await driver.remove(vmId);
+    await mounts.keepOnly(sandboxId, []);
     if (slot !== undefined) await slots.release(slot);
     return true;
   } catch (error) {

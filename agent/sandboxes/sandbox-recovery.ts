@@ -1,4 +1,6 @@
-import { toError } from '../../shared/errors.ts';
+import { runInBackground } from '../../shared/background.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import type { MachineSpec } from './machine-driver.ts';
 import { copyMsMax } from './copy-gate.ts';
 import { awaitImage } from './image-wait.ts';
@@ -7,7 +9,7 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
-import { handleStarted, startMachine } from './sandbox-start.ts';
+import { handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
 
 /* Recovery of a sandbox after its agent was restarted. */
 
@@ -21,6 +23,7 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
   if (state === 'pending_image') return awaitImage(context);
   if (slot === undefined) return recoverAtRest(context);
   deps.capacity.holdExisting(id, config);
+  await takeOverDisks(context);
   if (state === 'pending_start' || state === 'pending_resume') return recoverPending(context);
   if (state === 'pausing' && (await deps.driver.hasCheckpoint(vmId))) {
     return handlePaused(context);
@@ -45,8 +48,10 @@ async function recoverAtRest(context: SandboxContext): Promise<void> {
   const { driver, capacity } = deps;
   const isPaused = state === 'paused';
   await cleanUp(context, undefined);
-  if (isPaused && driver.traits.pausedStaysInMemory && (await driver.hasCheckpoint(vmId)))
+  if (isPaused && driver.traits.pausedStaysInMemory && (await driver.hasCheckpoint(vmId))) {
     capacity.holdMemory(id, config);
+    await takeOverDisks(context);
+  }
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
 }
 
@@ -107,4 +112,30 @@ function continueFork({ sandbox, current, copies, deps }: SandboxContext, vmId: 
   copies.hold(continuing, copyMsMax(config.memSizeMib), () => {
     current.killOverdue(NOT_CONTINUED);
   });
+}
+
+/**
+ * Takes over the disks that a former agent held for the sandbox. They are mounted and nobody else can
+ * get them, so what fails for the moment is retried while the machine goes on.
+ * @throws AppError `disk_moved` when an operator gave one to another host
+ */
+async function takeOverDisks(context: SandboxContext): Promise<void> {
+  const { sandbox, deps } = context;
+  const attempt = async (): Promise<boolean> => {
+    try {
+      await holdDisks(context, sandbox.row.config.mounts ?? []);
+      return true;
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'disk_moved') throw error;
+      deps.log.warn({ sandboxId: sandbox.row.id, err: toError(error) }, 'mounts:takeOverFailed');
+      return false;
+    }
+  };
+  if (await attempt()) return;
+  const again = async (): Promise<boolean> => {
+    const { slot, state } = sandbox.row;
+    return (slot === undefined && state !== 'paused') || attempt();
+  };
+  const retry = (): Promise<boolean> => context.send(again).catch(() => true);
+  runInBackground('mounts.takeOver', () => repeatUntilDone(retry, sandbox.detached));
 }

@@ -124,6 +124,7 @@ export class SandboxRegistry {
       await failpoint('reclaim unowned disk', () => driver.remove(vmId));
     };
     await Promise.all(unowned.map(remove));
+    await this.#deps.mounts.recover(new Set(rows.map(({ id }) => id)));
     await Promise.all([
       snapshots.recover(),
       ...[...this.#actors.values()].map((actor) => actor.recover()),

@@ -3,6 +3,7 @@ import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { toWallTime } from '../system/monotonic-clock.ts';
 import type { SlotPool } from '../network/slot-pool.ts';
 import type { MachineSpec } from './machine-driver.ts';
+import type { SandboxMounts } from './sandbox-mounts.ts';
 import type { SandboxPolicies } from './sandbox-policies.ts';
 import { dueAt } from './time-limits.ts';
 
@@ -52,9 +53,10 @@ const defaultsOf = ({
   user: image?.config?.user ?? '',
 });
 
-interface Network {
+interface Surroundings {
   readonly slots: SlotPool;
   readonly policies: SandboxPolicies;
+  readonly mounts: SandboxMounts;
 }
 
 /**
@@ -63,7 +65,7 @@ interface Network {
  */
 export async function machineSpec(
   row: SandboxRow,
-  { slots, policies }: Network,
+  { slots, policies, mounts }: Surroundings,
 ): Promise<MachineSpec> {
   const { id, vmId, uid, slot, config, bootId } = row;
   if (slot === undefined) throw new Error('the sandbox has no network slot');
@@ -75,6 +77,7 @@ export async function machineSpec(
     vcpuCount: config.vcpuCount,
     memSizeMib: config.memSizeMib,
     slot: plan,
+    mounts: mounts.locate(config.mounts ?? []),
     settings: { hostname: config.name, machineId: id, bootId, ...defaultsOf(row) },
   };
 }

@@ -1,5 +1,6 @@
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
+import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
@@ -10,25 +11,30 @@ import { StartClock } from './start-clock.ts';
 
 /* How a sandbox starts: by a boot, from a template, as a prewarmed VM, or from its checkpoint. */
 
+type Mounts = readonly SandboxMount[] | undefined;
+
 /** The states in which a sandbox starts. */
 export type StartState = 'pending_start' | 'pending_resume';
 
 const NEVER_RAN: MachineEnd = { reason: 'stopped', message: 'stopped before it ran' };
 
 /**
- * Holds capacity and a network slot while `make` runs, and keeps them if it succeeds.
+ * Holds capacity, the sandbox's disks and a network slot while `make` runs, and keeps them if it
+ * succeeds.
  * @param given the slot of a prewarmed VM, instead of a new one; not released on failure
- * @throws AppError `no_capacity`, `host_full`; what `make` throws
+ * @throws AppError `no_capacity`, `host_full`, those of {@link holdDisks}; what `make` throws
  */
 export async function withResources(
-  { sandbox, deps }: SandboxContext,
+  context: SandboxContext,
   make: (slot: number) => Promise<void>,
-  given?: number,
+  { given, mounts }: { readonly given?: number | undefined; readonly mounts?: Mounts } = {},
 ): Promise<void> {
-  const { capacity, slots } = deps;
-  const { id, config } = sandbox.row;
+  const { capacity, slots } = context.deps;
+  const { id, config } = context.sandbox.row;
   const giveBack = capacity.hold(id, config);
+  let releaseDisks: (() => Promise<void>) | undefined;
   try {
+    releaseDisks = await holdDisks(context, mounts ?? config.mounts ?? []);
     if (given !== undefined) return await make(given);
     const { index } = await slots.lease();
     try {
@@ -38,9 +44,27 @@ export async function withResources(
       throw error;
     }
   } catch (error) {
+    await releaseDisks?.();
     giveBack();
     throw error;
   }
+}
+
+/**
+ * Holds the disks that the sandbox mounts; a sandbox whose disk another host gets ends at once.
+ * @returns releases those that it did not hold before
+ * @throws AppError `disk_in_use`, `disk_moved`, `not_found`, `bad_request`, `unavailable`
+ */
+export function holdDisks(
+  { sandbox, current, deps }: SandboxContext,
+  mounts: readonly SandboxMount[],
+): Promise<() => Promise<void>> {
+  const lost = ({ message }: Error): void => {
+    deps.log.error({ sandboxId: sandbox.row.id, message }, 'sandbox:diskLost');
+    const why = `a disk that it mounts was given to another host: ${message}`;
+    runInBackground('sandbox.kill', () => current.machine?.kill(why));
+  };
+  return deps.mounts.hold(sandbox.row, mounts, lost);
 }
 
 /** Starts a sandbox at rest. @throws AppError `no_capacity`, `host_full` */
@@ -66,7 +90,7 @@ export async function beginStart(
         const { vmId, uid } = { ...row, ...owner };
         return sandbox.enter(to, { ...change, ...begun, vmId, uid, slot }, cause);
       },
-      prewarmed?.slot,
+      { given: prewarmed?.slot, mounts: (change.config ?? row.config).mounts },
     );
   } catch (error) {
     if (prewarmed !== undefined) await deps.prewarmed.discard(prewarmed);

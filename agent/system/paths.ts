@@ -14,6 +14,9 @@ export const paths = {
   /** Attached disks, each mounted under its id. */
   mounts: (dataDir: string) => join(dataDir, 'mounts'),
   mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+  /** Disks that sandboxes mount, each mounted once more under its id; this outlives the agent. */
+  heldDisks: (dataDir: string) => join(dataDir, 'held'),
+  heldDisk: (dataDir: string, diskId: string) => join(dataDir, 'held', diskId),
   /** One directory for each sandbox of this host. */
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** Which runtime the sandboxes are of. */

@@ -86,7 +86,7 @@ const deleteDiskRoute = route({
   tag,
   params: DiskPath,
   replies: { 200: BareSuccess },
-  errors: [400, 404],
+  errors: [400, 404, 409],
   async handle({ deps, caller, params, requestId, note }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     const { unfinished } = await deleteDisk(deps, disk, { requestId });

@@ -11,7 +11,6 @@ import { presentSandbox } from '../http/present-sandbox.ts';
 import { type Route, route } from '../http/route.ts';
 import { actOnSandbox } from '../services/sandbox-actions.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
-import { refuseUnbuilt } from '../services/sandbox-input.ts';
 import { endpointsOf } from '../services/sandbox-ports.ts';
 import { setSandboxLimits } from '../services/set-sandbox-limits.ts';
 
@@ -31,10 +30,9 @@ const startSandbox = route({
   replies: { 200: success(Sandbox) },
   errors: [400, 404, 409, 413, 504],
   async handle({ deps, caller, params, query, body, requestId, note }) {
-    refuseUnbuilt(body ?? {});
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const action = { action: 'start', wait: query.wait } as const;
+    const action = { action: 'start', wait: query.wait, mounts: body?.mounts } as const;
     const record = await actOnSandbox(deps, ref, action, { requestId });
     return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },

@@ -27,6 +27,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   sandbox_terminated: 409,
   sandbox_not_running: 409,
   sandbox_network_conflict: 409,
+  sandbox_mounts_while_active: 409,
   sandbox_not_stopped: 409,
   sandbox_has_forks: 409,
   snapshot_name_conflict: 409,

@@ -1,6 +1,7 @@
 import { type SandboxState, statusOfState } from '../../shared/sandbox-lifecycle.ts';
 import type { Sandbox, SandboxExec } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
 /** With exactly three fraction digits (docs/api.md, Envelope). */
@@ -19,6 +20,18 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
   name,
   version,
   key,
+});
+
+const presentMount = ({
+  diskId,
+  path,
+  subdirectory,
+  readOnly,
+}: SandboxMount): Sandbox['mounts'][number] => ({
+  disk_id: diskId,
+  path,
+  ...(subdirectory === '' ? {} : { subdirectory }),
+  ...(readOnly ? { read_only: true } : {}),
 });
 
 /**
@@ -43,7 +56,7 @@ export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoi
     ...(snapshotId === undefined ? {} : { snapshot_id: snapshotId }),
     root_disk_id: record.rootDiskId,
     ...(checkpoint !== undefined && withCheckpoint.has(state) ? { checkpoint } : {}),
-    mounts: [],
+    mounts: (config.mounts ?? []).map(presentMount),
     created_at: timestamp(record.createdAt),
     last_active_at: timestamp(record.lastActiveAt),
     platform: record.platform,

@@ -49,6 +49,7 @@ export async function withHandler<T>(
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
+    refuseHeldByAbsent(deps, present);
     const ranked = rankHosts(
       deps.hub.hosts,
       present.map(({ handler }) => handler),
@@ -97,7 +98,20 @@ async function gather(
   throw inUse ?? new Error('no host was ranked');
 }
 
-async function releaseElsewhere(
+/**
+ * Refuses disks that sandboxes mount on a host which is away: only that host may use them.
+ * @throws AppError `disk_in_use`
+ */
+export function refuseHeldByAbsent({ hub }: Deps, disks: readonly DiskEntry[]): void {
+  for (const { record, handler, isHeld } of disks) {
+    if (isHeld !== true || hub.hosts.some(({ hostId }) => hostId === handler)) continue;
+    const message = `disk ${record.id} is mounted by a sandbox of a host that is away now`;
+    throw new AppError('disk_in_use', message);
+  }
+}
+
+/** Has other hosts release these disks. @throws AppError `disk_in_use`, `unavailable`, `timeout` */
+export async function releaseElsewhere(
   { jobs }: Deps,
   disks: readonly DiskEntry[],
   hostId: string,

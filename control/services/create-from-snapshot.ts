@@ -12,19 +12,29 @@ import { withClaimedName } from './claim-sandbox-name.ts';
 import type { Deps } from './deps.ts';
 import { findHost } from './find-host.ts';
 import { findSnapshot } from './find-snapshot.ts';
+import { bringDisks } from './place-near-disks.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
+import { checkEnvironment } from './sandbox-input.ts';
 
 /** What a caller may ask for, and the name of the snapshot. */
 type Input = CreateSandbox & { readonly snapshot: string; readonly wait: boolean };
 
 /** @throws AppError `bad_request` for what only the snapshot can say */
 function checkShape(
-  { base_image: baseImage, image_id: imageId, vcpu_count: vcpus, mem_size_mib: memory }: Input,
+  {
+    base_image: baseImage,
+    image_id: imageId,
+    vcpu_count: vcpus,
+    mem_size_mib: memory,
+    mounts,
+  }: Input,
   { config: { vcpuCount, memSizeMib } }: SnapshotRecord,
 ): void {
   if (baseImage !== undefined || imageId !== undefined) {
     throw new AppError('bad_request', 'snapshot excludes base_image and image_id');
+  }
+  if (mounts !== undefined) {
+    throw new AppError('bad_request', 'the sandboxes of a snapshot mount its disks: omit mounts');
   }
   if ((vcpus ?? vcpuCount) === vcpuCount && (memory ?? memSizeMib) === memSizeMib) return;
   const size = `${vcpuCount} vCPUs and ${memSizeMib} MiB`;
@@ -61,7 +71,6 @@ export async function createFromSnapshot(
 ): Promise<SandboxRecord> {
   const snapshot = await findSnapshot(deps, accountId, input.snapshot);
   checkShape(input, snapshot);
-  refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
   const changes = changesOf(input);
   if (snapshot.status !== 'ready') {
@@ -70,6 +79,7 @@ export async function createFromSnapshot(
   }
   const { hostId, id: snapshotId } = snapshot;
   findHost(deps, hostId, `snapshot ${snapshotId}`);
+  await bringDisks(deps, { accountId, hostId }, snapshot.config.mounts ?? [], { requestId });
   const sandbox = { accountId, sandboxId: newSandboxId() };
   return withClaimedName(deps, { ...sandbox, name: input.name }, async (name) => {
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.

@@ -7,7 +7,10 @@ import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import type { Deps } from './deps.ts';
+import { moveDisksTo, nearDisks } from './place-near-disks.ts';
+import { findMountedDisks, sandboxMounts } from './sandbox-mounts.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import { chooseImage } from './sandbox-image.ts';
@@ -15,7 +18,7 @@ import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { createFromSnapshot } from './create-from-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment, refuseUnbuilt } from './sandbox-input.ts';
+import { checkEnvironment } from './sandbox-input.ts';
 
 /** A sandbox that is about to be created; name and host are still to be found. */
 type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
@@ -26,12 +29,22 @@ interface RankedHost {
   readonly baseImage: string;
 }
 
+interface Placement {
+  readonly need: SandboxResources;
+  /** Best first. */
+  readonly hosts: readonly RankedHost[];
+  /** The disks that the sandbox mounts. */
+  readonly disks: readonly DiskEntry[];
+}
+
 /** A host that answers with these has journalled nothing, so another host may be asked. */
 const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
   'no_capacity',
   'host_full',
   'not_enabled',
   'unavailable',
+  'disk_in_use',
+  'disk_moved',
 ]);
 
 /** @throws AppError `bad_request` */
@@ -52,6 +65,7 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
     ...(input.enable_service_ingress === true ? { enableServiceIngress: true } : {}),
     environment: input.env ?? {},
+    ...(input.mounts === undefined ? {} : { mounts: sandboxMounts(input.mounts) }),
     ...networkOf(input),
     waitMs: waitMsOf(input.wait),
   };
@@ -76,12 +90,12 @@ export async function createSandbox(
   if (source !== undefined) {
     return createFromSnapshot(deps, accountId, { ...input, snapshot: source }, context);
   }
-  refuseUnbuilt(input);
   checkEnvironment(input.env ?? {});
   const { hosts, image, baseImageOn } = await chooseImage(deps, accountId, input);
   const draft = { ...draftOf(accountId, input), ...(image === undefined ? {} : { image }) };
+  const disks = await findMountedDisks(deps, accountId, draft.mounts ?? []);
   const need = needOf(draft);
-  const ranked = rankSandboxHosts(hosts, need).map((hostId) => {
+  const ranked = nearDisks(deps, rankSandboxHosts(hosts, need), disks).map((hostId) => {
     return { hostId, baseImage: baseImageOn(hosts.find((host) => host.hostId === hostId)) };
   });
   const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name };
@@ -89,7 +103,7 @@ export async function createSandbox(
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
     const ports = input.ports ?? [];
     if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(draft, ports);
-    return place(deps, { ...draft, name }, { need, hosts: ranked }, context);
+    return place(deps, { ...draft, name }, { need, hosts: ranked, disks }, context);
   });
 }
 
@@ -97,7 +111,7 @@ export async function createSandbox(
 async function place(
   deps: Deps,
   draft: Omit<JobPayload<'sandbox.create'>, 'baseImage'>,
-  { need, hosts }: { need: SandboxResources; hosts: readonly RankedHost[] },
+  { need, hosts, disks }: Placement,
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
@@ -111,7 +125,8 @@ async function place(
     }
     asked += 1;
     try {
-      return await createOn(deps, hostId, { ...draft, baseImage }, { ...context, deadlineAt });
+      const on = { hostId, disks };
+      return await createOn(deps, on, { ...draft, baseImage }, { ...context, deadlineAt });
     } catch (error) {
       if (!(error instanceof AppError) || !NOT_TAKEN.has(error.code)) throw error;
       refusal = error;
@@ -123,13 +138,14 @@ async function place(
 /** @throws AppError the host's error, or that it did not answer; no sandbox is left there then */
 async function createOn(
   deps: Deps,
-  hostId: string,
+  { hostId, disks }: Pick<Placement, 'disks'> & { readonly hostId: string },
   payload: JobPayload<'sandbox.create'>,
   { requestId, deadlineAt }: RequestContext & { readonly deadlineAt: number },
 ): Promise<SandboxRecord> {
   const { accountId, sandboxId } = payload;
   const call = { kind: 'sandbox.create' as const, payload, hostId, requestId, deadlineAt };
   try {
+    await moveDisksTo(deps, disks, hostId, { requestId });
     return await beginSandbox(deps, { accountId, sandboxId }, call);
   } catch (error) {
     // A reservation that the host has confirmed by now stays until the host releases it.

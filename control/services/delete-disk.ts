@@ -4,6 +4,7 @@ import { rankHosts } from '../dispatch/placement.ts';
 import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
+import { liveSandboxWith } from './sandbox-mounts.ts';
 
 /** A host's sweep has finished the deletion (`sweep-deleted-disks.ts`). */
 const FINISHED_ELSEWHERE = new AppError('not_found', 'the disk was deleted meanwhile');
@@ -15,11 +16,14 @@ async function findDeleting(deps: Deps, accountId: string, diskId: string): Prom
   return entry;
 }
 
+const mountedBy = (diskId: string, name: string): AppError =>
+  new AppError('disk_in_use', `sandbox${name} mounts disk ${diskId}: stop or delete it first`);
+
 /**
  * Deletes a disk with its users and data. It is gone for everybody before its data is, so what fails
  * after that is no failure of the call: the hosts go on until the data is deleted, too.
  * @returns why some of it is still to be deleted, if it is
- * @throws AppError `not_found`; `no_capacity` and `unavailable` when nothing has begun
+ * @throws AppError `not_found`; `disk_in_use` while a sandbox mounts it; `no_capacity` and `unavailable` when nothing has begun
  */
 export async function deleteDisk(
   deps: Deps,
@@ -28,10 +32,12 @@ export async function deleteDisk(
 ): Promise<{ unfinished?: Error }> {
   const { disks } = deps.directory;
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
+  const user = await liveSandboxWith(deps, disk);
+  if (user !== undefined) throw mountedBy(disk.diskId, ` ${user.config.name}`);
   rankHosts(deps.hub.hosts, [entry.handler]); // Refuses while no host could do it.
-  if (!(await disks.beginDelete(entry.record))) {
-    throw new AppError('not_found', `disk ${disk.diskId} not found`);
-  }
+  const deletion = await disks.beginDelete(entry.record);
+  if (deletion === 'held') throw mountedBy(disk.diskId, ''); // It has begun to since.
+  if (deletion === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   try {
     const job = { kind: 'disk.delete', payload: disk } as const;
     await callHandler(deps, [entry], job, { requestId }, findDeleting);

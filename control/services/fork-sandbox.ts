@@ -8,6 +8,7 @@ import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { findOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox } from './find-sandbox.ts';
+import { bringDisks } from './place-near-disks.ts';
 
 /**
  * Copies a sandbox that is running, paused or stopped, with its disk and, unless it is stopped, its
@@ -26,6 +27,7 @@ export async function forkSandbox(
   const { accountId } = ref;
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
   findOwner(deps, parent);
+  await bringDisks(deps, parent, parent.config.mounts ?? [], { requestId });
   const childId = newSandboxId();
   const child = { accountId, sandboxId: childId, name: given };
   return withClaimedName(deps, child, (name) => {

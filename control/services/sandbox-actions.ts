@@ -1,6 +1,8 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import type { JobKind, JobPayload, JobResults } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { verdictOn } from '../../shared/sandbox-lifecycle.ts';
+import type { SandboxMountInput } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
 import { RefusedRequest } from './refused-request.ts';
@@ -9,6 +11,8 @@ import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
+import { bringDisks } from './place-near-disks.ts';
+import { sandboxMounts } from './sandbox-mounts.ts';
 
 export interface SandboxOfAccount {
   readonly accountId: string;
@@ -52,23 +56,42 @@ export async function callOwner<K extends JobKind>(
   return deps.jobs.call({ ...job, hostId: record.hostId, requestId, deadlineAt });
 }
 
+/** Whether the action would start a machine, as far as the directory tells. */
+const startsMachine = ({ state }: SandboxRecord, action: OwnerAction): boolean =>
+  (action === 'start' || action === 'resume') && verdictOn(state, action).kind === 'begin';
+
 /**
  * Starts, stops, pauses or resumes a sandbox; the lifecycle table says what an action does in each
  * state. Idempotent.
  * @param action with `wait` undefined, the answer to a pause or stop waits for a moment
  * @returns the sandbox as it is when the answer is sent, possibly still in transition
- * @throws AppError `not_found`, `unavailable`, `timeout`, and the refusals of the table
+ * @throws AppError `not_found`, `unavailable`, `timeout`, `disk_in_use` when another host uses a
+ *   disk that it mounts, and the refusals of the table
  */
 export async function actOnSandbox(
   deps: Deps,
   ref: SandboxOfAccount,
-  { action, wait }: { action: OwnerAction; wait: boolean | undefined },
+  {
+    action,
+    wait,
+    mounts,
+  }: {
+    readonly action: OwnerAction;
+    readonly wait: boolean | undefined;
+    /** Replace those of the sandbox; with `start` only. */
+    readonly mounts?: readonly SandboxMountInput[] | undefined;
+  },
   context: RequestContext,
 ): Promise<SandboxRecord> {
+  const replaced = mounts && sandboxMounts(mounts);
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
+  if (startsMachine(record, action)) {
+    await bringDisks(deps, record, replaced ?? record.config.mounts ?? [], context);
+  }
   const payload = {
     ...ref,
     action,
+    ...(replaced === undefined ? {} : { mounts: replaced }),
     waitMs: wait === undefined ? unaskedWaitMs[action] : waitMsOf(wait),
   };
   return (await callOwner(deps, record, { kind: 'sandbox.action', payload }, context)).result

@@ -10,24 +10,49 @@ export interface DiskLease {
   readonly epoch: number;
 }
 
-// The value is "<host> <epoch>". A host that acquires its own lease again (its agent was restarted)
-// gets a new epoch, so that nothing the former agent left can renew or release it.
+// The value is "<host> <epoch>", and "<host> <epoch> held" while a sandbox of the host mounts the
+// disk: a held lease does not expire. A host that acquires its own lease again (its agent was
+// restarted) gets a new epoch, so that nothing the former agent left can renew or release it; the
+// hold stays.
 const acquire = new Script(`
   local current = redis.call('GET', KEYS[1])
   if current and string.match(current, '^%S+') ~= ARGV[1] then return current end
   local epoch = redis.call('INCR', KEYS[2])
   local value = ARGV[1] .. ' ' .. epoch
-  redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
+  if current and string.match(current, ' held$') then
+    redis.call('SET', KEYS[1], value .. ' held')
+  else
+    redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
+  end
   return value
 `);
 const renew = new Script(`
-  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+  local current = redis.call('GET', KEYS[1])
+  if current == ARGV[1] .. ' held' then return 1 end
+  if current ~= ARGV[1] then return 0 end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 `);
 const release = new Script(`
-  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+  local current = redis.call('GET', KEYS[1])
+  if current ~= ARGV[1] and current ~= ARGV[1] .. ' held' then return 0 end
   redis.call('DEL', KEYS[1])
+  return 1
+`);
+// KEYS lease, disk. A lease that the directory has lost is taken again, with its epoch.
+const hold = new Script(`
+  local current = redis.call('GET', KEYS[1])
+  if current and current ~= ARGV[1] and current ~= ARGV[1] .. ' held' then return 'lost' end
+  if ARGV[2] == 'new' then
+    if not current then return 'lost' end
+    if redis.call('HGET', KEYS[2], 'status') ~= 'available' then return 'gone' end
+  end
+  redis.call('SET', KEYS[1], ARGV[1] .. ' held')
+  return 'held'
+`);
+const unhold = new Script(`
+  if redis.call('GET', KEYS[1]) ~= ARGV[1] .. ' held' then return 0 end
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return 1
 `);
 
@@ -68,6 +93,49 @@ export class DiskLeases {
     await release.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease)]);
   }
 
+  /**
+   * Keeps the lease from expiring, because a sandbox begins to use the disk.
+   * @returns `lost` when the lease is another's or expired, `gone` when the disk is being deleted
+   */
+  async hold(lease: DiskLease): Promise<'held' | 'lost' | 'gone'> {
+    return this.#hold(lease, 'new');
+  }
+
+  /**
+   * The same for a disk that is held already, also when the directory has lost the lease meanwhile.
+   * @returns false when another host has taken it
+   */
+  async holdAgain(lease: DiskLease): Promise<boolean> {
+    return (await this.#hold(lease, 'again')) === 'held';
+  }
+
+  /** Lets the lease expire again unless it is renewed. */
+  async unhold(lease: DiskLease, ttlMs: number): Promise<void> {
+    await unhold.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease), ttlMs]);
+  }
+
+  /**
+   * Frees a held disk whose host will not come back. Two hosts that use one disk destroy its file
+   * system: only for an operator who knows that the former host is off.
+   * @returns the host that had it; undefined when it was not held
+   */
+  async breakHold(disk: { accountId: string; diskId: string }): Promise<string | undefined> {
+    const value = await this.#redis.get(this.#leaseKey(disk));
+    if (value === null || !isHeldLease(value)) return undefined;
+    await this.#redis.del(this.#leaseKey(disk));
+    return leaseHolder(value);
+  }
+
+  async #hold(lease: DiskLease, kind: 'new' | 'again'): Promise<'held' | 'lost' | 'gone'> {
+    const disk = keys.disk(this.#region, lease.accountId, lease.diskId);
+    const result = await hold.run(
+      this.#redis,
+      [this.#leaseKey(lease), disk],
+      [valueOf(lease), kind],
+    );
+    return result === 'held' || result === 'gone' ? result : 'lost';
+  }
+
   #leaseKey(disk: { accountId: string; diskId: string }): string {
     return keys.diskLease(this.#region, disk.accountId, disk.diskId);
   }
@@ -76,3 +144,6 @@ export class DiskLeases {
 /** The host named by a lease's stored value. */
 export const leaseHolder = (value: string | null): string | undefined =>
   value === null ? undefined : value.split(' ')[0];
+
+/** Whether a sandbox of the lease's host mounts the disk. */
+export const isHeldLease = (value: string | null): boolean => value?.endsWith(' held') === true;

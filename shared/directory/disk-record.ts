@@ -3,7 +3,7 @@ import { parseJson } from '../json.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
 import type { AuthorizedUser } from '../schemas/disk-user.ts';
 import { type DiskClient, toClients } from './disk-clients.ts';
-import { leaseHolder } from './disk-leases.ts';
+import { isHeldLease, leaseHolder } from './disk-leases.ts';
 import { keys } from './keys.ts';
 
 /** A disk user as stored; the token of a `token` user is sealed. */
@@ -41,6 +41,8 @@ export interface DiskEntry {
   readonly clients: readonly DiskClient[];
   /** The host that has the disk's lease. */
   readonly handler?: string;
+  /** Whether a sandbox of that host mounts the disk, so that it cannot move. */
+  readonly isHeld?: boolean;
 }
 
 // Not validated: only this code writes the directory. The manifest, which others can edit, is.
@@ -108,13 +110,14 @@ export function toDiskEntries(
     const fields = values[i] as Record<string, string>;
     const users = values[i + 1] as Record<string, string>;
     const record = toRecord(accountId, fields, users);
-    const handler = leaseHolder(values[i + 2] as string | null);
+    const lease = values[i + 2] as string | null;
+    const handler = leaseHolder(lease);
     entries.push(
       record && {
         record,
         usage: toUsage(fields),
         clients: toClients(fields),
-        ...(handler === undefined ? {} : { handler }),
+        ...(handler === undefined ? {} : { handler, isHeld: isHeldLease(lease) }),
       },
     );
   }

@@ -66,10 +66,13 @@ export const setAllowedIps = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 1
 `);
-// KEYS names, list, disk; ARGV id, member. The name is free again at once.
+// KEYS names, list, disk, lease; ARGV id, member. The name is free again at once. A disk that a
+// sandbox holds stays: checked here, so that no sandbox can begin to use it meanwhile.
 export const beginDelete = new Script(`
   local name = redis.call('HGET', KEYS[3], 'name')
   if not name then return 0 end
+  local lease = redis.call('GET', KEYS[4])
+  if lease and string.match(lease, ' held$') then return 'held' end
   redis.call('HSET', KEYS[3], 'status', 'deleting')
   redis.call('ZREM', KEYS[2], ARGV[2])
   if redis.call('HGET', KEYS[1], name) == ARGV[1] then redis.call('HDEL', KEYS[1], name) end

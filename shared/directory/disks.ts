@@ -173,8 +173,11 @@ export class Disks {
     return result === 1;
   }
 
-  /** Hides the disk and frees its name. Delete its data after this, then call {@link remove}. */
-  async beginDelete(record: DiskRecord): Promise<boolean> {
+  /**
+   * Hides the disk and frees its name. Delete its data after this, then call {@link remove}.
+   * @returns `held` when a sandbox mounts it; nothing has changed then
+   */
+  async beginDelete(record: DiskRecord): Promise<'begun' | 'missing' | 'held'> {
     const { accountId, id } = record;
     await this.deletions.note(record);
     const result = await scripts.beginDelete.run(
@@ -183,10 +186,15 @@ export class Disks {
         keys.diskNames(this.region, accountId),
         keys.disks(this.region, accountId),
         keys.disk(this.region, accountId, id),
+        keys.diskLease(this.region, accountId, id),
       ],
       [id, orderedMember(record.createdAt, id)],
     );
-    return result === 1;
+    if (result === 'held') {
+      await this.deletions.forget(record);
+      return 'held';
+    }
+    return result === 1 ? 'begun' : 'missing';
   }
 
   async remove(disk: DiskRecord): Promise<void> {

@@ -4,6 +4,7 @@ import { LIMITS } from '../limits.ts';
 import type { GrepResult } from '../schemas/grep.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
 import { NetworkPolicy } from '../schemas/network-policy.ts';
+import { SandboxMounts } from '../schemas/sandbox-mount.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
 import type { SnapshotRecord } from '../schemas/snapshot-record.ts';
 import { compile, taggedUnion } from '../validate.ts';
@@ -126,6 +127,7 @@ const kinds = {
       idleTtlSeconds: Type.Integer({ minimum: 0 }),
       maxConcurrentExecs: Type.Integer({ minimum: 1 }),
       enableServiceIngress: Type.Optional(Type.Boolean()),
+      mounts: Type.Optional(SandboxMounts),
       baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
       /** Absent: the host's default image. */
       image: Type.Optional(
@@ -146,6 +148,8 @@ const kinds = {
     ...onSandbox,
     payload: Type.Interface([SandboxRef], {
       action: Type.Enum(['start', 'stop', 'pause', 'resume']),
+      /** With `start`: replace those that it had. */
+      mounts: Type.Optional(SandboxMounts),
       waitMs,
     }),
   },

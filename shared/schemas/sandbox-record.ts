@@ -3,6 +3,7 @@ import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from
 import { LIMITS } from '../limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
+import { SandboxMounts } from './sandbox-mount.ts';
 import { SandboxImage } from './sandbox-image.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
@@ -33,6 +34,8 @@ export const SandboxConfig = Type.Object({
   maxConcurrentExecs: Type.Integer({ minimum: 1 }),
   /** Services in it publish the ports on which they listen; absent: no. */
   enableServiceIngress: Type.Optional(Type.Boolean()),
+  /** The disks that it sees; absent: none. */
+  mounts: Type.Optional(SandboxMounts),
   /** As the caller named it; what it really is when the caller named none. */
   baseImage: Type.String(),
   /** What its host's image was when it was created, and its disk still begins with. */

@@ -3,6 +3,7 @@ import { LIMITS } from '../limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { DiskId, Failure, Timestamp } from './common.ts';
 import { NetworkPolicy, ShownNetworkPolicy } from './network-policy.ts';
+import { SandboxMountInputs, ShownSandboxMount } from './sandbox-mount.ts';
 import { sandboxExecStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
@@ -124,14 +125,12 @@ export const CreateSandbox = Type.Object({
     }),
   ),
   network: Type.Optional(NetworkPolicy),
-  mounts: Type.Optional(
-    Type.Array(Type.Object({}), { description: `${NOT_YET} only an empty list.` }),
-  ),
+  mounts: Type.Optional(SandboxMountInputs),
 });
 export type CreateSandbox = Type.Static<typeof CreateSandbox>;
 
-/** Body of start-sandbox. */
-export const StartSandbox = Type.Object({ mounts: CreateSandbox.properties.mounts });
+/** Body of start-sandbox; mounts replace those that an inactive sandbox had. */
+export const StartSandbox = Type.Object({ mounts: Type.Optional(SandboxMountInputs) });
 export type StartSandbox = Type.Static<typeof StartSandbox>;
 
 /** Body of fork-sandbox. */
@@ -230,7 +229,7 @@ export const Sandbox = Type.Object({
   checkpoint: Type.Optional(
     Type.String({ description: 'While it is pausing, paused, stopping or stopped.' }),
   ),
-  mounts: Type.Array(Type.Object({ disk_id: DiskId, path: Type.String() })),
+  mounts: Type.Array(ShownSandboxMount),
   created_at: Timestamp,
   last_active_at: Timestamp,
   platform: Type.Enum(['amd64', 'arm64']),

@@ -175,7 +175,10 @@ wrong({ base_image: 'a'.repeat(513) }, /base_image/u);
 wrong({ base_image: 'ubuntu', image_id: '0'.repeat(64) }, /exclude each other/u);
 wrong({ image_id: 'x' }, /image_id/u);
 // Not built yet, and so never ignored.
-wrong({ mounts: [{ disk_id: missingDiskId, path: '/mnt' }] }, /^mounts: .*not supported yet/u);
+wrong(
+  { mounts: [{ disk_id: missingDiskId, path: '/' }] },
+  /^mounts\[0\]: path .* root of the sandbox/u,
+);
 wrong({ network: null }, /network must be object/u);
 wrong({ network: { ingress: {} } }, /unknown field "ingress"/u);
 wrong({ network: { egress: { default: 'deny', allow: ['256.0.0.1'] } } }, /egress\.allow\.0/u);

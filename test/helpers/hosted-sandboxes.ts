@@ -12,6 +12,7 @@ import { openDirectory } from '../../shared/directory/directory.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
+import { noMounts } from './no-mounts.ts';
 import type { FakeTime } from './fake-time.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
@@ -90,6 +91,7 @@ export class HostedSandboxes implements AsyncDisposable {
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
           policies: hosted.policies,
+          mounts: noMounts,
           encryptionKey: ENCRYPTION_KEY,
         },
       );

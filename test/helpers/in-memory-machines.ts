@@ -35,6 +35,7 @@ export class InMemoryMachines implements DriverHost {
       vcpuCount: 1,
       memSizeMib: 256,
       uid: UID_BASE + this.#last,
+      mounts: [],
       slot: planSlot(this.#hostId, this.#last),
       settings: {
         hostname: 'machine-under-test',

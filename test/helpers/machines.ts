@@ -120,6 +120,7 @@ export class MachineHost implements DriverHost {
       vcpuCount: 1,
       memSizeMib: SMALL_MIB,
       uid: this.#uid,
+      mounts: [],
       slot: await slots.lease(),
       settings: {
         hostname: 'machine-under-test',

@@ -90,6 +90,7 @@ export class RuncMachines implements DriverHost {
       vcpuCount: 1,
       memSizeMib: SMALL_MIB,
       uid: this.#uid,
+      mounts: [],
       slot: planSlot(this.hostId, this.#slot), // Containers have none.
       settings: {
         hostname: 'machine-under-test',

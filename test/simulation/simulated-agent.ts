@@ -19,6 +19,7 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
+import { noMounts } from '../helpers/no-mounts.ts';
 import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
 import { InMemoryImages } from '../helpers/in-memory-images.ts';
 import type { PendingKind } from './schedule.ts';
@@ -190,6 +191,7 @@ export class SimulatedAgent {
           slots,
           policies,
           snapshots,
+          mounts: noMounts,
           capacity,
           boots,
           resumes,

@@ -1,0 +1,123 @@
+import { constants } from 'node:fs';
+import { AppError, toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
+import type { DiskRegistry } from '../disks/disk-registry.ts';
+import { closeFile, openBeneath } from '../disks/disk-calls.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
+import { layoutOf } from '../disks/disk-layout.ts';
+import { refusedPath } from '../disks/refused-path.ts';
+import type { DiskHoldJournal, DiskHoldRow } from '../journal/disk-hold-journal.ts';
+import type { MachineMount, MountingSandbox, SandboxMounts } from '../sandboxes/sandbox-mounts.ts';
+import { failpoint } from '../system/failpoint.ts';
+import { paths } from '../system/paths.ts';
+
+interface HeldDisksDeps {
+  readonly dataDir: string;
+  readonly journal: DiskHoldJournal;
+  readonly disks: DiskRegistry;
+  readonly log: Logger;
+}
+
+/**
+ * Keeps disks for sandboxes of this host, and journals which. A row is there before the disk is
+ * held and until it is released, so that the next agent knows of every hold.
+ */
+export class HeldDisks implements SandboxMounts {
+  readonly #deps: HeldDisksDeps;
+
+  constructor(deps: HeldDisksDeps) {
+    this.#deps = deps;
+  }
+
+  async hold(
+    { id: sandboxId, accountId }: MountingSandbox,
+    mounts: readonly SandboxMount[],
+    onLost: (reason: Error) => void,
+  ): Promise<() => Promise<void>> {
+    if (mounts.length === 0) return async () => undefined;
+    const { journal } = this.#deps;
+    const had = new Set((await this.#rowsOf(sandboxId)).map(({ diskId }) => diskId));
+    const added: DiskHoldRow[] = [];
+    const undo = async (): Promise<void> => {
+      for (const row of added.toReversed()) await this.#release(row);
+    };
+    try {
+      // In the order of their ids, as commands take their disks.
+      for (const mount of mounts.toSorted((a, b) => (a.diskId < b.diskId ? -1 : 1))) {
+        const row = { diskId: mount.diskId, sandboxId, accountId };
+        if (!had.has(mount.diskId)) {
+          added.push(row);
+          await failpoint('journal hold', () => journal.add(row));
+        }
+        await this.#holdOne(row, mounts.indexOf(mount), mount, onLost);
+      }
+    } catch (error) {
+      await undo().catch((err: unknown) => {
+        this.#deps.log.error({ sandboxId, err: toError(err) }, 'mounts:releaseFailed');
+      });
+      throw error;
+    }
+    return undo;
+  }
+
+  async keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void> {
+    for (const row of await this.#rowsOf(sandboxId)) {
+      if (!mounts.some(({ diskId }) => diskId === row.diskId)) await this.#release(row);
+    }
+  }
+
+  locate(mounts: readonly SandboxMount[]): readonly MachineMount[] {
+    const contents = (diskId: string): string =>
+      layoutOf(paths.heldDisk(this.#deps.dataDir, diskId)).contents;
+    return mounts.map((mount) => ({ ...mount, contents: contents(mount.diskId) }));
+  }
+
+  async recover(sandboxIds: ReadonlySet<string>): Promise<void> {
+    const rows = await this.#deps.journal.list();
+    const left = rows.filter(({ sandboxId }) => !sandboxIds.has(sandboxId));
+    for (const row of left) {
+      this.#deps.log.warn(row, 'reclaim:diskHold');
+      // The directory still has the disk held for this host; the next agent tries again.
+      await this.#release(row).catch((error: unknown) => {
+        this.#deps.log.error({ ...row, err: toError(error) }, 'mounts:releaseFailed');
+      });
+    }
+  }
+
+  async #rowsOf(id: string): Promise<DiskHoldRow[]> {
+    return (await this.#deps.journal.list()).filter(({ sandboxId }) => sandboxId === id);
+  }
+
+  async #holdOne(
+    { diskId, sandboxId, accountId }: DiskHoldRow,
+    position: number,
+    { subdirectory }: SandboxMount,
+    onLost: (reason: Error) => void,
+  ): Promise<void> {
+    try {
+      const disk = this.#deps.disks.get({ accountId, diskId });
+      const contents = await disk.hold(sandboxId, onLost);
+      if (subdirectory === '') return;
+      await onBehalfOf(accountId, undefined, () => checkDirectory(contents, subdirectory));
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      const message = `mounts[${position}]: disk ${diskId}: ${error.message}`;
+      throw new AppError(error.code, message, { cause: error });
+    }
+  }
+
+  async #release({ diskId, sandboxId, accountId }: DiskHoldRow): Promise<void> {
+    await this.#deps.disks.get({ accountId, diskId }).unhold(sandboxId);
+    await failpoint('journal unhold', () => this.#deps.journal.remove({ diskId, sandboxId }));
+  }
+}
+
+/** @throws AppError `bad_request` unless this directory is beneath the disk's contents */
+async function checkDirectory(contents: string, subdirectory: string): Promise<void> {
+  try {
+    await closeFile(await openBeneath(contents, subdirectory, constants.O_DIRECTORY));
+  } catch (error) {
+    throw refusedPath(error, subdirectory);
+  }
+}

@@ -1,0 +1,47 @@
+import Type from 'typebox';
+import { diskIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
+import { DiskId } from './common.ts';
+
+/** One disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
+export const SandboxMountInput = Type.Object({
+  disk_id: DiskId,
+  path: Type.Optional(
+    Type.String({
+      minLength: 1,
+      description:
+        'Absolute path in the sandbox. May be omitted for a sole mount: /mnt/service then.',
+    }),
+  ),
+  subdirectory: Type.Optional(
+    Type.String({ description: 'Directory of the disk to mount instead of all of it.' }),
+  ),
+  read_only: Type.Optional(Type.Boolean({ default: false })),
+});
+export type SandboxMountInput = Type.Static<typeof SandboxMountInput>;
+
+export const SandboxMountInputs = Type.Array(SandboxMountInput, {
+  maxItems: LIMITS.mountsPerSandboxMax,
+  description: 'Disks of the account that the sandbox sees as directories.',
+});
+
+/** A mount as the API shows it. */
+export const ShownSandboxMount = Type.Object({
+  disk_id: DiskId,
+  path: Type.String(),
+  subdirectory: Type.Optional(Type.String()),
+  read_only: Type.Optional(Type.Boolean({ description: 'Only if true.' })),
+});
+
+/** A mount as jobs, journal and directory have it. */
+export const SandboxMount = Type.Object({
+  diskId: Type.String({ pattern: diskIdPattern }),
+  /** Absolute, normalised. */
+  path: Type.String({ minLength: 2, maxLength: LIMITS.mountPathBytesMax }),
+  /** Relative to the disk's contents; empty: all of it. */
+  subdirectory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+  readOnly: Type.Boolean(),
+});
+export type SandboxMount = Type.Static<typeof SandboxMount>;
+
+export const SandboxMounts = Type.Array(SandboxMount, { maxItems: LIMITS.mountsPerSandboxMax });

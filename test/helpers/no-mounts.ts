@@ -1,0 +1,9 @@
+import type { SandboxMounts } from '../../agent/sandboxes/sandbox-mounts.ts';
+
+/** Of a host whose sandboxes mount no disks. */
+export const noMounts: SandboxMounts = {
+  hold: async () => async () => undefined,
+  keepOnly: async () => undefined,
+  locate: () => [],
+  recover: async () => undefined,
+};
