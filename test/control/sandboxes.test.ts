@@ -379,13 +379,13 @@ test('a refusal by the host reaches the caller', async (t) => {
   t.is((await api.call('GET', `/api/sandboxes/${id}`)).status, 200, 'nothing was deleted');
 });
 
-test('a start with mounts is refused', async (t) => {
+test('a start with a disk that is not there is refused', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
   const mounts = [{ disk_id: missingDiskId, path: '/mnt' }];
   const refused = await api.call('POST', `/api/sandboxes/${id}/start`, { mounts });
-  t.is(refused.status, 400);
-  t.regex(refused.body.error, /^mounts: .*not supported yet/u);
+  t.is(refused.status, 404);
+  t.regex(refused.body.error, /^mounts\[0\]: disk .*not found/u);
   for (const body of [undefined, {}, { mounts: [] }]) {
     const reply = await api.call('POST', `/api/sandboxes/${id}/start`, body);
     t.is(reply.body.code, 'not_enabled');
