@@ -333,21 +333,17 @@ export async function openHost(
   const pool = await parts.time('execImage', () =>
     openPool(config, dataDir, groups, { images, log }),
   );
-  const calls = new StorageCalls();
-  const onMounted = clearUploads;
   const uses = new DiskUses(directory, log);
-  const disks = new DiskRegistry({
-    ...{ hostId, dataDir, directory, files, calls, loops, uses, onMounted, log },
-  });
+  const common = { hostId, dataDir, directory, files, loops, uses, log };
+  const calls = new StorageCalls();
+  const disks = new DiskRegistry({ ...common, calls, onMounted: clearUploads });
   const execs = openExecs(config, disks, { journal, pool, log });
   guard(execs);
   pool.fill();
   const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });
-  const own = {
-    ...{ hostId, dataDir, journal, storage, directory, loops, images, mounts, observeStart, log },
-  };
+  const own = { hostId, dataDir, journal, storage, directory, loops, images, observeStart, log };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
-    openRuntime(config, { ...groups, ...own }),
+    openRuntime(config, { ...groups, ...own, mounts }),
   );
   log.info({ partsMs: parts.ms }, 'host:opened');
   return {

@@ -41,8 +41,6 @@ const IMAGE_REFERENCE =
   '[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*' +
   '(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,128})?$';
 
-const NOT_YET = 'Not supported yet:';
-
 export const SandboxName = Type.String({
   minLength: 1,
   maxLength: LIMITS.sandboxNameLengthMax,
