@@ -162,6 +162,12 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
 export const verdictOn = (state: SandboxState, action: SandboxAction): Verdict =>
   verdicts[state][action];
 
+/** The codes with which an action is refused in one state or another. */
+export function refusalsOf(action: SandboxAction): ErrorCode[] {
+  const all = sandboxStates.map((state) => verdictOn(state, action));
+  return [...new Set(all.flatMap((verdict) => (verdict.kind === 'refuse' ? [verdict.code] : [])))];
+}
+
 /** The states that may follow each, by an action or by what happens to the machine. */
 export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
   pending_image: ['pending_start', 'stopped', 'failed'],

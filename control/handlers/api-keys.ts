@@ -16,10 +16,11 @@ const listApiKeys = route({
   path: '/api/tokens',
   operationId: 'listApiKeys',
   summary: 'List the API keys of the account, oldest first',
+  description: 'The keys themselves are never shown again.',
   tag,
   query: PageQuery,
   replies: { 200: successPage(ApiKeyList) },
-  errors: [400],
+  errors: ['bad_request'],
   async handle({ deps, caller, query }) {
     const page = await deps.directory.apiKeys.list(caller.accountId, query);
     const tokens = page.items.map(presentApiKey);
@@ -32,11 +33,13 @@ const createApiKey = route({
   path: '/api/tokens',
   operationId: 'createApiKey',
   summary: 'Create an API key',
+  description:
+    'The whole key is in this answer and nowhere else. It has all rights of the account.',
   tag,
   body: CreateApiKey,
   idempotent: true,
   replies: { 201: success(CreatedApiKey) },
-  errors: [400, 409, 413],
+  errors: [],
   async handle({ deps, caller, body }) {
     const account = { id: caller.accountId, name: caller.organization };
     const { record, token } = await deps.directory.apiKeys.create(account, body);
@@ -49,10 +52,11 @@ const deleteApiKey = route({
   path: '/api/tokens/{id}',
   operationId: 'deleteApiKey',
   summary: 'Delete an API key; it stops working at once',
+  description: 'Requests with the key that are under way end as they would have.',
   tag,
   params: ApiKeyPath,
   replies: { 200: success(Message) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params }) {
     const removed = await deps.directory.apiKeys.remove(caller.accountId, params.id);
     if (!removed) throw new AppError('not_found', `API key ${params.id} not found`);

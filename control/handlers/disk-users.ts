@@ -8,6 +8,7 @@ import {
 } from '../../shared/schemas/disk-user.ts';
 import { presentUser } from '../http/presenters.ts';
 import { route } from '../http/route.ts';
+import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { addDiskUser, removeDiskUser } from '../services/disk-users.ts';
 
 const tag = 'Disk users';
@@ -17,12 +18,14 @@ const addUser = route({
   path: '/api/disks/{id}/users',
   operationId: 'addDiskUser',
   summary: 'Let a user mount the disk',
+  description:
+    'The disk token of a new token user is in this answer and nowhere else. With it S3 clients reach the disk.',
   tag,
   params: DiskPath,
   body: DiskUserInput,
   idempotent: true,
   replies: { 201: success(AuthorizedUser) },
-  errors: [400, 404, 409, 413],
+  errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     const { record, token } = await addDiskUser(deps, disk, body, { requestId });
@@ -35,11 +38,12 @@ const removeUser = route({
   path: '/api/disks/{id}/users/{userType}',
   operationId: 'removeDiskUser',
   summary: 'Take a user off the disk',
+  description: 'Its credentials stop working at once. The user is named by `identifier`.',
   tag,
   params: DiskUserPath,
   query: RemoveUserQuery,
   replies: { 200: success(Message) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, query, requestId }) {
     const identifier = query.identifier ?? query.principal;
     if (identifier === undefined) {

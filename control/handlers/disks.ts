@@ -19,6 +19,7 @@ import {
 import Type from 'typebox';
 import { presentCreatedDisk, presentDisk } from '../http/presenters.ts';
 import { route } from '../http/route.ts';
+import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { setAllowedIps } from '../services/allowed-ips.ts';
 import { createDisk } from '../services/create-disk.ts';
 import { deleteDisk } from '../services/delete-disk.ts';
@@ -32,10 +33,11 @@ const listDisks = route({
   path: '/api/disks',
   operationId: 'listDisks',
   summary: 'List the disks of the account, oldest first',
+  description: 'Pages are in the order of creation. With `name` the list has that disk or nothing.',
   tag,
   query: DiskListQuery,
   replies: { 200: successPage(Type.Array(Disk)) },
-  errors: [400],
+  errors: ['bad_request'],
   async handle({ deps, caller, query }) {
     const { disks } = deps.directory;
     if (query.name === undefined) {
@@ -52,11 +54,13 @@ const createDiskRoute = route({
   path: '/api/disks',
   operationId: 'createDisk',
   summary: 'Create a disk, or find the one of that name and configuration',
+  description:
+    'A call with the name and configuration of a disk that exists answers 200 with that disk, so it can be repeated. The answer to the first one has the token of the default disk user.',
   tag,
   body: CreateDisk,
   idempotent: true,
   replies: { 200: success(CreatedDisk), 201: success(CreatedDisk) },
-  errors: [400, 403, 409, 413],
+  errors: ['forbidden', 'disk_conflict', 'disk_limit_reached', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, body, requestId, note }) {
     const { created, disk, tokens } = await createDisk(deps, caller, body, { requestId });
     note({ diskId: disk.record.id });
@@ -69,10 +73,11 @@ const getDisk = route({
   path: '/api/disks/{id}',
   operationId: 'getDisk',
   summary: 'Get a disk',
+  description: 'Figures that were never measured are left out.',
   tag,
   params: DiskPath,
   replies: { 200: success(Disk) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params }) {
     return { status: 200, data: presentDisk(await findDisk(deps, caller.accountId, params.id)) };
   },
@@ -83,10 +88,11 @@ const deleteDiskRoute = route({
   path: '/api/disks/{id}',
   operationId: 'deleteDisk',
   summary: 'Delete a disk and everything that belongs to it',
+  description: 'Everything that uses the disk is ended, and its contents are gone for good.',
   tag,
   params: DiskPath,
   replies: { 200: BareSuccess },
-  errors: [400, 404, 409],
+  errors: ['bad_request', 'not_found', 'disk_in_use', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, requestId, note }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     const { unfinished } = await deleteDisk(deps, disk, { requestId });
@@ -100,10 +106,11 @@ const getAllowedIps = route({
   path: '/api/disks/{id}/allowed-ips',
   operationId: 'getAllowedIps',
   summary: 'Addresses from which the disk may be mounted; empty: all',
+  description: 'They bind disk users; API keys reach the disk from everywhere.',
   tag,
   params: DiskPath,
   replies: { 200: success(AllowedIpsBody) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params }) {
     const { record } = await findDisk(deps, caller.accountId, params.id);
     return { status: 200, data: { allowedIps: record.allowedIps } };
@@ -115,11 +122,12 @@ const putAllowedIps = route({
   path: '/api/disks/{id}/allowed-ips',
   operationId: 'setAllowedIps',
   summary: 'Replace the addresses from which the disk may be mounted',
+  description: 'The list counts from the next request on. An empty list lifts every restriction.',
   tag,
   params: DiskPath,
   body: AllowedIpsBody,
   replies: { 200: success(AllowedIpsBody) },
-  errors: [400, 404, 413],
+  errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     const allowedIps = await setAllowedIps(deps, disk, body.allowedIps, { requestId });
@@ -132,10 +140,11 @@ const listDelegationsRoute = route({
   path: '/api/disks/{id}/delegations',
   operationId: 'listDelegations',
   summary: 'Exclusive write leases that running commands hold or await on the disk',
+  description: 'Commands take such leases with `checkoutPaths` or `queueMs`.',
   tag,
   params: DiskPath,
   replies: { 200: success(Delegations) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, requestId }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     return { status: 200, data: { delegations: await listDelegations(deps, disk, { requestId }) } };
@@ -147,11 +156,13 @@ const revokeDelegationRoute = route({
   path: '/api/disks/{id}/revoke-delegation',
   operationId: 'revokeDelegation',
   summary: 'Take a write lease away; the command that holds it is ended',
+  description:
+    'A command that waits for the lease gives up; one that holds it answers `delegation_revoked`.',
   tag,
   params: DiskPath,
   body: RevokeDelegation,
   replies: { 200: success(Message) },
-  errors: [400, 404, 413],
+  errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     await revokeDelegation(deps, disk, body, { requestId });

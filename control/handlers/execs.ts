@@ -1,6 +1,7 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { ExecResult, RunExec, RunMultiExec } from '../../shared/schemas/exec.ts';
 import { route } from '../http/route.ts';
+import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { execMounts, wholeDisk } from '../services/exec-mounts.ts';
 import { runExec } from '../services/run-exec.ts';
 
@@ -11,12 +12,14 @@ const execOnDisk = route({
   path: '/api/disks/{id}/exec',
   operationId: 'execOnDisk',
   summary: 'Run a shell command with the disk at /mnt/service and wait for its end',
+  description:
+    'The command runs as `bash -c` in a container of its own, without a network. With a 503 it was not begun.',
   tag,
   params: DiskPath,
   body: RunExec,
   idempotent: true,
   replies: { 200: success(ExecResult) },
-  errors: [400, 404, 409, 413, 504],
+  errors: ['not_found', 'disk_in_use', 'delegation_revoked', 'timeout', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId, callerGone, arrivedAt, note }) {
     const { accountId } = caller;
     const request = { accountId, mounts: [wholeDisk(params.id)], command: body.command, arrivedAt };
@@ -31,12 +34,21 @@ const execOnDisks = route({
   path: '/api/exec',
   operationId: 'execOnDisks',
   summary: 'Run a shell command with several disks below /mnt/service and wait for its end',
+  description:
+    'Either every disk is mounted or the command does not run. Paths of `disks` may not overlap.',
   tag,
   body: RunMultiExec,
   bodyKeysUnique: true,
   idempotent: true,
   replies: { 200: success(ExecResult) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'disk_in_use',
+    'delegation_conflict',
+    'delegation_revoked',
+    'timeout',
+    ...DISK_HOST_ERRORS,
+  ],
   async handle({ deps, caller, body, requestId, callerGone, arrivedAt, note }) {
     const { accountId } = caller;
     const mounts = execMounts(body.disks);

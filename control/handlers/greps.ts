@@ -1,6 +1,7 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { GrepResult, RunGrep } from '../../shared/schemas/grep.ts';
 import { route } from '../http/route.ts';
+import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { searchDisk } from '../services/search-disk.ts';
 
 const grepDisk = route({
@@ -8,11 +9,13 @@ const grepDisk = route({
   path: '/api/disks/{id}/grep',
   operationId: 'grepDisk',
   summary: 'Search the files of a directory for a regular expression, with parallel workers',
+  description:
+    'Text files are searched line by line until the directory is done or a bound is reached, which `stoppedReason` tells. Nothing is written.',
   tag: 'Serverless execution',
   params: DiskPath,
   body: RunGrep,
   replies: { 200: success(GrepResult) },
-  errors: [400, 404, 413],
+  errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId, callerGone, arrivedAt, note }) {
     const request = { accountId: caller.accountId, diskId: params.id, input: body, arrivedAt };
     const result = await searchDisk(deps, request, { requestId, signal: callerGone() });

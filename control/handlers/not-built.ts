@@ -1,26 +1,28 @@
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import { type Method, type Route, route } from '../http/route.ts';
+import { type Method, type Route, route, type Tag } from '../http/route.ts';
 
-const AnyPath = Type.Object({});
+const ImagePath = Type.Object({
+  image_id: Type.String({ description: 'Id of the image.', examples: ['0'.repeat(64)] }),
+});
 
 /** An endpoint of the specification that answers 501 until it is built. */
 const notBuilt = (
   method: Method,
   path: string,
   operationId: string,
-  tag: string,
-  options: Partial<Pick<Route, 'plainUnauthorized'>> = {},
+  tag: Tag,
+  options: Partial<Pick<Route, 'plainUnauthorized' | 'params'>> = {},
 ): Route =>
   route({
     method,
     path,
     operationId,
     summary: 'Not built yet',
+    description: 'Answers 501.',
     tag,
-    params: AnyPath,
     replies: {},
-    errors: [501],
+    errors: ['not_implemented'],
     ...options,
     handle: () =>
       Promise.reject(
@@ -34,5 +36,5 @@ const plain = { plainUnauthorized: true } as const;
 
 export const notBuiltRoutes: readonly Route[] = [
   notBuilt('post', '/api/images', 'buildImage', images, plain),
-  notBuilt('get', '/api/images/{image_id}', 'getImage', images, plain),
+  notBuilt('get', '/api/images/{image_id}', 'getImage', images, { ...plain, params: ImagePath }),
 ];

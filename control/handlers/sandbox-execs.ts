@@ -9,6 +9,8 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandboxExec } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import {
   cancelSandboxExec,
   execInSandbox,
@@ -23,10 +25,12 @@ const listExecs = route({
   path: '/api/sandboxes/{sid}/execs',
   operationId: 'listSandboxExecs',
   summary: 'List the newest commands of a sandbox in the order of their execution',
+  description:
+    'At most the newest 100, without their output. Commands of process sessions are not among them.',
   tag,
   params: SandboxPath,
   replies: { 200: success(SandboxExecList) },
-  errors: [404, 504],
+  errors: ['not_found', ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, requestId }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     const records = await listSandboxExecs(deps, ref, { requestId });
@@ -39,13 +43,15 @@ const runExec = route({
   path: '/api/sandboxes/{sid}/execs',
   operationId: 'execInSandbox',
   summary: 'Run a shell command in a running sandbox',
+  description:
+    "Answered when the command runs, or with `wait` when it has ended, if that is within 20 seconds. Commands outlive the connection and restarts of the host's agent.",
   tag,
   params: SandboxPath,
   query: WaitQuery,
   body: ExecInSandbox,
   idempotent: true,
   replies: { 202: success(SandboxExec) },
-  errors: [400, 404, 409, 413, 429, 504],
+  errors: ['not_found', 'rate_limited', ...refusalsOf('exec'), ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, query, body, requestId, note }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     note({ sandboxId: params.sid });
@@ -61,10 +67,12 @@ const getExec = route({
   path: '/api/sandboxes/{sid}/execs/{eid}',
   operationId: 'getSandboxExec',
   summary: 'Show a command of a sandbox with what is kept of its output',
+  description:
+    'Output is what was written until now; when there is too much of it the beginning is dropped.',
   tag,
   params: SandboxExecPath,
   replies: { 200: success(SandboxExec) },
-  errors: [404, 504],
+  errors: ['not_found', ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, requestId }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid, execId: params.eid };
     const { exec, output } = await getSandboxExec(deps, ref, { requestId });
@@ -77,10 +85,11 @@ const cancelExec = route({
   path: '/api/sandboxes/{sid}/execs/{eid}/cancel',
   operationId: 'cancelSandboxExec',
   summary: 'End a command of a sandbox; one that has ended stays as it is',
+  description: 'The command and what it started are killed.',
   tag,
   params: SandboxExecPath,
   replies: { 200: success(SandboxExec) },
-  errors: [404, 504],
+  errors: ['not_found', ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, requestId, note }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid, execId: params.eid };
     note({ sandboxId: params.sid, execId: params.eid });

@@ -9,6 +9,8 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { type Route, route } from '../http/route.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { actOnSandbox } from '../services/sandbox-actions.ts';
 import { forkSandbox } from '../services/fork-sandbox.ts';
 import { endpointsOf } from '../services/sandbox-ports.ts';
@@ -21,6 +23,8 @@ const startSandbox = route({
   path: '/api/sandboxes/{sid}/start',
   operationId: 'startSandbox',
   summary: 'Start a sandbox from its disk; one that runs or starts already stays as it is',
+  description:
+    'Memory of a paused sandbox is discarded: it boots from its disk. Answered while it starts, or with `wait` when it runs, if that is within 20 seconds.',
   tag,
   params: SandboxPath,
   query: WaitQuery,
@@ -28,7 +32,13 @@ const startSandbox = route({
   bodyOptional: true,
   bringsUpSandbox: true,
   replies: { 200: success(Sandbox) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'disk_in_use',
+    'sandbox_mounts_while_active',
+    ...refusalsOf('start'),
+    ...SANDBOX_HOST_ERRORS,
+  ],
   async handle({ deps, caller, params, query, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -39,18 +49,27 @@ const startSandbox = route({
 });
 
 /** An action without a body. */
-const actionRoute = (action: 'stop' | 'pause' | 'resume', summary: string): Route =>
+const actionRoute = (
+  action: 'stop' | 'pause' | 'resume',
+  texts: Pick<Route, 'summary' | 'description'>,
+): Route =>
   route({
     method: 'post',
     path: `/api/sandboxes/{sid}/${action}`,
     operationId: `${action}Sandbox`,
-    summary,
+    ...texts,
     tag,
     params: SandboxPath,
     query: WaitQuery,
     bringsUpSandbox: action === 'resume',
     replies: { 200: success(Sandbox) },
-    errors: [400, 404, 409, 504],
+    errors: [
+      'bad_request',
+      'not_found',
+      ...(action === 'resume' ? (['disk_in_use'] as const) : []),
+      ...refusalsOf(action),
+      ...SANDBOX_HOST_ERRORS,
+    ],
     async handle({ deps, caller, params, query, requestId, note }) {
       note({ sandboxId: params.sid });
       const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -65,6 +84,8 @@ const forkSandboxRoute = route({
   path: '/api/sandboxes/{sid}/fork',
   operationId: 'forkSandbox',
   summary: 'Copy a sandbox that is running, paused or stopped, and start the copy',
+  description:
+    'The copy has the disk of the source and, when that runs or is paused, its memory. The source goes on as it was.',
   tag,
   params: SandboxPath,
   query: WaitQuery,
@@ -73,7 +94,14 @@ const forkSandboxRoute = route({
   idempotent: true,
   bringsUpSandbox: true,
   replies: { 202: success(Sandbox) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'sandbox_name_conflict',
+    'sandbox_limit_reached',
+    'disk_in_use',
+    ...refusalsOf('fork'),
+    ...SANDBOX_HOST_ERRORS,
+  ],
   async handle({ deps, caller, params, query, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -89,11 +117,12 @@ const setSandboxLimitsRoute = route({
   path: '/api/sandboxes/{sid}/timeout',
   operationId: 'setSandboxLimits',
   summary: 'Set how long a sandbox may run, or be idle, before it is paused',
+  description: 'What is left out stays as it is.',
   tag,
   params: SandboxPath,
   body: SandboxTimeout,
   replies: { 200: success(Sandbox) },
-  errors: [400, 404, 413, 504],
+  errors: ['not_found', ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -104,9 +133,21 @@ const setSandboxLimitsRoute = route({
 
 export const sandboxLifecycleRoutes = [
   startSandbox,
-  actionRoute('stop', 'Stop a sandbox; its processes end, its disk stays'),
-  actionRoute('pause', 'Pause a sandbox; memory and processes are kept, its machine ends'),
-  actionRoute('resume', 'Resume a paused sandbox where it was'),
+  actionRoute('stop', {
+    summary: 'Stop a sandbox; its processes end, its disk stays',
+    description:
+      'It shuts down by itself if it does so in time, and is ended otherwise. A paused one loses its memory.',
+  }),
+  actionRoute('pause', {
+    summary: 'Pause a sandbox; memory and processes are kept, its machine ends',
+    description:
+      'What is in memory is written to storage of the host. A sandbox that is paused or stopped stays as it is.',
+  }),
+  actionRoute('resume', {
+    summary: 'Resume a paused sandbox where it was',
+    description:
+      'Only a paused sandbox can be resumed. One that runs, or resumes already, stays as it is.',
+  }),
   forkSandboxRoute,
   setSandboxLimitsRoute,
 ];

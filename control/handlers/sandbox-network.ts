@@ -3,6 +3,8 @@ import { NetworkDecisionList } from '../../shared/schemas/network-decision.ts';
 import { NetworkPolicy, ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import { SandboxPath } from '../../shared/schemas/sandbox.ts';
 import { route } from '../http/route.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { getNetworkPolicy, listDecisions, setNetworkPolicy } from '../services/sandbox-network.ts';
 
 const tag = 'Sandboxes';
@@ -12,10 +14,11 @@ const getSandboxNetwork = route({
   path: '/api/sandboxes/{sid}/network',
   operationId: 'getSandboxNetwork',
   summary: 'Show what a sandbox may connect to',
+  description: 'Secrets of its rules are left out.',
   tag,
   params: SandboxPath,
   replies: { 200: success(ShownNetworkPolicy) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     return { status: 200, data: await getNetworkPolicy(deps, ref) };
@@ -27,12 +30,18 @@ const setSandboxNetwork = route({
   path: '/api/sandboxes/{sid}/network',
   operationId: 'setSandboxNetwork',
   summary: 'Replace what a running sandbox may connect to; new connections follow it at once',
+  description: 'The whole policy is replaced. Connections that are open go on.',
   tag,
   params: SandboxPath,
   body: NetworkPolicy,
   bodyKeysUnique: true,
   replies: { 200: success(ShownNetworkPolicy) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'sandbox_network_conflict',
+    ...refusalsOf('network'),
+    ...SANDBOX_HOST_ERRORS,
+  ],
   async handle({ deps, caller, params, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -45,11 +54,13 @@ const listSandboxDecisions = route({
   path: '/api/sandboxes/{sid}/network/decisions',
   operationId: 'listSandboxNetworkDecisions',
   summary: 'List what was decided about connections of a sandbox, newest first',
+  description:
+    'Connections that were judged alike are one entry with a count. They are kept for six hours after the last one.',
   tag,
   params: SandboxPath,
   query: PageQuery,
   replies: { 200: successPage(NetworkDecisionList) },
-  errors: [400, 404, 504],
+  errors: ['bad_request', 'not_found', ...SANDBOX_HOST_ERRORS],
   async handle({ deps, caller, params, query, requestId }) {
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     const { decisions, nextCursor } = await listDecisions(deps, ref, query, { requestId });

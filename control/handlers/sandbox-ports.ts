@@ -35,10 +35,11 @@ const listSandboxPorts = route({
   path: ports,
   operationId: 'listSandboxPorts',
   summary: 'List the ports of a sandbox that were exposed to the public',
+  description: 'Ports that a service of the sandbox publishes are not among them.',
   tag,
   params: SandboxPath,
   replies: { 200: success(SandboxPortList) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
     return { status: 200, data: { ports: await listPorts(deps, refOf(caller, params)) } };
@@ -50,10 +51,12 @@ const exposeSandboxPort = route({
   path: `${ports}/{port}`,
   operationId: 'exposeSandboxPort',
   summary: 'Expose a port to the public: requests to it need no token',
+  description:
+    'Whoever knows the hostname reaches the port. A request to a paused or stopped sandbox wakes it.',
   tag,
   params: SandboxPortPath,
   replies: { 200: success(SandboxPort), 201: success(SandboxPort) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
     const { isNew, exposed } = await exposePort(deps, refOf(caller, params), params.port);
@@ -66,11 +69,12 @@ const unexposeSandboxPort = route({
   path: `${ports}/{port}`,
   operationId: 'unexposeSandboxPort',
   summary: 'Expose a port no longer; one that a service publishes stays public',
+  description: 'Open connections go on; port tokens keep working.',
   tag,
   params: SandboxPortPath,
   replies: {},
   empty: [204],
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
     await unexposePort(deps, refOf(caller, params), params.port);
@@ -83,11 +87,12 @@ const listSandboxPortTokens = route({
   path: tokens,
   operationId: 'listSandboxPortTokens',
   summary: 'List the port tokens of a sandbox that have not expired, oldest first',
+  description: 'The tokens themselves are never shown again.',
   tag,
   params: SandboxPath,
   query: PageQuery,
   replies: { 200: successPage(PortTokenList) },
-  errors: [400, 404],
+  errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params, query, note }) {
     note({ sandboxId: params.sid });
     const page = await listPortTokens(deps, refOf(caller, params), query);
@@ -100,12 +105,14 @@ const createSandboxPortToken = route({
   path: tokens,
   operationId: 'createSandboxPortToken',
   summary: 'Create a token that opens a port of a sandbox',
+  description:
+    'The token is in this answer and nowhere else. It opens one port of one sandbox, whether that is exposed or not.',
   tag,
   params: SandboxPath,
   body: CreatePortToken,
   idempotent: true,
   replies: { 201: success(CreatedPortToken) },
-  errors: [400, 404, 409, 413],
+  errors: ['not_found'],
   async handle({ deps, caller, params, body, note }) {
     note({ sandboxId: params.sid });
     return { status: 201, data: await createPortToken(deps, refOf(caller, params), body) };
@@ -117,10 +124,11 @@ const getSandboxPortToken = route({
   path: `${tokens}/{tokenId}`,
   operationId: 'getSandboxPortToken',
   summary: 'Show a port token, without the token itself',
+  description: 'The token itself is never shown again.',
   tag,
   params: PortTokenPath,
   replies: { 200: success(PortToken) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
     return { status: 200, data: await getPortToken(deps, refOf(caller, params), params.tokenId) };
@@ -132,11 +140,12 @@ const deleteSandboxPortToken = route({
   path: `${tokens}/{tokenId}`,
   operationId: 'deleteSandboxPortToken',
   summary: 'Revoke a port token; open connections stay',
+  description: 'The next request with the token is refused.',
   tag,
   params: PortTokenPath,
   replies: {},
   empty: [204],
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
     await deletePortToken(deps, refOf(caller, params), params.tokenId);

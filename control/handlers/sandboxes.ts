@@ -10,6 +10,8 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { deleteSandbox } from '../services/sandbox-actions.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
 import { endpointsOf } from '../services/sandbox-ports.ts';
@@ -22,10 +24,11 @@ const listSandboxes = route({
   path: '/api/sandboxes',
   operationId: 'listSandboxes',
   summary: 'List the sandboxes of the account, oldest first',
+  description: 'Sandboxes in every state.',
   tag,
   query: SandboxListQuery,
   replies: { 200: success(SandboxList) },
-  errors: [400],
+  errors: ['bad_request'],
   async handle({ deps, caller, query }) {
     const records = await deps.directory.sandboxes.list(caller.accountId);
     const { filesystem } = query;
@@ -45,6 +48,8 @@ const createSandboxRoute = route({
   path: '/api/sandboxes',
   operationId: 'createSandbox',
   summary: 'Create a sandbox, a virtual machine of its own, and start it',
+  description:
+    'Answered while it starts, or with `wait` when it runs, if that is within 20 seconds. Every field is optional.',
   tag,
   query: WaitQuery,
   body: CreateSandbox,
@@ -53,7 +58,14 @@ const createSandboxRoute = route({
   plainUnauthorized: true,
   bringsUpSandbox: true,
   replies: { 202: success(Sandbox) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'sandbox_name_conflict',
+    'sandbox_limit_reached',
+    'snapshot_not_ready',
+    'disk_in_use',
+    ...SANDBOX_HOST_ERRORS,
+  ],
   async handle({ deps, caller, query, body, requestId, note }) {
     const input = { ...body, wait: query.wait === true };
     const record = await createSandbox(deps, caller.accountId, input, { requestId });
@@ -67,10 +79,11 @@ const getSandbox = route({
   path: '/api/sandboxes/{sid}',
   operationId: 'getSandbox',
   summary: 'Show a sandbox',
+  description: 'What the record does not have, the sandbox does not have now.',
   tag,
   params: SandboxPath,
   replies: { 200: success(Sandbox) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params }) {
     const record = await findSandbox(deps, caller.accountId, params.sid);
     return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
@@ -82,11 +95,12 @@ const deleteSandboxRoute = route({
   path: '/api/sandboxes/{sid}',
   operationId: 'deleteSandbox',
   summary: 'Delete a sandbox that is stopped, exited or failed, with its disk',
+  description: 'Forks that share its disk have to be deleted first; the error names them.',
   tag,
   params: SandboxPath,
   replies: {},
   empty: [204],
-  errors: [404, 409, 504],
+  errors: ['not_found', 'sandbox_has_forks', ...refusalsOf('delete'), ...SANDBOX_HOST_ERRORS],
   failures: { 409: SandboxDeletionFailure },
   async handle({ deps, caller, params, requestId, note }) {
     note({ sandboxId: params.sid });

@@ -1,6 +1,7 @@
 import { DiskPath, success } from '../../shared/schemas/common.ts';
 import { CreateShareUrl, SharePath, ShareUrl } from '../../shared/schemas/share.ts';
 import { route } from '../http/route.ts';
+import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { createShareUrl, openShared, readShareToken } from '../services/share-links.ts';
 
 const tag = 'Disks';
@@ -10,12 +11,13 @@ const createShareUrlRoute = route({
   path: '/api/disks/{id}/share',
   operationId: 'createShareUrl',
   summary: 'Make a link with which anybody can download one file, for a time',
+  description: 'The link is signed and stored nowhere: it cannot be revoked before it expires.',
   tag,
   params: DiskPath,
   body: CreateShareUrl,
   idempotent: true,
   replies: { 200: success(ShareUrl) },
-  errors: [400, 404, 409, 413],
+  errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId, note }) {
     const disk = { accountId: caller.accountId, diskId: params.id };
     note({ diskId: params.id });
@@ -28,12 +30,22 @@ const downloadShared = route({
   path: '/api/shared/{token}',
   operationId: 'downloadShared',
   summary: 'Download a shared file, or parts of it; the link is the credential',
+  description:
+    'Ranges and preconditions work as RFC 9110 says. Content is sent as an attachment, which browsers do not run.',
   tag,
   params: SharePath,
   public: true,
   replies: {},
   files: [200, 206, 304],
-  errors: [403, 404, 410, 412, 416, 429],
+  errors: [
+    'forbidden',
+    'not_found',
+    'expired',
+    'precondition_failed',
+    'range_not_satisfiable',
+    'rate_limited',
+    ...DISK_HOST_ERRORS,
+  ],
   async handle({ deps, params, method, headers, address, requestId, callerGone, note }) {
     const file = readShareToken(deps, params.token);
     note({ diskId: file.diskId });

@@ -4,6 +4,8 @@ import { SandboxDeletionFailure, SandboxPath, WaitQuery } from '../../shared/sch
 import { CreateSnapshot, Snapshot, SnapshotPath } from '../../shared/schemas/snapshot.ts';
 import { presentSnapshot } from '../http/present-snapshot.ts';
 import { route } from '../http/route.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { findSnapshot } from '../services/find-snapshot.ts';
 import { countOne, createSnapshot, deleteSnapshot, listSnapshots } from '../services/snapshots.ts';
 
@@ -14,6 +16,8 @@ const createSnapshotRoute = route({
   path: '/api/sandboxes/{sid}/snapshots',
   operationId: 'createSnapshot',
   summary: 'Keep disk and memory of a sandbox as something to create sandboxes from',
+  description:
+    'The sandbox goes on as it was. Answered while it is being made, or with `wait` when that has ended, if it is within 20 seconds.',
   tag,
   params: SandboxPath,
   query: WaitQuery,
@@ -21,7 +25,13 @@ const createSnapshotRoute = route({
   idempotent: true,
   bringsUpSandbox: true,
   replies: { 202: success(Snapshot) },
-  errors: [400, 404, 409, 413, 504],
+  errors: [
+    'not_found',
+    'snapshot_name_conflict',
+    'snapshot_limit_reached',
+    ...refusalsOf('fork'),
+    ...SANDBOX_HOST_ERRORS,
+  ],
   async handle({ deps, caller, params, query, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
@@ -36,10 +46,11 @@ const listSnapshotsRoute = route({
   path: '/api/snapshots',
   operationId: 'listSnapshots',
   summary: 'List the snapshots of the account, oldest first',
+  description: 'Failed ones are listed until they are deleted.',
   tag,
   query: PageQuery,
   replies: { 200: successPage(Type.Array(Snapshot)) },
-  errors: [400],
+  errors: ['bad_request'],
   async handle({ deps, caller, query }) {
     const { items, nextCursor } = await listSnapshots(deps, caller.accountId, query);
     return { status: 200, data: items.map(presentSnapshot), nextCursor };
@@ -51,10 +62,11 @@ const getSnapshot = route({
   path: '/api/snapshots/{id}',
   operationId: 'getSnapshot',
   summary: 'Show a snapshot',
+  description: 'Its status tells whether sandboxes can be created from it.',
   tag,
   params: SnapshotPath,
   replies: { 200: success(Snapshot) },
-  errors: [404],
+  errors: ['not_found'],
   async handle({ deps, caller, params }) {
     const record = await findSnapshot(deps, caller.accountId, params.id);
     return { status: 200, data: presentSnapshot(await countOne(deps, record)) };
@@ -66,11 +78,13 @@ const deleteSnapshotRoute = route({
   path: '/api/snapshots/{id}',
   operationId: 'deleteSnapshot',
   summary: 'Delete a snapshot that no sandbox stands on',
+  description:
+    'Sandboxes that were created from it have to be deleted first; the error names them.',
   tag,
   params: SnapshotPath,
   replies: {},
   empty: [204],
-  errors: [404, 409, 504],
+  errors: ['not_found', 'snapshot_in_use', 'snapshot_not_ready', ...SANDBOX_HOST_ERRORS],
   failures: { 409: SandboxDeletionFailure },
   async handle({ deps, caller, params, requestId, note }) {
     const record = await findSnapshot(deps, caller.accountId, params.id);

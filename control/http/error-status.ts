@@ -64,13 +64,16 @@ const waitedOutAs: Readonly<Partial<Record<ErrorCode, ErrorCode>>> = {
   directory_full: 'no_capacity',
 };
 
+/** What callers that bring up sandboxes are told instead of a code. */
+export const waitableCode = (code: ErrorCode): ErrorCode => waitedOutAs[code] ?? code;
+
 /**
  * The error for a caller that creates, starts, resumes or forks a sandbox: such clients wait out
  * `no_capacity` and `runtime_retryable` and give up on any other code.
  */
 export function toWaitableError(error: AppError): AppError {
-  const code = waitedOutAs[error.code];
-  return code === undefined ? error : new AppError(code, error.message, { cause: error });
+  const code = waitableCode(error.code);
+  return code === error.code ? error : new AppError(code, error.message, { cause: error });
 }
 
 /** What the caller is told about any failure; the text of unexpected ones stays in the log. */

@@ -1,9 +1,16 @@
 import type { TSchema } from 'typebox';
 import { LIMITS } from '../../shared/limits.ts';
+import type { ErrorCode } from '../../shared/errors.ts';
 import { Failure } from '../../shared/schemas/common.ts';
-import type { Route } from './route.ts';
+import { OpenApiComponents } from './openapi-components.ts';
+import { codesByStatus } from './route-errors.ts';
+import { type Route, tags } from './route.ts';
 
 const API_VERSION = '1.0.0'; // See docs/api.md, Compatibility.
+
+const ABOUT =
+  'Shared disks, commands that run on them, and persistent sandboxes. Answers are JSON envelopes: ' +
+  '`success` with `data`, or with `error` and `code`. See docs/api.md.';
 
 const STATUS_TEXT: Readonly<Record<number, string>> = {
   200: 'Success',
@@ -28,6 +35,8 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
   504: 'Timed out',
 };
 
+const HTTP_DATE = 'Sun, 01 Mar 2026 12:00:00 GMT';
+
 const IDEMPOTENCY_KEY = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -35,26 +44,33 @@ const IDEMPOTENCY_KEY = {
   description:
     'Makes the request happen at most once: repeated within 24 hours with the same key and body, ' +
     'it gets the first answer again (Idempotency-Replayed: true).',
-  schema: { type: 'string', maxLength: LIMITS.idempotencyKeyLengthMax },
+  schema: {
+    type: 'string',
+    maxLength: LIMITS.idempotencyKeyLengthMax,
+    examples: ['6b9f1c52-build-17'],
+  },
 };
 
 const IGNORED_FIELDS = {
   description:
     'Names the fields of the request body that were ignored because the endpoint has no such ' +
     'field, as in `colour, mounts[0].foo`. Absent when there are none.',
-  schema: { type: 'string' },
+  schema: { type: 'string', examples: ['colour'] },
 };
 
 const json = (schema: object) => ({ 'application/json': { schema } });
-const FAILURE = { $ref: '#/components/schemas/Failure' };
 
-function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): object[] {
+function parametersOf(
+  components: OpenApiComponents,
+  schema: TSchema | undefined,
+  place: 'path' | 'query',
+): object[] {
   const { properties = {}, required = [] } = (schema ?? {}) as {
     properties?: Record<string, unknown>;
     required?: string[];
   };
   return Object.entries(properties).map(([name, property]) => {
-    const { deprecated, description, lowerCase: _, ...rest } = property as Record<string, unknown>;
+    const { deprecated, description, lowerCase: _, ...rest } = components.add(property as object);
     return {
       name,
       in: place,
@@ -66,14 +82,20 @@ function parametersOf(schema: TSchema | undefined, place: 'path' | 'query'): obj
   });
 }
 
-const FILE_HEADERS = [
-  'Range',
-  'If-Range',
-  'If-Match',
-  'If-None-Match',
-  'If-Modified-Since',
-  'If-Unmodified-Since',
-].map((name) => ({ name, in: 'header', required: false, schema: { type: 'string' } }));
+const FILE_HEADERS = Object.entries({
+  Range: ['Asks for parts of the file.', 'bytes=0-1023'],
+  'If-Range': ['Parts only while the file has this tag or date; else all of it.', '"5f3a9c"'],
+  'If-Match': ['Only while the file has one of these tags.', '"5f3a9c"'],
+  'If-None-Match': ['Only when the file has none of these tags; else 304.', '"5f3a9c"'],
+  'If-Modified-Since': ['Only when it has changed since; else 304.', HTTP_DATE],
+  'If-Unmodified-Since': ['Only while it has not changed since.', HTTP_DATE],
+}).map(([name, [description, example]]) => ({
+  name,
+  in: 'header',
+  required: false,
+  description,
+  schema: { type: 'string', examples: [example] },
+}));
 
 // The form that client generators understand.
 const FILE_SCHEMA = { type: 'string', format: 'binary' };
@@ -87,35 +109,40 @@ const fileResponse = (status: number): [string, object] => [
   },
 ];
 
-/** Path parameters that a route does not describe are plain text. */
-function pathParameters(route: Route): object[] {
-  const described = parametersOf(route.params, 'path');
-  if (described.length > 0) return described;
-  return [...route.path.matchAll(/\{(\w+)\}/gu)].map(([, name]) => ({
-    name,
-    in: 'path',
-    required: true,
-    schema: { type: 'string' },
-  }));
+/** The body of an error, with the codes that it can have. */
+function failureOf(
+  components: OpenApiComponents,
+  { failures }: Route,
+  status: number,
+  codes: readonly ErrorCode[],
+): object {
+  return {
+    allOf: [
+      components.add(failures?.[status] ?? Failure),
+      { type: 'object', properties: { code: { description: 'One of these.', enum: codes } } },
+    ],
+  };
 }
 
-function responsesOf(route: Route): Record<string, object> {
-  const failures = [...new Set([...route.errors, ...(route.public ? [] : [401]), 500, 503])];
+function responsesOf(components: OpenApiComponents, route: Route): Record<string, object> {
   return Object.fromEntries([
     ...Object.entries(route.replies).map(([status, schema]) => [
       status,
-      { description: STATUS_TEXT[Number(status)] ?? 'Success', content: json(schema) },
+      {
+        description: STATUS_TEXT[Number(status)] ?? 'Success',
+        content: json(components.add(schema)),
+      },
     ]),
     ...(route.empty ?? []).map((status) => [status, { description: STATUS_TEXT[status] }]),
     ...(route.files ?? []).map(fileResponse),
-    ...failures.map((status) => [
+    ...[...codesByStatus(route)].map(([status, codes]) => [
       String(status),
       {
         description: STATUS_TEXT[status] ?? 'Error',
         content:
           status === 401 && route.plainUnauthorized === true
-            ? { 'text/plain': { schema: { type: 'string' } } }
-            : json(route.failures?.[status] ?? FAILURE),
+            ? { 'text/plain': { schema: { type: 'string', examples: ['unauthorized'] } } }
+            : json(failureOf(components, route, status, codes)),
       },
     ]),
   ]) as Record<string, object>;
@@ -134,38 +161,46 @@ function withIgnoredFields(responses: Record<string, object>): Record<string, ob
   );
 }
 
-function operationOf(route: Route): object {
-  const responses = responsesOf(route);
+function operationOf(components: OpenApiComponents, route: Route): object {
+  const responses = responsesOf(components, route);
   return {
     operationId: route.operationId,
     summary: route.summary,
+    description: route.description,
     tags: [route.tag],
     ...(route.public === true ? { security: [] } : {}),
     parameters: [
-      ...pathParameters(route),
-      ...parametersOf(route.query, 'query'),
+      ...parametersOf(components, route.params, 'path'),
+      ...parametersOf(components, route.query, 'query'),
       ...(route.files === undefined ? [] : FILE_HEADERS),
       ...(route.idempotent === true ? [IDEMPOTENCY_KEY] : []),
     ],
     ...(route.body === undefined
       ? {}
-      : { requestBody: { required: route.bodyOptional !== true, content: json(route.body) } }),
+      : {
+          requestBody: {
+            required: route.bodyOptional !== true,
+            content: json(components.add(route.body)),
+          },
+        }),
     responses: route.body === undefined ? responses : withIgnoredFields(responses),
   };
 }
 
 /** The published description (OpenAPI 3.1), made from the routes that serve the requests. */
 export function openApiDocument(routes: readonly Route[], baseUrl: string): object {
+  const components = new OpenApiComponents();
   const paths: Record<string, Record<string, object>> = {};
   for (const route of routes) {
     const path = (paths[route.path] ??= {});
-    path[route.method] = operationOf(route);
+    path[route.method] = operationOf(components, route);
   }
   return {
     openapi: '3.1.0',
-    info: { title: 'Berth', version: API_VERSION },
+    info: { title: 'Berth', version: API_VERSION, description: ABOUT },
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }, { bareApiKey: [] }],
+    tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
     paths,
     components: {
       securitySchemes: {
@@ -178,7 +213,7 @@ export function openApiDocument(routes: readonly Route[], baseUrl: string): obje
         },
       },
       headers: { IgnoredFields: IGNORED_FIELDS },
-      schemas: { Failure },
+      schemas: components.schemas,
     },
   };
 }

@@ -2,7 +2,21 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Static, TSchema } from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
+import type { ErrorCode } from '../../shared/errors.ts';
 import type { Deps } from '../services/deps.ts';
+
+/** The groups of endpoints, with what they are about. */
+export const tags = {
+  Disks: 'File systems that commands, sandboxes and S3 clients share.',
+  'Disk users': 'Who may use a disk directly, with credentials of its own.',
+  'Serverless execution': 'Commands and searches on disks, without a machine of the caller.',
+  'Sandbox images': 'Images that sandboxes can be created from.',
+  Sandboxes: 'Persistent machines that can be paused, resumed and forked.',
+  Snapshots: 'Disk and memory of sandboxes, kept to create others from.',
+  'Sandbox ports': 'Ways from outside to ports of sandboxes.',
+  'API keys': 'Credentials of an account.',
+} as const;
+export type Tag = keyof typeof tags;
 
 export type Method = 'get' | 'post' | 'put' | 'delete';
 
@@ -56,12 +70,15 @@ export interface Route<
   /** With parameters in braces, as OpenAPI writes them. */
   readonly path: string;
   readonly operationId: string;
+  /** One line, without a full stop. */
   readonly summary: string;
-  readonly tag: string;
+  /** What a caller has to know beside that, in whole sentences. */
+  readonly description: string;
+  readonly tag: Tag;
   /** Whole bodies of successful answers by status. */
   readonly replies: Readonly<Record<number, TSchema>>;
-  /** Statuses of the errors that this endpoint documents beside 401, 500 and 503. */
-  readonly errors: readonly number[];
+  /** The errors of this endpoint beside those that all of its kind have (`route-errors.ts`). */
+  readonly errors: readonly ErrorCode[];
   /** Whole bodies of those errors that say more than the plain envelope, by status. */
   readonly failures?: Readonly<Record<number, TSchema>>;
   readonly params?: P;

@@ -1,28 +1,59 @@
 import Type from 'typebox';
-import { Timestamp } from './common.ts';
+import { timestamp } from './common.ts';
 
-export const CreateApiKey = Type.Object({
-  name: Type.String({ minLength: 1, maxLength: 100 }),
-  description: Type.Optional(Type.String({ maxLength: 500 })),
-});
+const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
+
+export const CreateApiKey = Type.Object(
+  {
+    name: Type.String({
+      minLength: 1,
+      maxLength: 100,
+      description: 'For people.',
+      examples: ['ci'],
+    }),
+    description: Type.Optional(
+      Type.String({ maxLength: 500, description: 'For people.', examples: ['nightly builds'] }),
+    ),
+  },
+  { title: 'CreateApiKey' },
+);
 export type CreateApiKey = Type.Static<typeof CreateApiKey>;
 
 /** An API key as lists show it: never the key itself (docs/api.md, API keys). */
-export const ApiKey = Type.Object({
-  id: Type.String({ description: 'SHA-256 of the key, in hex.' }),
-  name: Type.String(),
-  description: Type.Optional(Type.String()),
-  tokenSuffix: Type.String(),
-  createdAt: Timestamp,
-  lastUsedAt: Type.Optional(Timestamp),
-});
+export const ApiKey = Type.Object(
+  {
+    id: Type.String({ description: 'SHA-256 of the key, in hex.', examples: [SHA256] }),
+    name: Type.String({ description: 'For people.', examples: ['ci'] }),
+    description: Type.Optional(
+      Type.String({ description: 'For people.', examples: ['nightly builds'] }),
+    ),
+    tokenSuffix: Type.String({
+      description: 'The last characters of the key.',
+      examples: ['9f3c'],
+    }),
+    createdAt: timestamp('When the key was created.'),
+    lastUsedAt: Type.Optional(timestamp('When it was last used, to the minute.')),
+  },
+  { title: 'ApiKey' },
+);
 export type ApiKey = Type.Static<typeof ApiKey>;
 
-export const CreatedApiKey = Type.Interface([ApiKey], {
-  token: Type.String({ description: 'The whole key; only in this answer.' }),
+export const CreatedApiKey = Type.Interface(
+  [ApiKey],
+  {
+    token: Type.String({
+      description: 'The whole key; only in this answer.',
+      examples: ['key-0a1b2c3d4e5f60718293a4b5c6d7e8f9'],
+    }),
+  },
+  { title: 'CreatedApiKey' },
+);
+
+export const ApiKeyList = Type.Object({
+  tokens: Type.Array(ApiKey, { description: 'Oldest first.' }),
 });
 
-export const ApiKeyList = Type.Object({ tokens: Type.Array(ApiKey) });
-
 /** Of any form: what cannot be an id is not found, like the id of no key. */
-export const ApiKeyPath = Type.Object({ id: Type.String() });
+export const ApiKeyPath = Type.Object({
+  id: Type.String({ description: 'Id of the key.', examples: [SHA256] }),
+});

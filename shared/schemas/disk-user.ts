@@ -1,59 +1,104 @@
 import Type from 'typebox';
 import { taggedUnion } from '../validate.ts';
-import { Timestamp } from './common.ts';
+import { diskId, timestamp } from './common.ts';
 
 /** The spellings of the role kind: `cloudsts` is the specification's, `awssts` the client's. */
 export const stsTypes = ['cloudsts', 'awssts'] as const;
 
 const TokenUserInput = Type.Object({
-  type: Type.Literal('token'),
-  nickname: Type.String({ minLength: 1, maxLength: 255 }),
+  type: Type.Literal('token', { description: 'A user with a disk token.' }),
+  nickname: Type.String({
+    minLength: 1,
+    maxLength: 255,
+    description: 'For people.',
+    examples: ['ci'],
+  }),
   principal: Type.Optional(
     Type.String({
       minLength: 16,
       maxLength: 2048,
       deprecated: true,
       description: 'A token chosen by the caller; leave it out and one is made.',
+      examples: ['a-token-of-my-own-choice'],
     }),
   ),
-  tokenSuffix: Type.Optional(Type.String({ minLength: 4, maxLength: 4, deprecated: true })),
+  tokenSuffix: Type.Optional(
+    Type.String({
+      minLength: 4,
+      maxLength: 4,
+      deprecated: true,
+      description: 'The last characters of `principal`.',
+      examples: ['oice'],
+    }),
+  ),
 });
 
 const StsUserInput = Type.Object({
-  type: Type.Enum([...stsTypes]),
-  principal: Type.String({ minLength: 1, maxLength: 2048 }),
+  type: Type.Enum([...stsTypes], { description: 'A role of a cloud account.' }),
+  principal: Type.String({
+    minLength: 1,
+    maxLength: 2048,
+    description: 'Names the role.',
+    examples: ['arn:aws:iam::123456789012:role/reader'],
+  }),
 });
 
 /** Body of add-disk-user, and item of the deprecated `authMethods` (docs/api.md, Disk users). */
 export const DiskUserInput = taggedUnion('type', [TokenUserInput, StsUserInput]);
 export type DiskUserInput = Type.Static<typeof DiskUserInput>;
 
-export const AuthorizedUser = Type.Object({
-  type: Type.Enum(['token', ...stsTypes]),
-  principal: Type.Optional(Type.String()),
-  nickname: Type.Optional(Type.String()),
-  tokenSuffix: Type.Optional(Type.String({ minLength: 4, maxLength: 4 })),
-  token: Type.Optional(
-    Type.String({ description: 'The whole disk token; only in the answer that creates it.' }),
-  ),
-  identifier: Type.String({ description: 'Removes the user.' }),
-  createdAt: Timestamp,
-});
+export const AuthorizedUser = Type.Object(
+  {
+    type: Type.Enum(['token', ...stsTypes], { description: 'How the user proves who it is.' }),
+    principal: Type.Optional(
+      Type.String({
+        description: 'The role, for users that are roles.',
+        examples: ['arn:aws:iam::123456789012:role/reader'],
+      }),
+    ),
+    nickname: Type.Optional(Type.String({ description: 'For people.', examples: ['ci'] })),
+    tokenSuffix: Type.Optional(
+      Type.String({
+        minLength: 4,
+        maxLength: 4,
+        description: 'The last characters of the disk token.',
+        examples: ['9f3c'],
+      }),
+    ),
+    token: Type.Optional(
+      Type.String({
+        description: 'The whole disk token; only in the answer that creates it.',
+        examples: ['dtk-0a1b2c3d4e5f'],
+      }),
+    ),
+    identifier: Type.String({ description: 'Removes the user.', examples: ['user-0a1b2c3d'] }),
+    createdAt: timestamp('When the user was added.'),
+  },
+  { title: 'DiskUser' },
+);
 export type AuthorizedUser = Type.Static<typeof AuthorizedUser>;
 
 export const DiskUserPath = Type.Object({
-  id: Type.String({ pattern: '^dsk-[0-9a-f]{16}$' }),
-  userType: Type.Enum(['token', ...stsTypes]),
+  id: diskId('Id of the disk.'),
+  userType: Type.Enum(['token', ...stsTypes], { description: 'The `type` of the user.' }),
 });
 
 export const RemoveUserQuery = Type.Object({
-  identifier: Type.Optional(Type.String({ minLength: 1, maxLength: 2048 })),
+  identifier: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 2048,
+      description: 'The `identifier` of the user.',
+      examples: ['user-0a1b2c3d'],
+    }),
+  ),
   principal: Type.Optional(
     Type.String({
       minLength: 1,
       maxLength: 2048,
       deprecated: true,
       description: 'Use identifier.',
+      examples: ['arn:aws:iam::123456789012:role/reader'],
     }),
   ),
 });

@@ -1,72 +1,110 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
-import { DiskId } from './common.ts';
+import { diskId } from './common.ts';
 
 /** Body of a single-disk exec (docs/api.md, Exec). */
-export const RunExec = Type.Object({
-  command: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.commandBytesMax,
-    description: 'Run as `bash -c <command>` with the disk as working directory. At most 1 MiB.',
-  }),
-});
+export const RunExec = Type.Object(
+  {
+    command: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.commandBytesMax,
+      description: 'Run as `bash -c <command>` with the disk as working directory. At most 1 MiB.',
+      examples: ['ls -l | wc -l'],
+    }),
+  },
+  { title: 'RunExec' },
+);
 export type RunExec = Type.Static<typeof RunExec>;
 
-const RelativePath = Type.String({ minLength: 1, maxLength: LIMITS.mountPathBytesMax });
+const PATH = { minLength: 1, maxLength: LIMITS.mountPathBytesMax, examples: ['reports'] } as const;
 
 /** One disk of a multi-disk exec in its object form (docs/api.md, POST /api/exec). */
-export const DiskMountInput = Type.Object({
-  disk: DiskId,
-  subdirectory: Type.Optional(RelativePath),
-  readOnly: Type.Optional(Type.Boolean({ description: 'Writes fail with EROFS.' })),
-  conditional: Type.Optional(
-    Type.Boolean({
-      description: 'Several writers may coexist: only what checkoutPaths names is checked out.',
-    }),
-  ),
-  queueMs: Type.Optional(
-    Type.Integer({
-      minimum: 1,
-      maximum: LIMITS.execTimeoutMsMax,
-      description:
-        'How long to wait for the checkouts. Without checkoutPaths the mount itself is checked out, ' +
-        'unless conditional is set.',
-    }),
-  ),
-  checkoutPaths: Type.Optional(
-    Type.Array(RelativePath, {
-      maxItems: LIMITS.checkoutsPerMountMax,
-      description:
-        'Held while the command runs, each with all beneath it; no other command can check out ' +
-        'any of it, or a parent. Relative to the mount.',
-    }),
-  ),
-});
+export const DiskMountInput = Type.Object(
+  {
+    disk: diskId('Id of the disk.'),
+    subdirectory: Type.Optional(
+      Type.String({ ...PATH, description: 'Only this directory of the disk is mounted.' }),
+    ),
+    readOnly: Type.Optional(Type.Boolean({ description: 'Writes fail with EROFS.' })),
+    conditional: Type.Optional(
+      Type.Boolean({
+        description: 'Several writers may coexist: only what checkoutPaths names is checked out.',
+      }),
+    ),
+    queueMs: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: LIMITS.execTimeoutMsMax,
+        description:
+          'How long to wait for the checkouts. Without checkoutPaths the mount itself is checked out, ' +
+          'unless conditional is set.',
+        examples: [5000],
+      }),
+    ),
+    checkoutPaths: Type.Optional(
+      Type.Array(Type.String(PATH), {
+        maxItems: LIMITS.checkoutsPerMountMax,
+        description:
+          'Held while the command runs, each with all beneath it; no other command can check out ' +
+          'any of it, or a parent. Relative to the mount.',
+        examples: [['reports/2026']],
+      }),
+    ),
+  },
+  { title: 'DiskMount' },
+);
 export type DiskMountInput = Type.Static<typeof DiskMountInput>;
 
 /** Body of a multi-disk exec. */
-export const RunMultiExec = Type.Object({
-  // Not Type.Record: its pattern lets names with line breaks pass unchecked.
-  disks: Type.Unsafe<Record<string, string | DiskMountInput>>({
-    type: 'object',
-    additionalProperties: Type.Union([DiskId, DiskMountInput]),
-    minProperties: 1,
-    maxProperties: LIMITS.disksPerExecMax,
-    description: 'Disks by the path below /mnt/service at which the command sees them.',
-  }),
-  command: RunExec.properties.command,
-});
+export const RunMultiExec = Type.Object(
+  {
+    // Not Type.Record: its pattern lets names with line breaks pass unchecked.
+    disks: Type.Unsafe<Record<string, string | DiskMountInput>>({
+      type: 'object',
+      additionalProperties: Type.Union([diskId('The whole disk.'), DiskMountInput]),
+      minProperties: 1,
+      maxProperties: LIMITS.disksPerExecMax,
+      description: 'Disks by the path below /mnt/service at which the command sees them.',
+      examples: [{ data: 'dsk-0a1b2c3d4e5f6071' }],
+    }),
+    command: RunExec.properties.command,
+  },
+  { title: 'RunMultiExec' },
+);
 export type RunMultiExec = Type.Static<typeof RunMultiExec>;
 
 /** The result of an exec (docs/api.md, Exec). */
-export const ExecResult = Type.Object({
-  exitCode: Type.Integer(),
-  stdout: Type.String(),
-  stderr: Type.String(),
-  timing: Type.Object({
-    totalMs: Type.Integer({ minimum: 0, description: 'From arrival to answer.' }),
-    queueMs: Type.Integer({ minimum: 0, description: 'Until the command started.' }),
-    executeMs: Type.Integer({ minimum: 0, description: 'The command itself.' }),
-  }),
-});
+export const ExecResult = Type.Object(
+  {
+    exitCode: Type.Integer({
+      description: 'As shells show it: 128 and the signal when one ended the command.',
+      examples: [0],
+    }),
+    stdout: Type.String({
+      description: 'What the command wrote, at most the last 16 MiB.',
+      examples: ['12\n'],
+    }),
+    stderr: Type.String({
+      description: 'The same of its standard error, with notes of what was cut.',
+      examples: [''],
+    }),
+    timing: Type.Object(
+      {
+        totalMs: Type.Integer({
+          minimum: 0,
+          description: 'From arrival to answer.',
+          examples: [61],
+        }),
+        queueMs: Type.Integer({
+          minimum: 0,
+          description: 'Until the command started.',
+          examples: [22],
+        }),
+        executeMs: Type.Integer({ minimum: 0, description: 'The command itself.', examples: [39] }),
+      },
+      { description: 'Milliseconds.' },
+    ),
+  },
+  { title: 'ExecResult' },
+);
 export type ExecResult = Type.Static<typeof ExecResult>;

@@ -9,50 +9,65 @@ const clamped = (maximum: number, fallback: number, description: string) =>
       maximum: Number.MAX_SAFE_INTEGER,
       default: fallback,
       description: `${description} Values above ${maximum} count as ${maximum}.`,
+      examples: [fallback],
     }),
   );
 
 /** Body of a grep (docs/api.md, Grep). */
-export const RunGrep = Type.Object({
-  directory: Type.String({
-    maxLength: LIMITS.mountPathBytesMax,
-    description: 'From the root of the disk; empty or `/`: the root.',
-  }),
-  pattern: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.grepPatternBytesMax,
-    description:
-      'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB.',
-  }),
-  recursive: Type.Optional(
-    Type.Boolean({ default: false, description: 'Search subdirectories too.' }),
-  ),
-  maxDurationSeconds: clamped(
-    LIMITS.grepSecondsMax,
-    LIMITS.grepSecondsMax,
-    'Deadline, from the arrival of the request; never later than after 28 seconds.',
-  ),
-  concurrency: clamped(
-    LIMITS.grepConcurrencyMax,
-    LIMITS.grepConcurrencyDefault,
-    'Workers at once, at most; never more than the processors that one search may use.',
-  ),
-  maxResults: clamped(
-    LIMITS.grepResultsMax,
-    LIMITS.grepResultsDefault,
-    'Matches after which the search stops.',
-  ),
-});
+export const RunGrep = Type.Object(
+  {
+    directory: Type.String({
+      maxLength: LIMITS.mountPathBytesMax,
+      description: 'From the root of the disk; empty or `/`: the root.',
+      examples: ['logs'],
+    }),
+    pattern: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.grepPatternBytesMax,
+      description:
+        'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB.',
+      examples: ['ERROR|FATAL'],
+    }),
+    recursive: Type.Optional(
+      Type.Boolean({ default: false, description: 'Search subdirectories too.' }),
+    ),
+    maxDurationSeconds: clamped(
+      LIMITS.grepSecondsMax,
+      LIMITS.grepSecondsMax,
+      'Deadline, from the arrival of the request; never later than after 28 seconds.',
+    ),
+    concurrency: clamped(
+      LIMITS.grepConcurrencyMax,
+      LIMITS.grepConcurrencyDefault,
+      'Workers at once, at most; never more than the processors that one search may use.',
+    ),
+    maxResults: clamped(
+      LIMITS.grepResultsMax,
+      LIMITS.grepResultsDefault,
+      'Matches after which the search stops.',
+    ),
+  },
+  { title: 'RunGrep' },
+);
 export type RunGrep = Type.Static<typeof RunGrep>;
 
-export const GrepMatch = Type.Object({
-  file: Type.String({ description: 'From the root of the disk, without a leading slash.' }),
-  line: Type.Integer({ minimum: 1 }),
-  text: Type.String({ description: 'The line without its newline.' }),
-  truncated: Type.Optional(
-    Type.Literal(true, { description: 'The line is longer than 64 KiB and was cut there.' }),
-  ),
-});
+export const GrepMatch = Type.Object(
+  {
+    file: Type.String({
+      description: 'From the root of the disk, without a leading slash.',
+      examples: ['logs/api.log'],
+    }),
+    line: Type.Integer({ minimum: 1, description: 'Number of the line.', examples: [12] }),
+    text: Type.String({
+      description: 'The line without its newline.',
+      examples: ['12:00:00 ERROR no route'],
+    }),
+    truncated: Type.Optional(
+      Type.Literal(true, { description: 'The line is longer than 64 KiB and was cut there.' }),
+    ),
+  },
+  { title: 'GrepMatch' },
+);
 
 const StoppedReason = Type.Enum(
   ['completed', 'incomplete', 'max_results', 'deadline', 'list_failed'],
@@ -61,20 +76,47 @@ const StoppedReason = Type.Enum(
 export type StoppedReason = Type.Static<typeof StoppedReason>;
 
 /** The result of a grep (docs/api.md, Grep). */
-export const GrepResult = Type.Object({
-  matches: Type.Array(GrepMatch),
-  stoppedReason: StoppedReason,
-  filesScanned: Type.Integer({ minimum: 0, description: 'Files that were searched to their end.' }),
-  containersDispatched: Type.Integer({ minimum: 0 }),
-  computeSecondsUsed: Type.Number({ minimum: 0, description: 'Processor time of the search.' }),
-  durationMs: Type.Integer({ minimum: 0, description: 'From arrival to answer.' }),
-  listingMs: Type.Integer({ minimum: 0, description: 'Time spent reading directories.' }),
-  grepMs: Type.Integer({
-    minimum: 0,
-    description: 'From the start of the first worker to the end of the last one.',
-  }),
-  message: Type.Optional(
-    Type.String({ description: 'Why the search is incomplete, or the directory not listed.' }),
-  ),
-});
+export const GrepResult = Type.Object(
+  {
+    matches: Type.Array(GrepMatch, { description: 'In no particular order.' }),
+    stoppedReason: StoppedReason,
+    filesScanned: Type.Integer({
+      minimum: 0,
+      description: 'Files that were searched to their end.',
+      examples: [240],
+    }),
+    containersDispatched: Type.Integer({
+      minimum: 0,
+      description: 'How many workers searched.',
+      examples: [2],
+    }),
+    computeSecondsUsed: Type.Number({
+      minimum: 0,
+      description: 'Processor time of the search.',
+      examples: [0.05],
+    }),
+    durationMs: Type.Integer({
+      minimum: 0,
+      description: 'From arrival to answer.',
+      examples: [64],
+    }),
+    listingMs: Type.Integer({
+      minimum: 0,
+      description: 'Time spent reading directories.',
+      examples: [4],
+    }),
+    grepMs: Type.Integer({
+      minimum: 0,
+      description: 'From the start of the first worker to the end of the last one.',
+      examples: [31],
+    }),
+    message: Type.Optional(
+      Type.String({
+        description: 'Why the search is incomplete, or the directory not listed.',
+        examples: ['logs: no such directory'],
+      }),
+    ),
+  },
+  { title: 'GrepResult' },
+);
 export type GrepResult = Type.Static<typeof GrepResult>;

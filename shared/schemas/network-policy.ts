@@ -10,6 +10,7 @@ const TARGET = {
   minLength: 1,
   maxLength: LIMITS.networkTargetLengthMax,
   description: 'An IPv4 address, a CIDR block, a domain, or *. and a domain for its subdomains.',
+  examples: ['*.example.com'],
 } as const;
 const Target = Type.String(TARGET);
 
@@ -42,7 +43,7 @@ export type RuleObject = RuleObjectOf<string>;
 export type ShownNetworkPolicy = PolicyOf<null>;
 
 /** A target as text, or an object; one schema for both, so that errors name what is wrong. */
-const allowRule = (headerValue: object, forwardUrl: string) => ({
+const allowRule = (headerValue: object, headerExample: string | null, forwardUrl: string) => ({
   type: ['string', 'object'],
   ...TARGET,
   ...closed,
@@ -51,6 +52,7 @@ const allowRule = (headerValue: object, forwardUrl: string) => ({
     target: Target,
     transform: {
       type: 'object',
+      description: 'What is done to requests to the target.',
       ...closed,
       required: ['headers'],
       properties: {
@@ -59,6 +61,7 @@ const allowRule = (headerValue: object, forwardUrl: string) => ({
           maxProperties: LIMITS.networkHeadersPerRuleMax,
           additionalProperties: headerValue,
           description: 'Added to each request to the target; they replace those of the guest.',
+          examples: [{ authorization: headerExample }],
         },
       },
     },
@@ -66,6 +69,7 @@ const allowRule = (headerValue: object, forwardUrl: string) => ({
       type: 'string',
       maxLength: LIMITS.networkForwardUrlLengthMax,
       description: forwardUrl,
+      examples: ['https://gateway.example.com'],
     },
   },
 });
@@ -76,6 +80,7 @@ const policy = (rule: object) => ({
   properties: {
     egress: {
       type: 'object',
+      description: 'What counts for connections that the sandbox begins.',
       ...closed,
       required: ['default'],
       properties: {
@@ -84,18 +89,26 @@ const policy = (rule: object) => ({
           enum: ['allow', 'deny'],
           description: 'What counts for connections that no rule matches.',
         },
-        allow: { type: 'array', maxItems: LIMITS.networkRulesPerListMax, items: rule },
+        allow: {
+          type: 'array',
+          maxItems: LIMITS.networkRulesPerListMax,
+          items: rule,
+          description: 'What is let through.',
+          examples: [['pypi.org', '*.example.com']],
+        },
         deny: {
           type: 'array',
           maxItems: LIMITS.networkRulesPerListMax,
           items: Target,
           description: 'Counts before allow.',
+          examples: [['203.0.113.0/24']],
         },
         drain_on_pause: {
           type: 'array',
           maxItems: LIMITS.networkDrainPatternsMax,
           items: { type: 'string', minLength: 1, maxLength: LIMITS.networkTargetLengthMax },
           description: 'A pause waits for requests to these hosts; * stands for any characters.',
+          examples: [['*.example.com']],
         },
       },
     },
@@ -106,17 +119,22 @@ export const NetworkPolicy = Type.Unsafe<NetworkPolicy>({
   ...policy(
     allowRule(
       { type: 'string', maxLength: LIMITS.networkHeaderValueLengthMax },
+      'Bearer …',
       'An https URL that requests to the target are sent to instead.',
     ),
   ),
+  title: 'NetworkPolicy',
   description: 'What the sandbox may connect to; an empty object restricts nothing.',
 });
 
-export const ShownNetworkPolicy = Type.Unsafe<ShownNetworkPolicy>(
-  policy(
+export const ShownNetworkPolicy = Type.Unsafe<ShownNetworkPolicy>({
+  ...policy(
     allowRule(
       { type: 'null', description: 'Values are never shown.' },
+      null,
       'Its origin only: the rest may be secret.',
     ),
   ),
-);
+  title: 'ShownNetworkPolicy',
+  description: 'What the sandbox may connect to, without secrets.',
+});

@@ -4,20 +4,29 @@ import { LIMITS } from '../limits.ts';
 import { DiskId } from './common.ts';
 
 /** One disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
-export const SandboxMountInput = Type.Object({
-  disk_id: DiskId,
-  path: Type.Optional(
-    Type.String({
-      minLength: 1,
-      description:
-        'Absolute path in the sandbox. May be omitted for a sole mount: /mnt/service then.',
-    }),
-  ),
-  subdirectory: Type.Optional(
-    Type.String({ description: 'Directory of the disk to mount instead of all of it.' }),
-  ),
-  read_only: Type.Optional(Type.Boolean({ default: false })),
-});
+export const SandboxMountInput = Type.Object(
+  {
+    disk_id: DiskId,
+    path: Type.Optional(
+      Type.String({
+        minLength: 1,
+        description:
+          'Absolute path in the sandbox. May be omitted for a sole mount: /mnt/service then.',
+        examples: ['/mnt/data'],
+      }),
+    ),
+    subdirectory: Type.Optional(
+      Type.String({
+        description: 'Directory of the disk to mount instead of all of it.',
+        examples: ['reports'],
+      }),
+    ),
+    read_only: Type.Optional(
+      Type.Boolean({ default: false, description: 'Whether writes to it fail, with EROFS.' }),
+    ),
+  },
+  { title: 'SandboxMountInput' },
+);
 export type SandboxMountInput = Type.Static<typeof SandboxMountInput>;
 
 export const SandboxMountInputs = Type.Array(SandboxMountInput, {
@@ -26,12 +35,17 @@ export const SandboxMountInputs = Type.Array(SandboxMountInput, {
 });
 
 /** A mount as the API shows it. */
-export const ShownSandboxMount = Type.Object({
-  disk_id: DiskId,
-  path: Type.String(),
-  subdirectory: Type.Optional(Type.String()),
-  read_only: Type.Optional(Type.Boolean({ description: 'Only if true.' })),
-});
+export const ShownSandboxMount = Type.Object(
+  {
+    disk_id: DiskId,
+    path: Type.String({ description: 'Where it is mounted.', examples: ['/mnt/data'] }),
+    subdirectory: Type.Optional(
+      Type.String({ description: 'The directory that is mounted.', examples: ['reports'] }),
+    ),
+    read_only: Type.Optional(Type.Boolean({ description: 'Only if true.' })),
+  },
+  { title: 'SandboxMount' },
+);
 
 /** A mount as jobs, journal and directory have it. */
 export const SandboxMount = Type.Object({

@@ -2,27 +2,45 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 
 /** Body of a share request (docs/api.md, POST /api/disks/{id}/share). */
-export const CreateShareUrl = Type.Object({
-  key: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.shareKeyBytesMax,
-    description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
-  }),
-  expiresIn: Type.Optional(
-    Type.Integer({
-      minimum: 1,
-      maximum: LIMITS.shareTtlSecondsMax,
-      default: LIMITS.shareTtlSecondsDefault,
-      description: 'Seconds for which the link works.',
+export const CreateShareUrl = Type.Object(
+  {
+    key: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.shareKeyBytesMax,
+      description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
+      examples: ['reports/march.pdf'],
     }),
-  ),
-});
+    expiresIn: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: LIMITS.shareTtlSecondsMax,
+        default: LIMITS.shareTtlSecondsDefault,
+        description: 'Seconds for which the link works.',
+        examples: [3600],
+      }),
+    ),
+  },
+  { title: 'CreateShareUrl' },
+);
 export type CreateShareUrl = Type.Static<typeof CreateShareUrl>;
 
-export const ShareUrl = Type.Object({
-  url: Type.String({ format: 'uri' }),
-  expiresIn: Type.Integer({ minimum: 1, description: 'Seconds for which the link works.' }),
-});
+export const ShareUrl = Type.Object(
+  {
+    url: Type.String({
+      format: 'uri',
+      description: 'Downloads the file; whoever has it needs nothing else.',
+      examples: ['https://berth.example/api/shared/eyJhIjoi'],
+    }),
+    expiresIn: Type.Integer({
+      minimum: 1,
+      description: 'Seconds for which the link works.',
+      examples: [3600],
+    }),
+  },
+  { title: 'ShareUrl' },
+);
 export type ShareUrl = Type.Static<typeof ShareUrl>;
 
-export const SharePath = Type.Object({ token: Type.String() });
+export const SharePath = Type.Object({
+  token: Type.String({ description: 'The last part of the link.', examples: ['eyJhIjoi'] }),
+});

@@ -1,38 +1,65 @@
 import Type from 'typebox';
-import { DiskId, Timestamp } from './common.ts';
+import { diskId, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
-import { SandboxName, Uuid } from './sandbox.ts';
+import { SandboxName, uuid, uuidInPath } from './sandbox.ts';
 import { snapshotStatuses } from './snapshot-record.ts';
 
-export const SnapshotPath = Type.Object({ id: Uuid });
+export const SnapshotPath = Type.Object({
+  id: uuidInPath('Id of the snapshot: a UUID, in upper or lower case.'),
+});
 
 /** Body of create-snapshot (docs/snapshots.md). */
-export const CreateSnapshot = Type.Object({
-  name: Type.String({
-    ...SandboxName,
-    description: 'Unique among the snapshots of the account that have not failed.',
-  }),
-});
+export const CreateSnapshot = Type.Object(
+  {
+    name: Type.String({
+      ...SandboxName,
+      description: 'Unique among the snapshots of the account that have not failed.',
+      examples: ['after-setup'],
+    }),
+  },
+  { title: 'CreateSnapshot' },
+);
 export type CreateSnapshot = Type.Static<typeof CreateSnapshot>;
 
 /** A snapshot as the API shows it (docs/snapshots.md). */
-export const Snapshot = Type.Object({
-  snapshot_id: Type.String({ format: 'uuid' }),
-  name: Type.String(),
-  status: Type.Enum([...snapshotStatuses]),
-  sandbox_id: Type.String({ format: 'uuid', description: 'The sandbox that it was made of.' }),
-  has_memory: Type.Boolean({ description: 'Whether its sandboxes continue from memory.' }),
-  vcpu_count: Type.Integer(),
-  mem_size_mib: Type.Integer(),
-  base_image: Type.String(),
-  size_bytes: Type.Integer({
-    description: 'What its files take on its host, those included that its sandboxes share.',
-  }),
-  sandbox_count: Type.Integer({ description: 'Sandboxes that were created from it.' }),
-  root_disk_id: Type.String({ ...DiskId, description: 'As the refusal of a deletion names it.' }),
-  platform: Type.Enum(['amd64', 'arm64']),
-  network: ShownNetworkPolicy,
-  created_at: Timestamp,
-  failure_reason: Type.Optional(Type.String({ description: 'In words, when it has failed.' })),
-});
+export const Snapshot = Type.Object(
+  {
+    snapshot_id: uuid('Id of the snapshot.'),
+    name: Type.String({ description: 'Unique in the account.', examples: ['after-setup'] }),
+    status: Type.Enum([...snapshotStatuses], { description: 'Whether it can be used.' }),
+    sandbox_id: uuid('The sandbox that it was made of.'),
+    has_memory: Type.Boolean({ description: 'Whether its sandboxes continue from memory.' }),
+    vcpu_count: Type.Integer({
+      description: 'Virtual processors of its sandboxes.',
+      examples: [1],
+    }),
+    mem_size_mib: Type.Integer({
+      description: 'Memory of its sandboxes in MiB.',
+      examples: [2048],
+    }),
+    base_image: Type.String({
+      description: 'The image that the disk began with.',
+      examples: ['debian:12'],
+    }),
+    size_bytes: Type.Integer({
+      description: 'What its files take on its host, those included that its sandboxes share.',
+      examples: [1_048_576],
+    }),
+    sandbox_count: Type.Integer({
+      description: 'Sandboxes that were created from it.',
+      examples: [3],
+    }),
+    root_disk_id: diskId('Its own disk, as the refusal of a deletion names it.'),
+    platform: Type.Enum(['amd64', 'arm64'], { description: 'What its programs are built for.' }),
+    network: ShownNetworkPolicy,
+    created_at: timestamp('When it was made.'),
+    failure_reason: Type.Optional(
+      Type.String({
+        description: 'In words, when it has failed.',
+        examples: ['the storage of the host is full'],
+      }),
+    ),
+  },
+  { title: 'Snapshot' },
+);
 export type Snapshot = Type.Static<typeof Snapshot>;

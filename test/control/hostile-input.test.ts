@@ -155,7 +155,9 @@ test('an Authorization header that is no key is refused', async (t) => {
 });
 
 const unbuilt = new Set(
-  routes.filter(({ errors }) => errors.includes(501)).map(({ operationId }) => operationId),
+  routes
+    .filter(({ errors }) => errors.includes('not_implemented'))
+    .map(({ operationId }) => operationId),
 );
 /** A command that gets through would take its time: none is right. */
 const isExec = (operationId: string): boolean => operationId.startsWith('exec');

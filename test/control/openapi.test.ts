@@ -1,7 +1,9 @@
 import { Ajv2020, type AnySchemaObject } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
 import anyTest, { type TestFn } from 'ava';
+import { statusOf } from '../../control/http/error-status.ts';
 import { routes } from '../../control/routes.ts';
+import type { ErrorCode } from '../../shared/errors.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { missingDiskId } from '../helpers/disks.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -16,6 +18,7 @@ interface Parameter {
 
 interface Operation {
   operationId: string;
+  description: string;
   parameters: Parameter[];
   security?: object[];
   requestBody?: { required: boolean; content: Record<string, { schema: AnySchemaObject }> };
@@ -152,6 +155,7 @@ const operationSchema = {
   properties: {
     operationId: anyText,
     summary: anyText,
+    description: anyText,
     tags: { type: 'array', items: anyText },
     security: { type: 'array', items: { type: 'object' } },
     parameters: {
@@ -210,6 +214,7 @@ const documentSchema = {
       properties: { title: anyText, version: anyText },
     },
     servers: { type: 'array', items: { type: 'object', required: ['url'] } },
+    tags: { type: 'array', items: { type: 'object', required: ['name', 'description'] } },
     security: { type: 'array', items: { type: 'object' } },
     paths: {
       type: 'object',
@@ -264,7 +269,7 @@ test('references resolve, operation ids are unique, path parameters are describe
   }
 });
 
-test('every error is described as the failure envelope, the 401 of three as plain text', (t) => {
+test('every error is described as the failure envelope with its codes, the 401 of three as plain text', (t) => {
   const plain: string[] = [];
   const detailed: string[] = [];
   for (const [method, path, { responses }] of operations(t.context.document)) {
@@ -272,9 +277,19 @@ test('every error is described as the failure envelope, the 401 of three as plai
       if (Number(status) < 400) continue;
       const name = `${status} ${method} ${path}`;
       const schema = bodies['application/json']?.schema;
-      if (schema === undefined) plain.push(name);
-      else if (schema['$ref'] === undefined) detailed.push(name);
-      else t.deepEqual(schema, { $ref: '#/components/schemas/Failure' });
+      if (schema === undefined) {
+        plain.push(name);
+        continue;
+      }
+      const [envelope, { properties }] = schema['allOf'] as [AnySchemaObject, AnySchemaObject];
+      const codes = (properties as { code: { enum: ErrorCode[] } }).code.enum;
+      t.true(codes.length > 0, name);
+      t.deepEqual(
+        codes.filter((code) => statusOf[code] !== Number(status)),
+        [],
+        name,
+      );
+      if (envelope['$ref'] !== '#/components/schemas/Failure') detailed.push(name);
     }
   }
   t.deepEqual(plain.toSorted(), [
@@ -286,18 +301,95 @@ test('every error is described as the failure envelope, the 401 of three as plai
 });
 
 test('an error with more fields is described as the failure envelope with those fields', (t) => {
-  const { paths, components } = t.context.document;
-  const removal = paths['/api/sandboxes/{sid}']?.['delete'];
-  const schema = removal?.responses['409']?.content['application/json']?.schema;
-  const plain = components.schemas['Failure'] as AnySchemaObject;
-  t.deepEqual(schema?.['required'], plain['required']);
-  t.like(schema?.['properties'], plain['properties'] as object);
-  t.deepEqual(Object.keys(schema?.['properties'] as object), [
-    ...Object.keys(plain['properties'] as object),
+  const { Failure: plain, SandboxDeletionFailure: detailed } = t.context.document.components
+    .schemas as Record<string, AnySchemaObject>;
+  t.deepEqual(detailed?.['required'], plain?.['required']);
+  t.deepEqual(Object.keys(detailed?.['properties'] as object), [
+    ...Object.keys(plain?.['properties'] as object),
     'child_disk_count',
     'child_disk_ids',
   ]);
 });
+
+interface Described {
+  readonly description?: string;
+  readonly examples?: unknown[];
+  readonly [keyword: string]: unknown;
+}
+
+/** What a schema leaves unexplained: paths of its fields. */
+function unexplained(schema: Described, path: string): string[] {
+  const { properties = {}, items, additionalProperties } = schema;
+  const branches = ['allOf', 'oneOf', 'anyOf'].flatMap((key) => (schema[key] as Described[]) ?? []);
+  const parts = [...branches, items, additionalProperties].filter((part) => part instanceof Object);
+  const fields = Object.entries(properties as Record<string, Described>);
+  return [
+    ...fields.flatMap(([name, field]) => [
+      ...explain(field, `${path}.${name}`),
+      ...unexplained(field, `${path}.${name}`),
+    ]),
+    ...parts.flatMap((part) => unexplained(part as Described, path)),
+  ];
+}
+
+/** The envelope has its `data` described by what that is. */
+function explain(field: Described, path: string): string[] {
+  const hasValue = ['string', 'integer', 'number', 'boolean'].includes(String(field['type']));
+  const isNamed = '$ref' in field || 'allOf' in field || path.endsWith('.data');
+  return [
+    ...(field.description === undefined && !isNamed ? [`${path}: no description`] : []),
+    ...(hasValue && field.examples === undefined && !('const' in field)
+      ? [`${path}: no example`]
+      : []),
+  ];
+}
+
+test('every operation, parameter and field has a description, and every value an example', (t) => {
+  const { document } = t.context;
+  const missing = Object.entries(document.components.schemas).flatMap(([name, schema]) =>
+    unexplained(schema as Described, name),
+  );
+  for (const [method, path, operation] of operations(document)) {
+    const { description, parameters, requestBody, responses } = operation;
+    t.regex(description, /^[A-Z].*\.$/su, `${method} ${path}`);
+    for (const { name, schema, ...parameter } of parameters) {
+      missing.push(...explain({ ...schema, ...parameter }, `${method} ${path} ${name}`));
+    }
+    for (const { content: bodies = {} } of [requestBody ?? {}, ...Object.values(responses)]) {
+      for (const { schema } of Object.values(bodies)) {
+        missing.push(...unexplained(schema, `${method} ${path}`));
+      }
+    }
+  }
+  t.deepEqual(missing, []);
+});
+
+test('examples are values that the schemas allow', (t) => {
+  const { document } = t.context;
+  const ajv = new Ajv2020({ strict: false, discriminator: true });
+  formats.default(ajv);
+  ajv.addSchema(document, 'openapi');
+  const wrong: string[] = [];
+  const check = (value: unknown, path: string): void => {
+    if (!(value instanceof Object)) return;
+    const { examples } = value as Described;
+    if (Array.isArray(examples)) {
+      const validate = ajv.compile(resolvable(value));
+      for (const example of examples) {
+        if (!validate(example)) wrong.push(`${path}: ${ajv.errorsText(validate.errors)}`);
+      }
+    }
+    for (const [key, part] of Object.entries(value)) {
+      if (key !== 'examples') check(part, `${path}/${key}`);
+    }
+  };
+  check(document, '');
+  t.deepEqual(wrong, []);
+});
+
+/** A part of the document with references that lead into the whole of it. */
+const resolvable = (schema: object): AnySchemaObject =>
+  JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"openapi#/')) as AnySchemaObject;
 
 test('everything but the share download requires the key', (t) => {
   const free = operations(t.context.document).filter(
@@ -331,9 +423,12 @@ test('every answer to a call with a body is described with the header X-Ignored-
 });
 
 test('deprecated inputs are marked', (t) => {
-  const { paths } = t.context.document;
-  const bodyOf = (path: string): AnySchemaObject =>
-    paths[path]?.['post']?.requestBody?.content['application/json']?.schema ?? {};
+  const { paths, components } = t.context.document;
+  const bodyOf = (path: string): AnySchemaObject => {
+    const schema = paths[path]?.['post']?.requestBody?.content['application/json']?.schema ?? {};
+    const name = String(schema['$ref'] ?? '').replace('#/components/schemas/', '');
+    return components.schemas[name] ?? schema;
+  };
   const { authMethods, name } = bodyOf('/api/disks')['properties'] as Record<string, object>;
   t.like(authMethods, { deprecated: true });
   t.is(Reflect.get(name ?? {}, 'deprecated'), undefined);
@@ -364,9 +459,10 @@ test('lists describe their parameters', (t) => {
 test('bodies are described as they are validated', (t) => {
   const ajv = new Ajv2020({ strict: false, discriminator: true });
   formats.default(ajv);
+  ajv.addSchema(t.context.document, 'openapi');
   const check = (path: string, body: unknown): boolean => {
     const schema = t.context.document.paths[path]?.['post']?.requestBody?.content;
-    const validate = ajv.compile(schema?.['application/json']?.schema ?? {});
+    const validate = ajv.compile(resolvable(schema?.['application/json']?.schema ?? {}));
     return validate(body) === true;
   };
   t.true(check('/api/disks', { name: 'ok', allowedIps: ['10.0.0.1'] }));

@@ -11,6 +11,7 @@ import { sha256 } from '../../../shared/secrets.ts';
 import type { Deps } from '../../services/deps.ts';
 import type { EnvelopeReply, Reply, Route } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
+import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
 import { listIgnoredFields } from './ignored-fields.ts';
@@ -120,10 +121,6 @@ function checkKey(key: string): string {
 
 const fingerprintOf = (ctx: RequestContext): string =>
   sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}`);
-
-/** Reading and deleting stay possible while the directory is almost full. */
-const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
-  (method === 'post' || method === 'put') && writesNothing !== true;
 
 /** One route as middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
