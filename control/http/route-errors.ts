@@ -19,7 +19,7 @@ export const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
   (method === 'post' || method === 'put') && writesNothing !== true;
 
 /** Every code that an endpoint can answer with: those that it declares and what all of its kind can. */
-export function codesOf(route: Route): ErrorCode[] {
+function codesOf(route: Route): ErrorCode[] {
   const codes: ErrorCode[] = [...route.errors, 'internal_server_error', 'unavailable'];
   if (route.public !== true) codes.push('unauthorized');
   if (route.body !== undefined) codes.push('bad_request', 'body_too_large');

@@ -11,7 +11,7 @@ const statuses = [...new Set(sandboxStates.map(statusOfState))];
 
 // No pattern: text that is not a UUID answers 404, as an id does that nothing has. Ids are kept in
 // lower case, but upper case spells the same UUID (RFC 9562).
-export const UUID = '01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f';
+const UUID = '01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f';
 export const uuidInPath = (description: string) =>
   Type.String({ description, lowerCase: true, examples: [UUID] });
 export const uuid = (description: string) =>
