@@ -25,6 +25,7 @@ import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
+import { RemoteObjects } from './objects/remote-objects.ts';
 import { PrincipalReads } from './objects/auth/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
@@ -83,7 +84,7 @@ function linkToControl(
 
 function openGateway(
   { config, hostId, directory, host, log }: Parts,
-  forwarder: RequestForwarder,
+  { forwarder, remote }: { forwarder: RequestForwarder; remote: RemoteObjects },
   durations: ObjectDurations,
 ): ObjectGateway {
   const { encryptionKey } = config.cluster;
@@ -94,7 +95,7 @@ function openGateway(
   const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;
   const limits = { requestsMax: places.objectRequests, proxies: outside.proxies };
-  return new ObjectGateway({ ...parts, ...limits, forwarder, durations, log });
+  return new ObjectGateway({ ...parts, ...limits, forwarder, remote, durations, log });
 }
 
 function jobHandlers({ disks, execs, storage, sandboxes }: Host): JobHandlers<JobKind> {
@@ -215,7 +216,8 @@ async function main(): Promise<void> {
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
-  const objects = openGateway(parts, forwarder, metrics.objectDurations);
+  const remote = new RemoteObjects(clusterSecret);
+  const objects = openGateway(parts, { forwarder, remote }, metrics.objectDurations);
   const http = { host: config.host, log, metrics: createHttpMetrics(metrics.registry) };
   const ingress = await openIngress(parts, metrics.ingress);
   const ops = await startOpsServer({
@@ -254,6 +256,7 @@ async function main(): Promise<void> {
     () => links.close(),
     () => publicServer.close(),
     () => forwarder.close(),
+    () => remote.close(),
     () => ops.close(),
     () => identity.release(),
     () => redis.disconnect(),

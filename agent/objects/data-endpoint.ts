@@ -17,7 +17,13 @@ import { toAppError } from '../system/to-app-error.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
-import { factsOf, respondWithFile } from './http/file-response.ts';
+import { type FileFacts, factsOf, respondWithFile } from './http/file-response.ts';
+import { quoted } from './http/operation.ts';
+import { objectInfoHeaders, toRemoteError } from './remote-errors.ts';
+import { S3Error } from './protocol/errors.ts';
+import { parseKey } from './store/keys.ts';
+import { openObject } from './store/object-info.ts';
+import { asS3 } from './store/store-errors.ts';
 import type { RequestHeaders } from './protocol/preconditions.ts';
 import { sendBody } from './http/send-body.ts';
 
@@ -37,7 +43,38 @@ function fileHeaders(request: IncomingMessage): RequestHeaders {
   );
 }
 
-/** Reads files of this host's disks for control nodes; see shared/links/data-protocol.ts. */
+interface OpenFile {
+  readonly fd: number;
+  readonly facts: FileFacts;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+async function openAsFile(
+  contents: string,
+  key: string,
+  opened: AsyncDisposableStack,
+): Promise<OpenFile> {
+  const { fd, stats } = opened.use(await openDiskFile(contents, key));
+  return { fd, facts: factsOf(stats, typeOf(key)), headers: {} };
+}
+
+async function openAsObject(
+  contents: string,
+  key: string,
+  opened: AsyncDisposableStack,
+): Promise<OpenFile> {
+  try {
+    const { fd, close, ...info } = await asS3(() => openObject(contents, parseKey(key)));
+    opened.defer(close);
+    const { sizeBytes, modifiedAt, contentType } = info;
+    const facts = { sizeBytes, etag: quoted(info.etag), modifiedAt, contentType };
+    return { fd, facts, headers: objectInfoHeaders(info) };
+  } catch (error) {
+    throw error instanceof S3Error ? toRemoteError(error) : error;
+  }
+}
+
+/** Reads files of this host's disks for control nodes, and sources of copies for other agents; see shared/links/data-protocol.ts. */
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
   readonly #underWay = new Set<Promise<void>>();
@@ -120,7 +157,7 @@ export class DataEndpoint {
   }
 
   async #send(
-    { accountId, diskId, key }: DataRequest,
+    { accountId, diskId, key, operation }: DataRequest,
     request: IncomingMessage,
     response: ServerResponse,
     notes: Record<string, unknown>,
@@ -133,13 +170,14 @@ export class DataEndpoint {
     });
     try {
       // Closed before the claim is released: an open file keeps the disk from being unmounted.
-      await using file = await openDiskFile(claim.path, key);
+      await using opened = new AsyncDisposableStack();
+      const open = operation === 'object' ? openAsObject : openAsFile;
+      const { fd, facts, headers: own } = await open(claim.path, key, opened);
       if (revoked !== undefined) throw revoked;
-      const facts = factsOf(file.stats, typeOf(key));
       const method = request.method === 'HEAD' ? 'HEAD' : 'GET';
       const { status, headers, body } = respondWithFile(facts, method, fileHeaders(request));
-      response.writeHead(status, headers);
-      await sendBody(file.fd, body, response, (bytes) => {
+      response.writeHead(status, { ...headers, ...own });
+      await sendBody(fd, body, response, (bytes) => {
         notes['bytesSent'] = Number(notes['bytesSent']) + bytes;
       });
     } finally {

@@ -29,13 +29,16 @@ import {
   type Admission,
   authenticate,
   authorize,
+  authorizeOther,
   type PrincipalDeps,
   assertOwner,
   reachableDisks,
 } from './auth/principal.ts';
 import { RequestBody } from './http/request-body.ts';
 import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
+import { CopySources } from './copy-sources.ts';
 import { ObjectStores } from './object-stores.ts';
+import type { RemoteObjects } from './remote-objects.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
 
 export type ObjectDurations = Histogram<'operation' | 'status'>;
@@ -47,6 +50,8 @@ export interface ObjectGatewayOptions {
   readonly diskRegistry: DiskRegistry;
   readonly storage: StorageWatch;
   readonly forwarder: RequestForwarder;
+  /** Reads objects of disks that other hosts handle. */
+  readonly remote: RemoteObjects;
   /** The most requests at the same time. */
   readonly requestsMax: number;
   /** Addresses of proxies, which any number of clients share. */
@@ -62,6 +67,7 @@ export interface ObjectGatewayOptions {
 export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;
   readonly #stores: ObjectStores;
+  readonly #sources: CopySources;
   readonly #underWay = new Set<Promise<void>>();
   readonly #places: FairShares;
   /** When each disk user's client was last recorded. */
@@ -72,6 +78,7 @@ export class ObjectGateway {
     this.#options = options;
     this.#places = new FairShares(options.requestsMax);
     this.#stores = new ObjectStores(options.diskRegistry);
+    this.#sources = new CopySources(options);
   }
 
   /** A client's own request, on the public port. Never throws. */
@@ -189,23 +196,25 @@ export class ObjectGateway {
     { target, headers, admission, disk, named }: Wanted,
   ): Promise<void> {
     const { request } = exchange;
+    const { principals } = this.#options;
     const clientId = newClientId();
     const onRevoked = (reason: AppError): void => exchange.abort(reason);
     await using opened = new AsyncDisposableStack();
     const open = async ({ record }: DiskEntry) =>
       opened.use(await this.#stores.open(record, clientId, onRevoked)).store;
+    const store = await open(disk);
     const call: ObjectCall = {
       headers: headers.values,
-      target,
-      disk,
-      store: await open(disk),
+      ...{ target, disk, store },
       body: new RequestBody({ request, headers: headers.raw, admission, origin }, () =>
         exchange.continue(),
       ),
-      openStore: async (bucket) =>
-        open(
-          await authorize(this.#options.principals, admission.principal, bucket, origin.address),
-        ),
+      openSource: (source) =>
+        this.#sources.open(source, {
+          ...{ disk, store, headers, opened, open, signal: exchange.signal },
+          authorize: (bucket) =>
+            authorizeOther(principals, admission.principal, bucket, origin.address),
+        }),
     };
     const { accountId } = disk.record;
     await onBehalfOf(accountId, exchange.signal, async () =>

@@ -6,8 +6,8 @@ import type { Claims } from './single-use-token.ts';
 import { compile } from '../validate.ts';
 
 /*
- * The data endpoint, with which a control node reads a file of a disk from its host: GET or HEAD over
- * plain HTTP on the host's internal port. The token (shared/links/part-requests.ts) names the file; the
+ * The data endpoint, with which a control node reads a file of a disk from its host, and another agent
+ * the source of a copy: GET or HEAD over plain HTTP on the host's internal port. The token (shared/links/part-requests.ts) names the file; the
  * caller's range and preconditions are passed on unchanged. A failure carries its code and message in
  * a header instead of a body, so that HEAD reports it as well.
  */
@@ -38,7 +38,8 @@ export const FILE_RESPONSE_HEADERS = [
 const DataRequest = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
   diskId: Type.String({ pattern: diskIdPattern }),
-  operation: Type.Literal('read'),
+  /** `object`: with what the object API knows about the file, in a header. */
+  operation: Type.Enum(['read', 'object']),
   /** The file, from the disk's root. */
   key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
 });

@@ -1,3 +1,4 @@
+import { hash, timingSafeEqual } from 'node:crypto';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskRecord } from '../../../shared/directory/disk-record.ts';
@@ -13,6 +14,7 @@ import { SharedReads } from './shared-reads.ts';
 import { headerValue } from '../protocol/raw-headers.ts';
 import {
   type Payload,
+  readPayload,
   readSignature,
   type SignatureClaim,
   type VerifiedSignature,
@@ -34,9 +36,16 @@ export class PrincipalReads {
 }
 
 /** Who makes the request: an account with its API key, or a disk user with its token. */
-export type Principal =
-  | { readonly kind: 'account'; readonly accountId: string }
-  | { readonly kind: 'disk_user'; readonly identifier: string; readonly disks: DiskEntry[] };
+export type Principal = { readonly kind: 'account'; readonly accountId: string } | DiskUser;
+
+interface DiskUser {
+  readonly kind: 'disk_user';
+  readonly identifier: string;
+  /** The disk token with which it signed. */
+  readonly secret: string;
+  /** Of the request's bucket, or of the list of buckets. */
+  readonly disks: readonly DiskEntry[];
+}
 
 export interface Admission {
   readonly principal: Principal;
@@ -45,6 +54,7 @@ export interface Admission {
   readonly signature?: VerifiedSignature;
 }
 
+const UNSIGNED: Payload = { kind: 'unsigned' };
 const diskId = new RegExp(diskIdPattern, 'u');
 
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
@@ -102,7 +112,7 @@ async function admitDiskUser(
   // Whoever has the same identifier on several disks has the same token there.
   const secret = unseal(deps.encryptionKey, sealedToken, first.record.id);
   const signature = verifySignature(claim, secret);
-  return { principal: { kind: 'disk_user', identifier, disks }, payload, signature };
+  return { principal: { kind: 'disk_user', identifier, secret, disks }, payload, signature };
 }
 
 /**
@@ -123,7 +133,9 @@ export async function authenticate(
     const { accountId } = await deps.reads.callers.read(header, () =>
       deps.authenticator.authenticate(header),
     );
-    return { principal: { kind: 'account', accountId }, payload: { kind: 'unsigned' } };
+    const declared = headerValue(head.rawHeaders, 'x-amz-content-sha256');
+    const payload = declared === undefined ? UNSIGNED : readPayload(declared);
+    return { principal: { kind: 'account', accountId }, payload };
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
     throw new S3Error('AccessDenied', `Access denied: ${error.message}.`, { cause: error });
@@ -167,6 +179,32 @@ export async function authorize(
   }
   return entry;
 }
+
+/**
+ * The disk of another bucket than the request's own, such as the source of a copy, if the same
+ * principal may use it from there.
+ * @throws S3Error as `authorize`
+ */
+export async function authorizeOther(
+  deps: PrincipalDeps,
+  principal: Principal,
+  bucket: string,
+  address: string,
+): Promise<DiskEntry> {
+  if (principal.kind === 'account') return authorize(deps, principal, bucket, address);
+  const { identifier, secret } = principal;
+  const known = await disksOfUser(deps, identifier, bucket);
+  const disks = known.filter(({ record }) => {
+    const sealed = sealedTokenOf(record, identifier);
+    if (sealed === undefined) return false;
+    return secretsMatch(unseal(deps.encryptionKey, sealed, record.id), secret);
+  });
+  return authorize(deps, { ...principal, disks }, bucket, address);
+}
+
+/** In constant time. */
+const secretsMatch = (a: string, b: string): boolean =>
+  timingSafeEqual(hash('sha256', a, 'buffer'), hash('sha256', b, 'buffer'));
 
 /**
  * @param expected the owner that a request expects the bucket to have, as ListBuckets shows it

@@ -88,7 +88,8 @@ function readSignedHeaders(list: string, headers: RawHeaders, malformed: S3Error
   return signed;
 }
 
-function readPayload(declared: string): Payload {
+/** @param declared the value of `x-amz-content-sha256` @throws S3Error InvalidArgument */
+export function readPayload(declared: string): Payload {
   switch (declared) {
     case 'UNSIGNED-PAYLOAD':
       return { kind: 'unsigned' };

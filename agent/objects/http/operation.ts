@@ -2,7 +2,8 @@ import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import type { BodyPart } from './file-response.ts';
 import type { RequestBody } from './request-body.ts';
 import type { ObjectHeaders } from './request-headers.ts';
-import type { OpenObject } from '../store/object-info.ts';
+import type { ByteRange } from '../protocol/byte-ranges.ts';
+import type { ObjectInfo, OpenObject } from '../store/object-info.ts';
 import type { ObjectStore } from '../store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
@@ -14,11 +15,27 @@ export interface ObjectCall {
   readonly store: ObjectStore;
   readonly body: RequestBody;
   /**
-   * The store of a disk that the same principal reaches and this host handles; open until the
-   * call ends.
-   * @throws S3Error NoSuchBucket, AccessDenied, NotImplemented when another host handles it
+   * An object that the same principal may read, on whichever host; open until the call ends.
+   * @throws S3Error NoSuchBucket, AccessDenied, NoSuchKey, ServiceUnavailable
    */
-  readonly openStore: (bucket: string) => Promise<ObjectStore>;
+  readonly openSource: (source: SourceRequest) => Promise<SourceObject>;
+}
+
+export interface SourceRequest {
+  readonly bucket: string;
+  readonly key: string;
+  /** The only bytes that will be read, as a Range header names them. */
+  readonly range?: string | undefined;
+}
+
+/** The source of a copy. */
+export interface SourceObject {
+  readonly info: ObjectInfo;
+  /**
+   * Reads a range of it, both ends included; an end before the start means no bytes. Call it once.
+   * @throws S3Error OperationAborted, ServiceUnavailable when the source cannot be read to its end
+   */
+  readonly read: (range: ByteRange) => AsyncIterable<Buffer>;
 }
 
 export interface S3Reply {

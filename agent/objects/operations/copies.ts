@@ -2,9 +2,14 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { readAttributes } from '../http/attributes.ts';
 import { Checksum, checksumElements, readAlgorithm } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { readObject } from '../http/read-object.ts';
-import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
-import type { ObjectInfo, OpenObject, WriteAttributes } from '../store/object-info.ts';
+import {
+  header,
+  type ObjectCall,
+  type Operation,
+  quoted,
+  type SourceObject,
+} from '../http/operation.ts';
+import type { ObjectInfo, WriteAttributes } from '../store/object-info.ts';
 import { readTarget } from '../http/target.ts';
 import { assertVersion } from '../http/version-id.ts';
 import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
@@ -14,9 +19,11 @@ import { partChecksumElement, readPartNumber, requiredParameter } from './multip
 interface Source {
   readonly bucket: string;
   readonly key: string;
-  readonly file: OpenObject;
+  readonly info: ObjectInfo;
+  readonly read: SourceObject['read'];
 }
 
+/** Opens the source of a copy, until the call ends. */
 async function openSource(call: ObjectCall): Promise<Source> {
   const text = header(call, 'x-amz-copy-source') ?? '';
   const { bucket, key, query } = readTarget(text.startsWith('/') ? text : `/${text}`);
@@ -26,18 +33,13 @@ async function openSource(call: ObjectCall): Promise<Source> {
   if (others.length > 0) {
     throw new S3Error('InvalidArgument', 'x-amz-copy-source has a parameter besides versionId.');
   }
-  const store = bucket === call.target.bucket ? call.store : await call.openStore(bucket);
-  const file = await store.open(key);
-  try {
-    checkCopySource(call.headers, file);
-  } catch (error) {
-    await file.close();
-    throw error;
-  }
-  return { bucket, key, file };
+  const range = header(call, 'x-amz-copy-source-range');
+  const { info, read } = await call.openSource({ bucket, key, range });
+  checkCopySource(call.headers, info);
+  return { bucket, key, info, read };
 }
 
-function attributesOfCopy(call: ObjectCall, { bucket, key, file }: Source): WriteAttributes {
+function attributesOfCopy(call: ObjectCall, { bucket, key, info }: Source): WriteAttributes {
   const given = readAttributes(call);
   const directive = header(call, 'x-amz-metadata-directive') ?? 'COPY';
   if (directive === 'REPLACE') return given;
@@ -46,7 +48,7 @@ function attributesOfCopy(call: ObjectCall, { bucket, key, file }: Source): Writ
   if (bucket === call.target.bucket && key === call.target.key) {
     throw new S3Error('InvalidRequest', 'A copy onto itself must replace the metadata.');
   }
-  const { contentType, mode, uid, gid, headers } = file;
+  const { contentType, mode, uid, gid, headers } = info;
   return { mode, uid, gid, ...given, contentType, headers };
 }
 
@@ -62,34 +64,30 @@ const copyResult = (
   ]);
 
 /** A copy has the kind of checksum that the request asks for, or else that of its source. */
-function checksumOfCopy(call: ObjectCall, { file }: Source): Checksum | undefined {
+function checksumOfCopy(call: ObjectCall, { info }: Source): Checksum | undefined {
   const asked = header(call, 'x-amz-checksum-algorithm');
-  const algorithm = asked === undefined ? file.checksum?.algorithm : readAlgorithm(asked);
+  const algorithm = asked === undefined ? info.checksum?.algorithm : readAlgorithm(asked);
   return algorithm && new Checksum(algorithm);
 }
 
 /** CopyObject: the source is read and written like a put, so a copy is as atomic and durable. */
 export const copyObject: Operation = async (call) => {
   const source = await openSource(call);
-  try {
-    const attributes = attributesOfCopy(call, source);
-    const { sizeBytes } = source.file;
-    if (sizeBytes > LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
-    const bytes = readObject(source.file, { start: 0, end: sizeBytes - 1 });
-    const info = await call.store.put(call.target.key, bytes, {
-      ...{ attributes, checksum: checksumOfCopy(call, source) },
-      precondition: (present) => checkWritePreconditions(call.headers, present),
-    });
-    return {
-      status: 200,
-      xml: copyResult('CopyObjectResult', info, checksumElements(info.checksum)),
-    };
-  } finally {
-    await source.file.close();
-  }
+  const attributes = attributesOfCopy(call, source);
+  const { sizeBytes } = source.info;
+  if (sizeBytes > LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
+  const bytes = source.read({ start: 0, end: sizeBytes - 1 });
+  const info = await call.store.put(call.target.key, bytes, {
+    ...{ attributes, checksum: checksumOfCopy(call, source) },
+    precondition: (present) => checkWritePreconditions(call.headers, present),
+  });
+  return {
+    status: 200,
+    xml: copyResult('CopyObjectResult', info, checksumElements(info.checksum)),
+  };
 };
 
-function readSourceRange(call: ObjectCall, { sizeBytes }: OpenObject) {
+function readSourceRange(call: ObjectCall, { sizeBytes }: ObjectInfo) {
   const text = header(call, 'x-amz-copy-source-range');
   if (text === undefined) return { start: 0, end: sizeBytes - 1 };
   const [, first = '', last = ''] = /^bytes=(\d{1,15})-(\d{1,15})$/u.exec(text) ?? [];
@@ -104,17 +102,12 @@ function readSourceRange(call: ObjectCall, { sizeBytes }: OpenObject) {
 export const copyPart: Operation = async (call) => {
   const uploadId = requiredParameter(call, 'uploadId');
   const partNumber = readPartNumber(call);
-  const { file } = await openSource(call);
-  try {
-    const range = readSourceRange(call, file);
-    if (range.end - range.start >= LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
-    const bytes = readObject(file, range);
-    const { uploads } = call.store;
-    const part = await uploads.putPart(uploadId, call.target.key, partNumber, bytes);
-    const info = { etag: part.etag, modifiedAt: new Date() };
-    const checksums = [partChecksumElement(part.checksum)];
-    return { status: 200, xml: copyResult('CopyPartResult', info, checksums) };
-  } finally {
-    await file.close();
-  }
+  const source = await openSource(call);
+  const range = readSourceRange(call, source.info);
+  if (range.end - range.start >= LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
+  const { uploads } = call.store;
+  const part = await uploads.putPart(uploadId, call.target.key, partNumber, source.read(range));
+  const info = { etag: part.etag, modifiedAt: new Date() };
+  const checksums = [partChecksumElement(part.checksum)];
+  return { status: 200, xml: copyResult('CopyPartResult', info, checksums) };
 };

@@ -44,7 +44,12 @@ const READ: AcceptedFields = {
     .map((name) => `response-${name}`)
     .concat('partNumber', 'versionId'),
 };
-const SOURCE = ['x-amz-copy-source', 'x-amz-copy-source-if-*'];
+const SOURCE = [
+  ...['x-amz-copy-source', 'x-amz-source-expected-bucket-owner'],
+  ...['match', 'none-match', 'modified-since', 'unmodified-since'].map(
+    (condition) => `x-amz-copy-source-if-${condition}`,
+  ),
+];
 const LISTING = ['delimiter', 'encoding-type', 'prefix'];
 
 /** An operation and the requests that ask for it. */
