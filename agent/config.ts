@@ -8,12 +8,14 @@ import { formatImageReference, parseImageReference } from '../shared/image-refer
 import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
 import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
+import type { ImageSettings } from './images/open-images.ts';
+import { parseRegistry } from './images/registry-rules.ts';
 import { isNetwork } from './network/addresses.ts';
 import type { NetworkSettings } from './network/router.ts';
 import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
 import { sandboxRuntimes } from '../shared/links/stream-protocol.ts';
 import { ZONE_DEFAULT, zonePattern } from '../shared/ingress-hostname.ts';
-import { GiB, HOUR_MS, MiB } from '../shared/units.ts';
+import { DAY_MS, GiB, HOUR_MS, MiB } from '../shared/units.ts';
 
 export interface AgentConfig {
   readonly cluster: ClusterConfig;
@@ -46,6 +48,7 @@ export interface AgentConfig {
   readonly userRanges: UserRangeSettings;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
+  readonly images: ImageSettings;
   /** Undefined: this host has none. */
   readonly ingress: IngressSettings | undefined;
   /** Undefined: this host runs none. */
@@ -163,6 +166,37 @@ function readSandboxSettings(
   };
 }
 
+const isRegistry = (text: string): boolean => parseRegistry(text) !== undefined;
+
+/** Beside the user of the egress proxy, from the end of those for machines. */
+const imageUid = (reader: ConfigReader): number =>
+  readMachineUidBase(reader) + LIMITS.machineUsersMax - 2;
+
+function readImageSettings(
+  reader: ConfigReader,
+  defaultImageDir: string,
+  sandboxes: SandboxSettings | undefined,
+): ImageSettings {
+  const runtime = sandboxes?.runtime;
+  const expected = 'URLs such as https://registry.example:5000';
+  const registries = reader.listOf('IMAGE_REGISTRIES', isRegistry, expected);
+  const builds = reader.integer('IMAGE_BUILDS', { fallback: 2, min: 0, max: 64 });
+  const days = reader.integer('IMAGE_UNUSED_DAYS', { fallback: 30, min: 1, max: 3650 });
+  return {
+    defaultImageDir,
+    defaultRootDisk: runtime?.kind === 'microvm' ? runtime.rootDisk : undefined,
+    buildsMax: sandboxes === undefined ? 0 : builds,
+    bytesMax: reader.integer('IMAGE_BYTES_MAX', {
+      fallback: 10 * GiB,
+      min: 16 * MiB,
+      max: 30 * GiB,
+    }),
+    registries: registries.flatMap((text) => parseRegistry(text) ?? []),
+    keepMs: days * DAY_MS,
+    uid: imageUid(reader),
+  };
+}
+
 function readIngressSettings(reader: ConfigReader, host: string): IngressSettings | undefined {
   // Also where it is not used, so that a mistake is found at once.
   const zone = reader.string('INGRESS_ZONE', { fallback: ZONE_DEFAULT, pattern: zonePattern });
@@ -237,6 +271,8 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
   const adminPort = reader.integer('AGENT_ADMIN_PORT', { min: 1, max: 65_535 });
   const userRanges = readUserRanges(reader);
   const defaultImageDir = reader.string('DEFAULT_IMAGE_DIR', { pattern: absolutePath });
+  const sandboxIds = sandboxIdBase(userRanges.baseId);
+  const sandboxes = readSandboxSettings(reader, defaultImageDir, sandboxIds);
   const config: AgentConfig = {
     cluster: readClusterConfig(reader, regionPattern),
     http: readHttpSettings(reader, {
@@ -291,7 +327,8 @@ export function readAgentConfig(environment: NodeJS.ProcessEnv): AgentConfig {
       pattern: absolutePath,
     }),
     ingress: readIngressSettings(reader, host),
-    sandboxes: readSandboxSettings(reader, defaultImageDir, sandboxIdBase(userRanges.baseId)),
+    images: readImageSettings(reader, defaultImageDir, sandboxes),
+    sandboxes,
   };
   reader.finish();
   return config;

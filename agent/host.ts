@@ -12,7 +12,7 @@ import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import { bringExecImage, checkExecImage } from './execs/exec-image.ts';
 import { ExecRegistry } from './execs/exec-registry.ts';
-import { type HostImages, type ImagesSettings, openImages } from './images/open-images.ts';
+import { type HostImages, type ImageParts, openImages } from './images/open-images.ts';
 import { HeldDisks } from './mounts/held-disks.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
@@ -196,11 +196,19 @@ async function openFiles(config: AgentConfig, hostId: string, log: Logger): Prom
   return files;
 }
 
-function imagesSettings({ defaultImageDir, sandboxes }: AgentConfig): ImagesSettings {
-  const runtime = sandboxes?.runtime;
-  const defaultRootDisk = runtime?.kind === 'microvm' ? runtime.rootDisk : undefined;
-  return { defaultImageDir, defaultRootDisk };
-}
+const openHostImages = (
+  { images, storageDir, cluster: { redisUrl } }: AgentConfig,
+  parts: Omit<ImageParts, 'storageDir' | 'firstLoop' | 'clusterAddresses'> & {
+    readonly directory: Directory;
+    readonly loops: LoopDevices;
+  },
+): Promise<HostImages> => {
+  const { directory, loops, log } = parts;
+  return openImages(images, {
+    ...{ ...parts, storageDir, firstLoop: loops.firstNumber },
+    clusterAddresses: clusterAddresses(redisUrl, directory, log),
+  });
+};
 
 function warnOfFewThreads(log: Logger): void {
   if (poolThreads >= LIMITS.poolThreadsMin) return;
@@ -329,7 +337,8 @@ export async function openHost(
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
   const { storage, guard } = watchStorage(config, dataDir, log);
-  const images = await parts.time('images', () => openImages(imagesSettings(config)));
+  const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
+  const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
   const pool = await parts.time('execImage', () =>
     openPool(config, dataDir, groups, { images, log }),
   );
@@ -341,10 +350,11 @@ export async function openHost(
   guard(execs);
   pool.fill();
   const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });
-  const own = { hostId, dataDir, journal, storage, directory, loops, images, observeStart, log };
+  const own = { ...known, journal, images };
   const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
     openRuntime(config, { ...groups, ...own, mounts }),
   );
+  images.startEviction(); // From now on every image that a sandbox needs is held.
   log.info({ partsMs: parts.ms }, 'host:opened');
   return {
     disks,
@@ -369,6 +379,7 @@ export async function openHost(
       await uses.close();
       await execs.cleared();
       await pool.close();
+      await images.close();
       await loops.close();
       await endGuard();
       await removeCgroups(cgroups, cgroupParent);

@@ -189,6 +189,22 @@ export const LIMITS = {
   // For both streams of a command together. The newest bytes are kept, up to twice as many.
   sandboxExecOutputBytes: 4 * MiB,
 
+  // Images
+  imageLayersMax: 256,
+  imagePlatformsMax: 256, // That an index lists.
+  imageManifestBytesMax: 4 * MiB,
+  imageConfigBytesMax: 4 * MiB,
+  imageEnvironmentBytesMax: 64 * KiB,
+  imageCredentialLengthMax: 8 * KiB,
+  imageBuildMsMax: 15 * MINUTE_MS,
+  imageBuildsWaitingMax: 64, // On one host.
+  imageBuildsWaitingPerAccountMax: 16,
+  // Who builds renews its claim on the build this often; a claim that is as old as this has ended.
+  imageBuildRenewMs: 2_000,
+  imageBuildTtlMs: 12_000,
+  // How long the directory remembers an image that nobody asks for.
+  imageRecordTtlMs: 90 * DAY_MS,
+
   // Network policies
   networkTargetLengthMax: 255,
   networkRulesPerListMax: 256,
@@ -321,6 +337,7 @@ assert(LIMITS.idempotentAnswerBytesMax * 2 < LIMITS.idempotentBytesPerAccountMax
 // A node that has not noticed yet that its link is lost, with a clock that is ahead, still signs.
 assert(LIMITS.linkSilenceMsMax + LIMITS.partTokenTtlMs < LIMITS.connectionKeySlackMs);
 assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
+assert(LIMITS.imageBuildRenewMs * 3 < LIMITS.imageBuildTtlMs);
 assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
 assert(LIMITS.directorySpaceCheckMs * 2 < LIMITS.directoryLowTtlMs);

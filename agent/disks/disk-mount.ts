@@ -57,6 +57,19 @@ export async function mountImage(image: string, target: string, firstLoop: numbe
 }
 
 /**
+ * Mounts, read-only, an image that nobody writes to any more; any number of times, and also while a
+ * former mount of it lives on in a container. Undone by {@link unmountLeftover}.
+ */
+export async function mountReadOnly(
+  image: string,
+  target: string,
+  firstLoop: number,
+): Promise<void> {
+  await mkdir(target, { recursive: true, mode: 0o700 });
+  await disk(['attach-read-only', image, target, firstLoop], LIMITS.diskAttachMsMax);
+}
+
+/**
  * Writes everything back and detaches the image. A mount that is still in use disappears from the
  * host at once (a lazy unmount), and the kernel detaches the image when its last user is gone.
  * @returns whether the image is free, so that another host may attach it
@@ -75,7 +88,7 @@ export async function unmountImage(
   }
 }
 
-/** Unmounts a disk that a former agent left mounted. @throws ProgramTimeoutError */
+/** Unmounts without waiting until the image is free; lazily if something uses it. @throws ProgramTimeoutError */
 export async function unmountLeftover(target: string): Promise<void> {
   await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
 }

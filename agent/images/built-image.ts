@@ -1,5 +1,5 @@
 /** How processes in an image start unless their sandbox or request says otherwise. */
-interface ImageConfig {
+export interface ImageConfig {
   /** ENV. */
   readonly env: Readonly<Record<string, string>>;
   /** WORKDIR: an absolute path; `/` when the image names none. It may not exist in the image. */

@@ -27,4 +27,4 @@ export async function openDefaultImage(
   };
 }
 
-const hostPlatform = (): ImagePlatform => (process.arch === 'arm64' ? 'arm64' : 'amd64');
+export const hostPlatform = (): ImagePlatform => (process.arch === 'arm64' ? 'arm64' : 'amd64');

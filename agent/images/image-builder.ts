@@ -1,24 +1,192 @@
+import { parseImageReference } from '../../shared/image-reference.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+import { FairTurns } from '../queues/fair-turns.ts';
+import type { HeldImage } from './built-image.ts';
+import {
+  type BuildDeps,
+  buildFromRegion,
+  buildFromRegistry,
+  type ResolvedImage,
+  resolveImage,
+} from './image-build.ts';
 import {
   type BringOptions,
+  type BuildProgress,
   type ImageBringer,
   ImageFailure,
   type ImageSource,
 } from './image-source.ts';
-import type { HeldImage } from './built-image.ts';
-import type { ImageStore } from './image-store.ts';
+import { RegistryClient } from './registry-client.ts';
+import { SharedWork } from './shared-work.ts';
 
-/** Builds images on this host, a few at a time. */
+const LOOK_MS = 500;
+
+export interface ImageBuilderDeps extends BuildDeps {
+  /** Builds that run at the same time. */
+  readonly buildsMax: number;
+  readonly storage: Pick<StorageWatch, 'isLow' | 'refuseIfLow'>;
+}
+
+/** Builds images on this host, a few at a time; those who want the same one wait for one build. */
 export class ImageBuilder implements ImageBringer {
-  readonly #store: ImageStore;
+  readonly #deps: ImageBuilderDeps;
+  readonly #turns: FairTurns;
+  readonly #builds = new Map<string, SharedWork<BuildProgress>>();
+  readonly #closed = new AbortController();
 
-  constructor(store: ImageStore) {
-    this.#store = store;
+  constructor(deps: ImageBuilderDeps) {
+    this.#deps = deps;
+    this.#turns = new FairTurns({
+      count: deps.buildsMax,
+      perAccountMax: Math.max(1, deps.buildsMax - 1),
+      waiting: {
+        count: LIMITS.imageBuildsWaitingMax,
+        perAccountMax: LIMITS.imageBuildsWaitingPerAccountMax,
+      },
+      refusal: 'too many builds of images wait on the host; try again',
+    });
   }
 
-  async bring(source: ImageSource, { tree }: BringOptions): Promise<HeldImage> {
-    const held =
-      source.digest === undefined ? undefined : await this.#store.hold(source.digest, { tree });
-    if (held !== undefined) return held;
-    throw new ImageFailure('invalid_source', `image ${source.reference} cannot be built yet`);
+  /** Builds that run or wait. */
+  get active(): number {
+    return this.#turns.used + this.#turns.waiting;
+  }
+
+  async bring(source: ImageSource, options: BringOptions): Promise<HeldImage> {
+    const late = AbortSignal.timeout(LIMITS.imageBuildMsMax);
+    const signals = [late, this.#closed.signal, ...(options.signal ? [options.signal] : [])];
+    const signal = AbortSignal.any(signals);
+    try {
+      return await this.#bring(source, { ...options, signal });
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (this.#closed.signal.aborted) throw new ImageFailure('interrupted', 'the host shut down');
+      if (late.aborted) throw new ImageFailure('interrupted', 'the build took too long');
+      if (error instanceof ImageFailure || error instanceof AppError) throw error;
+      this.#deps.log.error(
+        { reference: source.reference, err: toError(error) },
+        'image:buildFailed',
+      );
+      throw new ImageFailure('interrupted', 'the build failed on its host; try again', {
+        cause: error,
+      });
+    }
+  }
+
+  /** Breaks every build off; resolves when nothing of them is left. */
+  async close(): Promise<void> {
+    this.#closed.abort(new ImageFailure('interrupted', 'the host shut down'));
+    await Promise.allSettled([...this.#builds.values()].map(({ ended }) => ended));
+  }
+
+  async #bring(
+    source: ImageSource,
+    options: BringOptions & { readonly signal: AbortSignal },
+  ): Promise<HeldImage> {
+    const { digest } = source;
+    const { signal, tree, onProgress = () => undefined } = options;
+    if (digest !== undefined) {
+      const present = await this.#deps.store.hold(digest, { tree });
+      if (present !== undefined) return present;
+    }
+    onProgress({ step: 'waiting', bytesDone: 0, bytesTotal: 0 });
+    const resolved = digest ?? (await this.#resolve(source, options));
+    const sought = typeof resolved === 'string' ? resolved : resolved.digest;
+    for (;;) {
+      const held = await this.#deps.store.hold(sought, { tree });
+      if (held !== undefined) return held;
+      await this.#build(
+        sought,
+        source,
+        typeof resolved === 'string' ? undefined : resolved,
+        options,
+      );
+      signal.throwIfAborted();
+    }
+  }
+
+  async #resolve(
+    source: ImageSource,
+    { accountId, signal, onProgress }: BringOptions & { readonly signal: AbortSignal },
+  ): Promise<ResolvedImage> {
+    const turn = await this.#turns.acquire(accountId, signal);
+    try {
+      onProgress?.({ step: 'resolving', bytesDone: 0, bytesTotal: 0 });
+      return await this.#withRegistry(source, (registry) =>
+        resolveImage(registry, this.#deps, signal),
+      );
+    } finally {
+      turn.release();
+    }
+  }
+
+  async #withRegistry<T>(
+    { reference, credentials }: ImageSource,
+    work: (registry: RegistryClient) => Promise<T>,
+  ): Promise<T> {
+    const registry = await RegistryClient.open(
+      this.#deps,
+      parseImageReference(reference),
+      credentials,
+    );
+    try {
+      return await work(registry);
+    } finally {
+      registry.close();
+    }
+  }
+
+  /** Joins the build of this digest, or begins it. All who wait for it have the right to the image. */
+  async #build(
+    digest: string,
+    source: ImageSource,
+    resolved: ResolvedImage | undefined,
+    { accountId, signal, onProgress }: BringOptions & { readonly signal: AbortSignal },
+  ): Promise<void> {
+    let build = this.#builds.get(digest);
+    if (build?.isAbandoned === true) await build.ended.catch(() => undefined);
+    build = this.#builds.get(digest);
+    if (build === undefined) {
+      build = new SharedWork<BuildProgress>(async (shared, report) => {
+        const turn = await this.#turns.acquire(accountId, shared);
+        try {
+          await this.#produce(digest, source, resolved, { signal: shared, onProgress: report });
+        } finally {
+          turn.release();
+          this.#builds.delete(digest);
+        }
+      });
+      this.#builds.set(digest, build);
+    }
+    await build.join(signal, onProgress);
+  }
+
+  async #produce(
+    digest: string,
+    source: ImageSource,
+    resolved: ResolvedImage | undefined,
+    { signal, onProgress }: { signal: AbortSignal; onProgress: (progress: BuildProgress) => void },
+  ): Promise<void> {
+    const { storage } = this.#deps;
+    storage.refuseIfLow();
+    const full = new AbortController();
+    const timer = setInterval(() => {
+      if (!storage.isLow) return;
+      full.abort(
+        new ImageFailure('interrupted', 'the storage of the host is almost full; try again'),
+      );
+    }, LOOK_MS);
+    const run = { signal: AbortSignal.any([signal, full.signal]), onProgress };
+    try {
+      if (await buildFromRegion(this.#deps, digest, run)) return;
+      await this.#withRegistry(source, async (registry) => {
+        const image = resolved ?? (await resolveImage(registry, this.#deps, run.signal, digest));
+        await buildFromRegistry(this.#deps, registry, image, run);
+      });
+    } finally {
+      clearInterval(timer);
+    }
   }
 }

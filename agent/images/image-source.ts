@@ -1,6 +1,6 @@
 import type { HeldImage } from './built-image.ts';
 
-interface RegistryCredentials {
+export interface RegistryCredentials {
   readonly username: string;
   readonly password: string;
 }
@@ -22,7 +22,7 @@ export interface ImageSource {
 type BuildStep = 'waiting' | 'resolving' | 'pulling' | 'unpacking' | 'storing';
 
 /** How far a build is. Bytes are of the step: compressed while pulling, of the disk while unpacking. */
-interface BuildProgress {
+export interface BuildProgress {
   readonly step: BuildStep;
   readonly bytesDone: number;
   /** 0 while it is not known. */

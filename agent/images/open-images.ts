@@ -1,23 +1,88 @@
-import { openDefaultImage } from './default-image.ts';
+import { stat } from 'node:fs/promises';
+import { runInBackground } from '../../shared/background.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+import { GiB } from '../../shared/units.ts';
+import type { HostGroups } from '../system/helper-group.ts';
+import { paths } from '../system/paths.ts';
+import { hostPlatform, openDefaultImage } from './default-image.ts';
 import { ImageBuilder } from './image-builder.ts';
-import type { ImageBringer } from './image-source.ts';
+import { ImageEviction } from './image-eviction.ts';
 import { ImageStore } from './image-store.ts';
+import { RegionStore } from './region-store.ts';
+import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
 
-export interface ImagesSettings {
+/** Where there is no default root disk to be like. */
+const DISK_BYTES = 32 * GiB;
+
+/** Settings of images (docs/operations.md, Agent). */
+export interface ImageSettings {
   /** Root directory of the default image. */
   readonly defaultImageDir: string;
   /** The same as a disk; undefined on hosts that need none. */
   readonly defaultRootDisk: string | undefined;
+  /** Builds at the same time; 0: this host builds none. */
+  readonly buildsMax: number;
+  /** What one image may have, compressed and unpacked. */
+  readonly bytesMax: number;
+  /** Registries that builds reach wherever they are. */
+  readonly registries: readonly KnownRegistry[];
+  /** How long an image is kept that nobody uses. */
+  readonly keepMs: number;
+  /** The user that registries are read as. */
+  readonly uid: number;
+}
+
+export interface ImageParts extends HostGroups {
+  readonly hostId: string;
+  readonly dataDir: string;
+  readonly storageDir: string;
+  /** The first loop device number that belongs to this host (LoopDevices). */
+  readonly firstLoop: number;
+  readonly storage: Pick<StorageWatch, 'freeBytes' | 'reserveBytes' | 'isLow' | 'refuseIfLow'>;
+  readonly clusterAddresses: () => Promise<readonly string[]>;
+  readonly log: Logger;
 }
 
 /** The images of a host: those that it has, and the way to others. */
 export interface HostImages {
   readonly store: ImageStore;
-  readonly builder: ImageBringer;
+  readonly builder: ImageBuilder;
+  readonly buildsMax: number;
+  /** Begins to remove images that nobody holds. Before that, recovery must have held its own. */
+  startEviction(): void;
+  close(): Promise<void>;
 }
 
-export async function openImages(settings: ImagesSettings): Promise<HostImages> {
-  const { defaultImageDir, defaultRootDisk } = settings;
-  const store = new ImageStore(await openDefaultImage(defaultImageDir, defaultRootDisk));
-  return { store, builder: new ImageBuilder(store) };
+export async function openImages(settings: ImageSettings, parts: ImageParts): Promise<HostImages> {
+  const { defaultImageDir, defaultRootDisk, registries, keepMs, buildsMax, ...limits } = settings;
+  const { hostId, dataDir, storageDir, storage, clusterAddresses, ...shared } = parts;
+  const { firstLoop, log, cgroups, cgroupParent } = shared;
+  const platform = hostPlatform();
+  const defaultImage = await openDefaultImage(defaultImageDir, defaultRootDisk);
+  const directory = paths.images(dataDir);
+  const store = await ImageStore.open({ directory, defaultImage, firstLoop, log });
+  const region = new RegionStore(storageDir, hostId, platform);
+  // Storage that does not answer does not keep the host from starting.
+  runInBackground('image.removeLeftovers', () => region.removeLeftovers());
+  const diskBytes = await stat(defaultImage.rootDisk).then(
+    ({ size }) => size,
+    () => DISK_BYTES,
+  );
+  const builder = new ImageBuilder({
+    ...{ ...limits, store, region, platform, diskBytes, firstLoop, storage, log },
+    groups: { cgroups, cgroupParent },
+    rules: new RegistryRules(registries, clusterAddresses),
+    buildsMax: Math.max(1, buildsMax),
+  });
+  const eviction = new ImageEviction({ store, region, storage, keepMs, log });
+  return {
+    ...{ store, builder, buildsMax },
+    startEviction: () => eviction.start(),
+    async close() {
+      eviction.close();
+      await builder.close();
+      await store.close();
+    },
+  };
 }

@@ -55,7 +55,7 @@ static int open_disk(const struct container_root *spec, char *device, size_t siz
   int number, image = open(spec->disk, O_RDWR | O_CLOEXEC);
   if (image < 0) fail(FAILED, spec->disk, errno);
   lock_image(image, spec->disk, FREE_WITHIN_MS);
-  int loop = attach_loop(image, spec->disk, spec->first_loop, &number);
+  int loop = attach_loop(image, spec->disk, spec->first_loop, 0, &number);
   snprintf(device, size, "/dev/loop%d", number);
   close(image);
   return loop;

@@ -43,13 +43,14 @@ static int open_control(void) {
 }
 
 /* -1 also when another agent of this machine, or a sweep, took the device meanwhile. */
-static int try_number(int control, int image, const char *path, int number) {
+static int try_number(int control, int image, const char *path, unsigned flags, int number) {
   char device[64];
   if (ioctl(control, LOOP_CTL_ADD, (long)number) < 0) return -1;
   snprintf(device, sizeof device, "/dev/loop%d", number);
-  int loop = open(device, O_RDWR | O_CLOEXEC);
+  int loop = open(device, (flags & LO_FLAGS_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC);
   if (loop < 0) return -1;
-  struct loop_config config = {.fd = (unsigned)image, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+  struct loop_config config = {.fd = (unsigned)image,
+                               .info = {.lo_flags = LO_FLAGS_AUTOCLEAR | flags}};
   strncpy((char *)config.info.lo_file_name, path, LO_NAME_SIZE - 1);
   if (ioctl(loop, LOOP_CONFIGURE, &config) == 0) return loop;
   int error = errno;
@@ -59,13 +60,13 @@ static int try_number(int control, int image, const char *path, int number) {
 }
 
 /* -1 when every number is taken. */
-static int try_numbers(int image, const char *path, int first, int *number) {
+static int try_numbers(int image, const char *path, int first, unsigned flags, int *number) {
   int loop = -1, control = open_control();
   /* Starts at a different one each time: on a host with many disks the first ones are taken. */
   int offset = getpid() % LOOP_NUMBERS;
   for (int tries = 0; loop < 0 && tries < LOOP_NUMBERS; tries++) {
     *number = first + (offset + tries) % LOOP_NUMBERS;
-    loop = try_number(control, image, path, *number);
+    loop = try_number(control, image, path, flags, *number);
     bool is_taken = errno == EEXIST || errno == EBUSY || errno == ENXIO || errno == ENOENT;
     if (loop < 0 && !is_taken) fail(FAILED, "loop device", errno);
   }
@@ -73,11 +74,11 @@ static int try_numbers(int image, const char *path, int first, int *number) {
   return loop;
 }
 
-int attach_loop(int image, const char *path, int first, int *number) {
-  int loop = try_numbers(image, path, first, number);
+int attach_loop(int image, const char *path, int first, unsigned flags, int *number) {
+  int loop = try_numbers(image, path, first, flags, number);
   if (loop >= 0) return loop;
   sweep_loops(first);
-  loop = try_numbers(image, path, first, number);
+  loop = try_numbers(image, path, first, flags, number);
   if (loop < 0) fail(FAILED, "every loop device of this host is taken", EBUSY);
   return loop;
 }

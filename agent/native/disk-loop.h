@@ -6,10 +6,11 @@ void lock_image(int image, const char *path, int wait_ms);
 
 /*
  * Attaches the open image to a new loop device, which therefore nobody else uses, numbered from
- * `first` on. The device keeps the open file of the image, and with it the lock.
+ * `first` on, with these LO_FLAGS_* besides. The device keeps the open file of the image, and with
+ * it the lock.
  * Returns the open device; the kernel removes it when the last user closes it.
  */
-int attach_loop(int image, const char *path, int first, int *number);
+int attach_loop(int image, const char *path, int first, unsigned flags, int *number);
 
 /* The number of a loop device other than `own` that has the image as its file, or -1. */
 int other_loop_on(int image, const char *path, int own);

@@ -5,6 +5,8 @@
  * Usage: disk attach IMAGE DIRECTORY FIRST-LOOP WAIT-MS
  *            Locks the image, waiting at most that long for a former attachment to end, and mounts
  *            it. Prints the name of the loop device.
+ *        disk attach-read-only IMAGE DIRECTORY FIRST-LOOP
+ *            The same for a file that nobody writes to any more; any number of times.
  *        disk detach IMAGE DIRECTORY WAIT-MS
  *            Unmounts it, lazily if it is in use, and waits at most that long until the image is
  *            free. Prints `lazily` in that case. With an empty IMAGE it does not wait.
@@ -20,6 +22,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/loop.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +48,8 @@ static int number(const char *text) {
   return (int)value;
 }
 
-static int open_image(const char *path) {
-  int image = open(path, O_RDWR | O_CLOEXEC);
+static int open_image(const char *path, int access) {
+  int image = open(path, access | O_CLOEXEC);
   if (image < 0) fail(errno == ENOENT ? NO_IMAGE : FAILED, path, errno);
   return image;
 }
@@ -83,16 +86,17 @@ static _Noreturn void fail_with_log(int context, const char *what) {
  * nodev, nosuid: files of a disk must not act as devices, or with their owner's rights, on the
  * host.
  */
-static int make_mount(const char *device) {
+static int make_mount(const char *device, bool is_read_only) {
+  unsigned attributes = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOATIME;
   int context = fsopen("ext4", FSOPEN_CLOEXEC);
   if (context < 0) fail(FAILED, "fsopen", errno);
   if (fsconfig(context, FSCONFIG_SET_STRING, "source", device, 0) != 0 ||
-      fsconfig(context, FSCONFIG_SET_FLAG, "discard", NULL, 0) != 0 ||
+      fsconfig(context, FSCONFIG_SET_FLAG, is_read_only ? "ro" : "discard", NULL, 0) != 0 ||
       fsconfig(context, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) != 0 ||
       fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
     fail_with_log(context, device);
-  int mount =
-      fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOATIME);
+  if (is_read_only) attributes |= MOUNT_ATTR_RDONLY;
+  int mount = fsmount(context, FSMOUNT_CLOEXEC, attributes);
   if (mount < 0) fail_with_log(context, device);
   close(context);
   return mount;
@@ -112,14 +116,14 @@ static void warm(int mount) {
 static int attach(const char *path, const char *directory, int first_loop, int wait_ms) {
   char device[64];
   int loop_number;
-  int image = open_image(path);
+  int image = open_image(path, O_RDWR);
   lock_image(image, path, wait_ms);
   try_storage(image, path);
   refuse_other_loops(image, path, -1); /* Somebody may have attached it without the lock. */
-  int loop = attach_loop(image, path, first_loop, &loop_number);
+  int loop = attach_loop(image, path, first_loop, 0, &loop_number);
   refuse_other_loops(image, path, loop_number);
   snprintf(device, sizeof device, "/dev/loop%d", loop_number);
-  int mount = make_mount(device);
+  int mount = make_mount(device, false);
   warm(mount);
   refuse_other_loops(image, path, loop_number);
   if (move_mount(mount, "", AT_FDCWD, directory, MOVE_MOUNT_F_EMPTY_PATH) != 0)
@@ -127,6 +131,22 @@ static int attach(const char *path, const char *directory, int first_loop, int w
   close(mount);
   close(loop);
   printf("loop%d\n", loop_number);
+  return ENDED_WELL;
+}
+
+/* Without a lock, since the file never changes: other mounts of it, and readers, do no harm. */
+static int attach_read_only(const char *path, const char *directory, int first_loop) {
+  char device[64];
+  int loop_number;
+  int image = open_image(path, O_RDONLY);
+  try_storage(image, path);
+  int loop = attach_loop(image, path, first_loop, LO_FLAGS_READ_ONLY, &loop_number);
+  snprintf(device, sizeof device, "/dev/loop%d", loop_number);
+  int mount = make_mount(device, true);
+  if (move_mount(mount, "", AT_FDCWD, directory, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    fail(FAILED, directory, errno);
+  close(mount);
+  close(loop);
   return ENDED_WELL;
 }
 
@@ -156,6 +176,8 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   if (strcmp(command, "attach") == 0 && argc == 6)
     return attach(argv[2], argv[3], number(argv[4]), number(argv[5]));
+  if (strcmp(command, "attach-read-only") == 0 && argc == 5)
+    return attach_read_only(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "detach") == 0 && argc == 5) return detach(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "sweep") == 0 && argc == 3) {
     sweep_loops(number(argv[2]));

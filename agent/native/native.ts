@@ -48,6 +48,7 @@ interface NativeModule {
   listenTransparent(port: number): number;
   forbidDumps(): void;
   connectInNamespace(namespace: string, address: string, port: number): Promise<number>;
+  listenInNamespace(namespace: string, address: string, port: number): Promise<number>;
   makeDevices(directory: string, owner: number): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
   unreadBytes(fd: number): number;

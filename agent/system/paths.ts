@@ -23,6 +23,8 @@ export const paths = {
   sandboxRuntime: (dataDir: string) => join(dataDir, 'sandbox-runtime'),
   /** What the disks of sandboxes that are containers begin with. */
   emptyDisk: (dataDir: string, sizeBytes: number) => join(dataDir, `empty-${sizeBytes}.ext4`),
+  /** Unpacked images, made by builds. */
+  images: (dataDir: string) => join(dataDir, 'images'),
   templates: (dataDir: string) => join(dataDir, 'templates'),
   /** The control socket of the egress proxy, its last words, and the key of sandboxes' authorities. */
   egressControl: (dataDir: string) => join(dataDir, 'egress.sock'),

@@ -59,15 +59,21 @@ export const overduePrograms = (): number => leash.overdue.size;
  * Starts a program that ends when this agent ends, for whatever reason; the host's next agent waits
  * for its end (leash.c). Every program is started here, except those meant to outlive the agent.
  * @param lock a file that the program holds locked while it runs
+ * @param groups cgroup.procs files of further control groups that the program joins
  */
 export function spawnLeashed(
   program: string,
   args: readonly string[],
-  { lock, ...options }: SpawnOptions & { lock?: string | undefined } = {},
+  {
+    lock,
+    groups = [],
+    ...options
+  }: SpawnOptions & { lock?: string | undefined; groups?: readonly string[] } = {},
 ): ChildProcess {
   const leashArgs = [
     String(process.pid),
     ...(leash.group === undefined ? [] : ['--group', leash.group]),
+    ...groups.flatMap((group) => ['--group', group]),
     ...(lock === undefined ? [] : ['--lock', lock]),
   ];
   return spawn(leashPath, [...leashArgs, '--', program, ...args], options);

@@ -1,0 +1,140 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { toError } from '../../shared/errors.ts';
+import { failpoint } from '../system/failpoint.ts';
+import type { HostGroups } from '../system/helper-group.ts';
+import { type BuildProgress, ImageFailure } from './image-source.ts';
+import { makeImageDisk } from './image-disk.ts';
+import type { ImageStore } from './image-store.ts';
+import { digestOf, makeLayout, readConfig } from './oci-layout.ts';
+import { chooseManifest, isIndex, parseConfig, parseManifest, totalBytes } from './oci-manifest.ts';
+import type { ImageDocuments, RegionStore, StoredImage } from './region-store.ts';
+import type { RegistryClient, RegistryClientDeps } from './registry-client.ts';
+
+/** What builds of a host work with. */
+export interface BuildDeps extends RegistryClientDeps {
+  readonly groups: HostGroups;
+  readonly store: ImageStore;
+  readonly region: RegionStore;
+  /** What an image may have, compressed and unpacked. */
+  readonly bytesMax: number;
+  /** Virtual size of root disks. */
+  readonly diskBytes: number;
+  /** The first loop device number that belongs to this host (LoopDevices). */
+  readonly firstLoop: number;
+  readonly log: Logger;
+}
+
+export interface BuildRun {
+  readonly signal: AbortSignal;
+  readonly onProgress: (progress: BuildProgress) => void;
+}
+
+/** What the registry has under a reference, before anything of it is pulled. */
+export interface ResolvedImage extends ImageDocuments {
+  readonly digest: string;
+}
+
+/** Asks the registry what is meant. Whoever gets an answer may have the image. */
+export async function resolveImage(
+  registry: RegistryClient,
+  { platform }: Pick<BuildDeps, 'platform'>,
+  signal: AbortSignal,
+  known?: string,
+): Promise<ResolvedImage> {
+  const text = await registry.readManifest(signal, known);
+  if (Buffer.byteLength(text) > LIMITS.imageManifestBytesMax) {
+    throw new ImageFailure('invalid_source', 'the manifest of the image is too long');
+  }
+  const digest = digestOf(text);
+  if (known !== undefined && digest !== known) {
+    throw new ImageFailure('interrupted', 'the registry sent another manifest than was asked for');
+  }
+  if (!isIndex(text)) return { digest, index: undefined, manifest: text };
+  const chosen = chooseManifest(text, platform);
+  const manifest = await registry.readManifest(signal, chosen);
+  if (digestOf(manifest) === chosen) return { digest, index: text, manifest };
+  throw new ImageFailure('interrupted', 'the registry sent another manifest than was asked for');
+}
+
+/** Pulls an image, unpacks it, and keeps it for this host and for its region. */
+export async function buildFromRegistry(
+  deps: BuildDeps,
+  registry: RegistryClient,
+  image: ResolvedImage,
+  { signal, onProgress }: BuildRun,
+): Promise<void> {
+  const { region, uid, bytesMax } = deps;
+  const manifest = parseManifest(image.manifest, bytesMax);
+  const bytesTotal = totalBytes(manifest);
+  const report = (bytesDone: number): void =>
+    onProgress({ step: 'pulling', bytesDone, bytesTotal });
+  report(0);
+  const pulling = await region.begin(uid);
+  try {
+    const { directory, pulled } = pulling;
+    const digest = digestOf(image.manifest);
+    await failpoint('pull image', () =>
+      registry.pull(digest, pulled, bytesTotal, { signal, onBytes: report }),
+    );
+    await makeLayout(directory, pulled, manifest);
+    await buildFromLayout(
+      deps,
+      image.digest,
+      { layout: directory, manifest },
+      { signal, onProgress },
+    );
+    onProgress({ step: 'storing', bytesDone: 0, bytesTotal: 0 });
+    await region.keep(pulling, image);
+  } finally {
+    await region.discard(pulling);
+  }
+}
+
+/** Unpacks an image that lies on the storage. */
+export async function buildFromLayout(
+  deps: BuildDeps,
+  digest: string,
+  { layout, manifest }: StoredImage,
+  { signal, onProgress }: BuildRun,
+): Promise<void> {
+  const { store, groups, platform, diskBytes, bytesMax, firstLoop } = deps;
+  const config = parseConfig(await readConfig(layout, manifest), manifest, platform);
+  const report = (bytesDone: number): void =>
+    onProgress({ step: 'unpacking', bytesDone, bytesTotal: 0 });
+  report(0);
+  const partial = await store.newPartial();
+  try {
+    const path = store.diskOf(partial);
+    const mountPoint = join(partial, 'unpacking');
+    const spec = { path, mountPoint, sizeBytes: diskBytes, bytesMax, firstLoop };
+    await failpoint('unpack image', () =>
+      makeImageDisk(groups, layout, spec, { signal, onBytes: report }),
+    );
+    await store.add(partial, { digest, platform, config });
+  } finally {
+    await rm(partial, { recursive: true, force: true });
+  }
+}
+
+/** Builds from the region's store. @returns false when it does not have the image, or not intact */
+export async function buildFromRegion(
+  deps: BuildDeps,
+  digest: string,
+  run: BuildRun,
+): Promise<boolean> {
+  const { region, log } = deps;
+  try {
+    const stored = await region.find(digest);
+    if (stored === undefined) return false;
+    await buildFromLayout(deps, digest, stored, run);
+    return true;
+  } catch (error) {
+    run.signal.throwIfAborted();
+    log.warn({ digest, err: toError(error) }, 'image:storedUnusable');
+    await region.remove(digest);
+    return false;
+  }
+}

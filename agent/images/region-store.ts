@@ -1,0 +1,175 @@
+import { randomBytes } from 'node:crypto';
+import { chown, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { failpoint } from '../system/failpoint.ts';
+import { run } from '../system/spawn.ts';
+import { syncPath } from '../system/write-durably.ts';
+import type { ImagePlatform } from './built-image.ts';
+import { ImageFailure } from './image-source.ts';
+import { checkLayout, digestOf, readFileWithin } from './oci-layout.ts';
+import { chooseManifest, type OciManifest, parseManifest } from './oci-manifest.ts';
+
+const MANIFEST = 'manifest.json';
+const SOURCE_INDEX = 'source-index.json';
+const USED = 'used';
+const SYNC_MS_MAX = 300_000;
+
+/** What the registry answers for an image: the manifest of a platform, and the index that named it. */
+export interface ImageDocuments {
+  readonly index: string | undefined;
+  readonly manifest: string;
+}
+
+/** The digest of the image that the documents are of. */
+const imageOf = ({ index, manifest }: ImageDocuments): string => digestOf(index ?? manifest);
+
+/** A place for a pull: skopeo's user writes to `pulled`, and the layout is made beside it. */
+export interface Pulling {
+  readonly directory: string;
+  readonly pulled: string;
+}
+
+/** An image of the region's store. */
+export interface StoredImage {
+  readonly layout: string;
+  readonly manifest: OciManifest;
+}
+
+/**
+ * The images of the region as their registries sent them, on the storage that its hosts share:
+ * `<storage>/images/sha256-<digest>-<platform>/`, an OCI layout each. Other hosts write it too, so
+ * whoever reads it checks digests.
+ */
+export class RegionStore {
+  readonly #directory: string;
+  readonly #platform: ImagePlatform;
+  /** Marks what this host is making or removing; other hosts leave that alone. */
+  readonly #asidePrefix: string;
+  /** Those that are in use now. */
+  readonly #asides = new Set<string>();
+
+  constructor(storageDir: string, hostId: string, platform: ImagePlatform) {
+    this.#directory = join(storageDir, 'images');
+    this.#platform = platform;
+    this.#asidePrefix = `.${hostId}-`;
+  }
+
+  /** Removes what a crash of this host left unfinished. */
+  async removeLeftovers(): Promise<void> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    for (const name of await readdir(this.#directory)) {
+      const path = join(this.#directory, name);
+      if (!name.startsWith(this.#asidePrefix) || this.#asides.has(path)) continue;
+      await rm(path, { recursive: true, force: true });
+    }
+  }
+
+  /**
+   * @returns undefined when the region does not have the image
+   * @throws ImageFailure `interrupted` when what is stored is not that image
+   */
+  async find(digest: string): Promise<StoredImage | undefined> {
+    const layout = this.#pathOf(digest);
+    try {
+      const documents = await readDocuments(layout);
+      const named =
+        documents.index === undefined ? digest : chooseManifest(documents.index, this.#platform);
+      if (imageOf(documents) !== digest || digestOf(documents.manifest) !== named) {
+        throw new ImageFailure('interrupted', 'the stored image is damaged');
+      }
+      const manifest = parseManifest(documents.manifest, Number.MAX_SAFE_INTEGER);
+      await checkLayout(layout, manifest);
+      const now = new Date();
+      await utimes(join(layout, USED), now, now);
+      return { layout, manifest };
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return undefined;
+      throw error;
+    }
+  }
+
+  /** @param uid who pulls */
+  async begin(uid: number): Promise<Pulling> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    const directory = this.#newAside();
+    const pulled = join(directory, 'pulled');
+    await failpoint('make pull directory', () => mkdir(directory, { mode: 0o700 }));
+    await mkdir(pulled, { mode: 0o700 });
+    await chown(pulled, uid, uid);
+    return { directory, pulled };
+  }
+
+  /** Keeps a layout for the region; durable when it returns. Another host may have been faster. */
+  async keep(pulling: Pulling, documents: ImageDocuments): Promise<void> {
+    const { directory, pulled } = pulling;
+    const { index, manifest } = documents;
+    await rm(pulled, { recursive: true, force: true });
+    await writeFile(join(directory, MANIFEST), manifest);
+    if (index !== undefined) await writeFile(join(directory, SOURCE_INDEX), index);
+    await writeFile(join(directory, USED), '');
+    await run('sync', ['--file-system', directory], { timeoutMs: SYNC_MS_MAX });
+    try {
+      const to = this.#pathOf(imageOf(documents));
+      await failpoint('keep image for region', () => rename(directory, to));
+      await syncPath(this.#directory);
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOTEMPTY' && errnoOf(error) !== 'EEXIST') throw error;
+    }
+  }
+
+  /** Removes what was not kept of a pull, also after {@link keep}. */
+  async discard({ directory }: Pulling): Promise<void> {
+    await rm(directory, { recursive: true, force: true });
+    this.#asides.delete(directory);
+  }
+
+  /** What there is for hosts of this platform, the longest unused first. */
+  async list(): Promise<{ digest: string; usedAtMs: number }[]> {
+    const names = await readdir(this.#directory).catch(() => []);
+    const found = names.flatMap((name) => {
+      const [, hex] = new RegExp(`^sha256-([0-9a-f]{64})-${this.#platform}$`, 'u').exec(name) ?? [];
+      return hex === undefined ? [] : [`sha256:${hex}`];
+    });
+    const used = found.map(async (digest) => {
+      const status = await stat(join(this.#pathOf(digest), USED)).catch(() => undefined);
+      return { digest, usedAtMs: status?.mtimeMs ?? 0 };
+    });
+    return (await Promise.all(used)).sort((a, b) => a.usedAtMs - b.usedAtMs);
+  }
+
+  /** Idempotent. A build that reads it meanwhile, here or elsewhere, fails and pulls anew. */
+  async remove(digest: string): Promise<void> {
+    const doomed = this.#newAside();
+    try {
+      await rename(this.#pathOf(digest), doomed);
+      await rm(doomed, { recursive: true, force: true });
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') throw error;
+    } finally {
+      this.#asides.delete(doomed);
+    }
+  }
+
+  #pathOf(digest: string): string {
+    return join(this.#directory, `${digest.replace(':', '-')}-${this.#platform}`);
+  }
+
+  #newAside(): string {
+    const aside = join(this.#directory, `${this.#asidePrefix}${randomBytes(6).toString('hex')}`);
+    this.#asides.add(aside);
+    return aside;
+  }
+}
+
+async function readDocuments(layout: string): Promise<ImageDocuments> {
+  const read = async (name: string): Promise<string> =>
+    (await readFileWithin(join(layout, name), LIMITS.imageManifestBytesMax)).toString('utf8');
+  const manifest = await read(MANIFEST);
+  const index = await read(SOURCE_INDEX).catch((error: unknown) => {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  });
+  return { index, manifest };
+}

@@ -1,0 +1,66 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type HostImages, type ImageSettings, openImages } from '../../agent/images/open-images.ts';
+import { parseRegistry } from '../../agent/images/registry-rules.ts';
+import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
+import { sweepLoops } from '../../agent/disks/disk-mount.ts';
+import { createLogger } from '../../shared/log.ts';
+import { GiB, MiB } from '../../shared/units.ts';
+
+/** Not of the range that any host of the tests gets by its hash. */
+const FIRST_LOOP = 64_512;
+const UID = 601_099_998;
+
+/** The images of a host without the rest of it. */
+export interface ImageHost extends HostImages {
+  readonly dataDir: string;
+  readonly storage: { freeBytes: number; reserveBytes: number; isLow: boolean };
+}
+
+/**
+ * @param directory shared by the hosts of a region
+ * @param settings beside what suits small images
+ */
+export async function openImageHost(
+  directory: string,
+  registries: readonly { readonly url: string }[],
+  settings: Partial<ImageSettings> & {
+    readonly name?: string;
+    readonly clusterAddresses?: string[];
+  } = {},
+): Promise<ImageHost> {
+  const { name = 'host-a', clusterAddresses = [], ...changed } = settings;
+  const dataDir = join(directory, name);
+  await mkdir(dataDir, { recursive: true, mode: 0o711 });
+  const cgroups = await detectCgroups();
+  const cgroupParent = `/berth-test-images/${randomBytes(6).toString('hex')}`;
+  const storage = {
+    ...{ freeBytes: Number.POSITIVE_INFINITY, reserveBytes: 1, isLow: false },
+    refuseIfLow: () => undefined,
+  };
+  const images = await openImages(
+    {
+      defaultImageDir: process.env['DEFAULT_IMAGE_DIR'] ?? '',
+      defaultRootDisk: undefined,
+      ...{ buildsMax: 2, bytesMax: 64 * MiB, keepMs: GiB, uid: UID },
+      registries: registries.flatMap(({ url }) => parseRegistry(url) ?? []),
+      ...changed,
+    },
+    {
+      ...{ hostId: name, dataDir, storageDir: directory, firstLoop: FIRST_LOOP, storage },
+      ...{ cgroups, cgroupParent, log: createLogger('test', {}) },
+      clusterAddresses: async () => clusterAddresses,
+    },
+  );
+  return {
+    ...images,
+    dataDir,
+    storage,
+    async close() {
+      await images.close();
+      await removeCgroups(cgroups, cgroupParent);
+      await sweepLoops(FIRST_LOOP);
+    },
+  };
+}
