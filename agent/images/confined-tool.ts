@@ -58,7 +58,7 @@ const binds = (kind: string, paths: Readonly<Record<string, string>>): string[] 
   Object.entries(paths).flatMap(([inside, outside]) => [kind, outside, inside]);
 
 /** The whole command line. Pure. */
-export function confinedCommand(run: ToolRun): [string, ...string[]] {
+function confinedCommand(run: ToolRun): [string, ...string[]] {
   const { uid, capabilities = [], namespace, env = {}, fileBytes } = run;
   const kept = uid === undefined ? capabilities : ['CAP_SETUID', 'CAP_SETGID'];
   const asUser =

@@ -94,7 +94,7 @@ export async function buildFromRegistry(
 }
 
 /** Unpacks an image that lies on the storage. */
-export async function buildFromLayout(
+async function buildFromLayout(
   deps: BuildDeps,
   digest: string,
   { layout, manifest }: StoredImage,

@@ -28,7 +28,7 @@ export interface TestImage {
   readonly blobs: readonly Buffer[];
 }
 
-export const digestOf = (bytes: Buffer | string): string =>
+const digestOf = (bytes: Buffer | string): string =>
   `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 
 /** A layer of these entries, compressed with gzip. */
