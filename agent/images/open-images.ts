@@ -8,6 +8,7 @@ import { paths } from '../system/paths.ts';
 import { hostPlatform, openDefaultImage } from './default-image.ts';
 import { ImageBuilder } from './image-builder.ts';
 import { ImageEviction } from './image-eviction.ts';
+import type { ImageBringer } from './image-source.ts';
 import { ImageStore } from './image-store.ts';
 import { RegionStore } from './region-store.ts';
 import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
@@ -47,8 +48,9 @@ export interface ImageParts extends HostGroups {
 /** The images of a host: those that it has, and the way to others. */
 export interface HostImages {
   readonly store: ImageStore;
-  readonly builder: ImageBuilder;
-  readonly buildsMax: number;
+  readonly builder: ImageBringer;
+  /** Builds that run or wait, and how many run at the same time; 0: this host builds none. */
+  readonly load: { readonly active: number; readonly max: number };
   /** Begins to remove images that nobody holds. Before that, recovery must have held its own. */
   startEviction(): void;
   close(): Promise<void>;
@@ -77,7 +79,10 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
   });
   const eviction = new ImageEviction({ store, region, storage, keepMs, log });
   return {
-    ...{ store, builder, buildsMax },
+    ...{ store, builder },
+    get load() {
+      return { active: builder.active, max: buildsMax };
+    },
     startEviction: () => eviction.start(),
     async close() {
       eviction.close();
