@@ -313,6 +313,11 @@ async function openNetwork(
   };
 }
 
+const openDisks = (
+  parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted'>,
+): DiskRegistry =>
+  new DiskRegistry({ ...parts, calls: new StorageCalls(), onMounted: clearUploads });
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -343,9 +348,7 @@ export async function openHost(
     openPool(config, dataDir, groups, { images, log }),
   );
   const uses = new DiskUses(directory, log);
-  const common = { hostId, dataDir, directory, files, loops, uses, log };
-  const calls = new StorageCalls();
-  const disks = new DiskRegistry({ ...common, calls, onMounted: clearUploads });
+  const disks = openDisks({ hostId, dataDir, directory, files, loops, uses, log });
   const execs = openExecs(config, disks, { journal, pool, log });
   guard(execs);
   pool.fill();
