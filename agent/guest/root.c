@@ -78,8 +78,6 @@ int switch_root(const char *device, const char *type) {
   if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0) return errno;
   if (chroot(".") != 0 || chdir("/") != 0) return errno;
   snprintf(root_device, sizeof root_device, "%s", device);
-  make_directory("/etc");
-  make_directory("/tmp");
   return 0;
 }
 

@@ -176,8 +176,15 @@ static int add_entropy(const struct settings *settings) {
   return error;
 }
 
+/* Images may be without them. What cannot be made is missed by those who need it. */
+static void make_usual_directories(void) {
+  mkdir("/etc", 0755);
+  if (mkdir("/tmp", 0755) == 0) chmod("/tmp", 01777);
+}
+
 static int set_identity(const struct settings *settings) {
   if (is_known(settings)) return 0;
+  make_usual_directories();
   int error = set_hostname(settings);
   if (error == 0) error = set_ids(settings);
   if (error == 0) know(settings);

@@ -25,15 +25,33 @@ const COPY = `
   chmod 1777 tmp`;
 
 /**
+ * Makes a directory with the contents of one, and the file `/marker`.
+ * @param more programs of this host that it has, too
+ */
+export async function makeTinyTree(
+  tree: string,
+  marker: string,
+  more: readonly string[] = [],
+): Promise<void> {
+  await mkdir(tree, { recursive: true });
+  await run('sh', [
+    '-e',
+    '-c',
+    `cd "$0"; PROGRAMS="$1"; ${COPY}`,
+    tree,
+    [...PROGRAMS, ...more].join(' '),
+  ]);
+  await writeFile(join(tree, 'marker'), marker);
+}
+
+/**
  * Makes one with the file `/marker`.
  * @param parent an empty or missing directory for it
  */
 export async function makeTinyImage(parent: string, marker: string): Promise<MachineImage> {
   const tree = join(parent, 'rootfs');
   const rootDisk = join(parent, 'root.ext4');
-  await mkdir(tree, { recursive: true });
-  await run('sh', ['-e', '-c', `cd "$0"; PROGRAMS="$1"; ${COPY}`, tree, PROGRAMS.join(' ')]);
-  await writeFile(join(tree, 'marker'), marker);
+  await makeTinyTree(tree, marker);
   await writeFile(rootDisk, '');
   await truncate(rootDisk, DISK_BYTES);
   const extended = 'assume_storage_prezeroed=1,lazy_itable_init=1,lazy_journal_init=1';
