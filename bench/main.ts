@@ -6,6 +6,7 @@ import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
 import { benchSandbox } from './sandbox.ts';
+import { benchSnapshot } from './snapshot.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
@@ -17,6 +18,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   objects: benchObjects,
   process: benchProcess,
   sandbox: benchSandbox,
+  snapshot: benchSnapshot,
 };
 
 const [name = '', ...args] = process.argv.slice(2);

@@ -33,7 +33,8 @@ export class SandboxCalls {
 
   /** @returns the id of a sandbox that runs */
   async createRunning(memSizeMib: number, settings: object = {}): Promise<string> {
-    const input = { vcpu_count: 1, mem_size_mib: memSizeMib, ...settings };
+    const size = 'snapshot' in settings ? {} : { vcpu_count: 1, mem_size_mib: memSizeMib };
+    const input = { ...size, ...settings };
     const created = await this.#call<Sandbox>('POST', '/api/sandboxes?wait=true', input);
     await this.#until(created, 'running');
     return created.sandbox_id;
@@ -71,8 +72,23 @@ export class SandboxCalls {
     return exec.stdout ?? '';
   }
 
+  /** Makes a snapshot, and waits until it is ready. */
+  async snapshot(id: string, name: string): Promise<void> {
+    const path = `/api/sandboxes/${id}/snapshots?wait=true`;
+    let snapshot = await this.#call<{ status: string }>('POST', path, { name });
+    while (snapshot.status === 'creating') {
+      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
+      snapshot = await this.#call('GET', `/api/snapshots/${name}`);
+    }
+    if (snapshot.status !== 'ready') throw new Error(JSON.stringify(snapshot));
+  }
+
+  stop(id: string): Promise<void> {
+    return this.#command(id, 'stop', 'stopped');
+  }
+
   async remove(id: string): Promise<void> {
-    await this.#command(id, 'stop', 'stopped');
+    await this.stop(id);
     await this.#call('DELETE', `/api/sandboxes/${id}`);
   }
 

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import type { MachineOwner } from '../sandboxes/machine-driver.ts';
-import { findBase, recordBase } from './disk/disk-base.ts';
+import { addBase, findBase } from './disk/disk-base.ts';
 import {
   addLayer,
   copyDisk,
@@ -13,6 +13,8 @@ import {
 import { switchLayer } from './disk/live-disk.ts';
 import { copyCheckpoint, forkMachine, hasCheckpoint, requireAnswers } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
+import { failpoint } from '../system/failpoint.ts';
+import { syncPaths } from '../system/write-durably.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
 import { type MicrovmHost, pathsOf } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
@@ -43,7 +45,8 @@ export async function forkRunning(
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
     });
-    await copyLayers(host, { disks, base, shared }, child);
+    const layers = await copyLayers(host, { disks, base, shared }, child);
+    await failpoint('sync copy', () => syncPaths(layers));
   } catch (error) {
     if (error instanceof MachineStateError) {
       await running.killProcess(`it did not continue after a fork: ${error.message}`);
@@ -65,10 +68,11 @@ export async function forkAtRest(
   if (!(await hasDisk(disks))) return;
   const base = await findBase(directoryOf(host, vmId), host.rootDisk);
   const { shared } = await splitDisk(disks, base, await ownerOfDisk(disks));
-  await copyLayers(host, { disks, base, shared }, child);
+  const made = await copyLayers(host, { disks, base, shared }, child);
   if (await hasCheckpoint(checkpoint)) {
-    await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint);
+    made.push(...(await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint)));
   }
+  await failpoint('sync copy', () => syncPaths(made));
 }
 
 /** A disk that is split: its directory, the image below it, and the layers that the copy shares. */
@@ -78,11 +82,22 @@ interface SplitDisk {
   readonly shared: readonly string[];
 }
 
+/**
+ * Makes the directory and disk of a copy. It does not count before its sandbox is journalled, so that
+ * all of it can be made durable together.
+ * @returns paths that the caller must make durable
+ */
 async function copyLayers(
   host: MicrovmHost,
   { disks, base, shared }: SplitDisk,
   { vmId, uid }: MachineOwner,
-): Promise<void> {
-  await recordBase(directoryOf(host, vmId), base);
-  await copyDisk(disks, shared, { directory: pathsOf(host, vmId).disks, base, uid });
+): Promise<string[]> {
+  const directory = directoryOf(host, vmId);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const record = await addBase(directory, base);
+  const made = await copyDisk(disks, shared, {
+    directory: pathsOf(host, vmId).disks,
+    ...{ base, uid },
+  });
+  return [record, ...made, directory, host.sandboxesDir];
 }

@@ -12,6 +12,14 @@ export async function syncPath(path: string): Promise<void> {
   }
 }
 
+/**
+ * Makes files and directories durable together: the file system commits once for most of them, where
+ * one after the other would be a commit each.
+ */
+export async function syncPaths(paths: readonly string[]): Promise<void> {
+  await Promise.all(paths.map(syncPath));
+}
+
 /** Replaces a file atomically and durably: after a crash it holds the old contents or the new. */
 export async function writeDurably(
   directory: string,

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
@@ -33,6 +33,13 @@ export async function findBase(directory: string, defaultImage: string): Promise
   const base = (await readBase(directory)) ?? defaultImage;
   if (!existsSync(base)) throw new Error(`the image that its disk began with, ${base}, is gone`);
   return base;
+}
+
+/** As {@link recordBase}, in a directory of which nothing counts yet. @returns path to make durable */
+export async function addBase(directory: string, path: string): Promise<string> {
+  const file = join(directory, NAME);
+  await writeFile(file, JSON.stringify({ path }), { mode: 0o600 });
+  return file;
 }
 
 /** Call it before the first layer is made; the directory is made if it is missing. */

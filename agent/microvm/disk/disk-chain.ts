@@ -1,4 +1,14 @@
-import { chmod, chown, link, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  link,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import Type from 'typebox';
@@ -7,7 +17,7 @@ import { compile } from '../../../shared/validate.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 import { listNames } from '../qemu/machine-directory.ts';
-import { isEmptyLayer, prepareRootDisk } from './root-disk.ts';
+import { addRootDisk, isEmptyLayer, prepareRootDisk } from './root-disk.ts';
 import { parseJson } from '../../../shared/json.ts';
 
 /*
@@ -166,22 +176,40 @@ async function freezeLayer(path: string): Promise<void> {
   await chmod(path, 0o444);
 }
 
-/** Makes a disk, with its directory, that shares layers of another disk and adds an empty top. */
+/** Whether nothing writes to a layer any more; its contents are durable then. */
+async function isFrozen(path: string): Promise<boolean> {
+  const { uid, mode } = await stat(path);
+  return uid === 0 && (mode & 0o222) === 0;
+}
+
+/**
+ * Makes a disk, with its directory, that shares layers of another disk and adds an empty top. What is
+ * left of it after a crash does not count.
+ * @returns paths that the caller must make durable before the disk counts
+ */
 export async function copyDisk(
   from: string,
   shared: readonly string[],
   to: { readonly directory: string; readonly base: string; readonly uid: number },
-): Promise<void> {
+): Promise<string[]> {
   await mkdir(to.directory, { recursive: true, mode: 0o711 });
   for (const layer of shared) {
     const path = join(from, layer);
-    await syncPath(path);
-    await freezeLayer(path);
+    if (!(await isFrozen(path))) {
+      await syncPath(path);
+      await freezeLayer(path);
+    }
     await failpoint('share layer', () => link(path, join(to.directory, layer)));
   }
   const fresh = newLayerName();
-  await failpoint('make layer', () => prepareRootDisk(to.directory, fresh, to.base, to.uid));
-  await failpoint('write chain', () => writeChain(to.directory, [...shared, fresh]));
+  const made = await failpoint('make layer', () =>
+    addRootDisk(to.directory, fresh, to.base, to.uid),
+  );
+  const chain = join(to.directory, NAME);
+  await failpoint('write chain', () =>
+    writeFile(chain, JSON.stringify({ layers: [...shared, fresh] }), { mode: 0o600 }),
+  );
+  return [chain, ...made];
 }
 
 /** Paths of the layers that are not frozen: their contents may not be durable yet. */

@@ -1,4 +1,4 @@
-import { chown, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { syncPath } from '../../system/write-durably.ts';
@@ -46,6 +46,37 @@ export function emptyLayer(sizeBytes: number): Buffer {
   return image;
 }
 
+/** Makes the file of an empty layer; most of it is a hole. Not durable, and not complete after a crash. */
+async function writeLayer(path: string, base: string, uid: number): Promise<void> {
+  const { size } = await stat(base);
+  const image = emptyLayer(size);
+  const file = await open(path, 'wx', 0o600);
+  try {
+    await file.truncate(image.length);
+    for (let at = 0; at < image.length; at += CLUSTER_BYTES) {
+      await file.write(image, at, HEADER_BYTES, at); // Nothing but zeros follows in any cluster.
+    }
+    await file.chown(uid, uid);
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Makes an empty layer in a directory of which nothing counts yet.
+ * @returns paths that the caller must make durable
+ */
+export async function addRootDisk(
+  directory: string,
+  name: string,
+  base: string,
+  uid: number,
+): Promise<string[]> {
+  const path = join(directory, name);
+  await writeLayer(path, base, uid);
+  return [path, directory];
+}
+
 const exists = async (path: string): Promise<boolean> => {
   try {
     await stat(path);
@@ -69,17 +100,10 @@ export async function prepareRootDisk(
   await mkdir(directory, { recursive: true, mode: 0o711 });
   const path = join(directory, name);
   if (await exists(path)) return;
-  const { size } = await stat(base);
   const partial = join(directory, `.${name}.partial`);
   await rm(partial, { force: true });
-  const file = await open(partial, 'wx', 0o600);
-  try {
-    await file.writeFile(emptyLayer(size));
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await chown(partial, uid, uid);
+  await writeLayer(partial, base, uid);
+  await syncPath(partial);
   await rename(partial, path);
   await syncPath(directory);
 }

@@ -220,14 +220,18 @@ async function commit(directory: string, marker: Marker): Promise<void> {
   await failpoint('mark checkpoint', () => writeDurably(directory, FILES.marker, text));
 }
 
-/** Copies a checkpoint for a fork; durable when this returns. */
-export async function copyCheckpoint(from: string, to: string): Promise<void> {
+/**
+ * Copies a checkpoint for a fork.
+ * @returns paths that the caller must make durable before the fork counts
+ */
+export async function copyCheckpoint(from: string, to: string): Promise<string[]> {
   const marker = await readFile(join(from, FILES.marker), 'utf8');
   await failpoint('make checkpoint directory', () => mkdir(to, { recursive: true, mode: 0o700 }));
   // These files never change, so both checkpoints share them as hard links.
   for (const name of [FILES.pages, FILES.devices]) await link(join(from, name), join(to, name));
-  await syncPath(dirname(to));
-  await failpoint('mark checkpoint', () => writeDurably(to, FILES.marker, marker));
+  const path = join(to, FILES.marker);
+  await failpoint('mark checkpoint', () => writeFile(path, marker, { mode: 0o600 }));
+  return [path, to];
 }
 
 /** Key of the template that a checkpoint depends on; undefined without a checkpoint. */
