@@ -43,6 +43,8 @@ export class Snapshot {
   readonly #deps: SnapshotDeps;
   #row: SnapshotRow;
   #isDeleting: boolean;
+  /** Until then it may still be refused, and nobody may see it. */
+  #isJournalled = false;
   #made: Promise<void> = Promise.resolve();
   readonly #removed = Promise.withResolvers<void>();
   readonly #detached = new AbortController();
@@ -82,6 +84,7 @@ export class Snapshot {
     const row = { ...this.#row, ...found };
     await failpoint('journal snapshot', () => this.#deps.journal.insert(row));
     this.#row = row;
+    this.#isJournalled = true;
   }
 
   /** Journals the outcome of the copy when that is known. */
@@ -94,9 +97,9 @@ export class Snapshot {
     await this.#deps.publisher.publishNew(this.record);
   }
 
-  /** Publishes the snapshot, unless it is being deleted. */
+  /** Publishes the snapshot, unless it is being deleted or was not journalled yet. */
   async publish(): Promise<void> {
-    if (this.#isDeleting || this.#detached.signal.aborted) return;
+    if (!this.#isJournalled || this.#isDeleting || this.#detached.signal.aborted) return;
     await this.#deps.publisher.publish(this.record);
   }
 
@@ -122,6 +125,7 @@ export class Snapshot {
 
   /** Takes over a snapshot that a former agent journalled. */
   async recover(): Promise<void> {
+    this.#isJournalled = true;
     if (this.#isDeleting) return this.#removeUntilGone();
     if (this.#row.state === 'creating') {
       await this.#fail('the agent of the host ended while the snapshot was made');

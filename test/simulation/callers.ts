@@ -5,7 +5,8 @@ import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Random } from '../chaos/random.ts';
-import type { Known } from './ledger.ts';
+import type { Known, KnownSnapshot } from './ledger.ts';
+import { endSnapshot, takeSnapshot } from './snapshots.ts';
 import type { World } from './world.ts';
 
 const ACCOUNTS = ['acct-00000000000000a1', 'acct-00000000000000b2', 'acct-00000000000000c3'];
@@ -20,6 +21,9 @@ const actions = {
   pause: 8,
   resume: 9,
   fork: 5,
+  snapshot: 3,
+  createFromSnapshot: 4,
+  deleteSnapshot: 2,
   delete: 5,
   setLimits: 4,
   exec: 22,
@@ -39,11 +43,20 @@ export function act(world: World): void {
   if (!agent.isReady) return;
   const action = random.weighted(actions);
   if (action === 'create') return create(world);
+  if (action === 'createFromSnapshot' || action === 'deleteSnapshot') {
+    const { presentSnapshots } = ledger;
+    if (presentSnapshots.length === 0) return;
+    const snapshot = random.pick(presentSnapshots);
+    if (action === 'deleteSnapshot') return endSnapshot(world, snapshot, callAbout);
+    return createFromSnapshot(world, snapshot);
+  }
   const known = ledger.present.length === 0 ? undefined : random.pick(ledger.present);
   if (known !== undefined) ask(world, action, known);
 }
 
-function ask(world: World, action: Exclude<Action, 'create'>, known: Known): void {
+type SandboxAction = Exclude<Action, 'create' | 'createFromSnapshot' | 'deleteSnapshot'>;
+
+function ask(world: World, action: SandboxAction, known: Known): void {
   const { registry } = world.agent.parts;
   const ref = { accountId: known.accountId, sandboxId: known.id };
   const find = (): SandboxActor => registry.find(ref);
@@ -59,6 +72,8 @@ function ask(world: World, action: Exclude<Action, 'create'>, known: Known): voi
       });
     case 'fork':
       return fork(world, known);
+    case 'snapshot':
+      return takeSnapshot(world, known, callAbout);
     case 'delete':
     case 'discard':
       return end(world, action, known);
@@ -78,8 +93,12 @@ function ask(world: World, action: Exclude<Action, 'create'>, known: Known): voi
 
 /** Begins a call and keeps its answer; one that an agent's end cut off is never answered. */
 function call(world: World, what: string, known: Known, work: () => Promise<void>): void {
+  callAbout(world, what, known.id, work);
+}
+
+function callAbout(world: World, what: string, about: string, work: () => Promise<void>): void {
   const { agent, waiting } = world;
-  const name = `${what} ${known.id}`;
+  const name = `${what} ${about}`;
   const token = `${name} ${randomUUID()}`;
   world.note(what, name);
   waiting.add(token);
@@ -130,6 +149,22 @@ function fork(world: World, source: Known): void {
       agent.parts.registry.fork(ref, { sandboxId: id, name, checkpoint: undefined }),
     );
     known.written.push(...files);
+  });
+}
+
+function createFromSnapshot(world: World, snapshot: KnownSnapshot): void {
+  const { ledger, agent, random } = world;
+  if (ledger.present.length >= SANDBOXES_MAX) return;
+  const [id, name] = [newSandboxId(), `copy-${ledger.sandboxes.size}`];
+  const idleTtlSeconds = random.pick([0, 15]);
+  const known = ledger.add(id, snapshot.accountId, name, idleTtlSeconds);
+  const given = {
+    ...{ sandboxId: id, accountId: snapshot.accountId, snapshotId: snapshot.id },
+    ...{ config: { name, idleTtlSeconds }, environment: undefined, network: undefined },
+  };
+  call(world, 'createFromSnapshot', known, async () => {
+    await bear(world, known, agent.parts.registry.createFromSnapshot(given));
+    known.written.push(...snapshot.files);
   });
 }
 

@@ -9,6 +9,7 @@ import { isTransitional } from '../../shared/sandbox-lifecycle.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { Known } from './ledger.ts';
 import { HOST_ID, REGION, SLOTS } from './simulated-agent.ts';
+import { checkSnapshots, checkSnapshotsAtRest, snapshotRows } from './snapshots.ts';
 import type { World } from './world.ts';
 
 const same = (one: Iterable<string | number>, two: Iterable<string | number>): boolean =>
@@ -18,6 +19,7 @@ const same = (one: Iterable<string | number>, two: Iterable<string | number>): b
 /** Everything that a caller was told is so. */
 export async function checkNow(world: World): Promise<void> {
   const { ledger, agent, time } = world;
+  await checkSnapshots(world);
   for (const known of ledger.sandboxes.values()) {
     const row = world.rowOf(known.id);
     if (known.fate === 'gone') {
@@ -65,13 +67,19 @@ export async function checkHeld(world: World): Promise<void> {
   await checkNow(world);
   const { journal, uids, slots, capacity, registry } = agent.parts;
   const rows = await time.wait(journal.sandboxes.list());
-  const owned = new Set(rows.map(({ vmId }) => vmId));
+  const snapshots = await snapshotRows(world);
+  const kept = snapshots.filter(({ state }) => state === 'ready').map(({ id }) => id);
+  const owned = new Set([...rows.map(({ vmId }) => vmId), ...kept]);
   // Prewarmed machines, and what could not be removed: the next agent does that.
   const others = host.list().filter((id) => !owned.has(id));
   const uidOf = (id: string): number => (host.vms.get(id) ?? host.disks.get(id))?.uid ?? 0;
   const expect = expectation(world);
   expect('sandboxes', [registry.states.length], [rows.length]);
-  expect('users', uids.taken, [...rows.map(({ uid }) => uid), ...others.map(uidOf)]);
+  const foreign = others.filter((id) => !snapshots.some((snapshot) => snapshot.id === id));
+  expect('users', uids.taken, [
+    ...[...rows, ...snapshots].map(({ uid }) => uid),
+    ...foreign.map(uidOf),
+  ]);
   const withSlot = rows.filter(({ slot }) => slot !== undefined);
   const free = SLOTS - withSlot.length;
   const prewarmed = others.filter((id) => host.vms.get(id)?.isRunning === true);
@@ -124,17 +132,20 @@ export async function checkAtRest(world: World): Promise<void> {
   await checkHeld(world);
   const { journal, uids } = agent.parts;
   const rows = await time.wait(journal.sandboxes.list());
+  await checkSnapshotsAtRest(world);
+  const snapshots = await snapshotRows(world);
+  const kept = snapshots.filter(({ state }) => state === 'ready').map(({ id }) => id);
   const expect = expectation(world);
   const withSlot = rows.filter(({ slot }) => slot !== undefined);
   expect(
     'what is on the host',
     host.list(),
-    rows.filter((row) => host.list().includes(row.vmId)).map(({ vmId }) => vmId),
+    [...rows.map(({ vmId }) => vmId), ...kept].filter((id) => host.list().includes(id)),
   );
   expect(
     'users',
     uids.taken,
-    rows.map(({ uid }) => uid),
+    [...rows, ...snapshots].map(({ uid }) => uid),
   );
   const ready = [...world.namespaces].filter(
     (index) => !withSlot.some(({ slot }) => slot === index),

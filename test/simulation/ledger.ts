@@ -35,6 +35,15 @@ export interface Known {
   limitCalls: number;
 }
 
+/** A snapshot as its caller knows it. */
+export interface KnownSnapshot {
+  readonly id: string;
+  readonly accountId: string;
+  fate: Known['fate'];
+  /** What must be in it. */
+  readonly files: readonly Written[];
+}
+
 /** Before this a limit must not pause it. */
 function limitFrom({ idleTtlsSeconds, usedAt, expiresFrom }: Known): number {
   const idle = idleTtlsSeconds.filter((seconds) => seconds > 0);
@@ -43,11 +52,16 @@ function limitFrom({ idleTtlsSeconds, usedAt, expiresFrom }: Known): number {
 
 export class Ledger {
   readonly sandboxes = new Map<string, Known>();
+  readonly snapshots = new Map<string, KnownSnapshot>();
   /** What was found to be otherwise. */
   readonly broken: string[] = [];
 
   get present(): Known[] {
     return [...this.sandboxes.values()].filter(({ fate }) => fate !== 'gone');
+  }
+
+  get presentSnapshots(): KnownSnapshot[] {
+    return [...this.snapshots.values()].filter(({ fate }) => fate !== 'gone');
   }
 
   add(id: string, accountId: string, name: string, idleTtlSeconds: number): Known {

@@ -182,6 +182,28 @@ test('an emptied directory is filled again, with names', async (t) => {
   t.deepEqual(await directory().findByName(accountId, 'kept'), snapshot.record);
 });
 
+test('nobody sees a snapshot that may still be refused', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted } = host;
+  const { registry, accountId } = hosted;
+  const source = await host.create();
+  const copied = Promise.withResolvers<void>();
+  const { gate } = hosted;
+  hosted.gate = (point, at) => (point === 'before copy disk' ? copied.promise : gate(point, at));
+  const fork = { sandboxId: randomUUID(), name: 'fork', checkpoint: undefined };
+  const forking = registry.fork(refOf(source), fork);
+  await host.time.settle();
+  const wanted = { snapshotId: randomUUID(), name: 'kept' };
+  const making = registry.snapshot(refOf(source), wanted); // Waits for the fork.
+  await host.time.settle();
+  await registry.republish();
+  t.is(await directory().get(accountId, wanted.snapshotId), undefined);
+  copied.resolve();
+  await forking;
+  await (await making).made;
+  t.is((await directory().get(accountId, wanted.snapshotId))?.status, 'ready');
+});
+
 /** What the agent does while it makes a snapshot, creates a sandbox of it, and deletes both. */
 async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
   const { registry } = host.hosted;
