@@ -108,7 +108,7 @@ export class MachineHost implements DriverHost {
   }
 
   async #slotPool(): Promise<SlotPool> {
-    return (this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 32 }));
+    return (this.#slots ??= await this.slotHost.openPool({ readyMax: 0, slotsMax: 64 }));
   }
 
   /** The spec of a new machine, with a network slot. */

@@ -200,7 +200,9 @@ test('nobody sees a snapshot that may still be refused', async (t) => {
   t.is(await directory().get(accountId, wanted.snapshotId), undefined);
   copied.resolve();
   await forking;
-  await (await making).made;
+  await (
+    await making
+  ).made;
   t.is((await directory().get(accountId, wanted.snapshotId))?.status, 'ready');
 });
 
