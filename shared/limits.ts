@@ -102,9 +102,12 @@ export const LIMITS = {
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
   objectAppendBytesMax: 1 * MiB,
-  objectHeadersBytesMax: 2048,
+  objectMetadataBytesMax: 2048, // Names and values of x-amz-meta-*.
+  // All stored headers as they are kept, within the extended attributes of a file.
+  objectHeadersBytesMax: 2560,
   xmlBodyBytesMax: 2 * MiB,
   keysPerListingMax: 1000,
+  keysWalkedPerPageMax: 50_000, // With a delimiter other than a slash.
   partsPerUploadMax: 10_000,
   objectRequestsPerHostMax: 512,
   objectRequestsPerNodeMax: 1024,

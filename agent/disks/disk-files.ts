@@ -20,7 +20,9 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
   await truncate(path, sizeBytes);
   const owner = `root_owner=${root.uid ?? 0}:${root.gid ?? 0}`;
   const extended = `lazy_itable_init=1,lazy_journal_init=1,${owner}`;
-  const format = ['-q', '-t', 'ext4', '-F', '-m', '0', '-I', '256', '-E', extended, path];
+  // Small file systems would get blocks of 1 KiB, which cannot hold the metadata of an object.
+  const blocks = ['-b', '4096', '-I', '256'];
+  const format = ['-q', '-t', 'ext4', '-F', '-m', '0', ...blocks, '-E', extended, path];
   await run('mke2fs', format, { lock: path });
   const mode = (0o040_000 | (root.mode ?? DEFAULT_ROOT_MODE)).toString(8);
   await run('debugfs', ['-w', '-f', '-', path], {

@@ -148,7 +148,7 @@ export class ObjectGateway {
       if (method !== 'GET' || target.key !== '') throw new S3Error('MethodNotAllowed');
       assertAccepted(LIST_BUCKETS, headers, target);
       const disks = await reachableDisks(principals, admission.principal, origin.address);
-      return exchange.send(listBuckets(disks));
+      return exchange.send(listBuckets(disks, target));
     }
     const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
     exchange.notes['diskId'] = disk.record.id;

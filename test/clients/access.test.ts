@@ -80,7 +80,8 @@ test('a removed user is out at once, and only that one', async (t) => {
 test('a disk token opens no other disk', async (t) => {
   const { stack, api } = t.context;
   const [mine, other] = [await newDiskUser(stack, api), await newDiskUser(stack, api)];
-  t.is(await listing(t.context, { ...mine, disk: other.disk }), 'AccessDenied');
+  t.is(await listing(t.context, { ...mine, disk: other.disk }), 'NoSuchBucket');
+  t.is(await listing(t.context, { ...mine, disk: 'dsk-0123456789abcdef' }), 'NoSuchBucket');
   t.is(await listing(t.context, mine, { token: other.token }), 'SignatureDoesNotMatch');
 });
 

@@ -142,15 +142,20 @@ export async function authenticate(
   }
 }
 
-/** The disks that a principal reaches, for an account its first thousand. */
+/** The disks that a principal reaches. */
 export async function reachableDisks(
   { disks }: PrincipalDeps,
   principal: Principal,
   address: string,
 ): Promise<DiskEntry[]> {
   if (principal.kind === 'account') {
-    const page = await disks.list(principal.accountId, {});
-    return page.items.filter(isAvailable);
+    const found: DiskEntry[] = [];
+    for (let cursor: string | undefined, isDone = false; !isDone; isDone = cursor === undefined) {
+      const page = await disks.list(principal.accountId, { cursor });
+      found.push(...page.items);
+      cursor = page.nextCursor;
+    }
+    return found.filter(isAvailable);
   }
   return principal.disks.filter(({ record }) => isAllowed(record.allowedIps, address));
 }
@@ -173,7 +178,8 @@ export async function authorize(
     return entry;
   }
   const entry = principal.disks.find(({ record }) => record.id === bucket);
-  if (entry === undefined) throw new S3Error('AccessDenied');
+  // The same for a disk that exists: a user of one disk must not learn of others.
+  if (entry === undefined) throw new S3Error('NoSuchBucket');
   if (!isAllowed(entry.record.allowedIps, address)) {
     throw new S3Error('AccessDenied', `Access denied: the disk is not open to ${address}.`);
   }

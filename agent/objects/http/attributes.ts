@@ -2,12 +2,15 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { header, type ObjectCall } from './operation.ts';
 import type { WriteAttributes } from '../store/object-info.ts';
+import { encodeHeaders } from '../store/stored-headers.ts';
 
 /** Headers that are stored with an object and returned with it, in addition to `x-amz-meta-*`. */
 const KEPT_HEADERS: ReadonlySet<string> = new Set([
   ...['cache-control', 'content-disposition', 'content-language', 'expires'],
 ]);
 const META = 'x-amz-meta-';
+/** What can stand in a header (RFC 9110, section 5.5). */
+const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 const ID_MAX = 4_294_967_294;
 
 /** Both spellings of the headers for owner and mode (docs/object-api.md, Operations). */
@@ -41,17 +44,39 @@ function contentEncoding(call: ObjectCall): string | undefined {
   );
 }
 
+/** @throws S3Error MetadataTooLarge */
+function checkSize(kept: Readonly<Record<string, string>>): void {
+  // As S3 counts: the bytes of names, without their prefix, and values, in UTF-8.
+  const metadataBytes = Object.entries(kept)
+    .filter(([name]) => name.startsWith(META))
+    .reduce((sum, [name, value]) => sum + name.length - META.length + Buffer.byteLength(value), 0);
+  if (metadataBytes > LIMITS.objectMetadataBytesMax) {
+    throw new S3Error(
+      'MetadataTooLarge',
+      `The metadata has ${metadataBytes} bytes; at most ${LIMITS.objectMetadataBytesMax} are kept.`,
+    );
+  }
+  if (encodeHeaders(kept).length > LIMITS.objectHeadersBytesMax) {
+    throw new S3Error(
+      'MetadataTooLarge',
+      'The stored headers of the object are too large together.',
+    );
+  }
+}
+
 function keptHeaders(call: ObjectCall): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, value] of Object.entries(call.headers)) {
-    if (KEPT_HEADERS.has(name) || name.startsWith(META)) kept[name] = value;
+    if (!KEPT_HEADERS.has(name) && !name.startsWith(META)) continue;
+    // That of a presigned URL's query is not checked by the HTTP parser.
+    if (!HEADER_VALUE.test(value)) {
+      throw new S3Error('InvalidArgument', `${name} has a value that no header can have.`);
+    }
+    kept[name] = value;
   }
   const encoding = contentEncoding(call);
   if (encoding !== undefined) kept['content-encoding'] = encoding;
-  const bytes = Buffer.byteLength(JSON.stringify(kept));
-  if (bytes > LIMITS.objectHeadersBytesMax) {
-    throw new S3Error('InvalidArgument', 'The metadata of the object is too large.');
-  }
+  checkSize(kept);
   return kept;
 }
 

@@ -3,11 +3,13 @@ import { S3Error } from '../protocol/errors.ts';
 import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { urlEncodeKey } from '../protocol/uri-escapes.ts';
 import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
+import { decodeToken, encodeToken } from './continuation-token.ts';
+import { ownerElement } from './owner.ts';
 
 /** The parameters that both object listings and the listing of uploads share. */
 interface ListRequest {
   readonly prefix: string;
-  readonly delimiter: '/' | undefined;
+  readonly delimiter: string | undefined;
   readonly limit: number;
   readonly encodingType: string | undefined;
   /** Encodes a key as this listing requires. */
@@ -32,9 +34,6 @@ export function readCount(
 function readRequest(call: ObjectCall, countName: string): ListRequest {
   const { query } = call.target;
   const delimiter = query.get('delimiter') ?? '';
-  if (delimiter !== '' && delimiter !== '/') {
-    throw new S3Error('NotImplemented', 'The only delimiter is "/": keys are paths of files.');
-  }
   const encodingType = query.get('encoding-type') || undefined;
   if (encodingType !== undefined && encodingType !== 'url') {
     throw new S3Error('InvalidArgument', 'encoding-type must be url.');
@@ -52,18 +51,19 @@ function readRequest(call: ObjectCall, countName: string): ListRequest {
 interface KeyPage {
   readonly elements: readonly XmlElement[];
   readonly isTruncated: boolean;
-  /** The last key or common prefix of the page, after which the next page begins. */
+  /** The key or common prefix after which the next page begins. */
   readonly last: string;
 }
 
 async function listKeys(
-  { store }: ObjectCall,
+  { store, disk }: ObjectCall,
   { prefix, delimiter, limit, show }: ListRequest,
-  after: string,
+  { after, withOwner }: { readonly after: string; readonly withOwner: boolean },
 ): Promise<KeyPage> {
   if (limit === 0) return { elements: [], isTruncated: false, last: '' };
   const options = { prefix, after, limit, ...(delimiter === undefined ? {} : { delimiter }) };
-  const { entries, isTruncated } = await store.list(options);
+  const { entries, isTruncated, last } = await store.list(options);
+  const owner = withOwner ? ownerElement(disk) : undefined;
   const elements = entries.map((entry) =>
     'prefix' in entry
       ? element('CommonPrefixes', [element('Prefix', show(entry.prefix))])
@@ -72,29 +72,24 @@ async function listKeys(
           element('LastModified', entry.modifiedAt.toISOString()),
           element('ETag', quoted(entry.etag)),
           element('Size', entry.sizeBytes),
+          owner,
           element('StorageClass', 'STANDARD'),
         ]),
   );
-  const last = entries.at(-1);
-  return {
-    elements,
-    isTruncated,
-    last: last === undefined ? '' : 'prefix' in last ? last.prefix : last.key,
-  };
+  return { elements, isTruncated, last };
+}
+
+/** @throws S3Error InvalidArgument */
+function readFlag({ target }: ObjectCall, name: string): boolean {
+  const text = target.query.get(name) ?? 'false';
+  if (!/^(?:true|false)$/iu.test(text)) {
+    throw new S3Error('InvalidArgument', `${name} must be true or false.`);
+  }
+  return text.toLowerCase() === 'true';
 }
 
 const optional = (name: string, value: string | undefined): XmlElement | undefined =>
   value === undefined ? undefined : element(name, value);
-
-const encodeToken = (key: string): string => Buffer.from(key).toString('base64url');
-
-function decodeToken(token: string): string {
-  const key = Buffer.from(token, 'base64url').toString('utf8');
-  if (key === '' || encodeToken(key) !== token) {
-    throw new S3Error('InvalidArgument', 'The continuation token was not returned by a listing.');
-  }
-  return key;
-}
 
 /** ListObjectsV2. The continuation token takes precedence over start-after. */
 export const listObjectsV2: Operation = async (call) => {
@@ -103,11 +98,12 @@ export const listObjectsV2: Operation = async (call) => {
   const token = target.query.get('continuation-token');
   const startAfter = target.query.get('start-after');
   const after = token === undefined ? (startAfter ?? '') : decodeToken(token);
-  const { elements, isTruncated, last } = await listKeys(call, request, after);
+  const withOwner = readFlag(call, 'fetch-owner');
+  const { elements, isTruncated, last } = await listKeys(call, request, { after, withOwner });
   const xml = renderAnswer('ListBucketResult', [
     element('Name', target.bucket),
     element('Prefix', request.show(request.prefix)),
-    optional('Delimiter', request.delimiter),
+    optional('Delimiter', request.delimiter && request.show(request.delimiter)),
     element('MaxKeys', request.limit),
     optional('EncodingType', request.encodingType),
     element('KeyCount', elements.length),
@@ -125,12 +121,13 @@ export const listObjectsV1: Operation = async (call) => {
   const { target } = call;
   const request = readRequest(call, 'max-keys');
   const marker = target.query.get('marker') ?? '';
-  const { elements, isTruncated, last } = await listKeys(call, request, marker);
+  const page = { after: marker, withOwner: true };
+  const { elements, isTruncated, last } = await listKeys(call, request, page);
   const xml = renderAnswer('ListBucketResult', [
     element('Name', target.bucket),
     element('Prefix', request.show(request.prefix)),
     element('Marker', request.show(marker)),
-    optional('Delimiter', request.delimiter),
+    optional('Delimiter', request.delimiter && request.show(request.delimiter)),
     element('MaxKeys', request.limit),
     optional('EncodingType', request.encodingType),
     element('IsTruncated', isTruncated),
@@ -154,7 +151,7 @@ export const listMultipartUploads: Operation = async (call) => {
     element('NextKeyMarker', show(last?.key ?? '')),
     element('NextUploadIdMarker', last?.uploadId ?? ''),
     element('Prefix', show(prefix)),
-    optional('Delimiter', delimiter),
+    optional('Delimiter', delimiter && show(delimiter)),
     element('MaxUploads', limit),
     optional('EncodingType', encodingType),
     element('IsTruncated', found.isTruncated),
@@ -162,6 +159,8 @@ export const listMultipartUploads: Operation = async (call) => {
       element('Upload', [
         element('Key', show(key)),
         element('UploadId', uploadId),
+        ownerElement(call.disk, 'Initiator'),
+        ownerElement(call.disk),
         element('StorageClass', 'STANDARD'),
         element('Initiated', initiatedAt.toISOString()),
       ]),

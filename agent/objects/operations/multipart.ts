@@ -18,6 +18,7 @@ import type { ExpectedObject } from '../store/choose-parts.ts';
 import type { PartChecksum } from '../store/upload-files.ts';
 import { checkWritePreconditions } from '../http/write-preconditions.ts';
 import { readCount } from './listing.ts';
+import { ownerElement } from './owner.ts';
 
 /** @throws S3Error InvalidArgument */
 export function requiredParameter({ target }: ObjectCall, name: string): string {
@@ -141,6 +142,9 @@ export const listParts: Operation = async (call) => {
     element('Bucket', bucket),
     element('Key', key),
     element('UploadId', uploadId),
+    ownerElement(call.disk, 'Initiator'),
+    ownerElement(call.disk),
+    element('StorageClass', 'STANDARD'),
     element('PartNumberMarker', after),
     element('NextPartNumberMarker', parts.at(-1)?.partNumber ?? after),
     element('MaxParts', limit),

@@ -63,7 +63,10 @@ interface Row extends NamedOperation {
 }
 
 /** ListBuckets, which concerns no disk, so that the gateway carries it out itself. */
-export const LIST_BUCKETS = { name: 'ListBuckets', accepts: {} };
+export const LIST_BUCKETS = {
+  name: 'ListBuckets',
+  accepts: { query: ['bucket-region', 'continuation-token', 'max-buckets', 'prefix'] },
+};
 
 /** The first row that matches applies. */
 const bucketOperations: readonly Row[] = [

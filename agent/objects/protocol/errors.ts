@@ -27,6 +27,7 @@ const codes = {
   KeyTooLongError: [400, 'The key is too long.'],
   MalformedTrailerError: [400, 'The trailer is malformed or is not the announced one.'],
   MalformedXML: [400, 'The XML is malformed or is not what the operation expects.'],
+  MetadataTooLarge: [400, 'The metadata of the object is larger than the maximum.'],
   MethodNotAllowed: [405, 'The method is not allowed on this resource.'],
   MissingContentLength: [411, 'The length of the body must be given.'],
   NoSuchBucket: [404, 'The bucket does not exist.'],

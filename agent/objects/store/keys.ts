@@ -30,6 +30,26 @@ export function parseKey(key: string): ObjectPath {
   return { path, parent: segments.join('/'), name, isDirectory };
 }
 
+/** Reads the key of an object that may exist; undefined when no object can have it. */
+export function parseReadKey(key: string): ObjectPath | undefined {
+  try {
+    return parseKey(key);
+  } catch (error) {
+    if (error instanceof S3Error) return undefined;
+    throw error;
+  }
+}
+
+/** The common prefix that stands for a key in a listing with a delimiter; undefined: the key does. */
+export function groupOfKey(
+  key: string,
+  prefix: string,
+  delimiter: string | undefined,
+): string | undefined {
+  const end = delimiter === undefined ? -1 : key.indexOf(delimiter, prefix.length);
+  return end === -1 ? undefined : key.slice(0, end + (delimiter ?? '').length);
+}
+
 /** Whether a segment of a key can be the name of a file at all. */
 export const isName = (segment: string): boolean =>
   segment !== '' &&

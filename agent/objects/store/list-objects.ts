@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { listDirectory } from '../../disks/disk-calls.ts';
 import type { DirectoryEntry, DirectoryPage } from '../../native/native.ts';
+import { findDirectoryKey } from './directory-key.ts';
 import { isName } from './keys.ts';
 import { decodeRecord, etagOf, RECORD_ATTRIBUTE } from './object-record.ts';
 import { isUnsettled, TICK_MS } from './settled-file.ts';
@@ -8,8 +9,8 @@ import { isAbsent } from './store-errors.ts';
 
 export interface ListRequest {
   readonly prefix: string;
-  /** When set, each child directory is listed as one common prefix. */
-  readonly delimiter?: '/' | undefined;
+  /** When set, keys with it after the prefix are listed as one common prefix. */
+  readonly delimiter?: string | undefined;
   /** Only keys and common prefixes after this one. */
   readonly after: string;
   readonly limit: number;
@@ -27,7 +28,21 @@ interface ListedObject {
 export interface ObjectPage {
   readonly entries: readonly (ListedObject | { readonly prefix: string })[];
   readonly isTruncated: boolean;
+  /** The key or common prefix after which the next page begins; empty when there is nothing. */
+  readonly last: string;
 }
+
+export type ListedEntry = ObjectPage['entries'][number];
+
+/** The key or common prefix of an entry. */
+export const nameOf = (entry: ListedEntry): string =>
+  'prefix' in entry ? entry.prefix : entry.key;
+
+/** A page of these entries, with what follows it. */
+export const pageOf = (entries: readonly ListedEntry[], isTruncated: boolean): ObjectPage => {
+  const last = entries.at(-1);
+  return { entries, isTruncated, last: last === undefined ? '' : nameOf(last) };
+};
 
 /** The smallest page of names that is worth scanning a directory for. */
 const NAMES_MIN = 16;
@@ -36,6 +51,8 @@ const NAMES_MIN = 16;
 interface Scope {
   /** Relative to the contents; empty, or with a trailing slash. */
   readonly path: string;
+  /** Whether the directory's own key may be listed: it has the prefix, and comes after the bound. */
+  readonly hasKey: boolean;
   /** The prefix of the names. */
   readonly prefix: Buffer;
   readonly after: Buffer;
@@ -46,23 +63,33 @@ interface Scope {
  * kept between pages, so each page scans every directory that it touches.
  */
 export async function listObjects(contents: string, request: ListRequest): Promise<ObjectPage> {
-  const scope = firstScope(request);
-  if (scope === undefined || request.limit === 0) return { entries: [], isTruncated: false };
-  const entries: ObjectPage['entries'][number][] = [];
-  const wanted = { ...request, limit: request.limit + 1 };
-  for await (const entry of new Walk(contents, wanted).entriesOf(scope)) {
-    if (entries.length === request.limit) return { entries, isTruncated: true };
+  const entries: ListedEntry[] = [];
+  for await (const entry of walk(contents, request, Buffer.from(request.after))) {
+    if (entries.length === request.limit) return pageOf(entries, true);
     entries.push(entry);
   }
-  return { entries, isTruncated: false };
+  return pageOf(entries, false);
+}
+
+/** All entries after a key, in order; the delimiter is a slash or none. */
+export async function* walk(
+  contents: string,
+  request: ListRequest,
+  after: Buffer,
+): AsyncGenerator<ListedEntry> {
+  const scope = firstScope(request, after);
+  if (scope === undefined || request.limit === 0) return;
+  const wanted = { ...request, limit: request.limit + 1 };
+  yield* new Walk(contents, wanted).entriesOf(scope);
 }
 
 /** The directory that the prefix selects, or undefined when no key can have this prefix. */
-function firstScope({ prefix, after, delimiter }: ListRequest): Scope | undefined {
+function firstScope({ prefix, delimiter }: ListRequest, afterBytes: Buffer): Scope | undefined {
   const path = prefix.slice(0, prefix.lastIndexOf('/') + 1);
   if (path !== '' && !path.slice(0, -1).split('/').every(isName)) return undefined;
-  const [pathBytes, afterBytes] = [Buffer.from(path), Buffer.from(after)];
-  const names = { path, prefix: Buffer.from(prefix.slice(path.length)) };
+  const pathBytes = Buffer.from(path);
+  const hasKey = path === prefix && path !== '' && Buffer.compare(afterBytes, pathBytes) < 0;
+  const names = { path, hasKey, prefix: Buffer.from(prefix.slice(path.length)) };
   if (afterBytes.subarray(0, pathBytes.length).equals(pathBytes)) {
     const rest = afterBytes.subarray(pathBytes.length);
     // The bound is a directory: a common prefix that was listed, or else all that lies below it
@@ -87,7 +114,9 @@ class Walk {
     this.#request = request;
   }
 
-  async *entriesOf(scope: Scope): AsyncGenerator<ObjectPage['entries'][number]> {
+  async *entriesOf(scope: Scope): AsyncGenerator<ListedEntry> {
+    const own = scope.hasKey ? await findDirectoryKey(this.#contents, scope.path) : undefined;
+    if (own !== undefined) yield own;
     for (let after: Buffer | undefined = scope.after; after !== undefined;) {
       const page = await this.#names({ ...scope, after });
       this.#held += page.entries.length;
@@ -128,6 +157,7 @@ function childScope({ path, after }: Scope, name: string): Scope {
   const leadsInto = after.length > start.length && after.subarray(0, start.length).equals(start);
   return {
     path: `${path}${name}/`,
+    hasKey: !leadsInto,
     prefix: Buffer.alloc(0),
     after: leadsInto ? after.subarray(start.length) : Buffer.alloc(0),
   };

@@ -1,11 +1,11 @@
 import { readdir } from '../../disks/disk-calls.ts';
-import { compareKeys } from './keys.ts';
+import { compareKeys, groupOfKey } from './keys.ts';
 import { findUpload } from './upload-files.ts';
 import { initiatedAtOf, isUploadId } from './upload-names.ts';
 
 export interface UploadListRequest {
   readonly prefix: string;
-  readonly delimiter?: '/' | undefined;
+  readonly delimiter?: string | undefined;
   /** Only uploads of keys after this one … */
   readonly keyMarker: string;
   /** … and those of this very key with a later id than this one. */
@@ -49,8 +49,7 @@ export async function listUploads(
 }
 
 function groupOf(key: string, { prefix, delimiter }: UploadListRequest): string | undefined {
-  const end = delimiter === undefined ? -1 : key.indexOf(delimiter, prefix.length);
-  return end === -1 ? undefined : key.slice(0, end + 1);
+  return groupOfKey(key, prefix, delimiter);
 }
 
 function isAfterMarkers(

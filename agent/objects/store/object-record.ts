@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { extname } from 'node:path';
 import { lookup } from 'mime-types';
 import type { FileIdentity } from '../../native/native.ts';
-import { parseJson } from '../../../shared/json.ts';
+import { decodeHeaders, encodeHeaders } from './stored-headers.ts';
 import { CHECKSUM_ALGORITHMS, CHECKSUM_BYTES, type ObjectChecksum } from '../protocol/checksum.ts';
 
 /**
@@ -35,7 +35,7 @@ export interface ObjectRecord {
 /*
  * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in version
  * 2 a checksum: u8 number of the algorithm with the highest bit set for a composite one, and the
- * digest; content type; then, if there are headers, a line feed and the headers as JSON. Little-endian
+ * digest; content type; then, if there are headers, a line feed and the headers (stored-headers.ts). Little-endian
  * and, without headers, short: ext4 keeps it in the inode, beside the file's other properties.
  */
 const VERSION = 1;
@@ -54,8 +54,8 @@ export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   record.md5.copy(head, 19);
   const type = Buffer.from(record.contentType ?? '', 'latin1');
   const hasHeaders = Object.keys(record.headers).length > 0;
-  const headers = hasHeaders ? `${SEPARATOR}${JSON.stringify(record.headers)}` : '';
-  return Buffer.concat([head, checksum, type, Buffer.from(headers)]);
+  const headers = hasHeaders ? [Buffer.from(SEPARATOR), encodeHeaders(record.headers)] : [];
+  return Buffer.concat([head, checksum, type, ...headers]);
 }
 
 function encodeChecksum(checksum: ObjectChecksum | undefined): Buffer {
@@ -98,7 +98,7 @@ export function decodeRecord(
     checksum,
     md5: Buffer.from(bytes.subarray(19, HEAD_BYTES)),
     contentType: contentType === '' ? undefined : contentType,
-    headers: end === -1 ? {} : (parseJson(bytes.toString('utf8', end)) as Record<string, string>),
+    headers: end === -1 ? {} : decodeHeaders(bytes.subarray(end + SEPARATOR.length)),
   };
 }
 

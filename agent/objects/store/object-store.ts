@@ -19,7 +19,9 @@ import {
   makeDirectoryIn,
 } from './held-directory.ts';
 import { KeyLocks } from './key-locks.ts';
-import { type ObjectPath, parseKey } from './keys.ts';
+import { markAsKey, unmarkAsKey } from './directory-key.ts';
+import { type ObjectPath, parseKey, parseReadKey } from './keys.ts';
+import { listGrouped } from './list-grouped.ts';
 import { listObjects, type ListRequest, type ObjectPage } from './list-objects.ts';
 import { MultipartUploads } from './multipart.ts';
 import {
@@ -47,6 +49,13 @@ export interface PutOptions {
   readonly verify?: VerifyDigests;
 }
 
+/** @throws S3Error `NoSuchKey` when no object can have the key */
+function readKey(key: string): ObjectPath {
+  const target = parseReadKey(key);
+  if (target === undefined) throw new S3Error('NoSuchKey');
+  return target;
+}
+
 /**
  * The objects of one mounted disk, which are its files (docs/decisions/0013). There must be only one
  * per disk, since it serializes changes of a key. Methods throw S3Error for failures that the caller
@@ -64,13 +73,13 @@ export class ObjectStore {
 
   /** @throws S3Error `NoSuchKey` */
   async head(key: string): Promise<ObjectInfo> {
-    const target = parseKey(key);
+    const target = readKey(key);
     return asS3(() => headObject(this.#disk.contents, target));
   }
 
   /** @throws S3Error `NoSuchKey` */
   async open(key: string): Promise<OpenObject> {
-    const target = parseKey(key);
+    const target = readKey(key);
     return asS3(() => openObject(this.#disk.contents, target));
   }
 
@@ -127,7 +136,8 @@ export class ObjectStore {
    * @throws S3Error what the precondition throws
    */
   async delete(key: string, precondition?: Precondition): Promise<void> {
-    const target = parseKey(key);
+    const target = parseReadKey(key);
+    if (target === undefined) return precondition?.(undefined);
     await asS3(() =>
       this.#locks.run(target.path, async () => {
         precondition?.(await findObject(this.#disk.contents, target));
@@ -138,7 +148,11 @@ export class ObjectStore {
 
   /** One page of keys in the order of their bytes. */
   list(request: ListRequest): Promise<ObjectPage> {
-    return asS3(() => listObjects(this.#disk.contents, request));
+    return asS3(() =>
+      request.delimiter === undefined || request.delimiter === '/'
+        ? listObjects(this.#disk.contents, request)
+        : listGrouped(this.#disk.contents, request),
+    );
   }
 
   async #putDirectory(
@@ -158,6 +172,7 @@ export class ObjectStore {
         precondition?.(await findObject(contents, target));
         await using parent = await holdMadeDirectory(contents, target.parent, { uid, gid });
         await makeDirectoryIn(parent, target.name, { uid, gid, mode });
+        await markAsKey(contents, target.path);
         const made = await findObject(contents, target);
         if (made !== undefined) return made;
         throw new S3Error(
@@ -168,7 +183,7 @@ export class ObjectStore {
     );
   }
 
-  async #delete({ parent: parentPath, name, isDirectory }: ObjectPath): Promise<void> {
+  async #delete({ path, parent: parentPath, name, isDirectory }: ObjectPath): Promise<void> {
     let parent;
     try {
       parent = await holdDirectory(this.#disk.contents, parentPath);
@@ -179,6 +194,7 @@ export class ObjectStore {
     await using _ = parent;
     const place = parent.at(name);
     if (isDirectory) {
+      await unmarkAsKey(this.#disk.contents, path);
       await rmdir(place).catch(unless('ENOENT', 'ENOTEMPTY', 'EEXIST', 'ENOTDIR'));
     } else {
       const found = await lstat(place).catch(unless('ENOENT'));

@@ -7,6 +7,8 @@ import { compareKeys } from '../../../../agent/objects/store/keys.ts';
 import type { ListRequest } from '../../../../agent/objects/store/list-objects.ts';
 import type { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
 import { bodyOf, contentOf, mountDisk } from '../../../helpers/mounted-disk.ts';
+import { run } from '../../../../agent/system/spawn.ts';
+import { LIMITS } from '../../../../shared/limits.ts';
 import { GiB } from '../../../../shared/units.ts';
 import { unicodeText } from '../../../helpers/unicode-text.ts';
 
@@ -42,10 +44,12 @@ function expected(
   const names = new Set<string>();
   for (const key of keys) {
     if (!key.startsWith(prefix)) continue;
-    const end = delimiter === undefined ? -1 : key.indexOf('/', prefix.length);
-    const name = end === -1 ? key : key.slice(0, end + 1);
-    const isInside = end !== -1 && after.startsWith(name) && after !== name;
-    if (isInside || compareKeys(name, after) > 0) names.add(name);
+    const end = delimiter === undefined ? -1 : key.indexOf(delimiter, prefix.length);
+    const name = end === -1 ? key : key.slice(0, end + (delimiter ?? '').length);
+    const isInside = delimiter === '/' && end !== -1 && after.startsWith(name) && after !== name;
+    if (delimiter !== '/' && (compareKeys(key, after) <= 0 || name === after)) continue;
+    if (delimiter !== '/') names.add(name);
+    else if (isInside || compareKeys(name, after) > 0) names.add(name);
   }
   return [...names].sort(compareKeys);
 }
@@ -130,7 +134,7 @@ test('what was put and not deleted is listed, by prefix, delimiter, bound, and p
         return Array.from(key).slice(0, cut).join('');
       };
       for (const { at, cut, more, startAt, startCut, limit } of queries) {
-        for (const delimiter of [undefined, '/'] as const) {
+        for (const delimiter of [undefined, '/', 'a', '-', './', '\u{1F600}']) {
           const request = {
             prefix: pick(at, cut),
             after: pick(startAt, startCut) + more,
@@ -159,10 +163,10 @@ test('prefixes that no key can have list nothing', async (t) => {
   t.deepEqual((await namesOf(store, { limit: 0 })).names, []);
 });
 
-test('directories are common prefixes even when empty, and never keys', async (t) => {
+test('directories are common prefixes even when empty, and keys when they were put as such', async (t) => {
   await using disk = await mountDisk();
-  const { store } = disk;
-  await store.put('tree/empty/', bodyOf(''), { attributes: {} });
+  const { store, layout } = disk;
+  await mkdir(join(layout.contents, 'tree', 'empty'), { recursive: true });
   await store.put('tree/full/file', bodyOf('x'), { attributes: {} });
   const names = (request: Partial<ListRequest>): Promise<{ names: string[] }> =>
     namesOf(store, { prefix: 'tree/', ...request });
@@ -170,6 +174,36 @@ test('directories are common prefixes even when empty, and never keys', async (t
   t.deepEqual((await names({ delimiter: '/' })).names, ['tree/empty/', 'tree/full/']);
   t.deepEqual((await names({ delimiter: '/', after: 'tree/empty/' })).names, ['tree/full/']);
   t.deepEqual((await names({ after: 'tree/full/' })).names, ['tree/full/file']);
+  for (const key of ['tree/', 'tree/full/', 'tree/put/']) {
+    await store.put(key, bodyOf(''), { attributes: {} });
+  }
+  const keys = ['tree/', 'tree/full/', 'tree/full/file', 'tree/put/'];
+  t.deepEqual((await names({})).names, keys);
+  t.deepEqual(await allNames(store, { prefix: '', limit: 1 }), keys);
+  t.deepEqual(await allNames(store, { prefix: 'tree/', limit: 1 }), keys);
+  t.deepEqual(await allNames(store, { prefix: 'tree/full/', limit: 1 }), keys.slice(1, 3));
+  const children = ['tree/', 'tree/empty/', 'tree/full/', 'tree/put/'];
+  t.deepEqual(await allNames(store, { prefix: 'tree/', delimiter: '/', limit: 1 }), children);
+  for (const key of keys) await store.delete(key);
+  t.deepEqual((await names({})).names, []);
+  await store.put('tree/full/file', bodyOf('x'), { attributes: {} });
+  t.deepEqual((await names({})).names, ['tree/full/file']);
+});
+
+test('a page with another delimiter ends after a bounded walk, and the next one goes on', async (t) => {
+  await using disk = await mountDisk(2 * GiB);
+  const { store, layout } = disk;
+  const count = LIMITS.keysWalkedPerPageMax + 500;
+  await run(
+    'sh',
+    ['-c', `cd '${layout.contents}'; seq -f 'a-%.0f' ${count} | xargs touch; touch b`],
+    {
+      timeoutMs: 60_000,
+    },
+  );
+  const first = await store.list({ prefix: '', after: '', limit: 10, delimiter: '-' });
+  t.deepEqual([first.entries, first.isTruncated, first.last], [[{ prefix: 'a-' }], true, 'a-']);
+  t.deepEqual(await allNames(store, { delimiter: '-' }), ['a-', 'b']);
 });
 
 test('links to files of the disk are listed as these, other links and kinds are not', async (t) => {
