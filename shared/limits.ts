@@ -200,6 +200,7 @@ export const LIMITS = {
   imageEnvironmentBytesMax: 64 * KiB,
   imageCredentialLengthMax: 8 * KiB,
   imageBuildMsMax: 15 * MINUTE_MS,
+  sandboxImageWaitMsMax: 60 * MINUTE_MS, // For a turn to have its image built.
   imageBuildsWaitingMax: 64, // On one host.
   imageBuildsWaitingPerAccountMax: 16,
   // Who builds renews its claim on the build this often; a claim that is as old as this has ended.

@@ -1,5 +1,7 @@
-import { AppError, toError } from '../../shared/errors.ts';
+import { Backoff } from '../../shared/backoff.ts';
 import { runInBackground } from '../../shared/background.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { BuiltImage } from '../images/built-image.ts';
 import { ImageFailure } from '../images/image-source.ts';
 import type { SandboxBase } from '../journal/sandbox-journal.ts';
@@ -13,6 +15,8 @@ import { beginStart } from './sandbox-start.ts';
  * A sandbox whose image its host does not have: it is pending, and holds neither memory nor slot nor
  * user meanwhile. The state is journalled, so the next agent brings the image, too.
  */
+
+const RETRY_MS = { min: 500, max: 10_000 } as const;
 
 /** The bringing of one sandbox's image; at most one at a time. */
 export class ImageWait {
@@ -76,13 +80,33 @@ export function awaitImage(context: SandboxContext): void {
   };
   runInBackground('sandbox.bringImage', async () => {
     try {
-      const built = await deps.images.bring(id, image, { accountId, signal });
+      const built = await patiently(signal, () =>
+        deps.images.bring(id, image, { accountId, signal }),
+      );
       await handle(() => startOn(context, toBase(image.reference, built)));
     } catch (error) {
       await handle(() => failWithout(context, toError(error)));
     }
   });
 }
+
+/** Repeats what the host refuses because it builds or resolves too much already. */
+async function patiently<T>(signal: AbortSignal, bring: () => Promise<T>): Promise<T> {
+  const backoff = new Backoff(RETRY_MS);
+  const until = performance.now() + LIMITS.sandboxImageWaitMsMax;
+  for (;;) {
+    try {
+      return await bring();
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > until) throw error;
+      await backoff.pause({ signal, ref: false });
+      signal.throwIfAborted();
+    }
+  }
+}
+
+const isBusy = (error: unknown): boolean =>
+  error instanceof AppError && error.code === 'no_capacity';
 
 /** Stops a sandbox that waits for its image. */
 export async function stopImageWait(context: SandboxContext): Promise<void> {
@@ -112,10 +136,9 @@ async function startOn(context: SandboxContext, image: SandboxBase): Promise<voi
 async function failWithout(context: SandboxContext, error: Error): Promise<void> {
   const { deps, sandbox } = context;
   deps.log.warn({ sandboxId: sandbox.row.id, err: error }, 'sandbox:bringImageFailed');
-  const isBusy = error instanceof AppError && error.code === 'no_capacity';
   const isKnown = error instanceof ImageFailure || error instanceof AppError;
   const exitMessage = isKnown ? error.message : 'the host could not build its image: see its log';
-  await fail(context, { exitReason: isBusy ? 'no_capacity' : 'image_failed', exitMessage });
+  await fail(context, { exitReason: isBusy(error) ? 'no_capacity' : 'image_failed', exitMessage });
 }
 
 async function fail(

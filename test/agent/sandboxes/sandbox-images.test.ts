@@ -3,6 +3,7 @@ import test from 'ava';
 import type { BuiltImage } from '../../../agent/images/built-image.ts';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
 import { builtImage, DIGEST, InMemoryImages } from '../../helpers/in-memory-images.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -140,4 +141,16 @@ test('a host without capacity when the image has come says so, and starts it lat
   await waitFor('the stop', async () => hosted.registry.find(other).row.state === 'stopped');
   await actor().start();
   await runs(actor);
+});
+
+test('a sandbox waits while the host builds too many images already', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  hosted.images.build = async () => {
+    if (hosted.images.brought.length < 3) throw new AppError('no_capacity', 'too many builds wait');
+    return builtImage();
+  };
+  const { actor } = await create(hosted);
+  t.is(actor().row.state, 'pending_image');
+  await runs(actor);
+  t.is(hosted.images.brought.length, 3);
 });
