@@ -1,0 +1,71 @@
+/*
+ * Four clients change objects at random, by requests and by commands, while agent and control are
+ * killed: contents, ETags, metadata, checksums and listings stay what a model of each key says. A
+ * failure names its seed: BERTH_TEST_SEED repeats the draws, though not the moments of the kills.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import anyTest, { type TestFn } from 'ava';
+import { Random } from '../chaos/random.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk } from '../helpers/disks.ts';
+import { ObjectActor } from '../helpers/object-actor.ts';
+import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; disk: string }>;
+const isFull = process.env['BERTH_TEST_FULL'] === '1';
+const SEED = Number(process.env['BERTH_TEST_SEED'] ?? Date.now() % 1_000_000);
+const SEQUENCES = Number(process.env['BERTH_TEST_SEQUENCES'] ?? (isFull ? 10_000 : 48));
+const SEQUENCES_PER_KILL = isFull ? 100 : 16;
+/** Longer than a request that lost its connection is at work. */
+const SETTLE_MS = 500;
+
+test.before(async (t) => {
+  const stack = await Stack.start();
+  const api = await stack.newClient();
+  const { id } = await createDisk(api);
+  Object.assign(t.context, { stack, api, disk: id });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+test('what four clients do to objects is what the model says, whatever is killed', async (t) => {
+  t.timeout(isFull ? 3_600_000 : 300_000);
+  const { stack, api, disk } = t.context;
+  t.log(`seed ${SEED}`);
+  const random = new Random(SEED, 'kills');
+  let next = 0;
+  let killing = Promise.resolve();
+  const kill = async (): Promise<void> => {
+    await sleep(random.integer(0, 400));
+    const isAgent = random.integer(0, 1) === 0;
+    await (isAgent ? stack.agent : stack.control).stop('SIGKILL');
+    await (isAgent ? stack.startAgent() : stack.startControl());
+  };
+  const act = async (index: number): Promise<void> => {
+    const url = index % 2 === 0 ? s3UrlOf(stack) : stack.baseUrl;
+    const client = new ObjectClient(url, api.key);
+    const recovered = async (): Promise<void> => {
+      await sleep(SETTLE_MS);
+      await killing;
+      await waitFor('the disk', async () => {
+        const reply = await client.call('HEAD', `/${disk}`).catch(() => undefined);
+        return reply?.status === 200;
+      });
+    };
+    const actor = new ObjectActor({
+      ...{ client, api, disk, recovered },
+      random: new Random(SEED, `client ${index}`),
+    });
+    while (next < SEQUENCES) {
+      next += 1;
+      if (next % SEQUENCES_PER_KILL === 0) killing = killing.then(kill);
+      await actor.runSequence(`${index}-${next}`);
+    }
+  };
+  await t.notThrowsAsync(Promise.all([0, 1, 2, 3].map(act)));
+  await killing;
+});
