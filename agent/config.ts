@@ -162,7 +162,7 @@ function readSandboxSettings(
       max: LIMITS.slotsPerHostMax,
     }),
     slotsReady: reader.integer('SANDBOX_SLOTS_READY', { fallback: 2, min: 0, max: 64 }),
-    prewarmedMax: reader.integer('SANDBOX_PREWARMED', { fallback: 2, min: 0, max: 64 }),
+    prewarmedMax: reader.integer('SANDBOX_PREWARMED', { fallback: 4, min: 0, max: 64 }),
   };
 }
 
