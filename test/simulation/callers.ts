@@ -5,6 +5,7 @@ import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { Random } from '../chaos/random.ts';
+import { DIGEST } from '../helpers/in-memory-images.ts';
 import type { Known, KnownSnapshot } from './ledger.ts';
 import { endSnapshot, takeSnapshot } from './snapshots.ts';
 import type { World } from './world.ts';
@@ -13,6 +14,8 @@ const ACCOUNTS = ['acct-00000000000000a1', 'acct-00000000000000b2', 'acct-000000
 /** So many that hosts and slots are full now and then. */
 const SANDBOXES_MAX = 16;
 const MEMORY_MIB = 256;
+/** Of a registry; with its digest, as one that was built before. */
+const IMAGE = { reference: 'registry.example/team/app:1' } as const;
 
 const actions = {
   create: 10,
@@ -129,7 +132,8 @@ function create(world: World): void {
     ...{ memSizeMib: MEMORY_MIB, vcpuCount: random.pick([1, 1, 1, 2]) },
   };
   const { accountId } = known;
-  const made = { sandboxId: id, accountId, config, environment: {} };
+  const image = draw(random, [undefined, undefined, IMAGE, { ...IMAGE, digest: DIGEST }]);
+  const made = { sandboxId: id, accountId, config, environment: {}, image };
   call(world, 'create', known, () => bear(world, known, agent.parts.registry.create(made)));
 }
 

@@ -10,6 +10,7 @@ import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { Known } from './ledger.ts';
 import { HOST_ID, REGION, SLOTS } from './simulated-agent.ts';
 import { checkSnapshots, checkSnapshotsAtRest, snapshotRows } from './snapshots.ts';
+import { DIGEST } from '../helpers/in-memory-images.ts';
 import type { World } from './world.ts';
 
 const same = (one: Iterable<string | number>, two: Iterable<string | number>): boolean =>
@@ -155,6 +156,11 @@ export async function checkAtRest(world: World): Promise<void> {
   if (new Set(tops).size < tops.length)
     ledger.broken.push('two disks share a layer that is written');
   await checkDirectories(world, rows);
+  const onImage = [...rows, ...snapshots].filter(({ image }) => image?.digest !== undefined);
+  const held = world.images.holds.get(DIGEST) ?? 0;
+  const has = onImage.length === 0 || world.images.present.has(DIGEST);
+  if (has && held !== onImage.length)
+    ledger.broken.push(`${held} hold the image, ${onImage.length} stand on it`);
   const known = ledger.present.filter(({ fate }) => fate === 'there').map(({ id }) => id);
   const lost = known.filter((id) => !rows.some((row) => row.id === id));
   if (lost.length > 0) ledger.broken.push(`rows lost: ${lost.join()}`);

@@ -19,7 +19,7 @@ export interface Pending {
 const byName = (a: Pending, b: Pending): number =>
   a.point < b.point ? -1 : a.point > b.point ? 1 : a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 
-export type PendingKind = 'driver' | 'failpoint' | 'directory' | 'slots' | 'host';
+export type PendingKind = 'driver' | 'failpoint' | 'directory' | 'slots' | 'images' | 'host';
 
 /**
  * All that is under way outside of the agent's own memory. Whatever waits here waits for its turn,

@@ -21,7 +21,7 @@ import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 import { noMounts } from '../helpers/no-mounts.ts';
 import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
-import { InMemoryImages } from '../helpers/in-memory-images.ts';
+import { builtImage } from '../helpers/in-memory-images.ts';
 import type { PendingKind } from './schedule.ts';
 import type { World } from './world.ts';
 
@@ -71,6 +71,12 @@ export class CountedUids extends UidPool {
     const uid = super.take();
     this.taken.add(uid);
     return uid;
+  }
+
+  override takePlaceholder(): number {
+    const placeholder = super.takePlaceholder();
+    this.taken.add(placeholder);
+    return placeholder;
   }
 
   override release(uid: number): void {
@@ -160,7 +166,11 @@ export class SimulatedAgent {
         ...{ hostId: HOST_ID, slotsMax: SLOTS, readyMax: 1, leased, log },
         namespaces: this.#namespaces(),
       });
-      const images = new InMemoryImages().open();
+      const images = world.images.open();
+      world.images.build = async () => {
+        await this.#wait('images', 'build image');
+        return builtImage();
+      };
       const prewarmed = new PrewarmedMachines({
         ...{ driver, slots, uids, images, max: 2, log },
         isBusy: () => boots.used > 0 || resumes.used > 0,

@@ -230,5 +230,6 @@ class Simulation {
 const canFail = ({ kind, point }: Pending): boolean =>
   kind === 'driver' ||
   kind === 'slots' ||
+  kind === 'images' ||
   kind === 'directory' ||
   (kind === 'failpoint' && point.startsWith('before journal'));

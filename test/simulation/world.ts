@@ -3,6 +3,7 @@ import type { Redis } from 'ioredis';
 import { Random } from '../chaos/random.ts';
 import type { FakeTime } from '../helpers/fake-time.ts';
 import { InMemoryHost } from '../helpers/in-memory-host.ts';
+import { InMemoryImages } from '../helpers/in-memory-images.ts';
 import { Ledger } from './ledger.ts';
 import { Schedule } from './schedule.ts';
 import { SimulatedAgent } from './simulated-agent.ts';
@@ -25,6 +26,7 @@ export class World {
   readonly schedule = new Schedule();
   readonly ledger = new Ledger();
   readonly host: InMemoryHost;
+  readonly images = new InMemoryImages();
   /** Slots of which there is something on the host. */
   readonly namespaces = new Set<number>();
   /** What happened, the newest last. */
