@@ -152,7 +152,7 @@ test('a credential copies from no disk that it does not open', async (t) => {
   for (const from of ['here', 'there'] as const) {
     const CopySource = `${disks[from]}/attached`;
     const copy = new CopyObjectCommand({ Bucket: user.disk, Key: 'stolen', CopySource });
-    t.is(await refusal(s3.send(copy)), 'AccessDenied', from);
+    t.is(await refusal(s3.send(copy)), 'NoSuchBucket', from);
   }
   t.is(
     await refusal(s3.send(new HeadObjectCommand({ Bucket: user.disk, Key: 'stolen' }))),

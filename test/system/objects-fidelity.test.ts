@@ -265,6 +265,17 @@ test('a copy has the checksum of its source, or the one that is asked for', asyn
   t.is(headers.get('x-amz-checksum-crc32'), crcOf(Buffer.from('content')));
 });
 
+test('a copy with other metadata must say that it replaces them', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'colored', 'content', { 'x-amz-meta-color': 'red' });
+  const headers = { 'x-amz-copy-source': `${disk}/colored`, 'x-amz-meta-color': 'blue' };
+  const refused = await s3.put(disk, 'recolored', '', headers);
+  t.deepEqual([refused.status, refused.code], [400, 'InvalidRequest']);
+  const replaced = { ...headers, 'x-amz-metadata-directive': 'REPLACE' };
+  t.is((await s3.put(disk, 'recolored', '', replaced)).status, 200);
+  t.is((await s3.get(disk, 'recolored')).headers.get('x-amz-meta-color'), 'blue');
+});
+
 test('the checksum of a body in parts is checked and kept: composite', async (t) => {
   const { s3 } = t.context;
   const ofPart = (body: Buffer) => ({ 'x-amz-checksum-sha256': sha256(body).toString('base64') });

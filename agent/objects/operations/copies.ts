@@ -48,6 +48,10 @@ function attributesOfCopy(call: ObjectCall, { bucket, key, info }: Source): Writ
   if (bucket === call.target.bucket && key === call.target.key) {
     throw new S3Error('InvalidRequest', 'A copy onto itself must replace the metadata.');
   }
+  // Content-Type alone is passed over: clients name the type of a body that they do not have.
+  if (Object.keys(given.headers ?? {}).length > 0) {
+    throw new S3Error('InvalidRequest', 'Other metadata needs x-amz-metadata-directive: REPLACE.');
+  }
   const { contentType, mode, uid, gid, headers } = info;
   return { mode, uid, gid, ...given, contentType, headers };
 }
