@@ -148,15 +148,16 @@ export async function checkAtRest(world: World): Promise<void> {
     uids.taken,
     [...rows, ...snapshots].map(({ uid }) => uid),
   );
-  const ready = [...world.namespaces].filter(
+  const unused = [...world.namespaces].filter(
     (index) => !withSlot.some(({ slot }) => slot === index),
   );
-  if (ready.length > 1) ledger.broken.push(`slots: ${ready.join()} are nobody's`);
+  if (unused.length > 1) ledger.broken.push(`slots: ${unused.join()} are nobody's`);
   const tops = [...host.disks.values()].map(({ layers }) => layers.at(-1));
   if (new Set(tops).size < tops.length)
     ledger.broken.push('two disks share a layer that is written');
   await checkDirectories(world, rows);
-  const onImage = [...rows, ...snapshots].filter(({ image }) => image?.digest !== undefined);
+  const ready = snapshots.filter(({ state }) => state === 'ready');
+  const onImage = [...rows, ...ready].filter(({ image }) => image?.digest !== undefined);
   const held = world.images.holds.get(DIGEST) ?? 0;
   const has = onImage.length === 0 || world.images.present.has(DIGEST);
   if (has && held !== onImage.length)
