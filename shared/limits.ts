@@ -101,6 +101,10 @@ export const LIMITS = {
   signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
+  // Of a form that uploads an object: one field, all fields, and everything before the file.
+  formFieldsBytesMax: 20 * KiB,
+  formFieldsMax: 100,
+  formHeadBytesMax: 32 * KiB,
   objectAppendBytesMax: 1 * MiB,
   objectMetadataBytesMax: 2048, // Names and values of x-amz-meta-*.
   // All stored headers as they are kept, within the extended attributes of a file.

@@ -34,6 +34,8 @@ import {
   assertOwner,
   reachableDisks,
 } from './auth/principal.ts';
+import { isPostForm, peekForm } from './http/post-form.ts';
+import type { PostForm } from './auth/post-policy.ts';
 import { RequestBody } from './http/request-body.ts';
 import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
 import { CopySources } from './copy-sources.ts';
@@ -141,7 +143,8 @@ export class ObjectGateway {
     const { method = '', url = '', rawHeaders } = exchange.request;
     const target = readTarget(url);
     const head = { method, target: url, rawHeaders };
-    const admission = await authenticate(principals, head, target.bucket);
+    const form = await this.#peekForm(exchange, target);
+    const admission = await authenticate(principals, head, target.bucket, form);
     const headers = readHeaders(exchange.request, target.query);
     if (target.bucket === '') {
       exchange.operation = LIST_BUCKETS.name;
@@ -160,7 +163,14 @@ export class ObjectGateway {
     if (isWrite(method) && this.#options.storage.isLow) {
       throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
     }
-    await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named });
+    await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named, form });
+  }
+
+  /** The fields of a form, which may carry the credentials. */
+  async #peekForm(exchange: Exchange, { key }: ObjectTarget): Promise<PostForm | undefined> {
+    if (key !== '' || !isPostForm(exchange.request)) return undefined;
+    exchange.continue();
+    return peekForm(exchange.request);
   }
 
   /**
@@ -193,7 +203,7 @@ export class ObjectGateway {
   async #run(
     exchange: Exchange,
     origin: Origin,
-    { target, headers, admission, disk, named }: Wanted,
+    { target, headers, admission, disk, named, form }: Wanted,
   ): Promise<void> {
     const { request } = exchange;
     const { principals } = this.#options;
@@ -205,7 +215,7 @@ export class ObjectGateway {
     const store = await open(disk);
     const call: ObjectCall = {
       headers: headers.values,
-      ...{ target, disk, store },
+      ...{ target, disk, store, form },
       body: new RequestBody({ request, headers: headers.raw, admission, origin }, () =>
         exchange.continue(),
       ),
@@ -257,4 +267,5 @@ interface Wanted {
   readonly admission: Admission;
   readonly disk: DiskEntry;
   readonly named: NamedOperation;
+  readonly form: PostForm | undefined;
 }

@@ -8,6 +8,7 @@ import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { unseal } from '../../../shared/secrets.ts';
+import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { SharedReads } from './shared-reads.ts';
@@ -119,14 +120,21 @@ async function admitDiskUser(
  * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
  * a disk user (docs/object-api.md, Credentials).
  * @param bucket of the request; empty for the list of buckets
+ * @param form the fields of a form, which may carry a signed policy
  * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
  */
 export async function authenticate(
   deps: PrincipalDeps,
   head: RequestHead,
   bucket: string,
+  form?: PostForm,
 ): Promise<Admission> {
-  const claim = readSignature(head, Date.now());
+  const signed = readSignature(head, Date.now());
+  const isForm = form !== undefined && isSignedForm(form);
+  if (isForm && (signed ?? headerValue(head.rawHeaders, 'authorization')) !== undefined) {
+    throw new S3Error('InvalidArgument', 'Only one way to authorize may be used at a time.');
+  }
+  const claim = isForm ? readFormSignature(form) : signed;
   if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';

@@ -1,5 +1,6 @@
 import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import type { BodyPart } from './file-response.ts';
+import type { PostForm } from '../auth/post-policy.ts';
 import type { RequestBody } from './request-body.ts';
 import type { ObjectHeaders } from './request-headers.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
@@ -14,6 +15,8 @@ export interface ObjectCall {
   readonly disk: DiskEntry;
   readonly store: ObjectStore;
   readonly body: RequestBody;
+  /** Of PostObject. */
+  readonly form?: PostForm | undefined;
   /**
    * An object that the same principal may read, on whichever host; open until the call ends.
    * @throws S3Error NoSuchBucket, AccessDenied, NoSuchKey, ServiceUnavailable

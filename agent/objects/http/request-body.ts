@@ -6,6 +6,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { AwsChunkedDecoder, readDecodedLength } from '../auth/aws-chunked.ts';
 import { BodyChecks, readTrailerNames } from '../auth/checksums.ts';
 import type { Checksum } from '../protocol/checksum.ts';
+import { readFile } from './post-form.ts';
 import { S3Error } from '../protocol/errors.ts';
 import type { Admission } from '../auth/principal.ts';
 import { headerValue, type RawHeaders } from '../protocol/raw-headers.ts';
@@ -110,6 +111,12 @@ export class RequestBody {
     checksum?.addNow(whole);
     verify({ md5: hash('md5', whole, 'buffer'), checksum: checksum?.digest() });
     return whole;
+  }
+
+  /** The file of a form; fails unless the form is complete. */
+  async *readFile(): AsyncGenerator<Buffer> {
+    this.#onRead();
+    yield* readFile(this.#request, this.#bytes(undefined));
   }
 
   async *#read(

@@ -22,6 +22,7 @@ import {
   headObject,
   putObject,
 } from './objects.ts';
+import { postObject } from './post-object.ts';
 
 /** Headers that are stored with an object, or become properties of its file. */
 const STORED = [
@@ -97,6 +98,11 @@ const bucketOperations: readonly Row[] = [
   {
     ...{ method: 'POST', flag: 'delete', name: 'DeleteObjects', operation: deleteObjects },
     accepts: { headers: CHECKED },
+  },
+  // Its fields are declared where its form is read.
+  {
+    ...{ method: 'POST', name: 'PostObject', accepts: {} },
+    operation: postObject({ headers: [...STORED, ...CHECKED] }),
   },
   {
     ...{ method: 'PUT', name: 'CreateBucket', operation: createBucket },
