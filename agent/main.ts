@@ -30,9 +30,11 @@ import { PrincipalReads } from './objects/auth/principal.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
 import { diskJobs } from './jobs/disk-jobs.ts';
+import { ImageBuilds } from './images/image-builds.ts';
+import { imageJobs } from './jobs/image-jobs.ts';
 import type { JobHandlers } from './jobs/job-handlers.ts';
 import { Ingress, type IngressMetrics } from './ingress/ingress.ts';
-import { JobWorker } from './jobs/job-worker.ts';
+import { JobWorker, type JobWorkerDeps } from './jobs/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
 import { SessionServer, type SessionServerOptions } from './sessions/session-server.ts';
 import { createAgentMetrics } from './metrics.ts';
@@ -72,6 +74,7 @@ function linkToControl(
       execsRunning: execs.running,
       execsWaiting: execs.waiting,
       storageLow: storage.isLow || storage.isSilent,
+      images: host.images.load,
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       draining: isDraining(),
     }),
@@ -98,13 +101,31 @@ function openGateway(
   return new ObjectGateway({ ...parts, ...limits, forwarder, remote, durations, log });
 }
 
-function jobHandlers({ disks, execs, storage, sandboxes }: Host): JobHandlers<JobKind> {
+function jobHandlers(
+  { disks, execs, storage, sandboxes }: Host,
+  imageBuilds: ImageBuilds,
+): JobHandlers<JobKind> {
   return {
     ...commandJobs(execs, storage),
     ...diskJobs(disks, storage),
+    ...imageJobs(imageBuilds),
     ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes.registry)),
   };
 }
+
+const openWorker = (
+  { config, hostId, host, log }: Parts,
+  imageBuilds: ImageBuilds,
+  links: ControlLinks,
+  { jobDurations, jobWaits }: Pick<JobWorkerDeps, 'jobDurations' | 'jobWaits'>,
+): JobWorker =>
+  new JobWorker({
+    ...{ hostId, links, log, jobDurations, jobWaits },
+    redisUrl: config.cluster.redisUrl,
+    seal: new JobSeal(config.cluster.clusterSecret),
+    execSlots: config.execSlots,
+    handlers: jobHandlers(host, imageBuilds),
+  });
 
 const openPublicServer = (
   http: Pick<HttpServerOptions, 'host' | 'log' | 'metrics'>,
@@ -182,8 +203,9 @@ async function openRedis(url: string, log: Logger): Promise<Redis> {
   return redis;
 }
 
-async function endHost(host: Host, worker: JobWorker): Promise<void> {
+async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Promise<void> {
   const idle = worker.close();
+  await builds.close();
   await host.close();
   await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
 }
@@ -199,7 +221,7 @@ async function main(): Promise<void> {
   const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
-  const { observeStart, jobDurations, jobWaits } = metrics;
+  const { observeStart } = metrics;
   const host: Host = await openHost(config, directory, hostId, { observeStart, log });
   const { disks, storage, sandboxes } = host;
 
@@ -208,11 +230,8 @@ async function main(): Promise<void> {
   const parts = { config, hostId, directory, host, isDraining, log };
   const connectionKeys = new ConnectionKeys({ hostId, region });
   const links = linkToControl(parts, connectionKeys);
-  const seal = new JobSeal(clusterSecret);
-  const { execSlots } = config;
-  const handlers = jobHandlers(host);
-  const deps = { hostId, redisUrl, seal, execSlots, handlers, links, log };
-  const worker = new JobWorker({ ...deps, jobDurations, jobWaits });
+  const imageBuilds = new ImageBuilds({ images: host.images, directory: directory.images, log });
+  const worker = openWorker(parts, imageBuilds, links, metrics);
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
@@ -250,7 +269,7 @@ async function main(): Promise<void> {
         ingressClosed,
       ]);
       await settledWithin(drained, LIMITS.drainMs);
-      await endHost(host, worker);
+      await endHost(host, worker, imageBuilds);
     },
     () => withdraw(),
     () => links.close(),

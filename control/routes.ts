@@ -3,7 +3,7 @@ import { diskUserRoutes } from './handlers/disk-users.ts';
 import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
 import { grepRoutes } from './handlers/greps.ts';
-import { notBuiltRoutes } from './handlers/not-built.ts';
+import { imageRoutes } from './handlers/images.ts';
 import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
@@ -29,5 +29,5 @@ export const routes: readonly Route[] = [
   ...sandboxPortRoutes,
   ...snapshotRoutes,
   ...apiKeyRoutes,
-  ...notBuiltRoutes,
+  ...imageRoutes,
 ];

@@ -22,6 +22,7 @@ export const errorCodes = [
   'disk_in_use',
   'delegation_conflict',
   'delegation_revoked',
+  'image_not_ready',
   'sandbox_name_conflict',
   'sandbox_limit_reached',
   'sandbox_start_conflict',

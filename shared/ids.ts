@@ -31,6 +31,7 @@ export const routeIdOf = (sandboxId: string): string => sandboxId.replaceAll('-'
 export const sandboxIdPattern = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 export const diskIdPattern = '^dsk-[0-9a-f]{16}$';
 export const accountIdPattern = '^acct-[0-9a-f]{16}$';
+export const imageIdPattern = '^[0-9a-f]{64}$';
 export const hostIdPattern = '^host-[0-9a-f]{12}$';
 export const nodeIdPattern = '^node-[0-9a-f]{12}$';
 export const regionPattern = '^[a-z0-9]+-[a-z0-9]+(-[a-z0-9]+)*$';

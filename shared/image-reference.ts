@@ -64,7 +64,7 @@ export function parseImageReference(text: string): ImageReference {
 }
 
 /** `registry/repository`, which a digest or tag completes. */
-const repositoryOf = ({ registry, repository }: ImageReference): string =>
+export const repositoryOf = ({ registry, repository }: ImageReference): string =>
   `${registry}/${repository}`;
 
 /** The one spelling for all that mean the same. */

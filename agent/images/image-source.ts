@@ -1,3 +1,4 @@
+import type { BuildStep, ImageFailureReason } from '../../shared/schemas/image.ts';
 import type { HeldImage } from './built-image.ts';
 
 export interface RegistryCredentials {
@@ -18,8 +19,6 @@ export interface ImageSource {
   /** Used for this build alone and never kept. */
   readonly credentials?: RegistryCredentials | undefined;
 }
-
-type BuildStep = 'waiting' | 'resolving' | 'pulling' | 'unpacking' | 'storing';
 
 /** How far a build is. Bytes are of the step: compressed while pulling, of the disk while unpacking. */
 export interface BuildProgress {
@@ -52,7 +51,7 @@ export interface ImageBringer {
 /** An image that could not be built. The message is for the caller, and names no secret. */
 export class ImageFailure extends Error {
   /** `interrupted`: the same build may succeed later. `invalid_source`: not with this source. */
-  readonly reason: 'invalid_source' | 'interrupted';
+  readonly reason: ImageFailureReason;
 
   constructor(reason: ImageFailure['reason'], message: string, options?: ErrorOptions) {
     super(message, options);

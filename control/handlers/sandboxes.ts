@@ -60,6 +60,7 @@ const createSandboxRoute = route({
   replies: { 202: success(Sandbox) },
   errors: [
     'not_found',
+    'image_not_ready',
     'sandbox_name_conflict',
     'sandbox_limit_reached',
     'snapshot_not_ready',

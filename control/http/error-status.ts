@@ -20,6 +20,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   disk_limit_reached: 400,
   sandbox_limit_reached: 400,
   snapshot_limit_reached: 400,
+  image_not_ready: 409,
   sandbox_name_conflict: 409,
   sandbox_start_conflict: 409,
   sandbox_pausing: 409,

@@ -16,9 +16,9 @@ export const tags = {
   'Sandbox ports': 'Ways from outside to ports of sandboxes.',
   'API keys': 'Credentials of an account.',
 } as const;
-export type Tag = keyof typeof tags;
+type Tag = keyof typeof tags;
 
-export type Method = 'get' | 'post' | 'put' | 'delete';
+type Method = 'get' | 'post' | 'put' | 'delete';
 
 /** A request after its credentials and every part of it were checked. */
 interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {

@@ -23,14 +23,14 @@ export interface ChosenImage {
  */
 export async function chooseImage(
   deps: Deps,
-  _accountId: string,
+  accountId: string,
   { base_image: given, image_id: imageId }: CreateSandbox,
 ): Promise<ChosenImage> {
   const { hosts } = deps.hub;
   if (given !== undefined && imageId !== undefined) {
     throw new AppError('bad_request', 'base_image and image_id exclude each other');
   }
-  if (imageId !== undefined) throw new AppError('not_found', `there is no image ${imageId}`);
+  if (imageId !== undefined) return { hosts, ...(await builtImage(deps, accountId, imageId)) };
   if (given === undefined) return { hosts, baseImageOn: (host) => referenceOf(host?.image) };
   const reference = formatImageReference(parseImageReference(given));
   const baseImageOn = (): string => given;
@@ -38,4 +38,20 @@ export async function chooseImage(
   const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));
   if (fitting.length > 0) return { hosts: fitting, baseImageOn };
   return { hosts, baseImageOn, image: { reference } };
+}
+
+/** @throws AppError `not_found`, `image_not_ready` */
+async function builtImage(
+  { directory: { images } }: Deps,
+  accountId: string,
+  imageId: string,
+): Promise<Pick<ChosenImage, 'image' | 'baseImageOn'>> {
+  const record = await images.find(accountId, imageId);
+  if (record === undefined) throw new AppError('not_found', `there is no image ${imageId}`);
+  const { source: reference, digest, status } = record;
+  if (digest === undefined) {
+    throw new AppError('image_not_ready', `the image has no successful build; it is ${status}`);
+  }
+  await images.touch(imageId);
+  return { image: { reference, digest }, baseImageOn: () => '' };
 }

@@ -5,6 +5,7 @@ import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
 import { Hosts } from './hosts.ts';
+import { Images } from './images.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { QueuedJobs } from './queued-jobs.ts';
 import { SandboxCapacity } from './capacity.ts';
@@ -23,6 +24,7 @@ export interface Directory {
   readonly diskLeases: DiskLeases;
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
+  readonly images: Images;
   readonly portTokens: PortTokens;
   readonly queuedJobs: QueuedJobs;
   readonly sandboxCapacity: SandboxCapacity;
@@ -40,6 +42,7 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   diskLeases: new DiskLeases(redis, region),
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
+  images: new Images(redis, region),
   portTokens: new PortTokens(redis, region),
   queuedJobs: new QueuedJobs(redis),
   sandboxCapacity: new SandboxCapacity(redis),

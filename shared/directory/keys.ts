@@ -48,6 +48,9 @@ export const keys = {
   idempotencyUse: () => 'berth:{idempotency}:use',
   idempotencyEnds: () => 'berth:{idempotency}:ends',
 
+  image: (region: string, imageId: string) => `berth:{${imageId}}:${region}:image`,
+  imageBuild: (region: string, imageId: string) => `berth:{${imageId}}:${region}:image-build`,
+
   diskDeletions: (region: string) => `berth:{${region}}:disk-deletions`,
   hosts: (region: string) => `berth:{${region}}:hosts`,
   directoryLow: () => 'berth:{directory}:low',

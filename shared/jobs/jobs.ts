@@ -1,5 +1,11 @@
 import Type from 'typebox';
-import { accountIdPattern, diskIdPattern, nodeIdPattern, sandboxIdPattern } from '../ids.ts';
+import {
+  accountIdPattern,
+  diskIdPattern,
+  nodeIdPattern,
+  sandboxIdPattern,
+  imageIdPattern,
+} from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { GrepResult } from '../schemas/grep.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
@@ -195,6 +201,22 @@ const kinds = {
   },
   /** It is gone, unless sandboxes stand on it. */
   'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
+  /** Begins to build an image that was claimed in the directory, where the rest stands. Idempotent. */
+  'image.build': {
+    ...onSandbox,
+    payload: Type.Object({
+      accountId: Type.String({ pattern: accountIdPattern }),
+      imageId: Type.String({ pattern: imageIdPattern }),
+      token: Type.String({ minLength: 1, maxLength: 64 }),
+      source: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+      credentials: Type.Optional(
+        Type.Object({
+          username: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
+          password: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
+        }),
+      ),
+    }),
+  },
   /** Takes a snapshot back whose creator was told that there is none. Idempotent. */
   'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
   /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
@@ -242,7 +264,8 @@ type KindsOf<Queue extends JobKindRow['queue']> = {
 export type CommandJobKind = KindsOf<'exec'>;
 /** Work on a disk beside its commands. */
 export type DiskJobKind = KindsOf<'host'>;
-export type SandboxJobKind = KindsOf<'sandbox'>;
+export type ImageJobKind = 'image.build';
+export type SandboxJobKind = Exclude<KindsOf<'sandbox'>, ImageJobKind>;
 
 /** What is the same for all jobs of the kind. */
 export const jobKind = (kind: JobKind): Omit<JobKindRow, 'payload'> => kinds[kind];
@@ -274,6 +297,7 @@ export interface JobResults {
   /** It is gone, unless forks stand in its way. */
   'sandbox.delete': Dependents;
   'sandbox.fromSnapshot': { readonly sandbox: SandboxRecord };
+  'image.build': Record<string, never>;
   'snapshot.create': { readonly snapshot: SnapshotRecord };
   'snapshot.delete': Dependents;
   'snapshot.discard': Record<string, never>;

@@ -39,6 +39,10 @@ export const HostLoad = Type.Object({
     /** Whether new sandboxes would be refused for want of free space or memory. */
     isLow: Type.Boolean(),
   }),
+  /** Builds of images that run or wait, and how many run at once; absent or 0: it builds none. */
+  images: Type.Optional(
+    Type.Object({ active: Type.Integer({ minimum: 0 }), max: Type.Integer({ minimum: 0 }) }),
+  ),
   /** Whether the host accepts no new work: it is shutting down, or it cannot reach Redis. */
   draining: Type.Boolean(),
 });

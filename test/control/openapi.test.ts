@@ -4,8 +4,7 @@ import anyTest, { type TestFn } from 'ava';
 import { statusOf } from '../../control/http/error-status.ts';
 import { routes } from '../../control/routes.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
-import { ApiClient } from '../helpers/api.ts';
-import { missingDiskId } from '../helpers/disks.ts';
+import type { ApiClient } from '../helpers/api.ts';
 import { Stack } from '../helpers/stack.ts';
 
 interface Parameter {
@@ -96,8 +95,6 @@ GET /api/sandboxes/{sid}/port-tokens
 POST /api/sandboxes/{sid}/port-tokens
 GET /api/sandboxes/{sid}/port-tokens/{tokenId}
 DELETE /api/sandboxes/{sid}/port-tokens/{tokenId}
-`;
-const notBuilt = `
 POST /api/images
 GET /api/images/{image_id}
 `;
@@ -125,7 +122,7 @@ test('the description has version 1.0.0 and names this server', (t) => {
 
 test('every endpoint of the specification is described', (t) => {
   const { document } = t.context;
-  for (const [method, path] of endpointsOf(built + notBuilt.slice(1))) {
+  for (const [method, path] of endpointsOf(built)) {
     t.truthy(document.paths[path]?.[method.toLowerCase()], `${method} ${path}`);
   }
 });
@@ -480,20 +477,3 @@ test('bodies are described as they are validated', (t) => {
   t.true(check('/api/sandboxes/{sid}/timeout', { timeout: 60, idle_ttl_seconds: 0 }));
   t.false(check('/api/sandboxes/{sid}/timeout', { timeout: 59 }));
 });
-
-for (const [method, path] of endpointsOf(notBuilt)) {
-  test(`not built yet, but callers are authenticated: ${method} ${path}`, async (t) => {
-    const { api, stack } = t.context;
-    const url = path
-      .replace('{id}', missingDiskId)
-      .replace('{sid}', '123e4567-e89b-42d3-a456-426614174000')
-      .replace('{port}', '8080')
-      .replaceAll(/\{\w+\}/gu, '0'.repeat(64));
-    const reply = await api.call(method, url);
-    t.is(reply.status, 501);
-    t.like(reply.body, { success: false, code: 'not_implemented' });
-    t.true(reply.body.error.includes(path));
-    t.is((await new ApiClient(stack.baseUrl, '').call(method, url)).status, 401);
-    t.is((await new ApiClient(stack.baseUrl, 'key-wrong').call(method, url)).status, 401);
-  });
-}

@@ -1,0 +1,11 @@
+import type { ImageJobKind } from '../../shared/jobs/jobs.ts';
+import type { ImageBuilds } from '../images/image-builds.ts';
+import { answer, type JobHandlers } from './job-handlers.ts';
+
+/** Handles the jobs on images. */
+export const imageJobs = (builds: ImageBuilds): JobHandlers<ImageJobKind> => ({
+  'image.build': async ({ payload }) => {
+    builds.begin(payload);
+    return answer({});
+  },
+});
