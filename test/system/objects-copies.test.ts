@@ -1,5 +1,6 @@
 /* Copies between disks, on one host and across hosts. */
 import { randomBytes } from 'node:crypto';
+import { readdir } from 'node:fs/promises';
 import {
   CompleteMultipartUploadCommand,
   CopyObjectCommand,
@@ -13,15 +14,20 @@ import {
 } from '@aws-sdk/client-s3';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { createDisk } from '../helpers/disks.ts';
+import { isStagedName } from '../../agent/objects/store/upload-names.ts';
+import { layoutOf } from '../../agent/disks/disk-layout.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { diskMount } from '../helpers/host.ts';
 import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
-import { Stack } from '../helpers/stack.ts';
+import { Stack, type StackNode } from '../helpers/stack.ts';
 import { newDiskUser } from '../helpers/tools.ts';
+import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
 
 interface Context {
   stack: Stack;
   api: ApiClient;
+  other: StackNode;
   /** Disks that the same token opens: two on the first host, one on the other. */
   disks: Record<'here' | 'beside' | 'there', string>;
   /** Signs with that token, at the first host. */
@@ -62,7 +68,13 @@ test.before(async (t) => {
   const [beside] = await newSharedDisk(api, first);
   const [there] = await newSharedDisk(api, other.environment['AGENT_PUBLIC_URL'] ?? '');
   const s3 = clientOf(first, identifier, TOKEN);
-  Object.assign(t.context, { api, s3, disks: { here, beside, there }, body: randomBytes(6 * MiB) });
+  Object.assign(t.context, {
+    api,
+    other,
+    s3,
+    disks: { here, beside, there },
+    body: randomBytes(6 * MiB),
+  });
 });
 
 test.after.always(async (t) => {
@@ -158,6 +170,26 @@ test('a credential copies from no disk that it does not open', async (t) => {
     await refusal(s3.send(new HeadObjectCommand({ Bucket: user.disk, Key: 'stolen' }))),
     'NotFound',
   );
+});
+
+test.serial('a copy whose source dies leaves nothing, and can be repeated', async (t) => {
+  const { api, s3, disks, other, stack } = t.context;
+  await exec(api, disks.there, 'truncate -s 1G large');
+  const target = { Bucket: disks.here, Key: 'cut-off' };
+  const CopySource = `${disks.there}/large`;
+  const copying = refusal(s3.send(new CopyObjectCommand({ ...target, CopySource })));
+  const { uploads } = layoutOf(diskMount(stack, disks.here));
+  await waitFor('the copy to begin', async () => (await readdir(uploads)).some(isStagedName));
+  await other.daemon.stop('SIGKILL');
+  t.is(await copying, 'ServiceUnavailable');
+  t.is(await refusal(s3.send(new HeadObjectCommand(target))), 'NotFound');
+  t.false((await readdir(uploads)).some(isStagedName));
+  await other.start();
+  await exec(api, disks.there, 'truncate -s 1M large');
+  await waitFor('the source', async () => {
+    const again = await refusal(s3.send(new CopyObjectCommand({ ...target, CopySource })));
+    return again === 'done';
+  });
 });
 
 test.serial('the owner and the allowed addresses of a source are looked at', async (t) => {
