@@ -1,3 +1,4 @@
+import { MiB } from '../../shared/units.ts';
 import type { Random } from '../chaos/random.ts';
 import type { ApiClient } from './api.ts';
 import { exec } from './disks.ts';
@@ -15,7 +16,9 @@ const ACTIONS = {
   put: 6,
   append: 3,
   copy: 3,
+  putLarge: 1,
   multipart: 2,
+  multipartLarge: 1,
   delete: 3,
   putIfAbsent: 2,
   putIfMatch: 3,
@@ -27,6 +30,7 @@ const ACTIONS = {
 type Action = keyof typeof ACTIONS;
 
 const KEYS = ['a', 'b', 'folder/c', 'folder/d ü'];
+const LARGE_BYTES = 5 * MiB;
 const NO_ETAG = '00000000000000000000000000000000';
 const NOT_DONE = new Set([404, 409, 412]);
 
@@ -55,10 +59,21 @@ export class ObjectActor {
       for (let count = this.#random.integer(3, 8); count > 0; count -= 1) await this.#act();
       for (const object of this.#objects) await this.#read(object);
       await this.#settled(() => this.#list());
+      await this.#settled(() => this.#deleteAll());
     } catch (error) {
       if (!(error instanceof Disagreement)) throw error;
       throw new Disagreement(`${error.message}, after ${this.#steps.join('; ')}`);
     }
+  }
+
+  async #deleteAll(): Promise<void> {
+    const { client, disk } = this.#options;
+    const objects = this.#objects.map(({ key }) => `<Object><Key>${key}</Key></Object>`);
+    const body = `<Delete>${objects.join('')}</Delete>`;
+    const { status, text } = await client.call('POST', `/${disk}?delete`, { body });
+    if (status !== 200 || text.includes('<Error>')) throw new Error(`DeleteObjects: ${text}`);
+    for (const object of this.#objects) object.becomes(undefined);
+    await checkListing(client, disk, this.#prefix, this.#objects);
   }
 
   async #act(): Promise<void> {
@@ -101,7 +116,11 @@ export class ObjectActor {
       const { status } = await this.#change(object, after, 'PUT', '', { headers });
       this.#assertStatus(status, expected === undefined ? 404 : 200, 'copy');
     },
-    multipart: (object) => this.#multipart(object),
+    // Large enough to be killed in the middle.
+    putLarge: (object) => this.#put(object, {}, true, this.#largeContent()),
+    multipart: (object) => this.#multipart(object, [this.#content()], 'COMPOSITE'),
+    multipartLarge: (object) =>
+      this.#multipart(object, [this.#largeContent(), this.#content()], 'FULL_OBJECT'),
     delete: (object) => this.#change(object, undefined, 'DELETE', ''),
     putIfAbsent: async (object) => {
       const isAbsent = object.expected === undefined;
@@ -134,12 +153,20 @@ export class ObjectActor {
     return `${this.#random.integer(0, 1e9)} `.repeat(length);
   }
 
+  #largeContent(): string {
+    return `${this.#random.integer(1e8, 1e9)} large`.padEnd(LARGE_BYTES, '-');
+  }
+
   #assertStatus(status: number, wanted: number, what: string): void {
     if (status !== wanted) throw new Disagreement(`${what} answers ${status}, not ${wanted}`);
   }
 
-  #put(object: ModelObject, headers: Record<string, string>, isDone = true): Promise<ObjectReply> {
-    const content = this.#content();
+  #put(
+    object: ModelObject,
+    headers: Record<string, string>,
+    isDone = true,
+    content = this.#content(),
+  ): Promise<ObjectReply> {
     const color = this.#random.integer(0, 1) === 0 ? undefined : 'red';
     const checksum = this.#random.integer(0, 1) === 0 ? undefined : crcOf(content);
     const after = { content, etag: md5Of(content), color, checksum };
@@ -153,19 +180,31 @@ export class ObjectActor {
     });
   }
 
-  async #multipart(object: ModelObject): Promise<void> {
-    const content = this.#content();
-    const headers = { 'x-amz-checksum-algorithm': 'CRC32' };
+  async #multipart(
+    object: ModelObject,
+    contents: readonly string[],
+    type: 'COMPOSITE' | 'FULL_OBJECT',
+  ): Promise<void> {
+    const headers = { 'x-amz-checksum-algorithm': 'CRC32', 'x-amz-checksum-type': type };
     const created = await this.#call(object, 'POST', '?uploads', { headers });
     const [id = ''] = textsOf(created.text, 'UploadId');
-    const part = await this.#call(object, 'PUT', `?uploadId=${id}&partNumber=3`, { body: content });
-    this.#assertStatus(part.status, 200, 'upload of a part');
-    const md5 = md5Of(content);
-    const body = `<CompleteMultipartUpload><Part><PartNumber>3</PartNumber><ETag>${md5}</ETag></Part></CompleteMultipartUpload>`;
+    let parts = '';
+    for (const [index, body] of contents.entries()) {
+      // Numbers need not be without gaps.
+      const number = index * 2 + 3;
+      const query = `?uploadId=${id}&partNumber=${number}`;
+      const part = await this.#call(object, 'PUT', query, { body });
+      this.#assertStatus(part.status, 200, 'upload of a part');
+      parts += `<Part><PartNumber>${number}</PartNumber><ETag>${md5Of(body)}</ETag></Part>`;
+    }
+    const body = `<CompleteMultipartUpload>${parts}</CompleteMultipartUpload>`;
+    const content = contents.join('');
+    const md5s = Buffer.from(contents.map(md5Of).join(''), 'hex');
+    const crcs = Buffer.concat(contents.map((each) => Buffer.from(crcOf(each), 'base64')));
     const after = {
       content,
-      etag: `${md5Of(Buffer.from(md5, 'hex'))}-1`,
-      checksum: `${crcOf(Buffer.from(crcOf(content), 'base64'))}-1`,
+      etag: `${md5Of(md5s)}-${contents.length}`,
+      checksum: type === 'FULL_OBJECT' ? crcOf(content) : `${crcOf(crcs)}-${contents.length}`,
     };
     await this.#change(object, after, 'POST', `?uploadId=${id}`, { body });
   }
@@ -176,6 +215,7 @@ export class ObjectActor {
     const path = `'${object.key}'`;
     const [command, after] = this.#random.pick([
       [`rm -f ${path}`, undefined],
+      [`mv -f ${path} moved`, undefined],
       [`echo ${text} > ${path}`, { content: `${text}\n`, etag: undefined }],
       [
         `echo ${text} >> ${path}`,
