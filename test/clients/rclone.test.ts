@@ -58,6 +58,7 @@ test('copy, check, list, and copy back', async (t) => {
   ]);
   t.is((await exec(api, disk, 'cat copy/deep/a*')).stdout, 'odd\n');
   await exec(api, disk, 'echo from exec > copy/given');
+  await rclone('check', '--download', 'source', `${remote}/copy`, '--one-way');
   await rclone('copy', `${remote}/copy`, 'back');
   t.is(await tools.output('cat', 'back/given'), 'from exec\n');
   const [sent, received] = await Promise.all(

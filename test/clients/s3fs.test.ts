@@ -29,7 +29,17 @@ test('a mount is read and written like a directory', async (t) => {
   {
     const options = ['-o', `passwd_file=${tools.path('passwd')}`, '-o', `url=${s3Url}`];
     await using _mount = await tools.serveMount(
-      ['s3fs', disk, directory, '-f', ...options, '-o', 'use_path_request_style'],
+      [
+        's3fs',
+        disk,
+        directory,
+        '-f',
+        ...options,
+        '-o',
+        'use_path_request_style',
+        '-o',
+        'enable_content_md5',
+      ],
       directory,
     );
     t.is(await tools.output('cat', 'mounted/given/file'), 'from exec\n');
