@@ -154,6 +154,8 @@ export const LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
   snapshotsPerAccountMax: 100,
+  // Of a snapshot with memory that machines are prewarmed from: prewarmed ones take no capacity.
+  snapshotPrewarmedBytesMax: 256 * MiB,
   imageReferenceLengthMax: 512,
   sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).

@@ -110,6 +110,9 @@ export class MicrovmDriver implements MachineDriver {
     const host = this.#host;
     await this.prepare(spec, image);
     const prewarmed = await this.#startWith(spec, signal, async () => {
+      // Nothing of a sandbox's memory runs before it has its new owner.
+      if (await this.hasCheckpoint(spec.vmId))
+        return startFromCheckpoint(host, spec, signal, { isThawed: false });
       const machine = await startNew(host, spec, signal);
       const soon = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS_MAX)]);
       await untilRunning(host, machine, soon, (limit) => warmUp(machine.guest, limit));
@@ -129,7 +132,11 @@ export class MicrovmDriver implements MachineDriver {
     return adopted ?? this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
   }
 
-  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
+      configureGuest(guest, spec, limit, { isFrozen: true }),
+    );
+    if (adopted !== undefined) return adopted;
     return this.#startWith(spec, signal, () => startFromCheckpoint(this.#host, spec, signal));
   }
 

@@ -32,6 +32,8 @@ interface Restored {
   readonly template: Template;
   readonly kind: MachineOrigin['kind'];
   readonly load: Load;
+  /** Whether its guest has frozen processes, which are to continue. */
+  readonly isFrozen?: boolean;
 }
 
 /** Starts a machine from the template of its shape; boots it while there is none. */
@@ -46,11 +48,15 @@ export async function startNew(
   return restore(host, spec, { template, kind: 'template', load }, signal);
 }
 
-/** Starts a machine from its checkpoint, which is invalidated before the first instruction. */
+/**
+ * Starts a machine from its checkpoint, which is invalidated before the first instruction.
+ * @param options.isThawed false: its processes stand still until the guest is configured again
+ */
 export async function startFromCheckpoint(
   host: MicrovmHost,
   spec: MachineSpec,
   signal: AbortSignal,
+  { isThawed = true }: { readonly isThawed?: boolean } = {},
 ): Promise<MicrovmMachine> {
   const { checkpoint: directory } = pathsOf(host, spec.vmId);
   try {
@@ -61,7 +67,8 @@ export async function startFromCheckpoint(
       await restoreCheckpoint(...machine, { directory, template });
       await invalidateCheckpoint(directory);
     };
-    const machine = await restore(host, spec, { template, kind: 'checkpoint', load }, signal);
+    const restored = { template, kind: 'checkpoint', load, isFrozen: isThawed } as const;
+    const machine = await restore(host, spec, restored, signal);
     // In the background, since removing large files takes long; the next pause waits for it.
     machine.checkpointRemoved = discardCheckpoint(directory).catch((err: unknown) => {
       host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:discardFailed');
@@ -95,7 +102,7 @@ async function bootKernel(
 async function restore(
   host: MicrovmHost,
   spec: MachineSpec,
-  { template, kind, load }: Restored,
+  { template, kind, load, isFrozen = false }: Restored,
   signal: AbortSignal,
 ): Promise<MicrovmMachine> {
   const [readFd, writeFd] = native.pipe();
@@ -111,7 +118,7 @@ async function restore(
       machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
-      await configureGuest(machine.guest, spec, limit, { isFrozen: kind === 'checkpoint' });
+      await configureGuest(machine.guest, spec, limit, { isFrozen });
     });
     return machine;
   } finally {

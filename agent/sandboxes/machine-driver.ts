@@ -130,7 +130,7 @@ export interface MachineDriver {
   hasTemplate(shape: Shape): Promise<boolean>;
   /**
    * Makes a root disk and a waiting machine, so that `start` with the same id takes hardly any
-   * time. A later agent does not take a prewarmed machine over, but reclaims it.
+   * time; of a copy with memory, a machine for `resume`, whose processes stand still until then. A later agent does not take a prewarmed machine over, but reclaims it.
    * @throws BootError, or the signal's reason, when nothing of the machine runs
    */
   prewarm(

@@ -125,12 +125,6 @@ export async function openSandboxes(
   );
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
-  const prewarmed = new PrewarmedMachines({
-    ...{ driver, slots, uids, images, log },
-    max: settings.prewarmedMax,
-    isBusy: () => boots.used > 0 || resumes.used > 0,
-    isLow: () => capacity.load.isLow,
-  });
   const platform = process.arch === 'arm64' ? 'arm64' : 'amd64';
   const shared = { hostId, platform, driver, policies, uids, log } as const;
   const snapshotRecords = new Publisher<SnapshotRecord>(directory.snapshots, log);
@@ -138,6 +132,13 @@ export async function openSandboxes(
     { ...shared, images, journal: journal.snapshots, publisher: snapshotRecords },
     snapshotRows,
   );
+  const prewarmed = new PrewarmedMachines({
+    ...{ driver, slots, uids, images, log },
+    copySnapshot: (id, to) => snapshots.copyAhead(id, to),
+    max: settings.prewarmedMax,
+    isBusy: () => boots.used > 0 || resumes.used > 0,
+    isLow: () => capacity.load.isLow,
+  });
   const registry = new SandboxRegistry({
     ...{ ...shared, dataDir, prewarmed, snapshots, images, image: parts.image },
     journal: journal.sandboxes,
@@ -163,8 +164,7 @@ export async function openSandboxes(
       await prewarmed.close();
       await registry.detach();
       await driver.close();
-      publisher.close();
-      snapshotRecords.close();
+      for (const each of [publisher, snapshotRecords]) each.close();
       await slots.close();
     },
   };

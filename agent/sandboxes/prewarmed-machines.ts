@@ -7,7 +7,7 @@ import type { SlotPool } from '../network/slot-pool.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { BuiltImage } from '../images/built-image.ts';
-import { type MachineDriver, type Shape, shapeName } from './machine-driver.ts';
+import { type MachineDriver, type MachineOwner, type Shape, shapeName } from './machine-driver.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { UidPool } from './uid-pool.ts';
 
@@ -36,22 +36,32 @@ interface Prewarmed extends PrewarmedMachine {
   readonly name: string;
 }
 
-/** A shape, and the image that the root disk begins with. */
+/** A shape, and the image or snapshot that the machine begins with. */
 interface Wanted {
   readonly shape: Shape;
+  /** Undefined: it begins with the image. */
+  readonly snapshotId: string | undefined;
   /** Undefined: the default image. */
   readonly digest: string | undefined;
   readonly at: number;
 }
 
-const nameOf = (shape: Shape, digest: string | undefined): string =>
-  `${shapeName(shape)} ${digest ?? ''}`;
+const nameOf = (shape: Shape, { digest, snapshotId }: Beginning): string =>
+  `${shapeName(shape)} ${snapshotId ?? digest ?? ''}`;
+
+/** What a machine begins with; the default image, if both are undefined. */
+interface Beginning {
+  readonly digest: string | undefined;
+  readonly snapshotId: string | undefined;
+}
 
 export interface PrewarmedMachinesDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly uids: UidPool;
   readonly images: SandboxImages;
+  /** Copies a snapshot. @returns false when it is gone; parts of the copy may be left */
+  readonly copySnapshot: (snapshotId: string, to: MachineOwner) => Promise<boolean>;
   /** How many prewarmed VMs are kept at most. */
   readonly max: number;
   /** Whether a machine is starting. */
@@ -62,8 +72,8 @@ export interface PrewarmedMachinesDeps {
 }
 
 /**
- * Keeps prewarmed VMs of the shapes and images that were requested last, so that a new sandbox only has to be
- * given its identity. They are not journalled: a sandbox that takes one journals it as its own, and
+ * Keeps prewarmed VMs of the shapes, images and snapshots that were requested last, so that a new
+ * sandbox only has to be given its identity. They are not journalled: a sandbox that takes one journals it as its own, and
  * the next agent reclaims those that were not taken.
  */
 export class PrewarmedMachines {
@@ -83,11 +93,17 @@ export class PrewarmedMachines {
   /**
    * Gives the caller a prewarmed VM of this shape and image, if there is one, and prewarms the next.
    * @param image held by the caller; undefined: the default image
+   * @param snapshotId of a snapshot on that image; the VM continues from its memory, if it has any
    */
-  take(shape: Shape, image?: BuiltImage): PrewarmedMachine | undefined {
+  take(
+    shape: Shape,
+    image?: Pick<BuiltImage, 'digest'>,
+    snapshotId?: string,
+  ): PrewarmedMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
-    const name = nameOf(shape, image?.digest);
-    this.#want(name, shape, image?.digest);
+    const beginning = { digest: image?.digest, snapshotId };
+    const name = nameOf(shape, beginning);
+    this.#want(name, shape, beginning);
     const machine = [...this.#prewarmed].find((each) => each.name === name);
     if (machine === undefined) return undefined;
     this.#prewarmed.delete(machine);
@@ -109,9 +125,23 @@ export class PrewarmedMachines {
     await Promise.all([...this.#prewarmed].map((machine) => this.#evict(machine)));
   }
 
-  #want(name: string, { vcpuCount, memSizeMib }: Shape, digest: string | undefined): void {
+  /** Removes the prewarmed VMs of a snapshot that is gone. */
+  forgetSnapshot(snapshotId: string): void {
+    for (const [name, wanted] of this.#wanted) {
+      if (wanted.snapshotId !== snapshotId) continue;
+      this.#wanted.delete(name);
+      for (const machine of this.#prewarmed) {
+        if (machine.name === name) {
+          runInBackground('prewarmed.evict', () => this.#evict(machine));
+        }
+      }
+    }
+  }
+
+  #want(name: string, { vcpuCount, memSizeMib }: Shape, beginning: Beginning): void {
     this.#wanted.delete(name);
-    this.#wanted.set(name, { shape: { vcpuCount, memSizeMib }, digest, at: performance.now() });
+    const shape = { vcpuCount, memSizeMib };
+    this.#wanted.set(name, { shape, ...beginning, at: performance.now() });
     const [oldest] = this.#wanted.keys();
     if (this.#wanted.size > this.#deps.max && oldest !== undefined) this.#wanted.delete(oldest);
     this.#scheduleTick(REST_MS);
@@ -159,8 +189,8 @@ export class PrewarmedMachines {
     }
   }
 
-  async #start(name: string, { shape, digest }: Wanted): Promise<void> {
-    const { driver, slots, uids, images, log } = this.#deps;
+  async #start(name: string, { shape, digest, snapshotId }: Wanted): Promise<void> {
+    const { driver, slots, uids, images, copySnapshot, log } = this.#deps;
     if (!(await driver.hasTemplate(shape))) return; // The driver is making the template.
     const begunAt = performance.now();
     const plan = await slots.lease();
@@ -173,8 +203,11 @@ export class PrewarmedMachines {
     try {
       const spec = { vmId, uid, ...shape, slot: plan, settings, mounts: [] };
       const image = digest === undefined ? undefined : await images.hold(vmId, digest);
-      if (digest !== undefined && image === undefined) {
-        this.#wanted.delete(name); // No sandbox holds it any more, and it was evicted.
+      const isThere =
+        (digest === undefined || image !== undefined) &&
+        (snapshotId === undefined || (await copySnapshot(snapshotId, { vmId, uid })));
+      if (!isThere) {
+        this.#wanted.delete(name); // Nothing holds the image any more, or the snapshot was deleted.
         return await this.#remove(machine);
       }
       const { ended } = await driver.prewarm(spec, this.#closed.signal, image);

@@ -17,6 +17,7 @@ import type { PrewarmedMachine } from './prewarmed-machines.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
+import type { StartState } from './sandbox-start.ts';
 import type { Snapshot } from './snapshot.ts';
 import type { NewSnapshot, SnapshotRef, Snapshots } from './snapshots.ts';
 
@@ -199,23 +200,33 @@ export class SandboxRegistry {
   async createFromSnapshot(given: NewFromSnapshot): Promise<SandboxActor> {
     const { sandboxId, accountId, snapshotId, config, network } = given;
     this.#refuseIfKnown(sandboxId);
-    const { images, policies, snapshots } = this.#deps;
+    const { capacity, images, policies, snapshots } = this.#deps;
+    capacity.refuseIfFull(snapshots.findReady({ accountId, snapshotId }).row.config);
     const { image } = snapshots.findReady({ accountId, snapshotId }).row;
     if (image?.digest !== undefined) {
       await images.hold(sandboxId, image.digest);
       this.#refuseIfGone(sandboxId, () => snapshots.findReady({ accountId, snapshotId }));
     }
     const snapshot = snapshots.findReady({ accountId, snapshotId });
-    const child = this.#addNew({
-      ...{ id: sandboxId, accountId, snapshotId, image },
-      environment: given.environment ?? snapshot.row.environment,
-      ...(network === undefined
+    const policy =
+      network === undefined
         ? policies.copy(snapshot.row, sandboxId)
-        : policies.store(sandboxId, network)),
-      config: { ...snapshot.row.config, ...config },
-    });
+        : policies.store(sandboxId, network);
+    const taken = this.#takePrewarmed(snapshot);
+    const child = this.#addNew(
+      {
+        ...{ id: sandboxId, accountId, snapshotId, image },
+        environment: given.environment ?? snapshot.row.environment,
+        ...policy,
+        config: { ...snapshot.row.config, ...config },
+      },
+      taken,
+    );
     const { vmId, uid } = child.row;
-    return this.#create(child, { copy: () => snapshot.copyTo({ vmId, uid }) });
+    const state = snapshot.row.hasMemory ? 'pending_resume' : 'pending_start';
+    const copy = (): Promise<StartState> =>
+      taken === undefined ? snapshot.copyTo({ vmId, uid }) : Promise.resolve(state);
+    return this.#create(child, { slot: taken?.slot, copy });
   }
 
   /**
@@ -224,12 +235,23 @@ export class SandboxRegistry {
    * @throws AppError `not_found`, `snapshot_not_ready`
    */
   async deleteSnapshot(ref: SnapshotRef): Promise<DependentForks | undefined> {
-    return this.#deps.snapshots.delete(ref, () => this.#dependentForks(ref.snapshotId));
+    const { prewarmed, snapshots } = this.#deps;
+    const dependents = await snapshots.delete(ref, () => this.#dependentForks(ref.snapshotId));
+    if (dependents === undefined) prewarmed.forgetSnapshot(ref.snapshotId);
+    return dependents;
   }
 
   /** Removes a snapshot whose creator gave up, also if the job that makes it has yet to arrive. */
   async discardSnapshot(ref: SnapshotRef): Promise<void> {
     await this.#deps.snapshots.discard(ref, () => this.#dependentForks(ref.snapshotId));
+  }
+
+  #takePrewarmed({ row }: Snapshot): PrewarmedMachine | undefined {
+    const { config, image, hasMemory, id, sizeBytes } = row;
+    // Memory that a machine continues from is its own from the start.
+    if (hasMemory && sizeBytes > LIMITS.snapshotPrewarmedBytesMax) return undefined;
+    const digest = image?.digest;
+    return this.#deps.prewarmed.take(config, digest === undefined ? undefined : { digest }, id);
   }
 
   /** @throws AppError `not_found` */

@@ -4,6 +4,7 @@ import { newDiskId } from '../../shared/ids.ts';
 import type { SandboxBase } from '../journal/sandbox-journal.ts';
 import type { SnapshotRow } from '../journal/snapshot-journal.ts';
 import type { DependentForks, Kin } from './fork-tree.ts';
+import type { MachineOwner } from './machine-driver.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxPolicies } from './sandbox-policies.ts';
@@ -144,6 +145,20 @@ export class Snapshots {
     // The account has found and used it, so it is in use after all.
     if (snapshot.isDeleting || dependents() !== undefined) return;
     await snapshot.remove();
+  }
+
+  /**
+   * Copies a snapshot for a machine that no sandbox has yet.
+   * @returns false when the snapshot is gone; parts of the copy may be left
+   */
+  async copyAhead(snapshotId: string, to: MachineOwner): Promise<boolean> {
+    const snapshot = this.#ready.find(({ row }) => row.id === snapshotId);
+    try {
+      await snapshot?.copyTo(to);
+    } catch (error) {
+      if (snapshot?.isDeleting === false) throw error;
+    }
+    return snapshot?.isDeleting === false;
   }
 
   /** Resolves when no snapshot of this sandbox is being made. */

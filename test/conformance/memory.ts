@@ -172,6 +172,29 @@ function testForks(test: TestFn<DriverContext>): void {
     t.is(await driver.hasCheckpoint(kept.vmId), driver.traits.forksHaveMemory);
   });
 
+  test('a prewarmed copy goes on where it was copied, as the machine that takes it', async (t) => {
+    const { driver } = t.context;
+    const [spec, child] = await ownSpecs(t, 2);
+    assert(spec !== undefined && child !== undefined);
+    const machine = await boot(driver, spec);
+    const sum = await outputOf(machine, dirty);
+    await outputOf(machine, 'echo kept > /root/name; sync');
+    await driver.fork(spec.vmId, child);
+    await machine.kill();
+    const { hasOwnKernel, forksHaveMemory } = driver.traits;
+    const placeholder = { ...child.settings, hostname: 'prewarmed', machineId: randomUUID() };
+    await driver.prewarm({ ...child, settings: placeholder }, never);
+    const copy = forksHaveMemory ? await resumed(t, child) : await boot(driver, child);
+    t.is(copy.origin?.kind, 'prewarmed');
+    if (forksHaveMemory) t.is(await outputOf(copy, check), sum);
+    t.is(await outputOf(copy, 'cat /root/name'), 'kept');
+    const { hostname, machineId } = child.settings;
+    const shown = await outputOf(copy, 'uname -n; cat /etc/machine-id');
+    t.is(shown, `${hostname}\n${machineId.replaceAll('-', '')}`);
+    if (hasOwnKernel) t.false(await driver.hasCheckpoint(child.vmId));
+    await copy.kill();
+  });
+
   test('a fork of a machine that never ran has a new disk', async (t) => {
     const { driver } = t.context;
     const [spec, child] = await ownSpecs(t, 2);

@@ -81,13 +81,15 @@ export class HostedSandboxes implements AsyncDisposable {
       const directory = openDirectory(redis, 'local-test');
       const parts = { hostId, dataDir, journal, storage, directory, log, image: undefined };
       let isDead = false;
+      const prewarms = (changes.prewarmedMax ?? 0) > 0;
       const gate: Gate = (point, id) => (isDead ? never : hosted.gate(point, id));
       const sandboxes = await openSandboxes(
         { ...settings, ...changes },
         {
           ...parts,
           images: hosted.images.open(),
-          openDriver: async () => new InMemoryDriver(hosted.machines, { gate }),
+          openDriver: async () =>
+            new InMemoryDriver(hosted.machines, { gate, hasTemplates: prewarms }),
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
           policies: hosted.policies,

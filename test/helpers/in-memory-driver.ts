@@ -253,7 +253,10 @@ export class InMemoryDriver implements MachineDriver {
     image?: MachineImage,
   ): Promise<Pick<Machine, 'ended'>> {
     await this.prepare(spec, image);
-    const machine = await this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
+    const hasMemory = await this.hasCheckpoint(spec.vmId);
+    const machine = await this.#bringUp(spec, signal, (limit) =>
+      hasMemory ? this.#restore(spec, limit) : this.#boot(spec, limit),
+    );
     this.#prewarmed.add(spec.vmId);
     return machine;
   }
@@ -265,19 +268,24 @@ export class InMemoryDriver implements MachineDriver {
     return this.#bringUp(spec, signal, (limit) => this.#boot(spec, limit));
   }
 
-  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    return this.#bringUp(spec, signal, async (limit) => {
-      const checkpoint = this.#host.wholeCheckpoint(spec.vmId);
-      if (checkpoint === undefined) throw new Error('there is no checkpoint');
-      const machine = await this.#launch(spec, limit, checkpoint.memory);
-      await this.#untilRunning(machine, spec, limit, async (until) => {
-        await this.#within(until, 'use up checkpoint', spec.vmId, () => {
-          this.#host.checkpoints.delete(spec.vmId);
-        });
-        this.#host.noteResumed(spec.vmId, checkpoint);
+  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
+    const { vmId } = spec;
+    const prewarmed = this.#prewarmed.delete(vmId) ? this.#machines.get(vmId) : undefined;
+    if (prewarmed !== undefined && (await this.#adopt(prewarmed, spec, signal))) return prewarmed;
+    return this.#bringUp(spec, signal, (limit) => this.#restore(spec, limit));
+  }
+
+  async #restore(spec: MachineSpec, limit: AbortSignal): Promise<InMemoryMachine> {
+    const checkpoint = this.#host.wholeCheckpoint(spec.vmId);
+    if (checkpoint === undefined) throw new Error('there is no checkpoint');
+    const machine = await this.#launch(spec, limit, checkpoint.memory);
+    await this.#untilRunning(machine, spec, limit, async (until) => {
+      await this.#within(until, 'use up checkpoint', spec.vmId, () => {
+        this.#host.checkpoints.delete(spec.vmId);
       });
-      return this.#risen(machine, 'checkpoint');
+      this.#host.noteResumed(spec.vmId, checkpoint);
     });
+    return this.#risen(machine, 'checkpoint');
   }
 
   hasCheckpoint(id: string): Promise<boolean> {

@@ -171,11 +171,6 @@ export class SimulatedAgent {
         await this.#wait('images', 'build image');
         return builtImage();
       };
-      const prewarmed = new PrewarmedMachines({
-        ...{ driver, slots, uids, images, max: 2, log },
-        isBusy: () => boots.used > 0 || resumes.used > 0,
-        isLow: () => capacity.load.isLow,
-      });
       const policies = new SandboxPolicies(ENCRYPTION_KEY, undefined);
       const snapshotPublisher = new Publisher<SnapshotRecord>(directory.snapshots, log);
       const snapshots = new HostSnapshots(
@@ -185,6 +180,12 @@ export class SimulatedAgent {
         },
         snapshotRows,
       );
+      const prewarmed = new PrewarmedMachines({
+        ...{ driver, slots, uids, images, max: 2, log },
+        copySnapshot: (id, to) => snapshots.copyAhead(id, to),
+        isBusy: () => boots.used > 0 || resumes.used > 0,
+        isLow: () => capacity.load.isLow,
+      });
       const registry = new SandboxRegistry({
         ...{
           hostId: HOST_ID,

@@ -33,6 +33,7 @@ async function open(max: number) {
   const busy = { isBusy: false };
   const images = new InMemoryImages();
   const spares = new PrewarmedMachines({
+    copySnapshot: () => Promise.resolve(false),
     ...{ driver, slots, uids, images: images.open(), max, log },
     isBusy: () => busy.isBusy,
     isLow: () => false,

@@ -206,6 +206,46 @@ test('nobody sees a snapshot that may still be refused', async (t) => {
   t.is((await directory().get(accountId, wanted.snapshotId))?.status, 'ready');
 });
 
+for (const state of ['running', 'stopped'] as const) {
+  test(`sandboxes from a snapshot of one that was ${state} take prewarmed machines of it`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis, { prewarmedMax: 3 });
+    const { hosted, time } = host;
+    const { registry, machines } = hosted;
+    const source = await host.create();
+    machines.writeFile(source.row.vmId, FILE, 'one');
+    if (state === 'stopped') await source.stop();
+    await host.until(source, state);
+    const snapshot = await snapshotOf(host, source);
+    const taken = new Set([source.row.vmId]);
+    const ahead = (): string | undefined =>
+      [...machines.vms.keys()].find(
+        (vmId) => !taken.has(vmId) && machines.readFile(vmId, FILE) === 'one',
+      );
+    const first = await registry.createFromSnapshot(fromSnapshot(snapshot, 'first'));
+    await host.until(first, 'running');
+    taken.add(first.row.vmId);
+    await time.pass(2_000);
+    await time.until('a prewarmed machine', () => ahead() !== undefined);
+    await time.settle();
+    const second = await registry.createFromSnapshot(fromSnapshot(snapshot, 'second'));
+    await host.until(second, 'running');
+    t.not(second.row.vmId, second.id, 'it took a prewarmed machine');
+    t.is(machines.readFile(second.row.vmId, FILE), 'one');
+    taken.add(second.row.vmId);
+    await time.pass(2_000);
+    await time.until('another one', () => ahead() !== undefined);
+    for (const each of [first, second]) {
+      await each.stop();
+      await host.until(each, 'stopped');
+      await registry.delete(refOf(each));
+    }
+    t.is(await registry.deleteSnapshot(snapshotRefOf(snapshot)), undefined);
+    await time.pass(2_000);
+    await time.until('nothing of it', () => ahead() === undefined);
+    t.deepEqual(machines.faults, []);
+  });
+}
+
 /** What the agent does while it makes a snapshot, creates a sandbox of it, and deletes both. */
 async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
   const { registry } = host.hosted;
