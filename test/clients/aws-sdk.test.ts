@@ -67,6 +67,33 @@ async function refusal(call: Promise<unknown>): Promise<[string, number | undefi
   return ['none', undefined];
 }
 
+/** Puts the files that the disk lacks or has otherwise, by size and MD5, as syncing tools decide. */
+async function syncFiles(s3: S3Client, Bucket: string, files: ReadonlyMap<string, string>) {
+  const there = new Map<string, string | undefined>();
+  for await (const page of paginateListObjectsV2({ client: s3 }, { Bucket, Prefix: 'synced/' })) {
+    for (const { Key = '', ETag, Size } of page.Contents ?? []) there.set(Key, `${ETag} ${Size}`);
+  }
+  const sent: string[] = [];
+  for (const [Key, Body] of files) {
+    const md5 = createHash('md5').update(Body).digest('hex');
+    if (there.get(Key) === `"${md5}" ${Buffer.byteLength(Body)}`) continue;
+    await s3.send(new PutObjectCommand({ Bucket, Key, Body }));
+    sent.push(Key);
+  }
+  return sent;
+}
+
+test('a second sync transfers nothing, and one after a change only that', async (t) => {
+  const { s3, user, api } = t.context;
+  const files = new Map(['a', 'b c', 'deep/ü'].map((name) => [`synced/${name}`, `of ${name}`]));
+  t.deepEqual(await syncFiles(s3, user.disk, files), [...files.keys()]);
+  t.deepEqual(await syncFiles(s3, user.disk, files), []);
+  await exec(api, user.disk, "mv 'synced/b c' x; mv x 'synced/b c'; chmod 600 synced/a");
+  t.deepEqual(await syncFiles(s3, user.disk, files), []);
+  await exec(api, user.disk, 'printf "OF a" > synced/a');
+  t.deepEqual(await syncFiles(s3, user.disk, files), ['synced/a']);
+});
+
 test('put, head, get, copy, list and delete', async (t) => {
   const { s3, user, api } = t.context;
   const Bucket = user.disk;
