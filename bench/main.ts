@@ -1,6 +1,7 @@
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
+import { benchImage } from './image.ts';
 import { benchIngress } from './ingress.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
@@ -13,6 +14,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   grep: benchGrep,
+  image: benchImage,
   ingress: benchIngress,
   network: benchNetwork,
   objects: benchObjects,

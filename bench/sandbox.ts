@@ -73,7 +73,7 @@ function interruption(): AbortSignal {
   return controller.signal;
 }
 
-async function findGuest(): Promise<{ guestDir: string; rootDisk: string }> {
+export async function findGuest(): Promise<{ guestDir: string; rootDisk: string }> {
   const known = { ...(await readEnvFile(paths.config)), ...process.env };
   const { GUEST_DIR: guestDir, DEFAULT_ROOT_DISK: rootDisk } = known;
   assert(

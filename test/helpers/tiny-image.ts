@@ -1,9 +1,15 @@
 /* An image other than the default one, in both of its forms: a shell, a few programs, and a user. */
+import { execFile } from 'node:child_process';
 import { mkdir, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import type { MachineImage } from '../../agent/sandboxes/machine-driver.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { GiB } from '../../shared/units.ts';
+import type { TestLayer } from './registry.ts';
+
+const execute = promisify(execFile);
 
 const PROGRAMS = ['cat', 'grep', 'head', 'id', 'mkdir', 'mount', 'sleep', 'stat', 'sync'];
 /** That of every root disk. */
@@ -28,7 +34,7 @@ const COPY = `
  * Makes a directory with the contents of one, and the file `/marker`.
  * @param more programs of this host that it has, too
  */
-export async function makeTinyTree(
+async function makeTinyTree(
   tree: string,
   marker: string,
   more: readonly string[] = [],
@@ -42,6 +48,20 @@ export async function makeTinyTree(
     [...PROGRAMS, ...more].join(' '),
   ]);
   await writeFile(join(tree, 'marker'), marker);
+}
+
+/** The only layer of an image with such a root. @param tree a missing directory for it */
+export async function tinyLayer(
+  tree: string,
+  marker: string,
+  more: readonly string[] = [],
+): Promise<TestLayer> {
+  await makeTinyTree(tree, marker, more);
+  const { stdout: archive } = await execute('tar', ['-C', tree, '--numeric-owner', '-c', '.'], {
+    encoding: 'buffer',
+    maxBuffer: GiB,
+  });
+  return { archive, blob: gzipSync(archive, { level: 1 }) };
 }
 
 /**

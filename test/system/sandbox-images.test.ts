@@ -2,10 +2,7 @@
  * Sandboxes on images of a registry on loopback, as virtual machines and as containers: waiting for
  * the image, over a kill of the agent, too; its USER, WORKDIR and ENV; images that cannot be had.
  */
-import { execFile } from 'node:child_process';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { gzipSync } from 'node:zlib';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -32,7 +29,8 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
-import { makeTinyTree } from '../helpers/tiny-image.ts';
+import { tinyLayer } from '../helpers/tiny-image.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 interface Context {
   readonly stack: Stack;
@@ -41,7 +39,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const execute = promisify(execFile);
 const runtimes = { 'virtual machine': sandboxSettings, container: containerSettings };
 type Runtime = keyof typeof runtimes;
 const both = ['virtual machine', 'container'] as const;
@@ -52,22 +49,12 @@ const config = { User: 'node', WorkingDir: '/srv/app', Env: ['FROM=image', 'BOTH
 const cleanUps = new AsyncDisposableStack();
 const stacks = new Map<string, Stack>();
 
-/** One layer with a tiny root. @param programs beside the usual ones */
-async function tinyLayer(tree: string, programs: readonly string[]): Promise<TestLayer> {
-  await makeTinyTree(tree, 'tiny', programs);
-  const { stdout: archive } = await execute('tar', ['-C', tree, '--numeric-owner', '-c', '.'], {
-    encoding: 'buffer',
-    maxBuffer: 2 ** 30,
-  });
-  return { archive, blob: gzipSync(archive, { level: 1 }) };
-}
-
 test.before(async (t) => {
   const { path } = cleanUps.use(await temporaryDirectory());
   const registry = await TestRegistry.start(path, 'registry');
   cleanUps.defer(() => registry.stop());
-  const tiny = await tinyLayer(join(path, 'tree'), []);
-  const commands = imageOf([await tinyLayer(join(path, 'commands'), ['bash'])], { config });
+  const tiny = await tinyLayer(join(path, 'tree'), 'tiny');
+  const commands = imageOf([await tinyLayer(join(path, 'commands'), 'tiny', ['bash'])], { config });
   const execImage = await registry.push('host/commands', '1', commands);
   for (const [name, settings] of Object.entries(runtimes)) {
     const stack = await Stack.start({
@@ -245,3 +232,63 @@ test.serial('an agent whose EXEC_IMAGE has no bash does not start, and says so',
   const { AGENT_DATA_DIR = '' } = node.environment;
   await (await stack.addAgent({ EXEC_IMAGE: '', AGENT_DATA_DIR })).start();
 });
+
+const create = (client: ApiClient, imageId: string) =>
+  client.call<{ code: string }>('POST', '/api/sandboxes', { image_id: imageId });
+
+/** Has an image built. @returns its id, when the build has ended */
+async function build(api: ApiClient, input: object): Promise<string> {
+  const { image_id: imageId } = await api.data<{ image_id: string }>('POST', '/api/images', input);
+  await waitFor('the build', async () => {
+    const image = await api.data<{ status: string }>('GET', `/api/images/${imageId}`);
+    return image.status !== 'building';
+  });
+  return imageId;
+}
+
+each(
+  both,
+  'a built image is chosen by its id, and its next sandbox is prewarmed',
+  async (t, api, stack) => {
+    const { registry, tiny } = t.context;
+    const image = imageOf([tiny], { config });
+    const imageId = await build(api, { source: await registry.push('team/built', '1', image) });
+    await registry.stop(); // Nobody is asked for what the host has.
+    for (const origin of ['template', 'prewarmed'] as const) {
+      const { sandbox_id: id } = await createSandbox(api, { image_id: imageId });
+      t.is((await outputOf(api, id, 'id -un')).trim(), 'node');
+      const shown = (await getSandbox(api, id)) as ApiSandbox & { image_digest?: string };
+      t.is(shown.image_digest, image.digest, origin);
+      await removeSandbox(api, id);
+      if (origin === 'prewarmed') break;
+      await waitFor('a prewarmed machine', async () =>
+        (await stack.agent.readLog())
+          .split('\n')
+          .some((line) => line.includes('prewarmed:started')),
+      );
+    }
+    registry.daemon.start();
+  },
+);
+
+each(
+  container,
+  'an image of no successful build, or of another account, makes no sandbox',
+  async (t, api, stack) => {
+    const { registry, tiny } = t.context;
+    t.like(await create(api, 'f'.repeat(64)), { status: 404, body: { code: 'not_found' } });
+    const missing = await build(api, { source: `${registry.name}/team/nothing:1` });
+    t.like(await create(api, missing), { status: 409, body: { code: 'image_not_ready' } });
+    const source = await registry.push('team/private', '1', imageOf([tiny]));
+    const auth = { username: 'ann', password: 'secret' };
+    const own = await build(api, { source, registry_auth: auth });
+    t.like(await create(await stack.newClient(), own), {
+      status: 404,
+      body: { code: 'not_found' },
+    });
+    const { sandbox_id: id } = await createSandbox(api, { image_id: own });
+    await removeSandbox(api, id);
+    const twice = { image_id: own, base_image: source };
+    t.is((await api.call('POST', '/api/sandboxes', twice)).status, 400);
+  },
+);
