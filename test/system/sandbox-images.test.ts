@@ -268,6 +268,12 @@ each(
       );
     }
     registry.daemon.start();
+    await waitFor('the registry', () =>
+      fetch(`${registry.url}/v2/`).then(
+        ({ ok }) => ok,
+        () => false,
+      ),
+    );
   },
 );
 
