@@ -9,6 +9,7 @@ import { Stack } from '../test/helpers/stack.ts';
 import { temporaryDirectory } from '../test/helpers/temporary.ts';
 import { tinyLayer } from '../test/helpers/tiny-image.ts';
 import { findGuest } from './sandbox.ts';
+import { benchImageBuild } from './image-build.ts';
 import { benchImageCreate, type CreateFlags } from './image-create.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 
@@ -69,6 +70,7 @@ async function buildImage(
  * see docs/benchmarks.md.
  */
 export async function benchImage(args: readonly string[]): Promise<void> {
+  await benchImageBuild();
   const flags = readFlags(args);
   await using directory = await temporaryDirectory();
   const registry = await TestRegistry.start(directory.path, 'registry');

@@ -1,3 +1,4 @@
+import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -5,12 +6,22 @@ import { type HostImages, type ImageSettings, openImages } from '../../agent/ima
 import { parseRegistry } from '../../agent/images/registry-rules.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import { sweepLoops } from '../../agent/disks/disk-mount.ts';
+import { readEnvFile } from '../../scripts/env-file.ts';
+import { paths } from '../../scripts/local-paths.ts';
 import { createLogger } from '../../shared/log.ts';
 import { GiB, MiB } from '../../shared/units.ts';
 
 /** Not of the range that any host of the tests gets by its hash. */
 const FIRST_LOOP = 64_512;
 const UID = 601_099_998;
+
+/** The tree of the default image, once set-up has made it. */
+export async function defaultImageDir(): Promise<string> {
+  const known = process.env['DEFAULT_IMAGE_DIR'];
+  const found = known ?? (await readEnvFile(paths.config))['DEFAULT_IMAGE_DIR'];
+  assert(found !== undefined, 'there is no default image: run ./scripts/setup');
+  return found;
+}
 
 /** The images of a host without the rest of it. */
 export interface ImageHost extends HostImages {
@@ -41,7 +52,7 @@ export async function openImageHost(
   };
   const images = await openImages(
     {
-      defaultImageDir: process.env['DEFAULT_IMAGE_DIR'] ?? '',
+      defaultImageDir: await defaultImageDir(),
       defaultRootDisk: undefined,
       ...{ buildsMax: 2, bytesMax: 64 * MiB, keepMs: GiB, uid: UID },
       registries: registries.flatMap(({ url }) => parseRegistry(url) ?? []),

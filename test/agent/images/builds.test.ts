@@ -47,7 +47,7 @@ test.after.always(async () => {
 async function describeTree(root: string): Promise<string> {
   const script = `cd "$1" && find . -printf '%p %y %m %U %G %l %n\\n' | sort
     find . -type f -exec sha256sum {} + | sort
-    getfattr -R -d -m - . 2>/dev/null
+    getfattr -R -h -d -m - . | sort
     find . \\( -type b -o -type c \\) -exec stat -c '%n %t %T' {} + | sort`;
   const { stdout } = await execute('sh', ['-c', script, 'sh', root], { maxBuffer: 2 ** 26 });
   return stdout;
