@@ -197,7 +197,12 @@ export function openApiDocument(routes: readonly Route[], baseUrl: string): obje
   }
   return {
     openapi: '3.1.0',
-    info: { title: 'Berth', version: API_VERSION, description: ABOUT },
+    info: {
+      title: 'Berth',
+      version: API_VERSION,
+      description: ABOUT,
+      license: { name: 'All rights reserved', identifier: 'LicenseRef-Proprietary' },
+    },
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }, { bareApiKey: [] }],
     tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
