@@ -1,6 +1,7 @@
 /* The API of ports and port tokens, on sandboxes as their host would have published them. */
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { keys } from '../../shared/directory/keys.ts';
 import { newSandboxId, routeIdOf } from '../../shared/ids.ts';
@@ -160,7 +161,7 @@ test('tokens that have expired are neither listed nor found, and are forgotten',
   const { id, path } = await publish(t);
   const brief = await api.data<PortToken>('POST', `${path}/port-tokens`, { port: 80, ttl: '1ms' });
   const lasting = await api.data<PortToken>('POST', `${path}/port-tokens`, { port: 81 });
-  await new Promise((resolve) => setTimeout(resolve, 5));
+  await sleep(5);
   t.is((await api.call('GET', `${path}/port-tokens/${brief.id}`)).status, 404);
   t.is((await api.call('DELETE', `${path}/port-tokens/${brief.id}`)).status, 404);
   t.deepEqual(
@@ -182,7 +183,7 @@ test('tokens are listed oldest first, in pages', async (t) => {
   const ids: string[] = [];
   for (let port = 1; port <= 5; port += 1) {
     ids.push((await api.data<PortToken>('POST', `${path}/port-tokens`, { port })).id);
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    await sleep(2);
   }
   const found: string[] = [];
   let cursor = '';

@@ -1,15 +1,11 @@
 import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
 import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import { GuestLink } from '../../agent/guest-link/guest-link.ts';
 import type { GuestProcessRecord } from '../../agent/guest-link/guest-protocol.ts';
 
 const REOPEN_AFTER_MS = 100;
-
-const sleep = (ms: number): Promise<void> =>
-  new Promise((resolve) => {
-    setTimeout(resolve, ms).unref();
-  });
 
 /** The way to a guest in memory; opened again whenever it breaks, as that over a socket is. */
 export class InMemoryGuestLink extends GuestLink {
@@ -35,7 +31,7 @@ export class InMemoryGuestLink extends GuestLink {
     for (;;) {
       await this.#useConnection();
       if (this.#isClosed) return;
-      await sleep(REOPEN_AFTER_MS);
+      await sleep(REOPEN_AFTER_MS, undefined, { ref: false });
     }
   }
 

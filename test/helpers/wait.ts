@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 const PAUSE_MS_MIN = 20;
 const PAUSE_MS_MAX = 100;
 /**
@@ -5,11 +7,6 @@ const PAUSE_MS_MAX = 100;
  * a long wait would otherwise take a third of a processor away from what it waits for.
  */
 const PAUSE_PART = 0.2;
-
-const sleep = (ms: number): Promise<void> =>
-  new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
 
 /**
  * Polls until the check returns something truthy, less often the longer it takes.

@@ -1,6 +1,7 @@
 /* Multipart uploads over HTTP: completions during which a part of the system dies. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient, type ObjectReply, s3UrlOf, textsOf } from '../helpers/objects.ts';
@@ -97,7 +98,7 @@ async function duringCompletion(answer: Promise<unknown>, kill: () => Promise<un
     () => (isOver = true),
     () => (isOver = true),
   );
-  await Promise.race([over, new Promise((resolve) => setTimeout(resolve, 60))]);
+  await Promise.race([over, sleep(60)]);
   await kill();
   return isOver;
 }

@@ -8,6 +8,7 @@ import assert from 'node:assert';
 import { readdir, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
@@ -233,9 +234,7 @@ test('a guest without memory, processes or room on its disk, and with a wrong cl
   if (isFull) {
     // No limits but those of the guest's kernel: it fills its process table or memory.
     await beginExec(api, id, 'bomb() { bomb | bomb & }; bomb; sleep 1000');
-    await new Promise((resolve) => {
-      setTimeout(resolve, 3_000);
-    });
+    await sleep(3_000);
     await assertOthersAreServed(t.context);
     t.is((await getSandbox(api, id)).status, 'running');
   }

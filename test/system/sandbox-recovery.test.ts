@@ -1,5 +1,6 @@
 /* Agents die, hosts restart, Redis is emptied: sandboxes run on, or their state says that they ended. */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import {
   type ApiSandbox,
@@ -68,9 +69,7 @@ test('ends without an agent are reported with their cause and time', async (t) =
   const [victim = 0] = await machinesOf([crashed.sandbox_id]);
   const killedAt = Date.now();
   process.kill(victim, 'SIGKILL');
-  await new Promise((resolve) => {
-    setTimeout(resolve, 8_000);
-  });
+  await sleep(8_000);
   const returnedAt = Date.now();
   await stack.startAgent();
   await waitFor(

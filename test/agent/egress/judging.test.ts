@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
 
@@ -208,7 +209,7 @@ test('pausing waits for requests under way to the hosts of the patterns', async 
   lab.setPolicy(ALLOW_GOOD);
   const socket = await lab.connect(good);
   const answered = send(socket, get('good.test'));
-  while (answers.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  while (answers.length === 0) await sleep(10);
   const never = new AbortController().signal;
   await lab.slot.flights.drained(['other.test', '*.good.test'], never);
   const drained = lab.slot.flights.drained(['goo*est'], never);

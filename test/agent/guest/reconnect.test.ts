@@ -4,6 +4,7 @@
  * as the port of a virtual machine can.
  */
 import { createHash, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
@@ -194,7 +195,7 @@ for (const build of guestBuilds) {
     const printedAt = Number(collected.text);
     t.true(Math.abs((collected.exit?.endedAt ?? 0) - printedAt) < 1000);
     first.channel.close();
-    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await sleep(1500);
     const { channel, processes } = await GuestChannel.open(port.connect());
     const record = processes.find(({ id }) => id === spec.id);
     t.true(Math.abs((record?.endedAt ?? 0) - printedAt) < 1000);
@@ -209,7 +210,7 @@ for (const build of guestBuilds) {
     const spec = processSpec('head -c 10000000 /dev/zero');
     await first.channel.start(spec);
     first.channel.close();
-    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 200));
+    await sleep(SILENCE_MS + 200);
     const { channel } = await GuestChannel.open(port.connect());
     const collected = new Collected(channel, spec.id);
     t.is(await channel.follow(spec.id, 0), 0);
@@ -231,7 +232,7 @@ for (const build of guestBuilds) {
     const ended = await waitFor('the end', async () => {
       const { channel, processes } = await GuestChannel.open(port.connect());
       channel.close();
-      await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 100));
+      await sleep(SILENCE_MS + 100);
       return processes.find((record) => (record.flags & PROCESS_FLAGS.exited) !== 0);
     });
     t.is(ended.end, end);
@@ -248,7 +249,7 @@ for (const build of guestBuilds) {
     await using guest = await TestGuest.start({ build, args: ['--silence', String(SILENCE_MS)] });
     const { channel } = await GuestChannel.open(guest.socket);
     await channel.configure(guestSettings());
-    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS + 200));
+    await sleep(SILENCE_MS + 200);
     // Whatever it asks is not answered, so that it opens a new epoch.
     await t.throwsAsync(channel.ping(300), { instanceOf: GuestUnavailableError });
     channel.close();
@@ -264,7 +265,7 @@ for (const build of guestBuilds) {
       const { channel } = await GuestChannel.open(port.connect(cut));
       const spec = processSpec('echo ran; sleep 1000');
       const started = channel.start(spec).catch(() => undefined);
-      await Promise.race([started, new Promise((resolve) => setTimeout(resolve, 300))]);
+      await Promise.race([started, sleep(300)]);
       channel.close();
       const next = await GuestChannel.open(port.connect());
       const mine = next.processes.filter(({ id }) => id === spec.id);

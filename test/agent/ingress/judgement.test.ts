@@ -1,4 +1,5 @@
 /* How a request is judged: its hostname, the read of its route, and the verdict. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { parseIngressHost } from '../../../agent/ingress/ingress-host.ts';
 import { judge } from '../../../agent/ingress/judge.ts';
@@ -70,7 +71,7 @@ test('a request is judged by a read that began after it came, and shares it with
   t.is(begun.length, 1);
   begun[0]?.(route());
   t.truthy(await first);
-  await new Promise((resolve) => setTimeout(resolve, 10));
+  await sleep(10);
   t.is(begun.length, 2);
   begun[1]?.(undefined); // Revoked meanwhile.
   t.deepEqual(await Promise.all(later), [undefined, undefined]);

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { SocketGuestLink } from '../../../agent/machines/socket-guest-link.ts';
 import { encodeGuestFrame } from '../../../agent/guest-link/guest-protocol.ts';
@@ -119,7 +120,7 @@ test('a closed link does not reconnect', async (t) => {
   await waitFor('a try', async () => listener.connections() >= 1);
   link.close();
   const before = listener.connections();
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await sleep(500);
   t.true(listener.connections() <= before + 1);
 });
 
@@ -128,7 +129,7 @@ test('a link waits for a guest that is not there yet', async (t) => {
   const path = join(directory.path, 'guest');
   const link = new SocketGuestLink(path);
   const server = createServer();
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await sleep(150);
   server.listen(path);
   await once(server, 'connection').then(([socket]) => (socket as Socket).destroy());
   link.close();

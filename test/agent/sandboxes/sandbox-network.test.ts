@@ -1,5 +1,6 @@
 /* How a sandbox keeps its network policy; what a policy does is shown in test/agent/network. */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
@@ -139,7 +140,7 @@ test('a pause waits for the requests that the policy names, while the sandbox ru
   const over = Promise.withResolvers<void>();
   hosted.policies.draining = () => over.promise;
   const pausing = Promise.all([actor.pause(), actor.pause()]);
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await sleep(100);
   t.is(actor.row.state, 'running');
   over.resolve();
   await pausing;

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { Journal } from '../../../../agent/journal/journal.ts';
 import { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
@@ -131,9 +132,7 @@ test('a command that ended without the agent finished then, and never before its
   const { execs, link } = opened;
   const [first, second] = [await execs.begin(spec('one')), await execs.begin(spec('two'))];
   const startedAt = Date.parse(first.row.startedAt);
-  await new Promise((resolve) => {
-    setTimeout(resolve, 300);
-  });
+  await sleep(300);
   link.close();
   const records = Buffer.concat([
     recordOf(first.row.id, 0, 200n),

@@ -3,6 +3,7 @@
  * input or output is lost or doubled, and every start, exit and kill is told once.
  */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
 import { MiB } from '../../../../shared/units.ts';
@@ -44,7 +45,7 @@ test('a start whose answer is lost starts one process, and tells it once', async
   await using fixture = await startProcesses([], 31);
   const { port, processes } = fixture;
   const starting = Array.from({ length: 30 }, async (_, index) => {
-    await new Promise((resolve) => setTimeout(resolve, index * 20));
+    await sleep(index * 20);
     const client = await startProcess(
       processes,
       sessionSpec(`echo ${index} >>/run/started; echo ${index}`),
@@ -115,7 +116,7 @@ test('a client that is behind holds the process back, and nobody loses anything'
   fast.process = await processes.attach(slow.processId, 0, fast, () => undefined);
   await process.write(Buffer.from('\n'));
   await waitFor('the window', async () => slow.cursor === GUEST_LIMITS.outputWindow);
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await sleep(100);
   t.is(fast.cursor, GUEST_LIMITS.outputWindow);
   slow.process = process;
   process.acknowledge(slow.cursor);
@@ -144,7 +145,7 @@ test('a client that leaves lets a process run on, and what it missed shows in th
   writer.process?.detach();
   await waitFor('all of it', async () => {
     const late = await attach(6_888_896);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await sleep(20);
     const { link } = fixture;
     const [record] = (await link.channel?.list()) ?? [];
     late.process?.detach();
