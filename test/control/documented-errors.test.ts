@@ -6,6 +6,7 @@ import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
+import { hostIdOf } from '../helpers/host.ts';
 import { forgeLink, open, share } from '../helpers/shares.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -274,6 +275,16 @@ const brokenSnapshot: Cause = async (call, { stack }) => {
 
 const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
 
+/** As a host records a disk that a sandbox of it mounts. */
+const heldDisk: Cause = async (call, { api, stack }) => {
+  const { id } = await createDisk(api);
+  const { accountId } = await readManifest(stack, id);
+  const redis = await stack.redisClient();
+  const hostId = await hostIdOf(stack.environment);
+  await redis.set(keys.diskLease('local-test', accountId, id), `${hostId} 1 held`);
+  return send(api, call, id);
+};
+
 const diskConflict: Cause = async (call, { api }) => {
   const { name } = await createDisk(api);
   return send(api, { ...call, body: { name, rootAttrs: { mode: 0o700 } } }, missingDiskId);
@@ -285,6 +296,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'createDisk 400': withBody({}),
   'createDisk 403': forbidden,
   'createDisk 409': diskConflict,
+  'deleteDisk 409': heldDisk,
   'addDiskUser 400': withBody({ type: 'token' }),
   'removeDiskUser 400': async (call, { api }) => send(api, call, (await createDisk(api)).id),
   'setAllowedIps 400': withBody({ allowedIps: ['x'] }),
@@ -356,6 +368,7 @@ const codes: Readonly<Record<number, string>> = {
 };
 const specialCodes: Readonly<Record<string, string>> = {
   'createDisk 409': 'disk_conflict',
+  'deleteDisk 409': 'disk_in_use',
   'execOnDisks 409': 'delegation_conflict',
 };
 
