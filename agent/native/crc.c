@@ -1,6 +1,7 @@
 /*
  * CRCs by slicing by eight (Kounavis and Berry 2005), and their combination by multiplication of
- * polynomials over GF(2), as zlib's crc32_combine does it. Bit 0 of a register is the highest power.
+ * polynomials over GF(2), as zlib's crc32_combine does it. Bit 0 of a register is the highest
+ * power.
  */
 #include "crc.h"
 
@@ -66,16 +67,16 @@ static void fill_tables(void) {
   }
 }
 
+/* `kind` is one that crc_init has accepted. */
 static struct crc_kind *kind_of(uint32_t kind) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, fill_tables);
-  return kind < KINDS ? &kinds[kind] : NULL;
+  return &kinds[kind];
 }
 
 bool crc_init(struct crc *crc, uint32_t kind) {
-  const struct crc_kind *found = kind_of(kind);
-  if (found == NULL) return false;
-  *crc = (struct crc){.value = mask_of(found), .kind = kind};
+  if (kind >= KINDS) return false;
+  *crc = (struct crc){.value = mask_of(kind_of(kind)), .kind = kind};
   return true;
 }
 

@@ -15,5 +15,5 @@ bool crc_init(struct crc *crc, uint32_t kind);
 void crc_update(struct crc *crc, const uint8_t *bytes, size_t length);
 uint64_t crc_digest(const struct crc *crc);
 
-/* The CRC of the bytes of `first` followed by those of `second`, of which there are `second_bytes`. */
+/* The CRC of the bytes of `first` followed by the `second_bytes` bytes of `second`. */
 uint64_t crc_combine(uint32_t kind, uint64_t first, uint64_t second, uint64_t second_bytes);

@@ -10,8 +10,8 @@
  *   addToCrcNow(state, chunks)          -> void             on the calling thread, for a few bytes
  *   digestCrc(state)                    -> bigint           the state can be added to
  *   combineCrcs(kind, crcs, lengths)    -> Promise<bigint>
- *     The CRC of pieces in a row: their CRCs and their lengths in bytes, each a buffer of numbers of
- *     64 bits, little-endian.
+ *     The CRC of pieces in a row: their CRCs and their lengths in bytes, each a buffer of numbers
+ *     of 64 bits, little-endian.
  */
 #include "digest-calls.h"
 
