@@ -49,7 +49,7 @@ import { OutputTurns } from './containers/output-turns.ts';
 import { ContainerPool } from './containers/container-pool.ts';
 import { readHiddenPaths } from './containers/hidden-paths.ts';
 import { openUserRanges } from './containers/open-user-ranges.ts';
-import { readSeccomp } from './containers/seccomp.ts';
+import { readSeccomp, type SeccompProfile } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
 import { keepProgramsIn } from './system/spawn.ts';
 import {
@@ -102,13 +102,13 @@ async function openPool(
   config: AgentConfig,
   dataDir: string,
   groups: HostGroups,
-  { images: { builder }, log }: { readonly images: HostImages; readonly log: Logger },
+  { images, seccomp, log }: { images: HostImages; seccomp: SeccompProfile; log: Logger },
 ): Promise<ContainerPool> {
   const { execImage } = config;
   const image =
     execImage === undefined
       ? { tree: config.defaultImageDir, config: { env: {} } }
-      : (await bringExecImage(execImage, { builder, dataDir, log })).image;
+      : (await bringExecImage(execImage, { builder: images.builder, dataDir, log })).image;
   await rm(paths.outputTails(dataDir), { recursive: true, force: true });
   await mkdir(paths.outputTails(dataDir), { mode: 0o700 });
   const containers = {
@@ -119,7 +119,7 @@ async function openPool(
     mountAliases: config.mountAliases,
     limits: config.execLimits,
     ...groups,
-    seccomp: await readSeccomp(config.seccompProfile, CAPABILITIES),
+    seccomp,
     hiddenPaths: await readHiddenPaths(),
     tails: { directory: paths.outputTails(dataDir), turns: new OutputTurns() },
   };
@@ -336,16 +336,20 @@ export async function openHost(
   await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
   // What may be set up wrong comes before what is left on the host.
   const files = await parts.time('storage', () => openFiles(config, hostId, log));
+  const seccomp = await readSeccomp(config.seccompProfile, CAPABILITIES);
+  await using undo = new AsyncDisposableStack();
   const group = await makeHelperGroup(groups);
+  undo.defer(() => removeCgroups(cgroups, cgroupParent));
   keepProgramsIn(group);
   const endGuard = await startMountGuard(group, dataDir);
+  undo.defer(endGuard);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
   const { storage, guard } = watchStorage(config, dataDir, log);
   const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
   const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
   const pool = await parts.time('execImage', () =>
-    openPool(config, dataDir, groups, { images, log }),
+    openPool(config, dataDir, groups, { images, seccomp, log }),
   );
   const uses = new DiskUses(directory, log);
   const disks = openDisks({ hostId, dataDir, directory, files, loops, uses, log });
@@ -359,6 +363,7 @@ export async function openHost(
   );
   images.startEviction(); // From now on every image that a sandbox needs is held.
   log.info({ partsMs: parts.ms }, 'host:opened');
+  undo.move();
   return {
     disks,
     execs,

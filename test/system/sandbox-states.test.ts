@@ -4,6 +4,7 @@
  * sandbox in a state that would pass.
  */
 import assert from 'node:assert';
+import { randomUUID } from 'node:crypto';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import {
   type SandboxAction,
@@ -49,6 +50,9 @@ function call(api: ApiClient, id: string, action: SandboxAction): Promise<ApiRep
   if (action === 'exec') return api.call('POST', `${path}/execs`, { command: 'true' });
   if (action === 'connect') return api.call('POST', `${path}/connections`, {});
   if (action === 'network') return api.call('PUT', `${path}/network`, {});
+  if (action === 'snapshot') {
+    return api.call('POST', `${path}/snapshots`, { name: `s-${randomUUID()}` });
+  }
   return api.call('POST', `${path}/${action}`);
 }
 
@@ -71,14 +75,23 @@ async function tryAll(
     else if (verdict.kind === 'unchanged') t.is(status, 200, what);
     else t.true(status >= 200 && status < 300, what);
     t.is((await getSandbox(api, id)).status, statusOfState(state), what);
-    // A copy, which keeps its source from being deleted.
+    // They keep their source from being deleted.
     if (action === 'fork' && status < 300) await removeCopy(api, body.data);
+    if (action === 'snapshot' && status < 300) await removeSnapshot(api, body.data);
   }
 }
 
 async function removeCopy(api: ApiClient, copy: ApiSandbox): Promise<void> {
   await settledSandbox(api, copy.sandbox_id);
   await removeSandbox(api, copy.sandbox_id);
+}
+
+async function removeSnapshot(api: ApiClient, made: object): Promise<void> {
+  const path = `/api/snapshots/${String(Reflect.get(made, 'snapshot_id'))}`;
+  const isReady = async (): Promise<boolean> =>
+    (await api.data<{ status: string }>('GET', path)).status === 'ready';
+  await waitFor('the snapshot', isReady);
+  assert.equal((await api.call('DELETE', path)).status, 204);
 }
 
 /** Performs an action that ends the state, and waits for the state after it. */

@@ -69,7 +69,7 @@ test('copying ends when the caller hangs up, and when the disk is deleted', asyn
   const headers = { 'x-amz-copy-source': `/${id}/sparse` };
   await hangUpOnCopy(client, `/${id}/copy`, `/${id}/sparse`);
   const ended = async (): Promise<Answered | undefined> =>
-    (await answered(t.context, 'PutObject', id))[0];
+    (await answered(t.context, 'CopyObject', id))[0];
   await waitFor('the copy to end', async () => (await ended()) !== undefined);
   t.is((await ended())?.code, 'IncompleteBody');
   t.is((await exec(api, id, 'ls')).stdout, 'huge\nsparse\n');

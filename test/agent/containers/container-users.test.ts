@@ -216,7 +216,7 @@ test('without users of their own containers work as well, with less of root’s 
   const { stdout, stderr } = await runInContainer(host, command, [disk]);
   t.regex(
     stdout,
-    /^\s+0\s+0\s+4294967295\n.* 1024\n.* 65536\nx\n3000000\ninit\nld.so\nlib\nrg\nsearch\n$/u,
+    /^\s+0\s+0\s+4294967295\n.* 1024\n.* 65536\nx\n3000000\ngrep\ninit\nld.so\nlib\nlocale\nrg\nsearch\n$/u,
   );
   t.regex(stderr, /Read-only file system\n$/u);
 });

@@ -116,7 +116,7 @@ test('more matches than asked for', closes, match(2n, 'x', ''));
 test('statistics cut off', closes, statistics(1n, 2n, 3n));
 test('statistics beyond all numbers', closes, statistics(1n, 2n, 3n, 2n ** 60n));
 test('an end without a reason', closes, frame(END, Buffer.alloc(0)));
-test('an unknown end', closes, end(5));
+test('an unknown end', closes, end(6));
 
 test('what is kept is bounded, as JSON', (t) => {
   const { output, state } = newOutput();

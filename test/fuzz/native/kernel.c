@@ -103,6 +103,20 @@ FAKE int fake_close(int fd) {
   return 0;
 }
 
+/* The input says what is in the file, which has the descriptor from now on. */
+FAKE FILE *fake_fdopen(int fd, const char *mode) {
+  static char text[UINT8_MAX + 1];
+  size_t length = take_answer();
+  kind_of(fd);
+  if (outcome() != 0) return NULL;
+  for (size_t index = 0; index < length; index++) text[index] = (char)take_answer();
+  text[length] = '\n';
+  kinds[fd] = KIND_CLOSED;
+  return fmemopen(text, length + 1, mode);
+}
+
+FAKE int fake_isatty(int fd) { return kind_of(fd), outcome() == 0; }
+
 FAKE int fake_close_range(unsigned first, unsigned last, unsigned flags) {
   for (unsigned fd = first; flags == 0 && fd <= last && fd < FDS_MAX; fd++) kinds[fd] = KIND_CLOSED;
   return outcome();
@@ -188,6 +202,9 @@ FAKE int fake_symlink(const char *from, const char *to) { return look_at(from) |
 FAKE int fake_chmod(const char *path, mode_t mode) { return (void)mode, look_at(path); }
 FAKE int fake_chown(const char *path, uid_t user, gid_t group) {
   return (void)user, (void)group, look_at(path);
+}
+FAKE int fake_fchown(int fd, uid_t user, gid_t group) {
+  return (void)user, (void)group, kind_of(fd), outcome();
 }
 FAKE int fake_mknod(const char *path, mode_t mode, dev_t device) {
   return (void)mode, (void)device, look_at(path);

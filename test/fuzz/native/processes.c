@@ -128,6 +128,18 @@ FAKE int fake_setpriority(int which, id_t who, int priority) {
 FAKE int fake_setrlimit(int resource, const struct rlimit *limit) {
   return (void)resource, (void)limit, call_fails() ? -1 : 0;
 }
+FAKE int fake_setgroups(size_t count, const gid_t *groups) {
+  for (size_t index = 0; index < count; index++) (void)*(volatile const gid_t *)&groups[index];
+  return call_fails() ? -1 : 0;
+}
+FAKE int fake_setresgid(gid_t real, gid_t effective, gid_t saved) {
+  CHECK(real == effective && effective == saved);
+  return call_fails() ? -1 : 0;
+}
+FAKE int fake_setresuid(uid_t real, uid_t effective, uid_t saved) {
+  CHECK(real == effective && effective == saved);
+  return call_fails() ? -1 : 0;
+}
 FAKE int fake_getrlimit(int resource, struct rlimit *limit) {
   (void)resource;
   *limit = (struct rlimit){1024, 4096};
