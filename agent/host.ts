@@ -318,6 +318,18 @@ const openDisks = (
 ): DiskRegistry =>
   new DiskRegistry({ ...parts, calls: new StorageCalls(), onMounted: clearUploads });
 
+/** Begins to keep this agent's programs together, with a guard of its mounts. @param undo ends both */
+async function openHelpers(
+  groups: HostGroups,
+  dataDir: string,
+  undo: AsyncDisposableStack,
+): Promise<void> {
+  const group = await makeHelperGroup(groups);
+  undo.defer(() => removeCgroups(groups.cgroups, groups.cgroupParent));
+  keepProgramsIn(group);
+  undo.defer(await startMountGuard(group, dataDir));
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -338,11 +350,7 @@ export async function openHost(
   const files = await parts.time('storage', () => openFiles(config, hostId, log));
   const seccomp = await readSeccomp(config.seccompProfile, CAPABILITIES);
   await using undo = new AsyncDisposableStack();
-  const group = await makeHelperGroup(groups);
-  undo.defer(() => removeCgroups(cgroups, cgroupParent));
-  keepProgramsIn(group);
-  const endGuard = await startMountGuard(group, dataDir);
-  undo.defer(endGuard);
+  await openHelpers(groups, dataDir, undo);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
   const { storage, guard } = watchStorage(config, dataDir, log);
@@ -363,7 +371,7 @@ export async function openHost(
   );
   images.startEviction(); // From now on every image that a sandbox needs is held.
   log.info({ partsMs: parts.ms }, 'host:opened');
-  undo.move();
+  const helpers = undo.move();
   return {
     disks,
     execs,
@@ -389,8 +397,7 @@ export async function openHost(
       await pool.close();
       await images.close();
       await loops.close();
-      await endGuard();
-      await removeCgroups(cgroups, cgroupParent);
+      await helpers.disposeAsync();
       await journal.close();
     },
   };
