@@ -16,11 +16,11 @@ import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
 import { testSessions } from './sessions.ts';
+import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 
 const never = new AbortController().signal;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const GENERATIONS = isFull ? 20 : 8;
 
 let host: MachineHost;

@@ -1,5 +1,5 @@
 import anyTest, { type TestFn } from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { isIP, isIPv4 } from 'node:net';
 import { routes } from '../../control/routes.ts';
 import { ApiClient } from '../helpers/api.ts';

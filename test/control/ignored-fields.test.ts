@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import type { TSchema } from 'typebox';
 import { listIgnoredFields } from '../../control/http/middleware/ignored-fields.ts';
 import { routes } from '../../control/routes.ts';

@@ -12,8 +12,8 @@ import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import type { ProcessEnd } from '../../agent/guest-link/process-end.ts';
 import type { GuestProcessSpec, GuestSettings } from '../../agent/guest-link/guest-types.ts';
 import { run } from '../../agent/system/spawn.ts';
+import { isFull } from './full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const directory = new URL('../../agent/guest', import.meta.url).pathname;
 
 export interface GuestBuild {

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check';
+import * as fc from './fast-check.ts';
 
 /**
  * Values that `parseJson` reads. The generator likes to make the key `__proto__`, at any depth, which

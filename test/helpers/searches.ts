@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { mkdir, symlink, writeFile } from 'node:fs/promises';
-import * as fc from 'fast-check';
+import * as fc from './fast-check.ts';
 import { MiB } from '../../shared/units.ts';
 
 /** One entry of a random tree; names are bytes. */

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check';
+import * as fc from './fast-check.ts';
 
 const SURROGATES = 0xd800;
 const AFTER_SURROGATES = 0xe000;

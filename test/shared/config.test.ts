@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { readControlConfig } from '../../control/config.ts';
 import { ConfigReader } from '../../shared/config.ts';
 import { unicodeText } from '../helpers/unicode-text.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { diskStatuses } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
 import { unicodeText } from '../helpers/unicode-text.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 
 test('a party that is alone gets half of the places, and each later party finds one', (t) => {

@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { JsonRefused, parseJson } from '../../shared/json.ts';
 import { jsonValues } from '../helpers/json-values.ts';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
 import { PageQuery } from '../../shared/schemas/common.ts';

@@ -5,9 +5,9 @@
 import anyTest from 'ava';
 import { describeRun } from './report.ts';
 import { Simulator } from './surroundings.ts';
+import { isFull } from '../helpers/full.ts';
 
 const { serial: test } = anyTest;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const DAY_MS = 86_400_000;
 /** Another one each day, the same in every run of the day. */

@@ -8,10 +8,10 @@ import { createDisk, exec } from '../helpers/disks.ts';
 import { diskContents, hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const EXEC_SLOTS = 2;
 
 test.before(async (t) => {

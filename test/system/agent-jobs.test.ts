@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Queue } from 'bullmq';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import anyTest, { type TestFn } from 'ava';
 import { queues } from '../../shared/directory/keys.ts';
 import { JobSeal } from '../../shared/jobs/job-seal.ts';

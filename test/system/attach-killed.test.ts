@@ -14,8 +14,8 @@ import { loopsOn } from '../helpers/loops.ts';
 import { SlowAttach } from '../helpers/slow-attach.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const ALL_CALLS = ['flock', 'LOOP_CTL_ADD', 'LOOP_CONFIGURE', 'fsconfig', 'move_mount'] as const;
 const CALLS = isFull ? ALL_CALLS : (['LOOP_CTL_ADD', 'LOOP_CONFIGURE', 'move_mount'] as const);
 /** Longer than the next agent takes to be ready and to attach the disk. */

@@ -24,6 +24,7 @@ import {
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   readonly outside: Outside;
@@ -33,7 +34,6 @@ interface Context {
 }
 
 const test = anyTest.serial as TestFn<Context>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SECRET = `sk-${randomBytes(12).toString('hex')}`;
 const AUTHORIZATION = `Bearer ${SECRET}`;
 const HASH = createHash('sha256').update(AUTHORIZATION).digest('hex');

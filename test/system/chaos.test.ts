@@ -7,8 +7,7 @@ import test from 'ava';
 import { planRound } from '../chaos/plan.ts';
 import { describeRun } from '../chaos/report.ts';
 import { ChaosRun } from '../chaos/run.ts';
-
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
+import { isFull } from '../helpers/full.ts';
 
 const DAY_MS = 86_400_000;
 /** A new seed every day, the same in every run of that day. */

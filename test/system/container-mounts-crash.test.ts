@@ -19,6 +19,7 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   readonly stack: Stack;
@@ -27,7 +28,6 @@ interface Context {
 }
 const { serial: test } = anyTest as TestFn<Context>;
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const HOLDING = ['journal hold', 'hold lease', 'mount held disk', 'mount in container'] as const;
 const RELEASING = ['unmount held disk', 'unhold lease', 'journal unhold'] as const;
 const MOMENTS = isFull ? (['before', 'after'] as const) : (['after'] as const);

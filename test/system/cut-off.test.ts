@@ -21,9 +21,9 @@ import { Network } from '../helpers/network.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
+import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; networks: Network[] }>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const fullTest = isFull ? test : test.skip;
 const run = promisify(execFile);
 

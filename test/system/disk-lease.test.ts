@@ -1,7 +1,7 @@
 /* A disk belongs to one host at a time: its lease in the directory says which. */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import anyTest, { type TestFn } from 'ava';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
@@ -11,6 +11,7 @@ import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
 import { hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   stack: Stack;
@@ -20,7 +21,6 @@ interface Context {
 
 const test = anyTest as TestFn<Context>;
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const TTL_MS = 60_000;
 const HOST_A = 'host-aaaaaaaaaaaa';
 const HOST_B = 'host-bbbbbbbbbbbb';

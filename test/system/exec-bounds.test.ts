@@ -9,6 +9,7 @@ import { MiB } from '../../shared/units.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { peakMemoryBytes, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
+import { isFull } from '../helpers/full.ts';
 
 const PROCESSES = 64;
 const MEMORY_BYTES = 96 * MiB;
@@ -16,7 +17,6 @@ const SCRATCH_BYTES = 64 * MiB; // The memory limit holds one full scratch space
 const DISK_BYTES = 32 * MiB;
 const OUTPUT_BYTES = 16 * MiB;
 const FLOOD_BYTES = 256 * MiB;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; agentPid: number }>;
 

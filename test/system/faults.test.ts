@@ -11,6 +11,7 @@ import { createDisk, exec, newName } from '../helpers/disks.ts';
 import { hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   stack: Stack;
@@ -25,7 +26,7 @@ const test = anyTest as TestFn<Context>;
 
 const AT_ONCE = 200;
 /** Commands of each round with a fault, of which full runs have more. */
-const COMMANDS = process.env['BERTH_TEST_FULL'] === '1' ? 200 : 80;
+const COMMANDS = isFull ? 200 : 80;
 /** How many commands begin before the fault, and how many of them are answered before it. */
 const BEGIN_BEFORE_FAULT = COMMANDS * 0.6;
 const ANSWERED_BEFORE_FAULT = COMMANDS * 0.15;

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { GiB, MiB } from '../../shared/units.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -16,12 +16,12 @@ import {
   processesMarked,
   usersOfDisk,
 } from '../helpers/host.ts';
+import { isFull } from '../helpers/full.ts';
 import { makeTree, randomTree, rgMatches, sortedLines } from '../helpers/searches.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const EXEC_SLOTS = 4;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; tree: string }>;
 

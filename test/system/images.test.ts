@@ -18,6 +18,7 @@ import {
 import { Stack } from '../helpers/stack.ts';
 import type { TarEntry } from '../helpers/tar.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface ApiImage {
   readonly image_id: string;
@@ -41,7 +42,6 @@ interface Context {
 }
 const test = anyTest as TestFn<Context>;
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const login = { username: 'someone', password: 'a-password-of-some-length' };
 
 test.before(async (t) => {

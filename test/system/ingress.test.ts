@@ -28,11 +28,12 @@ import { containerSettings, createSandbox, sandboxPath } from '../helpers/sandbo
 import { smugglingCorpus } from '../helpers/smuggling.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 const PUBLIC = 8080;
 const PRIVATE = 8081;
 /** What is longer than this is behind BERTH_TEST_FULL. */
-const LONG_MIB = process.env['BERTH_TEST_FULL'] === '1' ? 1024 : 50;
+const LONG_MIB = isFull ? 1024 : 50;
 const ANSWER_MS = 1_500;
 
 interface Seen {

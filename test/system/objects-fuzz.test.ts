@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { diskMount } from '../helpers/host.ts';
 import { ObjectClient } from '../helpers/objects.ts';
@@ -15,6 +15,7 @@ import { presign } from '../helpers/presign.ts';
 import { sendRaw } from '../helpers/raw-http.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   stack: Stack;
@@ -25,7 +26,7 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const RUNS = process.env['BERTH_TEST_FULL'] === '1' ? 6000 : 400;
+const RUNS = isFull ? 6000 : 400;
 
 test.before(async (t) => {
   const stack = await Stack.start();

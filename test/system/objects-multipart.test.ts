@@ -8,6 +8,7 @@ import { ObjectClient, type ObjectReply, s3UrlOf, textsOf } from '../helpers/obj
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { GiB, MiB } from '../../shared/units.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   stack: Stack;
@@ -17,7 +18,6 @@ interface Context {
 }
 
 const test = anyTest as TestFn<Context>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 test.before(async (t) => {
   const stack = await Stack.start({ DISK_SIZE_BYTES: String(16 * GiB) });

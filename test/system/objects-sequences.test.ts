@@ -12,9 +12,9 @@ import { ObjectActor } from '../helpers/object-actor.ts';
 import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; disk: string }>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SEED = Number(process.env['BERTH_TEST_SEED'] ?? Date.now() % 1_000_000);
 const SEQUENCES = Number(process.env['BERTH_TEST_SEQUENCES'] ?? (isFull ? 10_000 : 48));
 const SEQUENCES_PER_KILL = isFull ? 40 : 16;

@@ -22,10 +22,11 @@ import { mountSmall } from '../helpers/small-storage.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
+import { isFull } from '../helpers/full.ts';
 
 // Serial, because each test brings a host near its limits.
 const test = anyTest.serial;
-const fullTest = process.env['BERTH_TEST_FULL'] === '1' ? test : test.skip;
+const fullTest = isFull ? test : test.skip;
 
 /** Like `mountSmall`, but a fifth is reserved for root, as on most hosts. */
 function mountSmallDisk(path: string, sizeMiB: number): { unmount: () => void } {

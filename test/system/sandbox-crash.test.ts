@@ -25,8 +25,8 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SAMPLE = 1;
 const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 1000) % 100_000);
 

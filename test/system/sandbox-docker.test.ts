@@ -20,10 +20,10 @@ import {
 import { Stack } from '../helpers/stack.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ outside: Outside; stack: Stack; api: ApiClient }>;
-const isRun =
-  process.env['BERTH_TEST_FULL'] === '1' && process.env['BERTH_TEST_RUNTIME'] !== 'container';
+const isRun = isFull && process.env['BERTH_TEST_RUNTIME'] !== 'container';
 const full = isRun ? test : test.skip;
 
 /**

@@ -50,7 +50,6 @@ interface Context {
   readonly bystander: ApiSandbox;
 }
 const test = anyTest as TestFn<Context>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const fullTest = isFull ? test : test.skip;
 
 test.before(async (t) => {
@@ -152,6 +151,7 @@ while time.time() < end:
 print(written)
 `;
 import { KiB, MiB } from '../../shared/units.ts';
+import { isFull } from '../helpers/full.ts';
 
 test.serial(
   'a guest whose root garbles the channel harms only itself, and answers again afterwards',

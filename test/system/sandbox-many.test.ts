@@ -13,8 +13,9 @@ import {
   settledSandbox,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { isFull } from '../helpers/full.ts';
 
-const COUNT = process.env['BERTH_TEST_FULL'] === '1' ? 20 : 6;
+const COUNT = isFull ? 20 : 6;
 
 test(`${COUNT} sandboxes are made, run, stopped and deleted together`, async (t) => {
   t.timeout(10 * 60_000);

@@ -20,6 +20,7 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   readonly stack: Stack;
@@ -29,7 +30,6 @@ interface Context {
 const test = anyTest as TestFn<Context>;
 
 const MADE_MS = 60_000;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 test.before(async (t) => {
   const points = new Failpoints(join(process.cwd(), `.local/crash-prewarmed-${process.pid}`));

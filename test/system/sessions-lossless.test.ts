@@ -18,13 +18,13 @@ import {
 import { TestSession } from '../helpers/sessions.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
 }
 const test = anyTest.serial as TestFn<Context>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 anyTest.before(async (t) => {
   const stack = await Stack.start(sandboxSettings());

@@ -5,7 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../helpers/fast-check.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { type ConnectionClaims, ConnectionSigner } from '../../shared/links/connection-token.ts';
 import { openPage } from '../helpers/browser.ts';
@@ -29,7 +29,6 @@ interface Context {
   readonly id: string;
 }
 const test = anyTest as TestFn<Context>;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 test.before(async (t) => {
   const stack = await Stack.start(sandboxSettings());
@@ -539,6 +538,7 @@ async def main():
                 print(event['type'], event['status'], event['exit_code'], event['cursor'], total)
 asyncio.run(main())
 `;
+import { isFull } from '../helpers/full.ts';
 
 test('Debian’s python3-websockets runs a command', async (t) => {
   const { api, id } = t.context;

@@ -1,7 +1,7 @@
 import { duplexPair } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { InitChannel } from '../../../agent/containers/init-channel.ts';
 
 const message = (kind: number, value: number): Buffer => {

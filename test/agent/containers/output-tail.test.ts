@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { OutputTail } from '../../../agent/containers/output-tail.ts';
 import { OutputTurns } from '../../../agent/containers/output-turns.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';

@@ -11,11 +11,11 @@ import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { MiB } from '../../../shared/units.ts';
+import { isFull } from '../../helpers/full.ts';
 
 const SIZE_BYTES = 16 * MiB;
 const HOST = 'host-aaaaaaaaaaaa';
 const OTHER_HOST = 'host-bbbbbbbbbbbb';
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 async function storage(): Promise<AsyncDisposable & { path: string; files: DiskFiles }> {
   const directory = await temporaryDirectory();

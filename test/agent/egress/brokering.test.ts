@@ -8,8 +8,8 @@ import test from 'ava';
 import { WebSocketServer, WebSocket } from 'ws';
 import { authorityOf } from '../../../agent/egress/authority.ts';
 import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
+import { isFull } from '../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SECRET = 'sk-0123456789-abcdefghij';
 const NAMES = { 'api.test': '127.0.0.2', 'other.test': '127.0.0.3', 'gateway.test': '127.0.0.4' };
 const HEADERS = { Authorization: `Bearer ${SECRET}`, 'X-Org': 'org-0123456789' };

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { array, assert, nat, oneof, property, stringMatching } from 'fast-check';
+import { array, assert, nat, oneof, property, stringMatching } from '../../helpers/fast-check.ts';
 import { indexPatterns, redactText, Redactor } from '../../../agent/egress/redactor.ts';
 import { secretPatterns } from '../../../agent/egress/secret-patterns.ts';
 

@@ -3,13 +3,12 @@ import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { readPattern } from '../../../agent/execs/pattern.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { MiB } from '../../../shared/units.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
-
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
+import { isFull } from '../../helpers/full.ts';
 
 interface Ended {
   readonly code: number;

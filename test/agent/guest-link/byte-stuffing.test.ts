@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { stuff, stuffedLengthMax, unstuff } from '../../../agent/guest-link/byte-stuffing.ts';
 
 /** Many zeros and many long runs without any: both are where stuffing can go wrong. */

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import type { FieldTypes } from '../../../agent/system/binary-record.ts';
 import { unstuff } from '../../../agent/guest-link/byte-stuffing.ts';
 import {

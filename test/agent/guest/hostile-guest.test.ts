@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import {
   encodeGuestFrame,

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import { stuff } from '../../../agent/guest-link/byte-stuffing.ts';
 import {
@@ -20,8 +20,8 @@ import {
   processSpec,
   TestGuest,
 } from '../../helpers/guest.ts';
+import { isFull } from '../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const known = randomUUID();
 
 const values = {

@@ -6,7 +6,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../../agent/guest-link/guest-errors.ts';
 import {
@@ -24,8 +24,8 @@ import {
   TestGuest,
 } from '../../helpers/guest.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { isFull } from '../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const SIGKILL = 9;
 /** Longer than a busy machine keeps this host from talking, which pings more rarely. */
 const SILENCE_MS = 1500;

@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs';
 import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { listDirectory } from '../../../agent/disks/disk-calls.ts';
 import { native } from '../../../agent/native/native.ts';
 import { mountDisk } from '../../helpers/mounted-disk.ts';

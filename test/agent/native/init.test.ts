@@ -9,13 +9,14 @@ import type { Duplex, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { toolsRoot } from '../../../agent/native/native.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { MiB } from '../../../shared/units.ts';
+import { isFull } from '../../helpers/full.ts';
 
 const COMMAND_MAX = MiB;
 const EXIT_KILLED = 137;
@@ -23,7 +24,6 @@ const EXIT_CANNOT_RUN = 126;
 const READY = 0;
 const STARTED = 1;
 const EXITED = 2;
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 interface Build {
   readonly name: string;

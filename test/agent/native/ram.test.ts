@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, fstatSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { native } from '../../../agent/native/native.ts';
 import {
   buildMappingProgram,

@@ -8,7 +8,7 @@ import { chmod, mkdir, readdir, rename, symlink, truncate, writeFile } from 'nod
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { SearchOutput } from '../../../agent/execs/search-output.ts';
 import { toolsRoot } from '../../../agent/native/native.ts';
 import { run } from '../../../agent/system/spawn.ts';
@@ -24,9 +24,9 @@ import {
 } from '../../helpers/searches.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
+import { isFull } from '../../helpers/full.ts';
 
 const ownTools = join(toolsRoot, '.berth');
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 
 const built = await temporaryDirectory();
 test.after.always(() => built[Symbol.asyncDispose]());

@@ -1,7 +1,7 @@
 /* What the compiler makes of policies is what nft and dnsmasq take. */
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { policyRules } from '../../../agent/network/policy/policy-rules.ts';
 import { resolverCommand } from '../../../agent/network/policy/resolver-config.ts';
 import { run } from '../../../agent/system/spawn.ts';

@@ -1,6 +1,6 @@
 import { isIPv4 } from 'node:net';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { planSlot, slotOfNamespace } from '../../../agent/network/slot.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 

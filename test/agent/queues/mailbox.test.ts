@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { Mailbox } from '../../../agent/queues/mailbox.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import type { KeyObject } from 'node:crypto';
 import { newAccountId, newHostId, newSandboxId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';

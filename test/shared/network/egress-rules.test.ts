@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../helpers/fast-check.ts';
 import { judge, needsProxy, toEgressRules } from '../../../shared/network/egress-rules.ts';
 import { matchesAddress, parseTarget } from '../../../shared/network/egress-target.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';

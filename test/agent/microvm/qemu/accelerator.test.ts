@@ -6,8 +6,8 @@ import { chooseAccelerator } from '../../../../agent/microvm/qemu/accelerator.ts
 import { listMachineCgroups } from '../../../../agent/machines/machine-cgroup.ts';
 import { newHostId } from '../../../../shared/ids.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
+import { isFull } from '../../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const log = pino({ level: 'silent' });
 
 test('an accelerator that is set explicitly is not probed', async (t) => {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import {
   AwsChunkedDecoder,
   readDecodedLength,

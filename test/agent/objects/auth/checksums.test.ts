@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import { BodyChecks, readTrailerNames } from '../../../../agent/objects/auth/checksums.ts';
 import {
   Checksum,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import type { RequestHead } from '../../../../agent/objects/auth/canonical-request.ts';
 import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
 import { readSignature } from '../../../../agent/objects/auth/sigv4.ts';

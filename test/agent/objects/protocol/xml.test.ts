@@ -1,5 +1,5 @@
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import { XMLParser } from 'fast-xml-parser';
 import { renderError, S3Error } from '../../../../agent/objects/protocol/errors.ts';
 import { urlEncodeKey } from '../../../../agent/objects/protocol/uri-escapes.ts';

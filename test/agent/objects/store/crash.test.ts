@@ -11,8 +11,8 @@ import { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
 import { run } from '../../../../agent/system/spawn.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
 import { MiB } from '../../../../shared/units.ts';
+import { isFull } from '../../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const md5 = (bytes: Buffer): string => createHash('md5').update(bytes).digest('hex');
 const module = new URL('../../../../agent/objects/store/object-store.ts', import.meta.url).href;
 

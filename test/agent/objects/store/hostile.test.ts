@@ -12,8 +12,8 @@ import { run } from '../../../../agent/system/spawn.ts';
 import { errnoOf } from '../../../../shared/errors.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
 import { MiB } from '../../../../shared/units.ts';
+import { isFull } from '../../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const plain = { attributes: {} };
 
 const large = (): AsyncIterable<Buffer> => bodyOf(Buffer.alloc(40 * MiB, 1));

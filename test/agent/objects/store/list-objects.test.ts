@@ -2,7 +2,7 @@
 import { mkdir, open, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import { compareKeys } from '../../../../agent/objects/store/keys.ts';
 import type { ListRequest } from '../../../../agent/objects/store/list-objects.ts';
 import type { ObjectStore } from '../../../../agent/objects/store/object-store.ts';
@@ -11,8 +11,8 @@ import { run } from '../../../../agent/system/spawn.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { GiB } from '../../../../shared/units.ts';
 import { unicodeText } from '../../../helpers/unicode-text.ts';
+import { isFull } from '../../../helpers/full.ts';
 
-const isFull = process.env['BERTH_TEST_FULL'] === '1';
 const runs = isFull ? 200 : 25;
 
 /** Keys, or common prefixes, of one page as text. */

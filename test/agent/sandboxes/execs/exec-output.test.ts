@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import * as fc from 'fast-check';
+import * as fc from '../../../helpers/fast-check.ts';
 import {
   ExecOutput,
   readExecOutput,
