@@ -32,7 +32,7 @@ export interface AgentConfig {
   readonly storageDir: string;
   /** Root file system of exec containers. */
   readonly defaultImageDir: string;
-  /** Of the containers that commands run in, normalised; undefined: the default image. */
+  /** Image of the containers that commands run in, as a normalised reference; undefined: the default. */
   readonly execImage: string | undefined;
   /** Links to the mount root that other clients expect (docs/operations.md, MOUNT_ALIASES). */
   readonly mountAliases: readonly string[];

@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { sandboxSettings } from '../test/helpers/sandboxes.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
+import { createOnce, type CreateTimes, newCreateTimes } from './create-once.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 import { printComparison, printRows } from './statistics.ts';
 
@@ -42,30 +43,6 @@ function readFlags(args: readonly string[]): Flags {
   return { ...sizes, ...counts, runtime: values.runtime };
 }
 
-interface Times {
-  readonly ids: string[];
-  readonly runningMs: number[];
-  readonly outputMs: number[];
-}
-
-/** From the request to the answer that it runs, and to the output of a first command. */
-async function createOnce(
-  calls: SandboxCalls,
-  { memSizeMib, prewarmed }: Flags,
-  settings: object,
-  times: Times | undefined,
-): Promise<string> {
-  const beganAt = performance.now();
-  const id = await calls.createRunning(memSizeMib, settings);
-  const runningMs = performance.now() - beganAt;
-  assert.equal(await calls.output(id, 'echo ready'), 'ready\n');
-  times?.runningMs.push(runningMs);
-  times?.outputMs.push(performance.now() - beganAt);
-  await calls.remove(id);
-  await sleep(prewarmed > 0 ? PREWARM_REST_MS : REST_MS);
-  return id;
-}
-
 /** Snapshots of a machine with some changed memory and files: running, and stopped. */
 async function makeSnapshots(calls: SandboxCalls, { memSizeMib, dirtyMib }: Flags): Promise<void> {
   const id = await calls.createRunning(memSizeMib);
@@ -76,20 +53,23 @@ async function makeSnapshots(calls: SandboxCalls, { memSizeMib, dirtyMib }: Flag
   await calls.snapshot(id, 'disk');
 }
 
-async function measure(calls: SandboxCalls, flags: Flags): Promise<Record<string, Times>> {
+async function measure(
+  calls: SandboxCalls,
+  { memSizeMib, prewarmed, rounds }: Flags,
+): Promise<Record<string, CreateTimes>> {
   const kinds = { default: {}, disk: { snapshot: 'disk' }, memory: { snapshot: 'memory' } };
-  const measured: Record<string, Times> = {};
-  for (let round = 0; round <= flags.rounds; round += 1) {
+  const measured: Record<string, CreateTimes> = {};
+  for (let round = 0; round <= rounds; round += 1) {
     for (const [kind, settings] of Object.entries(kinds)) {
-      const times = (measured[kind] ??= { ids: [], runningMs: [], outputMs: [] });
-      const id = await createOnce(calls, flags, settings, round === 0 ? undefined : times);
-      if (round > 0) times.ids.push(id);
+      const times = (measured[kind] ??= newCreateTimes());
+      await createOnce(calls, memSizeMib, settings, round === 0 ? undefined : times);
+      await sleep(prewarmed > 0 ? PREWARM_REST_MS : REST_MS);
     }
   }
   return measured;
 }
 
-function print({ default: plain, ...others }: Record<string, Times>, flags: Flags): void {
+function print({ default: plain, ...others }: Record<string, CreateTimes>, flags: Flags): void {
   const { memSizeMib, dirtyMib, rounds, prewarmed } = flags;
   assert(plain !== undefined);
   const none = { ids: [], runningMs: [], outputMs: [] };
@@ -107,7 +87,7 @@ function print({ default: plain, ...others }: Record<string, Times>, flags: Flag
 }
 
 /** Where the time of starts went on the host. */
-async function printPhases(stack: Stack, measured: Record<string, Times>): Promise<void> {
+async function printPhases(stack: Stack, measured: Record<string, CreateTimes>): Promise<void> {
   const lines = (await stack.agent.readLog()).split('\n');
   const found = lines.filter((line) => line.includes('"sandbox:started"') && line.endsWith('}'));
   const phases = new Map<string, number[]>();

@@ -57,7 +57,7 @@ export interface BundleSpec {
   readonly hiddenPaths: readonly string[];
   /** Undefined: root inside is root of the host. */
   readonly users: BundleUsers | undefined;
-  /** Of the image; its variables override the usual ones. */
+  /** The variables of the image's ENV; they override the usual ones of containers. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 

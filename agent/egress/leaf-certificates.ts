@@ -42,7 +42,7 @@ export class LeafCertificates {
     const known = this.#leaves.get(name);
     const isFresh = known !== undefined && (await known).renewAt > Date.now();
     const leaf = isFresh ? known : this.#issue(name);
-    // One that could not be issued is tried again by the next connection.
+    // A certificate that could not be issued is issued anew for the next connection.
     if (!isFresh) leaf.catch(() => this.#leaves.delete(name));
     this.#leaves.delete(name);
     this.#leaves.set(name, leaf);

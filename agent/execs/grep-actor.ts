@@ -18,7 +18,7 @@ export interface GrepSpec {
   readonly diskId: string;
   /** From the disk's root; empty: the root. */
   readonly directory: string;
-  /** Of GNU `grep -E`. */
+  /** The pattern as GNU `grep -E` takes it. */
   readonly pattern: string;
   readonly recursive: boolean;
   /** How many workers the caller allows at once. */

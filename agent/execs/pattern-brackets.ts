@@ -24,7 +24,7 @@ const classes: ReadonlyMap<string, string> = new Map([
 const escape = (character: string): string =>
   /[[\]\\^&~-]/u.test(character) ? `\\${character}` : character;
 
-/** One element of a bracket expression, or undefined when it is GNU grep's to judge. */
+/** One element of a bracket expression, or undefined when only GNU grep knows what it means. */
 function translateElement(element: RegExpExecArray): string | undefined {
   const { name, from, to, single } = element.groups ?? {};
   if (name !== undefined) return classes.get(name);

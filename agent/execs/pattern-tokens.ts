@@ -89,7 +89,7 @@ function tokenAt(line: string, at: number): readonly [PatternToken, number] {
   if (character === '{') {
     const interval = readInterval(line.slice(at, at + 24));
     if (interval?.kind === 'repeat') return [interval, at + interval.source.length];
-    // What looks like a mistake in an interval is GNU grep's to judge.
+    // Whether a malformed interval is an error or literal text, GNU grep decides.
     if (/[\d,}]/u.test(line[next] ?? '')) return [{ kind: 'gnu', source: '{' }, next];
     return [{ kind: 'character', character, isEscaped: true }, next];
   }

@@ -19,7 +19,7 @@ const NESTING_MAX = 50;
 // Linux gives a program no longer argument (MAX_ARG_STRLEN, 128 KiB).
 const ARGUMENT_BYTES_MAX = 128 * KiB - 1;
 
-/** As bracket expressions, which both engines have. */
+/** Escapes of character classes, as bracket expressions that both engines read alike. */
 const classes: ReadonlyMap<string, string> = new Map([
   ['w', '[_[:alnum:]]'],
   ['W', '[^_[:alnum:]]'],

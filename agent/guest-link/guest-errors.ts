@@ -27,7 +27,7 @@ export class GuestUnavailableError extends MachineFault {
   }
 }
 
-/** What a failed step of a start means to the sandbox's owner, by step and `errno`. */
+/** Messages for the sandbox's owner about a process that did not start, by failed step and `errno`. */
 const IN_WORDS: Readonly<Record<string, string>> = {
   'shell ENOENT': 'its image has no /bin/sh, which runs every command, or not the loader of it',
   'shell EACCES': 'its user may not run /bin/sh, or /bin/sh is not executable',

@@ -6,7 +6,7 @@ import type {
   SandboxExitReason,
 } from '../../shared/schemas/sandbox-record.ts';
 import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
-import { all, type Database, type Row, run, type Value } from './sqlite.ts';
+import { all, type Database, insertRow, type Row, run, saveRow, type Value } from './sqlite.ts';
 import { parseJson } from '../../shared/json.ts';
 
 /** The image that a sandbox's disk begins with, other than the default one. */
@@ -72,35 +72,38 @@ export interface SandboxExecRow extends SandboxExecRecord {
   readonly ending: 'cancelled' | 'timed_out' | undefined;
 }
 
-const columns = [
-  'id',
-  'account_id',
-  'config',
-  'environment',
-  'image',
-  'network',
-  'network_sealed',
-  'root_disk_id',
-  'parent_id',
-  'snapshot_id',
-  'vm_id',
-  'uid',
-  'slot',
-  'boot_id',
-  'state',
-  'checkpoint',
-  'running_since',
-  'expires_at',
-  'idle_since',
-  'revision',
-  'created_at',
-  'last_active_at',
-  'running_at',
-  'finished_at',
-  'exit_reason',
-  'exit_message',
-  'is_deleting',
-].join(', ');
+const table = {
+  name: 'sandboxes',
+  columns: [
+    'id',
+    'account_id',
+    'config',
+    'environment',
+    'image',
+    'network',
+    'network_sealed',
+    'root_disk_id',
+    'parent_id',
+    'snapshot_id',
+    'vm_id',
+    'uid',
+    'slot',
+    'boot_id',
+    'state',
+    'checkpoint',
+    'running_since',
+    'expires_at',
+    'idle_since',
+    'revision',
+    'created_at',
+    'last_active_at',
+    'running_at',
+    'finished_at',
+    'exit_reason',
+    'exit_message',
+    'is_deleting',
+  ],
+};
 
 /** The columns of a command but for its text, which can be long. */
 const execColumns = [
@@ -224,19 +227,12 @@ export class SandboxJournal {
   }
 
   async insert(row: SandboxRow): Promise<void> {
-    const values = valuesOf(row);
-    const marks = values.map(() => '?').join(', ');
-    await run(this.#database, `INSERT INTO sandboxes (${columns}) VALUES (${marks})`, values);
+    await insertRow(this.#database, table, valuesOf(row));
   }
 
   /** Writes the row as it is now. */
   async save(row: SandboxRow): Promise<void> {
-    const values = valuesOf(row);
-    const marks = values.map(() => '?').join(', ');
-    await run(this.#database, `UPDATE sandboxes SET (${columns}) = (${marks}) WHERE id = ?`, [
-      ...values,
-      row.id,
-    ]);
+    await saveRow(this.#database, table, valuesOf(row));
   }
 
   /** Removes the sandbox and its commands. */

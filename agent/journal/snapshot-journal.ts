@@ -3,7 +3,7 @@ import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts'
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { SnapshotStatus } from '../../shared/schemas/snapshot-record.ts';
 import type { SandboxBase } from './sandbox-journal.ts';
-import { all, type Database, type Row, run, type Value } from './sqlite.ts';
+import { all, type Database, insertRow, type Row, run, saveRow, type Value } from './sqlite.ts';
 
 /** A snapshot as its host's journal has it. */
 export interface SnapshotRow {
@@ -31,25 +31,28 @@ export interface SnapshotRow {
   readonly createdAt: string;
 }
 
-const columns = [
-  'id',
-  'account_id',
-  'name',
-  'sandbox_id',
-  'config',
-  'environment',
-  'image',
-  'network',
-  'network_sealed',
-  'root_disk_id',
-  'uid',
-  'state',
-  'has_memory',
-  'size_bytes',
-  'failure_reason',
-  'revision',
-  'created_at',
-].join(', ');
+const table = {
+  name: 'snapshots',
+  columns: [
+    'id',
+    'account_id',
+    'name',
+    'sandbox_id',
+    'config',
+    'environment',
+    'image',
+    'network',
+    'network_sealed',
+    'root_disk_id',
+    'uid',
+    'state',
+    'has_memory',
+    'size_bytes',
+    'failure_reason',
+    'revision',
+    'created_at',
+  ],
+};
 
 const valuesOf = (row: SnapshotRow): Value[] => [
   row.id,
@@ -108,19 +111,12 @@ export class SnapshotJournal {
   }
 
   async insert(row: SnapshotRow): Promise<void> {
-    const values = valuesOf(row);
-    const marks = values.map(() => '?').join(', ');
-    await run(this.#database, `INSERT INTO snapshots (${columns}) VALUES (${marks})`, values);
+    await insertRow(this.#database, table, valuesOf(row));
   }
 
   /** Writes the row as it is now. */
   async save(row: SnapshotRow): Promise<void> {
-    const values = valuesOf(row);
-    const marks = values.map(() => '?').join(', ');
-    await run(this.#database, `UPDATE snapshots SET (${columns}) = (${marks}) WHERE id = ?`, [
-      ...values,
-      row.id,
-    ]);
+    await saveRow(this.#database, table, valuesOf(row));
   }
 
   async remove(id: string): Promise<void> {

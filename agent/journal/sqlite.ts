@@ -29,6 +29,36 @@ export const run = (
     );
   });
 
+/** A table whose rows are written whole and found by the column `id`, the first of its columns. */
+export interface RowTable {
+  readonly name: string;
+  readonly columns: readonly string[];
+}
+
+const marksOf = ({ columns }: RowTable): string => columns.map(() => '?').join(', ');
+
+/** @param values one for each column */
+export const insertRow = (
+  database: Database,
+  table: RowTable,
+  values: readonly Value[],
+): Promise<void> => {
+  const { name, columns } = table;
+  const into = `INSERT INTO ${name} (${columns.join(', ')})`;
+  return run(database, `${into} VALUES (${marksOf(table)})`, values);
+};
+
+/** Writes a row that is there. @param values one for each column */
+export const saveRow = (
+  database: Database,
+  table: RowTable,
+  values: readonly Value[],
+): Promise<void> => {
+  const { name, columns } = table;
+  const set = `UPDATE ${name} SET (${columns.join(', ')}) = (${marksOf(table)})`;
+  return run(database, `${set} WHERE id = ?`, [...values, values[0] ?? null]);
+};
+
 /** Runs several statements. */
 export const exec = (database: Database, sql: string): Promise<void> =>
   new Promise((resolve, reject) => {

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -89,25 +88,15 @@ export class RemoteObjects {
     const { hostId, baseUrl, accountId, diskId, key, range, signal } = source;
     const claims: DataRequest = { accountId, diskId, key, operation: 'object' };
     const rangeHeader = range === undefined ? [] : ['Range', range];
-    const upstream = this.#requests.begin({
-      ...{ purpose: 'agent-data', claims, hostId, baseUrl, signal },
-      ...{ method: 'GET', target: DATA_PATH, framing: 'none' },
+    const request = {
+      ...{ purpose: 'agent-data' as const, claims, hostId, baseUrl, signal },
+      ...{ method: 'GET', target: DATA_PATH },
       rawHeaders: ['Host', new URL(baseUrl).host, ...rangeHeader],
-    });
-    const overdue = setTimeout(
-      () => upstream.destroy(new Error('the host did not answer in time')),
-      LIMITS.dataHeadersMsMax,
-    );
+    };
     try {
-      upstream.end();
-      const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
-      return answer;
+      return await this.#requests.ask(request, LIMITS.dataHeadersMsMax);
     } catch (error) {
       throw unreachable(error);
-    } finally {
-      clearTimeout(overdue);
-      // Later errors are told by the answer's own stream as well.
-      upstream.on('error', () => undefined);
     }
   }
 }

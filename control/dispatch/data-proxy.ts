@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { addressParties } from '../../shared/http/address-key.ts';
 import {
@@ -123,22 +122,10 @@ export class DataProxy {
     const wanted: DataRequest = { accountId, diskId, key, operation: 'read' };
     const { internalUrl: baseUrl } = host;
     const own = ['Host', new URL(baseUrl).host, 'X-Request-Id', requestId];
-    const upstream = this.#requests.begin({
-      ...{ purpose: 'agent-data', claims: wanted, hostId, baseUrl, signal },
-      ...{ method, target: DATA_PATH, framing: 'none', rawHeaders: [...own, ...passedOn(headers)] },
-    });
-    const overdue = setTimeout(
-      () => upstream.destroy(new Error('the host did not answer in time')),
-      LIMITS.dataHeadersMsMax,
-    );
-    try {
-      upstream.end();
-      const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
-      return answer;
-    } finally {
-      clearTimeout(overdue);
-      // Later errors are told by the answer's own stream as well.
-      upstream.on('error', () => undefined);
-    }
+    const request = {
+      ...{ purpose: 'agent-data' as const, claims: wanted, hostId, baseUrl, signal },
+      ...{ method, target: DATA_PATH, rawHeaders: [...own, ...passedOn(headers)] },
+    };
+    return this.#requests.ask(request, LIMITS.dataHeadersMsMax);
   }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import {
   Agent,
   type ClientRequest,
@@ -111,6 +112,28 @@ export class PartRequests {
       if (!sent.writableFinished) sent.shouldKeepAlive = false;
     });
     return sent;
+  }
+
+  /**
+   * Sends a request without a body. Its answer is the caller's to read or to destroy.
+   * @param timeoutMs how long the answer may take to begin
+   * @throws Error as Node's requests fail
+   */
+  async ask(wanted: Omit<PartRequest, 'framing'>, timeoutMs: number): Promise<IncomingMessage> {
+    const request = this.begin({ ...wanted, framing: 'none' });
+    const overdue = setTimeout(
+      () => request.destroy(new Error('the host did not answer in time')),
+      timeoutMs,
+    );
+    try {
+      request.end();
+      const [answer] = (await once(request, 'response')) as [IncomingMessage];
+      return answer;
+    } finally {
+      clearTimeout(overdue);
+      // Later errors are told by the answer's own stream as well.
+      request.on('error', () => undefined);
+    }
   }
 
   close(): void {
