@@ -24,7 +24,8 @@ export async function listGrouped(contents: string, request: ListRequest): Promi
   const isListed = group === after && after.startsWith(prefix);
   const start = isListed ? Buffer.concat([Buffer.from(after), PAST]) : Buffer.from(after);
   const entries: ListedEntry[] = [];
-  const keys = { ...request, delimiter: undefined };
+  // A directory is read through for each run of names, so a small page must not make the runs short.
+  const keys = { ...request, delimiter: undefined, limit: LIMITS.keysPerListingMax };
   let walked = 0;
   for await (const entry of walk(contents, keys, start)) {
     if (walked === LIMITS.keysWalkedPerPageMax) return pageOf(entries, true);
