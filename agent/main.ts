@@ -135,6 +135,7 @@ const openPublicServer = (
   startPublicServer(
     {
       ...{ ...http, port: config.port, connections: config.http.public },
+      allowedOrigins: config.http.allowedOrigins,
       isCrowded: () => objects.isCrowded,
     },
     (...exchange) => objects.handle(...exchange),
@@ -142,7 +143,7 @@ const openPublicServer = (
 
 function serveSessions(
   publicServer: Server,
-  { host: { sandboxes }, log }: Parts,
+  { config, host: { sandboxes }, log }: Parts,
   keys: ConnectionKeys,
   gauge: Gauge,
 ): SessionServer {
@@ -151,7 +152,8 @@ function serveSessions(
     return sandboxes.registry.find(ref);
   };
   const countChanged = (count: number): void => gauge.set(count);
-  const sessions = new SessionServer({ keys, find, countChanged, log });
+  const { allowedOrigins } = config.http;
+  const sessions = new SessionServer({ keys, allowedOrigins, find, countChanged, log });
   sessions.serve(publicServer);
   return sessions;
 }

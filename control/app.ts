@@ -6,6 +6,7 @@ import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
 import type { Deps } from './services/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
+import { crossOrigin } from './http/middleware/cross-origin.ts';
 import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
@@ -18,13 +19,16 @@ export interface AppOptions {
   readonly log: Logger;
   readonly durations: Histogram<'method' | 'route' | 'status'>;
   readonly ready: ReadinessCheck;
+  /** Origins whose pages may read the answers. */
+  readonly allowedOrigins: readonly string[];
 }
 
 /** `/disks/{id}` as the router writes it: `/disks/:id`. */
 const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1');
 
 /** The public API: middleware in the order in which a request meets it. */
-export function createApp({ deps, log, durations, ready }: AppOptions): Koa<RequestState> {
+export function createApp(options: AppOptions): Koa<RequestState> {
+  const { deps, log, durations, ready, allowedOrigins } = options;
   const app = new Koa<RequestState>();
   const router = new Router<RequestState>();
   const authenticator = new Authenticator(deps.directory.apiKeys);
@@ -47,6 +51,7 @@ export function createApp({ deps, log, durations, ready }: AppOptions): Koa<Requ
 
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
+  app.use(crossOrigin(allowedOrigins));
   app.use(router.routes());
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];

@@ -69,7 +69,7 @@ async function main(): Promise<void> {
     log,
   });
 
-  const { places, ...limits } = config.http;
+  const { places, allowedOrigins, ...limits } = config.http;
   const { proxies } = limits.public;
   const data = new DataProxy({ hub, clusterSecret, downloadsMax: places.downloads, proxies });
 
@@ -86,7 +86,7 @@ async function main(): Promise<void> {
   });
   hub.serve(internal);
   const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, connections };
-  const app = createApp({ deps, log, durations, ready });
+  const app = createApp({ deps, log, durations, ready, allowedOrigins });
   const forwarder = new RequestForwarder(clusterSecret);
   const requestsMax = places.objectRequests;
   const objects = new ObjectProxy({ hub, forwarder, requestsMax, proxies, durations, log });

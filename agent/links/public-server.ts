@@ -5,11 +5,15 @@ import {
   type RequestHandler,
   startHttpServer,
 } from '../../shared/http/http-server.ts';
+import { admitOrigin, allowPreflight, isPreflight } from '../../shared/http/cross-origin.ts';
 import { newRequestId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { renderError, S3Error } from '../objects/protocol/errors.ts';
 
-type Options = Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'>;
+interface Options extends Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'> {
+  /** Origins whose pages may read every answer, beside what disks allow. */
+  readonly allowedOrigins: readonly string[];
+}
 
 const CODES = { bad_request: 'InvalidRequest', no_capacity: 'SlowDown' } as const;
 
@@ -19,8 +23,15 @@ const render: RenderRefusal = (code, problem, { url = '' }) => ({
 });
 
 /** The host's public address: the object API, and the WebSockets of process sessions. */
-export function startPublicServer(options: Options, handle: RequestHandler): Promise<Server> {
+export function startPublicServer(
+  { allowedOrigins, ...options }: Options,
+  handle: RequestHandler,
+): Promise<Server> {
   const { headerBytesMax } = LIMITS;
   const server = { ...options, name: 'public', headerBytesMax, hasUpgrades: true, render } as const;
-  return startHttpServer(server, handle);
+  return startHttpServer(server, (request, response) => {
+    const isAdmitted = admitOrigin(request, response, allowedOrigins);
+    if (isAdmitted && isPreflight(request)) return allowPreflight(request, response);
+    return handle(request, response);
+  });
 }

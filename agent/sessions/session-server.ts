@@ -2,6 +2,7 @@ import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { AppError, toError } from '../../shared/errors.ts';
+import { allowsUpgrade } from '../../shared/http/cross-origin.ts';
 import { findFramingFault } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ConnectionClaims } from '../../shared/links/connection-token.ts';
@@ -15,6 +16,8 @@ export interface SessionServerOptions {
     readonly isReady: boolean;
     verify(token: string): ConnectionClaims | undefined;
   };
+  /** Origins whose pages may connect. */
+  readonly allowedOrigins: readonly string[];
   /** @throws AppError `not_found` */
   readonly find: (ref: { accountId: string; sandboxId: string }) => SandboxActor;
   /** Told how many clients are connected whenever that changes. */
@@ -29,6 +32,7 @@ const PATH = /^(?:\/[^?]*)?\/sandboxes\/([^/?]{1,64})\/connection\?token=([^&]+)
 const REFUSALS = {
   400: 'Bad Request',
   401: 'Unauthorized',
+  403: 'Forbidden',
   404: 'Not Found',
   409: 'Conflict',
   429: 'Too Many Requests',
@@ -99,6 +103,9 @@ export class SessionServer {
     const [, sandboxId, token] = PATH.exec(request.url ?? '') ?? [];
     if (sandboxId === undefined || token === undefined) {
       return refuse(socket, 400, 'this address upgrades connections of sandboxes only');
+    }
+    if (!allowsUpgrade(request, this.#options.allowedOrigins)) {
+      return refuse(socket, 403, 'pages of this origin may not connect; see ALLOWED_ORIGINS');
     }
     if (this.#isClosed || !this.#options.keys.isReady) {
       return refuse(socket, 503, 'the host has just started, or stops; try again');

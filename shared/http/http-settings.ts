@@ -1,6 +1,7 @@
 import ipaddr from 'ipaddr.js';
 import type { ConfigReader } from '../config.ts';
 import type { ConnectionLimits } from './connections.ts';
+import { isOrigin } from './cross-origin.ts';
 import { descriptorLimit, type PlacesMax, shareDescriptors } from './descriptors.ts';
 import { LIMITS } from '../limits.ts';
 import { GiB } from '../units.ts';
@@ -14,6 +15,8 @@ export interface HttpSettings {
   readonly ingress: ConnectionLimits;
   /** How many requests of the object API and downloads by share link may run at the same time. */
   readonly places: PlacesMax;
+  /** Origins whose pages may read answers of the public port, beside what disks allow. */
+  readonly allowedOrigins: readonly string[];
 }
 
 const isAddress = (text: string): boolean => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
@@ -56,7 +59,9 @@ export function readHttpSettings(reader: ConfigReader, most: PlacesMax): HttpSet
     reader.integer(name, { fallback, min: 2, max: fallback });
   const crowdedStalledMs = Math.min(stalledMs, LIMITS.transferCrowdedStalledMs);
   const transfers = { bytesPerSecondMin, stalledMs, crowdedStalledMs };
+  const expected = 'origins such as https://app.example.com, separated by commas, or *';
   return {
+    allowedOrigins: reader.listOf('ALLOWED_ORIGINS', isOrigin, expected),
     places: {
       objectRequests: places('OBJECT_REQUESTS_MAX', descriptors.objectRequests),
       downloads: places('DOWNLOADS_MAX', descriptors.downloads),

@@ -43,10 +43,14 @@ export class TestSession extends EventEmitter {
   rawSocket: Socket | undefined;
   #onFrame: ((frame: OutputFrame) => void) | undefined;
 
-  constructor(url: string) {
+  /** @param origin that of the page that connects, as browsers send it */
+  constructor(url: string, origin?: string) {
     super();
     this.setMaxListeners(0);
-    this.socket = new WebSocket(url, { perMessageDeflate: false });
+    this.socket = new WebSocket(url, {
+      perMessageDeflate: false,
+      ...(origin === undefined ? {} : { origin }),
+    });
     this.socket.on('message', (data: Buffer, isBinary) => {
       if (isBinary) this.#receive(data);
       else this.events.push(JSON.parse(data.toString('utf8')) as ServerEvent);
