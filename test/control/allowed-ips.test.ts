@@ -1,24 +1,13 @@
-import anyTest, { type TestFn } from 'ava';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Disk } from '../../shared/schemas/disk.ts';
-import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, readManifest } from '../helpers/disks.ts';
-import { Stack } from '../helpers/stack.ts';
-
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
+import { stackTest } from '../helpers/stack-test.ts';
 
 interface AllowedIps {
   allowedIps: string[];
 }
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 test('the list can be read, replaced and cleared, and the disk and its manifest show it', async (t) => {
   const { api, stack } = t.context;

@@ -1,4 +1,3 @@
-import anyTest, { type TestFn } from 'ava';
 import { keys } from '../../shared/directory/keys.ts';
 import { orderedMember } from '../../shared/directory/page.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -6,10 +5,8 @@ import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
-
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
 type CreatedKey = ApiKey & { token: string };
 
@@ -18,14 +15,7 @@ interface ListBody {
   nextCursor?: string;
 }
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 const createKey = (api: ApiClient, body: object = { name: 'n' }): Promise<CreatedKey> =>
   api.data('POST', '/api/tokens', body);

@@ -1,24 +1,13 @@
-import anyTest, { type TestFn } from 'ava';
 import { access } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keys } from '../../shared/directory/keys.ts';
 import { orderedMember } from '../../shared/directory/page.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
-import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec, newName, readManifest } from '../helpers/disks.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
-
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 test('a created disk is complete and usable at once', async (t) => {
   const { api, stack } = t.context;

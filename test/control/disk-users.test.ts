@@ -1,4 +1,4 @@
-import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import { type ExecutionContext } from 'ava';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Disk } from '../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
@@ -6,23 +6,9 @@ import { sha256, unseal } from '../../shared/secrets.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { createDisk, missingDiskId, readManifest } from '../helpers/disks.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
-import { Stack } from '../helpers/stack.ts';
+import { type StackContext, stackTest } from '../helpers/stack-test.ts';
 
-interface Context {
-  stack: Stack;
-  api: ApiClient;
-}
-
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 const addUser = (api: ApiClient, diskId: string, body: object): Promise<AuthorizedUser> =>
   api.data('POST', `/api/disks/${diskId}/users`, body);
@@ -32,7 +18,7 @@ const usersOf = async (api: ApiClient, diskId: string): Promise<AuthorizedUser[]
 
 /** What the directory shows and what the storage keeps are the same users. */
 async function usersEverywhere(
-  t: ExecutionContext<Context>,
+  t: ExecutionContext<StackContext>,
   diskId: string,
 ): Promise<AuthorizedUser[]> {
   const shown = await usersOf(t.context.api, diskId);

@@ -1,4 +1,3 @@
-import anyTest, { type TestFn } from 'ava';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { access, readdir } from 'node:fs/promises';
@@ -18,12 +17,11 @@ import {
   readManifest,
 } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const runFile = promisify(execFile);
-
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
 interface ListBody {
   success: boolean;
@@ -32,14 +30,7 @@ interface ListBody {
   code?: string;
 }
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 /** A client whose account has disks in the directory; they have no data. */
 async function accountWithDisks(stack: Stack, count: number): Promise<ApiClient> {

@@ -1,21 +1,12 @@
-import anyTest, { type TestFn } from 'ava';
 import { gzipSync } from 'node:zlib';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ApiBody, ApiClient } from '../helpers/api.ts';
 import { createDisk, newName } from '../helpers/disks.ts';
 import { type RawReply, request, sendRaw } from '../helpers/raw-http.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
-
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 const parse = (reply: RawReply | undefined): ApiBody => JSON.parse(reply?.text ?? '') as ApiBody;
 

@@ -1,23 +1,14 @@
-import anyTest, { type TestFn } from 'ava';
 import { keys } from '../../shared/directory/keys.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
-
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
 type LogEvent = Record<string, unknown>;
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 /** The log events of one request, once its own event is among them. */
 async function eventsOf(stack: Stack, requestId: string): Promise<LogEvent[]> {

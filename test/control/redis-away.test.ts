@@ -1,22 +1,13 @@
-import anyTest, { type TestFn } from 'ava';
 import { routes } from '../../control/routes.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import type { Disk } from '../../shared/schemas/disk.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, missingDiskId, newName } from '../helpers/disks.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
-
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 const bodies: Readonly<Record<string, object>> = {
   createDisk: { name: 'disk' },

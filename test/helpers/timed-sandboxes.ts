@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 import type { SandboxActor } from '../../agent/sandboxes/sandbox-actor.ts';
-import type { NewSandbox } from '../../agent/sandboxes/sandbox-registry.ts';
+import type { NewSandbox } from '../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { FakeTime } from './fake-time.ts';

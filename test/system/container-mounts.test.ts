@@ -1,6 +1,5 @@
 /* Disks mounted in sandboxes that are containers, from the API to the host's mounts and leases. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
@@ -20,21 +19,11 @@ import {
   removeSandbox,
   sandboxPath,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const { serial: test } = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const stack = await Stack.start(containerSettings());
-  Object.assign(t.context, { stack, api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const { serial: test } = stackTest(containerSettings());
 
 const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
 

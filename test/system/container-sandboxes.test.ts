@@ -2,7 +2,6 @@
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { processesMarked } from '../helpers/host.ts';
@@ -21,21 +20,11 @@ import {
   removeSandbox,
 } from '../helpers/sandboxes.ts';
 import { TestSession } from '../helpers/sessions.ts';
-import { Stack } from '../helpers/stack.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const stack = await Stack.start(containerSettings());
-  Object.assign(t.context, { stack, api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const test = stackTest(containerSettings());
 
 /** Counts in memory only: a file on a tmpfs, by a process that detached itself. */
 const COUNTER =

@@ -3,23 +3,12 @@
  * command leaves behind is looked for on the host, at once and without waiting.
  */
 import { randomBytes } from 'node:crypto';
-import anyTest, { type TestFn } from 'ava';
-import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { diskMount, hostTraces, processesMarked, usersOfDisk } from '../helpers/host.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
-
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 /** A text in the environment of all processes of one command, to find them by. */
 const newMark = (): string => `BERTH_MARK=${randomBytes(8).toString('hex')}`;

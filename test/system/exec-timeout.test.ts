@@ -1,28 +1,18 @@
 import { randomBytes } from 'node:crypto';
-import anyTest, { type TestFn } from 'ava';
 import type { Disk } from '../../shared/schemas/disk.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { diskMount, processesMarked, usersOfDisk } from '../helpers/host.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
-
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 
 const EXEC_SLOTS = 4;
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start({
-    EXEC_TIMEOUT_MS: '1500',
-    EXEC_SLOTS: String(EXEC_SLOTS),
-    EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
-    EXEC_PROCESSES: '64',
-  });
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
+const test = stackTest({
+  EXEC_TIMEOUT_MS: '1500',
+  EXEC_SLOTS: String(EXEC_SLOTS),
+  EXEC_SLOTS_PER_ACCOUNT: String(EXEC_SLOTS),
+  EXEC_PROCESSES: '64',
 });
 
 const run = (api: ApiClient, diskId: string, command: string) =>

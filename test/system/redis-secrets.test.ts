@@ -4,24 +4,14 @@
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import anyTest, { type TestFn } from 'ava';
-import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const test = anyTest as TestFn<{ stack: Stack; api: ApiClient }>;
 const SECRET = 'hunter2-in-a-command';
 
-test.before(async (t) => {
-  t.context.stack = await Stack.start();
-  t.context.api = await t.context.stack.newClient();
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 test('commands and patterns are not in Redis, queued or done', async (t) => {
   const { stack, api } = t.context;

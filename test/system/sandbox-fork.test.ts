@@ -1,7 +1,6 @@
 /* Forks of running, paused and stopped sandboxes: real virtual machines, one stack for all. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import {
   type ApiSandbox,
@@ -17,22 +16,10 @@ import {
   sandboxPath,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const stack = await Stack.start(sandboxSettings());
-  Object.assign(t.context, { stack });
-  Object.assign(t.context, { api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const test = stackTest(sandboxSettings());
 
 const fork = (api: ApiClient, id: string, body: Readonly<Record<string, unknown>> = {}) =>
   api.call('POST', `${sandboxPath(id)}/fork`, body);

@@ -1,6 +1,5 @@
 /* Pause and resume with real virtual machines; most tests share one stack. */
 import assert from 'node:assert';
-import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import {
   type ApiSandbox,
@@ -18,21 +17,10 @@ import {
   settledSandbox,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const stack = await Stack.start(sandboxSettings());
-  Object.assign(t.context, { stack });
-  Object.assign(t.context, { api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const test = stackTest(sandboxSettings());
 
 /** Starts a counter that keeps its count in memory only, in a file on a tmpfs. */
 const COUNTER =

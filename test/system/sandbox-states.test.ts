@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
-import anyTest, { type ExecutionContext, type TestFn } from 'ava';
+import { type ExecutionContext } from 'ava';
 import {
   type SandboxAction,
   sandboxActions,
@@ -25,24 +25,12 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
+import { type StackContext, stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const SETTLED_MS_MAX = 120_000;
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const stack = await Stack.start(sandboxSettings());
-  Object.assign(t.context, { stack });
-  Object.assign(t.context, { api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const test = stackTest(sandboxSettings());
 
 function call(api: ApiClient, id: string, action: SandboxAction): Promise<ApiReply> {
   const path = sandboxPath(id);
@@ -58,7 +46,7 @@ function call(api: ApiClient, id: string, action: SandboxAction): Promise<ApiRep
 
 /** Tries every action that leaves it in this state. */
 async function tryAll(
-  t: ExecutionContext<Context>,
+  t: ExecutionContext<StackContext>,
   id: string,
   state: SandboxState,
 ): Promise<void> {
@@ -96,7 +84,7 @@ async function removeSnapshot(api: ApiClient, made: object): Promise<void> {
 
 /** Performs an action that ends the state, and waits for the state after it. */
 async function begin(
-  t: ExecutionContext<Context>,
+  t: ExecutionContext<StackContext>,
   id: string,
   [from, action, settled]: [SandboxState, SandboxAction, string],
 ): Promise<void> {
@@ -108,7 +96,7 @@ async function begin(
 
 /** Deletes the sandbox and asserts that every action answers 404 then. */
 async function removeFrom(
-  t: ExecutionContext<Context>,
+  t: ExecutionContext<StackContext>,
   id: string,
   state: SandboxState,
 ): Promise<void> {

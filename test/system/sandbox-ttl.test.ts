@@ -1,6 +1,5 @@
 /* Sandboxes that have run or idled for as long as they may are paused, never early. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
 import type { ApiClient, ApiReply } from '../helpers/api.ts';
 import {
   type ApiSandbox,
@@ -15,22 +14,12 @@ import {
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-}
-const test = anyTest as TestFn<Context>;
 const WAIT_MS_MAX = 120_000;
 
-test.before(async (t) => {
-  const stack = await Stack.start(sandboxSettings());
-  Object.assign(t.context, { stack });
-  Object.assign(t.context, { api: await stack.newClient() });
-});
-
-test.after.always((t) => t.context.stack.stop());
+const test = stackTest(sandboxSettings());
 
 const setTimes = (
   api: ApiClient,

@@ -1,36 +1,21 @@
 /* Downloads during faults: none hangs, none looks complete that is not, and memory does not grow. */
-import anyTest, { type TestFn } from 'ava';
 import type { IncomingMessage } from 'node:http';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { codeOf, download, open, share } from '../helpers/shares.ts';
 import { diskMount, usersOfDisk } from '../helpers/host.ts';
-import { Stack } from '../helpers/stack.ts';
+import { type StackContext, stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
 
-interface Context {
-  stack: Stack;
-  api: ApiClient;
-}
-
-const test = anyTest as TestFn<Context>;
 const SIZE = 200 * MiB;
 
-test.before(async (t) => {
-  const stack = await Stack.start();
-  Object.assign(t.context, { stack, api: await stack.newClient() });
-});
-
-test.after.always(async (t) => {
-  await t.context.stack.stop();
-});
+const test = stackTest();
 
 /** Creates a disk with a large sparse file and a share link, and begins a download. */
-async function begun({ api }: Context): Promise<{
+async function begun({ api }: StackContext): Promise<{
   diskId: string;
   url: string;
   answer: IncomingMessage;

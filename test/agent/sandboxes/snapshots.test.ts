@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import anyTest from 'ava';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
-import type { NewFromSnapshot } from '../../../agent/sandboxes/sandbox-registry.ts';
+import type { NewFromSnapshot } from '../../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { Snapshot } from '../../../agent/sandboxes/snapshot.ts';
 import { Snapshots } from '../../../shared/directory/snapshots.ts';
