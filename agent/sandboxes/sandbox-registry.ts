@@ -1,15 +1,27 @@
-import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
-import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { paths } from '../system/paths.ts';
-import type { SandboxBase, SandboxRow } from '../journal/sandbox-journal.ts';
-import { dependentForksOf, type DependentForks, depthOf, type Kin } from './fork-tree.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import {
+  dependentForksOf,
+  type DependentForks,
+  type Family,
+  familyOf,
+  refuseIfDeep,
+} from './fork-tree.ts';
+import {
+  type NewFork,
+  type NewFromSnapshot,
+  newRow,
+  type NewSandbox,
+  type Origin,
+  type Owner,
+} from './new-sandbox.ts';
+import { shutDown } from './shut-down.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { toBase } from './image-wait.ts';
@@ -20,48 +32,6 @@ import type { SandboxActorDeps } from './sandbox-context.ts';
 import type { StartState } from './sandbox-start.ts';
 import type { Snapshot } from './snapshot.ts';
 import type { NewSnapshot, SnapshotRef, Snapshots } from './snapshots.ts';
-
-/** A sandbox to be created. */
-export interface NewSandbox {
-  readonly sandboxId: string;
-  readonly accountId: string;
-  readonly config: SandboxConfig;
-  readonly environment: Readonly<Record<string, string>>;
-  /** Undefined: nothing is restricted beyond what the host closes to all. */
-  readonly network?: NetworkPolicy | undefined;
-  /** Undefined: the default image. With a digest, the account must have the right to the image. */
-  readonly image?: Pick<SandboxBase, 'reference' | 'digest'> | undefined;
-}
-
-/** A fork to be created; it takes the rest of its configuration from its source. */
-export interface NewFork {
-  readonly sandboxId: string;
-  readonly name: string;
-  /** The checkpoint that the source must show; undefined: any. */
-  readonly checkpoint: string | undefined;
-}
-
-/** A sandbox to be created from a snapshot, which has the rest of its configuration. */
-export interface NewFromSnapshot {
-  readonly sandboxId: string;
-  readonly accountId: string;
-  readonly snapshotId: string;
-  /** In place of the snapshot's. */
-  readonly config: Partial<SandboxConfig> & Pick<SandboxConfig, 'name'>;
-  /** Undefined: the snapshot's. */
-  readonly environment: Readonly<Record<string, string>> | undefined;
-  /** Undefined: the snapshot's. */
-  readonly network: NetworkPolicy | undefined;
-}
-
-type Origin = Pick<
-  SandboxRow,
-  'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed'
-> &
-  Partial<Pick<SandboxRow, 'parentId' | 'snapshotId'>>;
-
-/** Instead of a uid of its own: that of a prewarmed VM, or none as long as the image is missing. */
-type Owner = Pick<PrewarmedMachine, 'vmId' | 'uid'>;
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   readonly dataDir: string;
@@ -164,7 +134,7 @@ export class SandboxRegistry {
     this.#refuseIfKnown(sandboxId);
     const source = this.find(ref);
     const { accountId, config, environment, image, uid } = source.row;
-    this.#refuseIfDeep(source.id, 1);
+    refuseIfDeep(source.id, 1, this.#family());
     const digest = image?.digest;
     if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
     this.#refuseIfGone(sandboxId);
@@ -189,7 +159,7 @@ export class SandboxRegistry {
   async snapshot(ref: SandboxRef, wanted: NewSnapshot): Promise<Snapshot> {
     const source = this.find(ref);
     this.#deps.capacity.refuseIfStorageLow();
-    this.#refuseIfDeep(source.id, 2); // A sandbox created from it is another generation.
+    refuseIfDeep(source.id, 2, this.#family()); // A sandbox created from it is another generation.
     return this.#deps.snapshots.make(source, wanted);
   }
 
@@ -303,36 +273,15 @@ export class SandboxRegistry {
    */
   async stopAll(): Promise<void> {
     const until = performance.now() + LIMITS.sandboxStopAllMs;
-    await Promise.all([...this.#actors.values()].map((actor) => this.#shutDown(actor, until)));
+    await Promise.all(
+      [...this.#actors.values()].map((actor) => shutDown(actor, until, this.#deps)),
+    );
   }
 
   /** Detaches from every sandbox; machines keep running. */
   async detach(): Promise<void> {
     const actors = [...this.#actors.values(), ...this.#uncreated];
     await Promise.all([this.#deps.snapshots.detach(), ...actors.map((actor) => actor.detach())]);
-  }
-
-  async #shutDown(actor: SandboxActor, until: number): Promise<void> {
-    const settled = (): Promise<void> => actor.settled(until - performance.now());
-    const attempt = async (action: () => Promise<void>): Promise<void> => {
-      try {
-        await action();
-        await settled();
-      } catch (error) {
-        const { state } = actor.row;
-        const found = { sandboxId: actor.id, state, err: toError(error) };
-        this.#deps.log.warn(found, 'sandbox:shutdownFailed');
-      }
-    };
-    await actor.begun().catch(toError);
-    if (actor.row.state === 'pending_image') return; // The next agent brings the image.
-    // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
-    if (actor.row.state !== 'pending_start') await settled();
-    const { pausedStaysInMemory } = this.#deps.driver.traits;
-    if (actor.row.state === 'running' && !pausedStaysInMemory)
-      await attempt(() => actor.pauseNow());
-    const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
-    if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
   }
 
   /** What the default image is, for the configuration of its sandboxes. */
@@ -368,30 +317,8 @@ export class SandboxRegistry {
 
   /** Adds a sandbox that is about to be created, with the id and uid that it has already. */
   #addNew(origin: Origin, owner?: Owner): SandboxActor {
-    const now = new Date().toISOString();
-    return this.#add({
-      parentId: undefined,
-      snapshotId: undefined,
-      ...origin,
-      rootDiskId: newDiskId(),
-      vmId: owner?.vmId ?? origin.id,
-      uid: owner?.uid ?? this.#deps.uids.take(),
-      slot: undefined,
-      bootId: randomUUID(),
-      state: 'pending_start',
-      checkpoint: undefined,
-      runningSince: undefined,
-      expiresAt: undefined,
-      idleSince: undefined,
-      revision: 1,
-      createdAt: now,
-      lastActiveAt: now,
-      runningAt: undefined,
-      finishedAt: undefined,
-      exitReason: undefined,
-      exitMessage: undefined,
-      isDeleting: false,
-    });
+    const vmId = owner?.vmId ?? origin.id;
+    return this.#add(newRow(origin, { vmId, uid: owner?.uid ?? this.#deps.uids.take() }));
   }
 
   async #create(
@@ -434,7 +361,7 @@ export class SandboxRegistry {
   #dependentForks(sandboxId: string): DependentForks | undefined {
     return dependentForksOf(
       sandboxId,
-      this.#kin(({ isDeleting }) => !isDeleting),
+      this.#family(({ isDeleting }) => !isDeleting),
     );
   }
 
@@ -451,25 +378,10 @@ export class SandboxRegistry {
     if (err !== undefined) this.#deps.log.error(found, 'sandbox:holdImageFailed');
   }
 
-  /** @param generations how many are to be added below the sandbox */
-  #refuseIfDeep(sandboxId: string, generations: number): void {
-    const depth = depthOf(
-      sandboxId,
-      this.#kin(() => true),
-    );
-    if (depth + generations <= LIMITS.sandboxForkDepthMax) return;
-    const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
-    throw new AppError('sandbox_start_conflict', message);
-  }
-
-  /** The family tree of sandboxes and snapshots: each stands on the layers of its parent. */
-  #kin(counts: (row: SandboxRow) => boolean): ReadonlyMap<string, Kin> {
+  /** The family tree of sandboxes and snapshots; all of them count unless it is said which do. */
+  #family(counts: (row: SandboxRow) => boolean = () => true): Family {
     const rows = [...this.#actors.values()].map(({ row }) => row).filter(counts);
-    const sandboxes = rows.map(({ id, parentId, snapshotId, rootDiskId }) => ({
-      ...{ id, rootDiskId },
-      parentId: parentId ?? snapshotId,
-    }));
-    return new Map([...sandboxes, ...this.#deps.snapshots.kin].map((kin) => [kin.id, kin]));
+    return familyOf(rows, this.#deps.snapshots.kin);
   }
 
   #add(row: SandboxRow): SandboxActor {
