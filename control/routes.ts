@@ -6,6 +6,7 @@ import { grepRoutes } from './handlers/greps.ts';
 import { imageRoutes } from './handlers/images.ts';
 import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
+import { sandboxFileRoutes } from './handlers/sandbox-files.ts';
 import { sandboxLifecycleRoutes } from './handlers/sandbox-lifecycle.ts';
 import { sandboxPortRoutes } from './handlers/sandbox-ports.ts';
 import { sandboxNetworkRoutes } from './handlers/sandbox-network.ts';
@@ -25,6 +26,7 @@ export const routes: readonly Route[] = [
   ...sandboxLifecycleRoutes,
   ...sandboxExecRoutes,
   ...sandboxConnectionRoutes,
+  ...sandboxFileRoutes,
   ...sandboxNetworkRoutes,
   ...sandboxPortRoutes,
   ...snapshotRoutes,

@@ -248,6 +248,23 @@ export const LIMITS = {
   // The same from clients that have left, for all processes of a sandbox together.
   sessionInputLeftBytesMax: 16 * MiB,
 
+  // Files of sandboxes
+  filePathBytesMax: 4095, // PATH_MAX of Linux without its NUL.
+  fileListDefault: 1000,
+  fileListMax: 5000,
+  fileListBytesMax: 1 * MiB, // A page ends before its paths are longer together.
+  fileCursorLengthMax: 8 * KiB,
+  // Requests for files of one sandbox at the same time, and of all sandboxes of a host or of a node.
+  filesPerSandboxMax: 16,
+  filesPerHostMax: 256,
+  filesPerNodeMax: 1024,
+  watchesPerSandboxMax: 16,
+  watchesPerHostMax: 256,
+  watchesPerNodeMax: 1024,
+  watchKeepAliveMs: 15_000,
+  // How long a guest may take to begin its answer, and then to go on with it.
+  fileAnswerMsMax: 60_000,
+
   // Ports of sandboxes
   portsPerSandboxMax: 128, // Exposed ones.
   servicePortsPerSandboxMax: 64, // Found published by services; others are found anew.

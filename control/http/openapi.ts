@@ -97,6 +97,14 @@ const FILE_HEADERS = Object.entries({
   schema: { type: 'string', examples: [example] },
 }));
 
+const UPLOAD_HEADERS = FILE_HEADERS.filter(({ name }) =>
+  ['If-Match', 'If-None-Match'].includes(name),
+).map((header) =>
+  header.name === 'If-Match'
+    ? header
+    : { ...header, description: 'Only when there is no such file (`*`), or none with these tags.' },
+);
+
 // The form that client generators understand.
 const FILE_SCHEMA = { type: 'string', format: 'binary' };
 
@@ -124,6 +132,19 @@ function failureOf(
   };
 }
 
+/** Events of one line of JSON each, as browsers read them (HTML, section 9.2). */
+const eventsResponse = (status: number): [string, object] => [
+  String(status),
+  {
+    description: STATUS_TEXT[status] ?? 'Success',
+    content: {
+      'text/event-stream': {
+        schema: { type: 'string', examples: ['event: ready\ndata: {}\n\n'] },
+      },
+    },
+  },
+];
+
 function responsesOf(components: OpenApiComponents, route: Route): Record<string, object> {
   return Object.fromEntries([
     ...Object.entries(route.replies).map(([status, schema]) => [
@@ -135,6 +156,7 @@ function responsesOf(components: OpenApiComponents, route: Route): Record<string
     ]),
     ...(route.empty ?? []).map((status) => [status, { description: STATUS_TEXT[status] }]),
     ...(route.files ?? []).map(fileResponse),
+    ...(route.events ?? []).map(eventsResponse),
     ...[...codesByStatus(route)].map(([status, codes]) => [
       String(status),
       {
@@ -173,8 +195,12 @@ function operationOf(components: OpenApiComponents, route: Route): object {
       ...parametersOf(components, route.params, 'path'),
       ...parametersOf(components, route.query, 'query'),
       ...(route.files === undefined ? [] : FILE_HEADERS),
+      ...(route.upload === true ? UPLOAD_HEADERS : []),
       ...(route.idempotent === true ? [IDEMPOTENCY_KEY] : []),
     ],
+    ...(route.upload === true
+      ? { requestBody: { required: false, content: { '*/*': { schema: FILE_SCHEMA } } } }
+      : {}),
     ...(route.body === undefined
       ? {}
       : {

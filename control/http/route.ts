@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Static, TSchema } from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
@@ -12,6 +12,7 @@ export const tags = {
   'Serverless execution': 'Commands and searches on disks, without a machine of the caller.',
   'Sandbox images': 'Images that sandboxes can be created from.',
   Sandboxes: 'Persistent machines that can be paused, resumed and forked.',
+  'Sandbox files': 'Files and directories of running sandboxes.',
   Snapshots: 'Disk and memory of sandboxes, kept to create others from.',
   'Sandbox ports': 'Ways from outside to ports of sandboxes.',
   'API keys': 'Credentials of an account.',
@@ -26,7 +27,11 @@ interface Input<P extends TSchema, Q extends TSchema, B extends TSchema> {
   readonly caller: Caller;
   readonly params: Static<P>;
   readonly query: Static<Q>;
+  /** The query as it came, without its question mark: for values that are no text. */
+  readonly search: string;
   readonly body: Static<B>;
+  /** The request itself, for the bytes of an upload. */
+  readonly request: IncomingMessage;
   readonly requestId: string;
   /** When the request arrived, on the clock of `performance.now()`. */
   readonly arrivedAt: number;
@@ -100,6 +105,10 @@ export interface Route<
   readonly empty?: readonly number[];
   /** Statuses that are answered with a file, or a part of it, instead of the envelope. */
   readonly files?: readonly number[];
+  /** Statuses that are answered with server-sent events, for as long as the caller stays. */
+  readonly events?: readonly number[];
+  /** The body is bytes of any kind, which the handler reads itself. */
+  readonly upload?: boolean;
   /** No API key is asked for. */
   readonly public?: boolean;
   handle(input: Input<P, Q, B>): Promise<Reply>;

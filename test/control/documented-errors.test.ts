@@ -115,6 +115,22 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxExec: { method: 'GET', path: execPath },
   cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
   connectSandbox: { method: 'POST', path: `${sandboxPath}/connections` },
+  readSandboxFile: { method: 'GET', path: `${sandboxPath}/files?path=/f` },
+  writeSandboxFile: { method: 'PUT', path: `${sandboxPath}/files?path=/f` },
+  removeSandboxFile: { method: 'DELETE', path: `${sandboxPath}/files?path=/f` },
+  listSandboxFiles: { method: 'GET', path: `${sandboxPath}/files/list?path=/` },
+  statSandboxFile: { method: 'GET', path: `${sandboxPath}/files/stat?path=/f` },
+  moveSandboxFile: {
+    method: 'POST',
+    path: `${sandboxPath}/files/move`,
+    body: { from: '/a', to: '/b' },
+  },
+  createSandboxDirectory: {
+    method: 'POST',
+    path: `${sandboxPath}/files/directories`,
+    body: { path: '/d' },
+  },
+  watchSandboxFiles: { method: 'GET', path: `${sandboxPath}/files/watch?path=/` },
   getSandboxNetwork: { method: 'GET', path: `${sandboxPath}/network` },
   setSandboxNetwork: { method: 'PUT', path: `${sandboxPath}/network`, body: {} },
   listSandboxNetworkDecisions: { method: 'GET', path: `${sandboxPath}/network/decisions` },
@@ -335,6 +351,14 @@ const causes: Readonly<Record<string, Cause>> = {
   'unexposeSandboxPort 400': withPath(`${sandboxPath}/ports/65536`),
   'setSandboxNetwork 400': withBody({ ingress: {} }),
   'listSandboxNetworkDecisions 400': withQuery('limit=0'),
+  'readSandboxFile 400': withPath(`${sandboxPath}/files?path=relative`),
+  'writeSandboxFile 400': withPath(`${sandboxPath}/files?path=/f&mode=9`),
+  'removeSandboxFile 400': withPath(`${sandboxPath}/files?path=/%00`),
+  'listSandboxFiles 400': withPath(`${sandboxPath}/files/list?path=/&limit=0`),
+  'statSandboxFile 400': withPath(`${sandboxPath}/files/stat`),
+  'moveSandboxFile 400': withBody({ from: '/a' }),
+  'createSandboxDirectory 400': withBody({ path: '/a', path_encoded: '/a' }),
+  'watchSandboxFiles 400': withPath(`${sandboxPath}/files/watch?path=/&path=/`),
   'listSandboxPortTokens 400': withQuery('limit=0'),
   'createSandboxPortToken 400': withBody({ port: 80, ttl: 'soon' }),
 };
@@ -377,7 +401,15 @@ const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey'
 
 /** These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that does not answer. */
 const needsSandbox = (operationId: string, status: number): boolean =>
-  /Sandbox|Snapshot/u.test(operationId) && [409, 429, 504].includes(status);
+  (/Sandbox|Snapshot/u.test(operationId) && [409, 429, 504].includes(status)) ||
+  needsSandboxFile(operationId, status);
+
+/** These need a file of a sandbox (test/system/sandbox-files.test.ts). */
+const needsSandboxFile = (operationId: string, status: number): boolean =>
+  operationId === 'writeSandboxFile'
+    ? [403, 412, 413].includes(status)
+    : (/Sandbox(?:File|Directory)/u.test(operationId) && status === 403) ||
+      (operationId === 'readSandboxFile' && [412, 413, 416].includes(status));
 
 /** These need a host that builds images (test/system/images.test.ts). */
 const needsBuilder = (operationId: string, status: number): boolean =>
