@@ -6,8 +6,8 @@ import { regionPattern } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { formatImageReference, parseImageReference } from '../shared/image-reference.ts';
 import { publicUrlPattern } from '../shared/links/stream-protocol.ts';
-import type { ExecLimits } from './containers/exec-limits.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
+import type { ExecSettings } from './execs/open-execs.ts';
 import type { ImageSettings } from './images/open-images.ts';
 import { parseRegistry } from './images/registry-rules.ts';
 import { isNetwork } from './network/addresses.ts';
@@ -17,7 +17,7 @@ import { sandboxRuntimes } from '../shared/links/stream-protocol.ts';
 import { ZONE_DEFAULT, zonePattern } from '../shared/ingress-hostname.ts';
 import { DAY_MS, GiB, HOUR_MS, MiB } from '../shared/units.ts';
 
-export interface AgentConfig {
+export interface AgentConfig extends ExecSettings {
   readonly cluster: ClusterConfig;
   readonly http: HttpSettings;
   readonly host: string;
@@ -30,22 +30,9 @@ export interface AgentConfig {
   readonly dataDir: string;
   /** The region's storage: disk images and their manifests. */
   readonly storageDir: string;
-  /** Root file system of exec containers. */
-  readonly defaultImageDir: string;
-  /** Image of the containers that commands run in, as a normalised reference; undefined: the default. */
-  readonly execImage: string | undefined;
-  /** Links to the mount root that other clients expect (docs/operations.md, MOUNT_ALIASES). */
-  readonly mountAliases: readonly string[];
   readonly diskSizeBytes: number;
   /** Free bytes of storage and data directory below which new work is refused. */
   readonly storageReserveBytes: number;
-  /** Commands that run at the same time. */
-  readonly execSlots: number;
-  /** How many of {@link execSlots} one account may hold while no other account uses any. */
-  readonly execSlotsPerAccount: number;
-  readonly execLimits: ExecLimits;
-  /** Users of containers. */
-  readonly userRanges: UserRangeSettings;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
   readonly images: ImageSettings;

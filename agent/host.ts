@@ -1,5 +1,4 @@
-import { mkdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
-import { availableParallelism } from 'node:os';
+import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
 import type { Directory } from '../shared/directory/directory.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
@@ -10,8 +9,9 @@ import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
-import { bringExecImage, checkExecImage } from './execs/exec-image.ts';
-import { ExecRegistry } from './execs/exec-registry.ts';
+import type { ExecRegistry } from './execs/exec-registry.ts';
+import { openExecs } from './execs/open-execs.ts';
+import { openGuestNetwork } from './guest-network/open-guest-network.ts';
 import { type HostImages, type ImageParts, openImages } from './images/open-images.ts';
 import { HeldDisks } from './mounts/held-disks.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
@@ -19,19 +19,13 @@ import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
 import { SandboxImages } from './sandboxes/sandbox-images.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
-import { endProxy } from './egress/start-proxy.ts';
-import { egressGroup, openEgress } from './egress-of-host.ts';
 import { clusterAddresses } from './network/cluster-addresses.ts';
-import { KernelPolicies } from './network/policy/kernel-policies.ts';
-import { removeRouter, Router } from './network/router.ts';
-import { slotNamespaces } from './network/slot-namespace.ts';
 import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
 import { paths } from './system/paths.ts';
 import { DiskFiles } from './disks/disk-files.ts';
-import { FairTurns } from './queues/fair-turns.ts';
 import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
@@ -45,11 +39,8 @@ import { holdLock, Journal } from './journal/journal.ts';
 import { reclaim } from './containers/reclaim.ts';
 import { CAPABILITIES } from './containers/bundle.ts';
 import { detectCgroups, removeCgroups } from './system/cgroup.ts';
-import { OutputTurns } from './containers/output-turns.ts';
-import { ContainerPool } from './containers/container-pool.ts';
 import { readHiddenPaths } from './containers/hidden-paths.ts';
-import { openUserRanges } from './containers/open-user-ranges.ts';
-import { readSeccomp, type SeccompProfile } from './containers/seccomp.ts';
+import { readSeccomp } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
 import { keepProgramsIn } from './system/spawn.ts';
 import {
@@ -95,60 +86,6 @@ export interface Host {
   drain(): Promise<void>;
   /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
   close(): Promise<void>;
-}
-
-/** @throws Error when EXEC_IMAGE cannot be brought here, or runs no commands */
-async function openPool(
-  config: AgentConfig,
-  dataDir: string,
-  groups: HostGroups,
-  { images, seccomp, log }: { images: HostImages; seccomp: SeccompProfile; log: Logger },
-): Promise<ContainerPool> {
-  const { execImage } = config;
-  const image =
-    execImage === undefined
-      ? { tree: config.defaultImageDir, config: { env: {} } }
-      : (await bringExecImage(execImage, { builder: images.builder, dataDir, log })).image;
-  await rm(paths.outputTails(dataDir), { recursive: true, force: true });
-  await mkdir(paths.outputTails(dataDir), { mode: 0o700 });
-  const containers = {
-    containersDir: paths.containers(dataDir),
-    runcRoot: paths.runcRoot(dataDir),
-    imageDir: image.tree,
-    environment: image.config.env,
-    mountAliases: config.mountAliases,
-    limits: config.execLimits,
-    ...groups,
-    seccomp,
-    hiddenPaths: await readHiddenPaths(),
-    tails: { directory: paths.outputTails(dataDir), turns: new OutputTurns() },
-  };
-  const userRanges = await openUserRanges(config.userRanges, dataDir, containers, log);
-  if (execImage !== undefined) await checkExecImage(execImage, { ...containers, userRanges });
-  const startingMax = 2 * availableParallelism();
-  return new ContainerPool(
-    { ...containers, userRanges },
-    { readyMax: config.execSlots, startingMax },
-    log,
-  );
-}
-
-function openExecs(
-  config: AgentConfig,
-  disks: DiskRegistry,
-  parts: { readonly journal: Journal; readonly pool: ContainerPool; readonly log: Logger },
-): ExecRegistry {
-  const { memoryBytes, cpus, processes } = config.execLimits;
-  // Beside the workers run init and the search program.
-  const searchWorkers = Math.min(cpus, availableParallelism(), processes - 2);
-  const turns = new FairTurns({
-    count: config.execSlots,
-    perAccountMax: config.execSlotsPerAccount,
-    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
-    waitMsMax: LIMITS.execWaitMsMax,
-    refusal: 'the host has more commands waiting than it can soon run',
-  });
-  return new ExecRegistry(disks, { ...parts, turns, memoryBytes, searchWorkers });
 }
 
 /** @returns `guard` has the commands of a registry ended when the storage is about to run full */
@@ -251,7 +188,12 @@ async function openRuntime(
   if (settings === undefined) {
     return { image, sandboxes: undefined, closeNetwork: async () => undefined };
   }
-  const network = await openNetwork(config, settings, parts);
+  const rows = await parts.journal.sandboxes.list();
+  const network = await openGuestNetwork({
+    ...{ ...parts, ...settings, guestLink: settings.runtime.kind === 'microvm' ? 'tap' : 'veth' },
+    leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
+    clusterAddresses: clusterAddresses(config.cluster.redisUrl, parts.directory, parts.log),
+  });
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });
   const { namespaces, policies } = network;
@@ -262,55 +204,6 @@ async function openRuntime(
     ...{ image, namespaces, policies, encryptionKey, openDriver: openWith },
   });
   return { image, sandboxes, closeNetwork: () => network.close() };
-}
-
-interface HostNetwork extends Pick<SandboxParts, 'namespaces' | 'policies'> {
-  close(): Promise<void>;
-}
-
-/** How guests' network slots are made on this host, once what they need is there. */
-async function openNetwork(
-  { cluster: { redisUrl } }: AgentConfig,
-  { network, runtime, uidBase, trustedCertificates }: SandboxSettings,
-  {
-    hostId,
-    dataDir,
-    journal,
-    cgroups,
-    cgroupParent,
-    directory,
-    log,
-  }: Pick<SandboxParts, 'hostId' | 'dataDir' | 'journal' | 'directory' | 'log'> & HostGroups,
-): Promise<HostNetwork> {
-  const guestLink = runtime.kind === 'microvm' ? 'tap' : 'veth';
-  const groups = { cgroups, cgroupParent };
-  if (network === undefined) {
-    await endProxy(egressGroup(groups));
-    await removeRouter(hostId, groups);
-    const namespaces = slotNamespaces({ guestLink, routerOf: undefined });
-    return { namespaces, policies: undefined, close: async () => undefined };
-  }
-  const router = await Router.open({
-    ...{ hostId, groups, settings: network, log },
-    clusterAddresses: clusterAddresses(redisUrl, directory, log),
-  });
-  const rows = await journal.sandboxes.list();
-  const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
-  const egress = await openEgress({
-    ...{ hostId, dataDir, groups, network, uidBase, trustedCertificates, leased, log },
-  });
-  const policies = new KernelPolicies({
-    ...{ groups, proxy: egress, opened: network.reachable, log },
-  });
-  const namespaces = policies.withSlots(slotNamespaces({ guestLink, routerOf: hostId }));
-  return {
-    namespaces,
-    policies,
-    async close() {
-      await egress.close();
-      await router.close();
-    },
-  };
 }
 
 const openDisks = (
@@ -356,12 +249,12 @@ export async function openHost(
   const { storage, guard } = watchStorage(config, dataDir, log);
   const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
   const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
-  const pool = await parts.time('execImage', () =>
-    openPool(config, dataDir, groups, { images, seccomp, log }),
-  );
   const uses = new DiskUses(directory, log);
   const disks = openDisks({ hostId, dataDir, directory, files, loops, uses, log });
-  const execs = openExecs(config, disks, { journal, pool, log });
+  const { builder } = images;
+  const { execs, pool } = await parts.time('execs', () =>
+    openExecs(config, { dataDir, groups, disks, journal, builder, seccomp, log }),
+  );
   guard(execs);
   pool.fill();
   const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });

@@ -11,7 +11,7 @@ import type { EgressProxy } from '../../../agent/egress/egress-proxy.ts';
 import { EgressClient } from '../../../agent/egress/egress-client.ts';
 import { endProxy } from '../../../agent/egress/start-proxy.ts';
 import { authorityOf } from '../../../agent/egress/authority.ts';
-import { egressGroup, openEgress } from '../../../agent/egress-of-host.ts';
+import { egressGroup, openEgress } from '../../../agent/guest-network/open-egress.ts';
 import { loadRules } from '../../../agent/network/nft.ts';
 import { PROXIED_MARK } from '../../../agent/network/router-plan.ts';
 import type { SlotPlan } from '../../../agent/network/slot.ts';

@@ -1,15 +1,15 @@
 import { readFile } from 'node:fs/promises';
-import { LIMITS } from '../shared/limits.ts';
-import type { Logger } from '../shared/log.ts';
-import { EgressProxy } from './egress/egress-proxy.ts';
-import { ROUTER_ADDRESS } from './network/addresses.ts';
-import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from './network/closed-networks.ts';
-import { NAMESPACES } from './network/nft.ts';
-import type { NetworkSettings } from './network/router.ts';
-import { EGRESS_PORT, planRouter } from './network/router-plan.ts';
-import { planSlot } from './network/slot.ts';
-import { type HostGroups, NETWORK_GROUP } from './system/helper-group.ts';
-import { paths } from './system/paths.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { EgressProxy } from '../egress/egress-proxy.ts';
+import { ROUTER_ADDRESS } from '../network/addresses.ts';
+import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../network/closed-networks.ts';
+import { NAMESPACES } from '../network/nft.ts';
+import type { NetworkSettings } from '../network/router.ts';
+import { EGRESS_PORT, planRouter } from '../network/router-plan.ts';
+import { planSlot } from '../network/slot.ts';
+import { type HostGroups, NETWORK_GROUP } from '../system/helper-group.ts';
+import { paths } from '../system/paths.ts';
 
 /** The control group of a host's egress proxy. */
 export const egressGroup = ({ cgroups, cgroupParent }: HostGroups) => ({
