@@ -51,7 +51,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
 
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
-  app.use(crossOrigin(allowedOrigins));
+  app.use(crossOrigin(deps, allowedOrigins));
   app.use(router.routes());
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];

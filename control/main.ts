@@ -88,8 +88,8 @@ async function main(): Promise<void> {
   const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, connections };
   const app = createApp({ deps, log, durations, ready, allowedOrigins });
   const forwarder = new RequestForwarder(clusterSecret);
-  const requestsMax = places.objectRequests;
-  const objects = new ObjectProxy({ hub, forwarder, requestsMax, proxies, durations, log });
+  const proxied = { hub, forwarder, allowedOrigins, proxies, durations, log };
+  const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
   const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
   const publicHttp = { ...http, port, connections: limits.public, isCrowded };
   const server = await startPublicServer(publicHttp, app.callback(), objects);

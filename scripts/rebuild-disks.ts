@@ -35,7 +35,10 @@ export async function rebuildDisks(directory: Directory, storageDir: string): Pr
         outcome.present.push(name);
         continue;
       }
-      const result = await directory.disks.create({ ...disk, status: 'available' });
+      const { allowedOrigins = [] } = disk;
+      const result = await directory.disks.create({
+        ...{ ...disk, allowedOrigins, status: 'available' },
+      });
       if (result !== 'created') throw new Error(`the name ${disk.name} is taken by another disk`);
       outcome.restored.push(name);
     } catch (error) {

@@ -32,6 +32,7 @@ export const LIMITS = {
   disksPerAccountMax: 10_000,
   usersPerDiskMax: 100,
   allowedIpsPerDiskMax: 200,
+  allowedOriginsPerDiskMax: 50,
   clientsPerDiskMax: 100,
   // A client without an open connection counts as connected for this long after its last request.
   clientSeenMs: 120_000,

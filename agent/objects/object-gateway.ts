@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runInBackground } from '../../shared/background.ts';
+import { isPreflight } from '../../shared/http/cross-origin.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
@@ -10,7 +11,7 @@ import {
   type RequestForwarder,
   readOrigin,
 } from '../../shared/links/forward-request.ts';
-import { newJobId as newClientId } from '../../shared/ids.ts';
+import { diskIdPattern, newJobId as newClientId } from '../../shared/ids.ts';
 import { plainAddress } from '../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -42,6 +43,8 @@ import { CopySources } from './copy-sources.ts';
 import { ObjectStores } from './object-stores.ts';
 import type { RemoteObjects } from './remote-objects.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
+
+const diskId = new RegExp(diskIdPattern, 'u');
 
 export type ObjectDurations = Histogram<'operation' | 'status'>;
 
@@ -142,6 +145,7 @@ export class ObjectGateway {
     if (this.#isClosed) throw new S3Error('ServiceUnavailable', 'The host is shutting down.');
     const { method = '', url = '', rawHeaders } = exchange.request;
     const target = readTarget(url);
+    if (await this.#answerPreflight(exchange, target)) return;
     const head = { method, target: url, rawHeaders };
     const form = await this.#peekForm(exchange, target);
     const admission = await authenticate(principals, head, target.bucket, form);
@@ -164,6 +168,29 @@ export class ObjectGateway {
       throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
     }
     await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named, form });
+  }
+
+  /**
+   * Lets the page that sent the request read the answer, if the disk allows its origin.
+   * @returns whether the request was a preflight and is answered now
+   * @throws S3Error AccessForbidden, whether there is such a disk or not
+   */
+  async #answerPreflight(exchange: Exchange, { bucket }: ObjectTarget): Promise<boolean> {
+    const { request } = exchange;
+    const isAdmitted = exchange.admitOrigin(
+      request.headers.origin === undefined ? [] : await this.#originsOf(bucket),
+    );
+    if (!isPreflight(request)) return false;
+    exchange.operation = 'Preflight';
+    if (!isAdmitted) throw new S3Error('AccessForbidden');
+    exchange.allowPreflight();
+    return true;
+  }
+
+  async #originsOf(bucket: string): Promise<readonly string[]> {
+    const { disks, reads } = this.#options.principals;
+    if (!diskId.test(bucket)) return [];
+    return reads.origins.read(bucket, () => disks.allowedOriginsOf(bucket));
   }
 
   /** The fields of a form, which may carry the credentials. */

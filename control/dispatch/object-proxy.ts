@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { admitOrigin, allowPreflight, isPreflight } from '../../shared/http/cross-origin.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { FairShares } from '../../shared/fair-shares.ts';
@@ -33,6 +34,8 @@ export interface ObjectProxyOptions {
   readonly forwarder: RequestForwarder;
   /** Requests at the same time. */
   readonly requestsMax: number;
+  /** Origins whose pages may read every answer, beside what disks allow. */
+  readonly allowedOrigins: readonly string[];
   /** Addresses that any number of clients share. */
   readonly proxies: readonly string[];
   readonly durations: Histogram<'method' | 'route' | 'status'>;
@@ -87,7 +90,9 @@ export class ObjectProxy {
   }
 
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { hub, forwarder, proxies } = this.#options;
+    const { hub, forwarder, proxies, allowedOrigins } = this.#options;
+    const isAdmitted = admitOrigin(request, response, allowedOrigins);
+    if (isAdmitted && isPreflight(request)) return allowPreflight(request, response);
     const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
     using place = this.#places.take(addressParties(proxies, address));
     if (place === undefined) throw new AppError('rate_limited', 'too many requests');

@@ -9,6 +9,7 @@ import {
 } from '../../shared/schemas/common.ts';
 import {
   AllowedIpsBody,
+  AllowedOriginsBody,
   CreateDisk,
   CreatedDisk,
   Delegations,
@@ -21,6 +22,7 @@ import { presentCreatedDisk, presentDisk } from '../http/presenters.ts';
 import { route } from '../http/route.ts';
 import { DISK_HOST_ERRORS } from '../http/route-errors.ts';
 import { setAllowedIps } from '../services/allowed-ips.ts';
+import { setAllowedOrigins } from '../services/allowed-origins.ts';
 import { createDisk } from '../services/create-disk.ts';
 import { deleteDisk } from '../services/delete-disk.ts';
 import { listDelegations, revokeDelegation } from '../services/delegations.ts';
@@ -135,6 +137,42 @@ const putAllowedIps = route({
   },
 });
 
+const getAllowedOrigins = route({
+  method: 'get',
+  path: '/api/disks/{id}/allowed-origins',
+  operationId: 'getAllowedOrigins',
+  summary: 'Origins whose pages may read objects and shared files; empty: none',
+  description: 'They concern browsers alone, which ask for CORS; they give nobody rights.',
+  tag,
+  params: DiskPath,
+  replies: { 200: success(AllowedOriginsBody) },
+  errors: ['bad_request', 'not_found'],
+  async handle({ deps, caller, params }) {
+    const { record } = await findDisk(deps, caller.accountId, params.id);
+    return { status: 200, data: { allowedOrigins: record.allowedOrigins } };
+  },
+});
+
+const putAllowedOrigins = route({
+  method: 'put',
+  path: '/api/disks/{id}/allowed-origins',
+  operationId: 'setAllowedOrigins',
+  summary: 'Replace the origins whose pages may read objects and shared files',
+  description:
+    'The list counts from the next request on; browsers may remember preflights for ten minutes.',
+  tag,
+  params: DiskPath,
+  body: AllowedOriginsBody,
+  replies: { 200: success(AllowedOriginsBody) },
+  errors: ['not_found', ...DISK_HOST_ERRORS],
+  async handle({ deps, caller, params, body, requestId }) {
+    const disk = { accountId: caller.accountId, diskId: params.id };
+    const { allowedOrigins: list } = body;
+    const allowedOrigins = await setAllowedOrigins(deps, disk, list, { requestId });
+    return { status: 200, data: { allowedOrigins } };
+  },
+});
+
 const listDelegationsRoute = route({
   method: 'get',
   path: '/api/disks/{id}/delegations',
@@ -177,6 +215,8 @@ export const diskRoutes = [
   deleteDiskRoute,
   getAllowedIps,
   putAllowedIps,
+  getAllowedOrigins,
+  putAllowedOrigins,
   listDelegationsRoute,
   revokeDelegationRoute,
 ];

@@ -44,6 +44,7 @@ export function presentDisk({ record, usage, clients, handler }: DiskEntry): Dis
     })),
     authorizedUsers: record.users.map((user) => presentUser(user)),
     allowedIps: [...record.allowedIps],
+    allowedOrigins: [...record.allowedOrigins],
     ...(record.rootAttrs === undefined ? {} : { rootAttrs: record.rootAttrs }),
   };
 }

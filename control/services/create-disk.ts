@@ -8,6 +8,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { CreateDisk, RootAttrs } from '../../shared/schemas/disk.ts';
 import type { Deps } from './deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
+import { checkAllowedOrigins } from './allowed-origins.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from './find-disk.ts';
@@ -42,6 +43,7 @@ function draftRecord(
       createdAt: new Date().toISOString(),
       ...(input.rootAttrs === undefined ? {} : { rootAttrs: knownAttributes(input.rootAttrs) }),
       allowedIps: normaliseAllowedIps(input.allowedIps ?? []),
+      allowedOrigins: checkAllowedOrigins(input.allowedOrigins ?? []),
       users: users.map((user) => user.record),
       revision: 1,
     },
@@ -60,13 +62,14 @@ const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[]
     makeDiskUser(key, diskId, user),
   );
 
-const sorted = (ips: readonly string[]): string[] => [...ips].sort();
+const sorted = (list: readonly string[]): string[] => [...list].sort();
 
 /** Compares the configuration that a repeated call must match; `authMethods` does not count. */
 function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
   return (
     isDeepStrictEqual(a.rootAttrs ?? {}, b.rootAttrs ?? {}) &&
-    isDeepStrictEqual(sorted(a.allowedIps), sorted(b.allowedIps))
+    isDeepStrictEqual(sorted(a.allowedIps), sorted(b.allowedIps)) &&
+    isDeepStrictEqual(sorted(a.allowedOrigins), sorted(b.allowedOrigins))
   );
 }
 

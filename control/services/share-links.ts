@@ -80,6 +80,15 @@ export function readShareToken(deps: Deps, token: string): SharedFile {
   return checkClaims(claims, 'link');
 }
 
+/** Origins whose pages may read the shared file, as its disk lists them; none for a link that is invalid. */
+export async function originsOfShared(deps: Deps, token: string): Promise<readonly string[]> {
+  const claims = verifyTokenOfRing(deps.config.signingKeys, PURPOSE, token);
+  if (typeof claims === 'string') return [];
+  const { accountId, diskId } = checkClaims(claims, 'link');
+  const disk = await deps.directory.disks.get(accountId, diskId);
+  return disk?.record.allowedOrigins ?? [];
+}
+
 interface Download {
   readonly method: 'GET' | 'HEAD';
   readonly headers: IncomingHttpHeaders;

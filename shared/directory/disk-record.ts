@@ -22,6 +22,8 @@ export interface DiskRecord {
   readonly createdAt: string;
   readonly rootAttrs?: RootAttrs;
   readonly allowedIps: readonly string[];
+  /** Of pages that may read objects and shared files. */
+  readonly allowedOrigins: readonly string[];
   readonly users: readonly DiskUserRecord[];
   /** Grows with every change of the record; the manifest with the highest revision wins. */
   readonly revision: number;
@@ -66,6 +68,7 @@ function toRecord(
     createdAt,
     ...(rootAttrs === undefined ? {} : { rootAttrs: parse<RootAttrs>(rootAttrs) }),
     allowedIps: parse<string[]>(allowedIps ?? '[]'),
+    allowedOrigins: parse<string[]>(fields['allowedOrigins'] ?? '[]'),
     users: Object.values(users)
       .map((text) => parse<DiskUserRecord>(text))
       .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1)),

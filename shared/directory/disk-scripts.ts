@@ -60,9 +60,10 @@ export const removeUser = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return removed
 `);
-export const setAllowedIps = new Script(`
+// KEYS disk; ARGV field, its new value
+export const setSetting = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 0 end
-  redis.call('HSET', KEYS[1], 'allowedIps', ARGV[1])
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 1
 `);

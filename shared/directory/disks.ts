@@ -3,6 +3,7 @@ import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
+import { DiskOrigins } from './disk-origins.ts';
 import {
   type DiskEntry,
   type DiskRecord,
@@ -36,12 +37,14 @@ const userPairs = (users: readonly DiskUserRecord[]): string =>
 export class Disks {
   readonly #redis: Redis;
   readonly #userIndex: DiskUserIndex;
+  readonly #origins: DiskOrigins;
   readonly region: string;
   readonly deletions: DiskDeletions;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
     this.#userIndex = new DiskUserIndex(redis, region);
+    this.#origins = new DiskOrigins(redis, region);
     this.deletions = new DiskDeletions(redis, region);
     this.region = region;
   }
@@ -50,6 +53,7 @@ export class Disks {
   async create(record: DiskRecord): Promise<'created' | 'limit' | { existingId: string }> {
     const { accountId, id, name } = record;
     await this.#userIndex.add(record, record.users);
+    await this.#origins.note(record, record.allowedOrigins);
     const fields = Object.entries({
       id,
       name,
@@ -58,6 +62,7 @@ export class Disks {
       status: record.status,
       createdAt: record.createdAt,
       allowedIps: JSON.stringify(record.allowedIps),
+      allowedOrigins: JSON.stringify(record.allowedOrigins),
       ...(record.rootAttrs === undefined ? {} : { rootAttrs: JSON.stringify(record.rootAttrs) }),
       revision: String(record.revision),
       creatingUntil: String(Date.now() + LIMITS.diskCreationMsMax),
@@ -81,6 +86,7 @@ export class Disks {
     );
     if (result === id) return 'created';
     await this.#userIndex.remove(record, record.users);
+    await this.#origins.forget(record);
     return result === 'limit' ? 'limit' : { existingId: String(result) };
   }
 
@@ -161,16 +167,35 @@ export class Disks {
   }
 
   /** @returns false when there is no such disk */
-  async setAllowedIps(
+  setAllowedIps(
     disk: { accountId: string; id: string },
     allowedIps: readonly string[],
   ): Promise<boolean> {
-    const result = await scripts.setAllowedIps.run(
-      this.#redis,
-      this.#diskAndUsers(disk).slice(0, 1),
-      [JSON.stringify(allowedIps)],
-    );
-    return result === 1;
+    return this.#setSetting(disk, 'allowedIps', allowedIps);
+  }
+
+  /** @returns false when there is no such disk */
+  async setAllowedOrigins(
+    disk: { accountId: string; id: string },
+    allowedOrigins: readonly string[],
+  ): Promise<boolean> {
+    await this.#origins.note(disk, allowedOrigins);
+    return this.#setSetting(disk, 'allowedOrigins', allowedOrigins);
+  }
+
+  /** The allowed origins of a disk whose account is not known; none when there is no such disk. */
+  allowedOriginsOf(diskId: string): Promise<readonly string[]> {
+    return this.#origins.of(diskId);
+  }
+
+  async #setSetting(
+    disk: { accountId: string; id: string },
+    field: 'allowedIps' | 'allowedOrigins',
+    values: readonly string[],
+  ): Promise<boolean> {
+    const key = keys.disk(this.region, disk.accountId, disk.id);
+    const value = JSON.stringify(values);
+    return (await scripts.setSetting.run(this.#redis, [key], [field, value])) === 1;
   }
 
   /**
@@ -199,6 +224,7 @@ export class Disks {
 
   async remove(disk: DiskRecord): Promise<void> {
     await this.#userIndex.remove(disk, disk.users);
+    await this.#origins.forget(disk);
     await this.#redis.del(
       ...this.#diskAndUsers(disk),
       keys.diskEpoch(this.region, disk.accountId, disk.id),

@@ -18,6 +18,7 @@ export const keys = {
     `berth:{${accountId}}:${region}:disk:${diskId}:users`,
   disksOfUser: (region: string, identifierHash: string) =>
     `berth:{${identifierHash}}:${region}:disks-of-user`,
+  diskAccount: (region: string, diskId: string) => `berth:{${diskId}}:${region}:disk-account`,
   diskLease: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:lease`,
   diskEpoch: (region: string, accountId: string, diskId: string) =>

@@ -39,9 +39,13 @@ export const isPreflight = ({ method, headers }: IncomingMessage): boolean =>
   headers['access-control-request-method'] !== undefined;
 
 function addToList(response: ServerResponse, name: string, values: readonly string[]): void {
-  const present = response.getHeader(name);
-  response.setHeader(name, [...(present === undefined ? [] : [present]), ...values].join(', '));
+  const present = String(response.getHeader(name) ?? '').split(', ');
+  response.setHeader(name, [...new Set([...present, ...values])].filter(Boolean).join(', '));
 }
+
+/** Says that the answer may differ for another origin, so that caches keep one for each. */
+export const varyByOrigin = (response: ServerResponse): void =>
+  addToList(response, 'vary', ['Origin']);
 
 /**
  * Lets the page that sent a request read the answer, if its origin is among those given. Call it
@@ -55,7 +59,7 @@ export function admitOrigin(
   origins: readonly string[],
 ): boolean {
   if (origins.length === 0) return false;
-  addToList(response, 'vary', ['Origin']); // Also for requests of no page: caches keep one answer.
+  varyByOrigin(response); // Also for requests of no page: caches may keep their answers.
   if (origin === undefined || !allowsOrigin(origins, origin)) return false;
   const isForAll = origins.includes(ANY_ORIGIN);
   response.setHeader('access-control-allow-origin', isForAll ? ANY_ORIGIN : origin);
@@ -63,9 +67,15 @@ export function admitOrigin(
   return true;
 }
 
-/** Lets the page of an admitted origin read further headers of the answer. */
 const exposeHeaders = (response: ServerResponse, names: readonly string[]): void =>
   addToList(response, 'access-control-expose-headers', names);
+
+/** Lets the page of an admitted origin read the headers of S3 that the answer has now. */
+export function exposeObjectHeaders(response: ServerResponse): void {
+  if (!response.hasHeader('access-control-allow-origin')) return;
+  const names = response.getHeaderNames().filter((name) => name.startsWith('x-amz-'));
+  exposeHeaders(response, names);
+}
 
 /**
  * Ends the answer to a preflight of an admitted origin with 204. The page may send any header: which

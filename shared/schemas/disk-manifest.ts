@@ -29,6 +29,8 @@ const DiskManifest = Type.Object({
     createdAt: Timestamp,
     rootAttrs: Type.Optional(RootAttrs),
     allowedIps: Type.Array(Type.String()),
+    /** Manifests of earlier versions have none. */
+    allowedOrigins: Type.Optional(Type.Array(Type.String())),
     users: Type.Array(StoredUser),
     revision: Type.Integer({ minimum: 1 }),
   }),

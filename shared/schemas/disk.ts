@@ -38,6 +38,14 @@ const AllowedIps = Type.Array(Type.String({ minLength: 2, maxLength: 64 }), {
   examples: [['192.0.2.10', '198.51.100.0/24']],
 });
 
+/** Their form is checked by the service. */
+const AllowedOrigins = Type.Array(Type.String({ minLength: 1, maxLength: 300 }), {
+  maxItems: LIMITS.allowedOriginsPerDiskMax,
+  description:
+    'Origins whose pages may read objects and shared files of the disk in browsers, or `*` for all; empty: none.',
+  examples: [['https://app.example.com']],
+});
+
 export const DiskName = Type.String({
   minLength: 1,
   maxLength: 100,
@@ -63,6 +71,7 @@ export const CreateDisk = Type.Object(
       ),
     ),
     allowedIps: Type.Optional(AllowedIps),
+    allowedOrigins: Type.Optional(AllowedOrigins),
     rootAttrs: Type.Optional(RootAttrs),
     authMethods: Type.Optional(
       Type.Array(DiskUserInput, {
@@ -146,6 +155,10 @@ export const Disk = Type.Object(
       description: 'Addresses from which disk users may reach the disk; empty: from everywhere.',
       examples: [['192.0.2.10']],
     }),
+    allowedOrigins: Type.Array(Type.String(), {
+      description: 'Origins whose pages may read objects and shared files of the disk.',
+      examples: [['https://app.example.com']],
+    }),
     rootAttrs: Type.Optional(RootAttrs),
   },
   { title: 'Disk' },
@@ -171,6 +184,11 @@ export const DiskListQuery = Type.Interface([PageQuery], {
 });
 
 export const AllowedIpsBody = Type.Object({ allowedIps: AllowedIps }, { title: 'AllowedIps' });
+
+export const AllowedOriginsBody = Type.Object(
+  { allowedOrigins: AllowedOrigins },
+  { title: 'AllowedOrigins' },
+);
 
 export const Delegations = Type.Object({
   delegations: Type.Array(

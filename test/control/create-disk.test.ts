@@ -26,6 +26,7 @@ test('a created disk is complete and usable at once', async (t) => {
     mounts: [],
     connectedClients: [],
     allowedIps: [],
+    allowedOrigins: [],
   });
   t.regex(data.organization, /^account-/u);
   t.is(new Date(data.createdAt).toISOString(), data.createdAt);
@@ -87,7 +88,7 @@ test(
   'empty lists instead of none',
   sameConfiguration,
   {},
-  { mounts: [], allowedIps: [], rootAttrs: {} },
+  { mounts: [], allowedIps: [], allowedOrigins: [], rootAttrs: {} },
 );
 test(
   'other authMethods',
@@ -111,6 +112,10 @@ const otherConfiguration = test.macro({
 
 test('other addresses', otherConfiguration, { ...configuration, allowedIps: ['10.0.0.0/9'] });
 test('no addresses', otherConfiguration, { rootAttrs: configuration.rootAttrs });
+test('other origins', otherConfiguration, {
+  ...configuration,
+  allowedOrigins: ['https://app.example.com'],
+});
 test('another mode', otherConfiguration, {
   ...configuration,
   rootAttrs: { ...configuration.rootAttrs, mode: 0o700 },
@@ -139,6 +144,12 @@ test('a name with a line end', refused, { name: 'a\n' }, /name/u);
 test('a name with a letter beyond ASCII', refused, { name: 'é' }, /name/u);
 test('a name that is a number', refused, { name: 7 }, /name/u);
 test('allowedIps that is no list', refused, named({ allowedIps: '10.0.0.1' }), /allowedIps/u);
+test(
+  'a URL in allowedOrigins',
+  refused,
+  named({ allowedOrigins: ['https://app.example.com/'] }),
+  /allowedOrigins: https:/u,
+);
 test('a host name in allowedIps', refused, named({ allowedIps: ['host.test'] }), /host\.test/u);
 test('a uid below 0', refused, named({ rootAttrs: { uid: -1 } }), /rootAttrs\.uid/u);
 test('a gid beyond 32 bits', refused, named({ rootAttrs: { gid: 2 ** 32 } }), /rootAttrs\.gid/u);

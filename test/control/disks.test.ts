@@ -50,6 +50,7 @@ async function accountWithDisks(stack: Stack, count: number): Promise<ApiClient>
         // Pairs share a moment: their ids decide.
         createdAt: new Date(begin + Math.floor(index / 2)).toISOString(),
         allowedIps: [],
+        allowedOrigins: [],
         users: [],
         revision: 1,
       };
@@ -249,6 +250,8 @@ const calls: [name: string, method: string, suffix: string, body?: object][] = [
   ['remove user', 'DELETE', '/users/token?identifier=x'],
   ['get allowed IPs', 'GET', '/allowed-ips'],
   ['put allowed IPs', 'PUT', '/allowed-ips', { allowedIps: [] }],
+  ['get allowed origins', 'GET', '/allowed-origins'],
+  ['put allowed origins', 'PUT', '/allowed-origins', { allowedOrigins: [] }],
   ['list delegations', 'GET', '/delegations'],
   ['revoke delegation', 'POST', '/revoke-delegation', { clientId: 'c', inodeId: 1 }],
 ];

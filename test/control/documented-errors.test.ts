@@ -74,6 +74,12 @@ const calls: Readonly<Record<string, Call>> = {
   removeDiskUser: { method: 'DELETE', path: '/api/disks/DISK/users/token?identifier=x' },
   getAllowedIps: { method: 'GET', path: '/api/disks/DISK/allowed-ips' },
   setAllowedIps: { method: 'PUT', path: '/api/disks/DISK/allowed-ips', body: { allowedIps: [] } },
+  getAllowedOrigins: { method: 'GET', path: '/api/disks/DISK/allowed-origins' },
+  setAllowedOrigins: {
+    method: 'PUT',
+    path: '/api/disks/DISK/allowed-origins',
+    body: { allowedOrigins: [] },
+  },
   listDelegations: { method: 'GET', path: '/api/disks/DISK/delegations' },
   revokeDelegation: {
     method: 'POST',
@@ -316,6 +322,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'addDiskUser 400': withBody({ type: 'token' }),
   'removeDiskUser 400': async (call, { api }) => send(api, call, (await createDisk(api)).id),
   'setAllowedIps 400': withBody({ allowedIps: ['x'] }),
+  'setAllowedOrigins 400': withBody({ allowedOrigins: ['https://a.test/'] }),
   'revokeDelegation 400': withBody({}),
   'createShareUrl 400': withBody({ key: '..' }),
   'createShareUrl 409': shareKeyConflict,

@@ -190,6 +190,7 @@ test('any body gets a documented answer, and never a 500', async (t) => {
     'nickname',
     'tokenSuffix',
     'allowedIps',
+    'allowedOrigins',
     'rootAttrs',
     'mounts',
     'authMethods',

@@ -13,6 +13,7 @@ const bodies: Readonly<Record<string, object>> = {
   createDisk: { name: 'disk' },
   addDiskUser: { type: 'token', nickname: 'n' },
   setAllowedIps: { allowedIps: [] },
+  setAllowedOrigins: { allowedOrigins: [] },
   revokeDelegation: { clientId: 'c', inodeId: 1 },
   execOnDisk: { command: 'true' },
   execOnDisks: { command: 'true', disks: { a: missingDiskId } },

@@ -11,6 +11,7 @@ export const newDiskRecord = (change: Partial<DiskRecord> = {}): DiskRecord => (
   status: 'available',
   createdAt: new Date().toISOString(),
   allowedIps: [],
+  allowedOrigins: [],
   users: [],
   revision: 1,
   ...change,

@@ -88,6 +88,8 @@ test.serial('backup, an emptied Redis, restore and rebuild: everything is back',
   await exec(api, id, 'echo old data > file');
   await api.data('POST', `/api/disks/${id}/users`, { type: 'awssts', principal: 'role' });
   await api.data('PUT', `/api/disks/${id}/allowed-ips`, { allowedIps: ['192.0.2.0/24'] });
+  const allowedOrigins = ['https://app.example.com'];
+  await api.data('PUT', `/api/disks/${id}/allowed-origins`, { allowedOrigins });
   const other = await createDisk(api);
   const gone = await createDisk(api);
   await api.call('DELETE', `/api/disks/${gone.id}`);
@@ -114,6 +116,7 @@ test.serial('backup, an emptied Redis, restore and rebuild: everything is back',
     'createdAt',
     'status',
     'allowedIps',
+    'allowedOrigins',
     'rootAttrs',
     'authorizedUsers',
   ] as const) {

@@ -38,6 +38,7 @@ const manifest: fc.Arbitrary<DiskManifest> = fc
         { requiredKeys: [], noNullPrototype: true },
       ),
       allowedIps: fc.array(text),
+      allowedOrigins: fc.array(text),
       users: fc.array(user),
       revision: fc.integer({ min: 1 }),
     },

@@ -1,8 +1,8 @@
 /* What browsers do with objects: forms that upload them. */
-import { createHmac } from 'node:crypto';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ObjectClient, textsOf } from '../helpers/objects.ts';
+import { postForm as post } from '../helpers/post-form.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
 
@@ -19,52 +19,6 @@ test.before(async (t) => {
 test.after.always(async (t) => {
   await t.context.stack.stop();
 });
-
-interface FormOptions {
-  readonly fields?: Record<string, string>;
-  readonly conditions?: readonly unknown[];
-  readonly expiresInMs?: number;
-  readonly file?: string;
-  readonly secret?: string;
-}
-
-const hmac = (key: string | Buffer, text: string): Buffer =>
-  createHmac('sha256', key).update(text).digest();
-
-/** Sends a form signed as AWS documents it for browsers. */
-async function post(user: DiskUser, options: FormOptions) {
-  const { fields = {}, conditions = [], expiresInMs = 60_000, file = 'contents' } = options;
-  const timestamp = new Date().toISOString().replaceAll(/[-:]|\.\d+/gu, '');
-  const scope = [timestamp.slice(0, 8), 'us-east-1', 's3', 'aws4_request'];
-  const signed = {
-    'x-amz-algorithm': 'AWS4-HMAC-SHA256',
-    'x-amz-credential': [user.identifier, ...scope].join('/'),
-    'x-amz-date': timestamp,
-  };
-  const policy = Buffer.from(
-    JSON.stringify({
-      expiration: new Date(Date.now() + expiresInMs).toISOString(),
-      conditions: [
-        ...Object.entries(signed).map(([name, value]) => ({ [name]: value })),
-        ...conditions,
-      ],
-    }),
-  ).toString('base64');
-  const key = scope.reduce<string | Buffer>(hmac, `AWS4${options.secret ?? user.token}`);
-  const form = new FormData();
-  const signature = hmac(key, policy).toString('hex');
-  const all = { ...fields, ...signed, policy, 'X-Amz-Signature': signature };
-  for (const [name, value] of Object.entries(all)) form.append(name, value);
-  form.append('file', new Blob([file]), 'photo.jpg');
-  const response = await fetch(`${user.s3Url}/${user.disk}`, {
-    method: 'POST',
-    body: form,
-    redirect: 'manual',
-  });
-  const text = await response.text();
-  const [code] = textsOf(text, 'Code');
-  return { status: response.status, headers: response.headers, text, code };
-}
 
 test('a form uploads an object under its policy', async (t) => {
   const { user, s3 } = t.context;

@@ -34,6 +34,7 @@ export interface PrincipalDeps {
 export class PrincipalReads {
   readonly callers = new SharedReads<Caller>();
   readonly disks = new SharedReads<DiskEntry | undefined>();
+  readonly origins = new SharedReads<readonly string[]>();
 }
 
 /** Who makes the request: an account with its API key, or a disk user with its token. */

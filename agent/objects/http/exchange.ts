@@ -1,5 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isRedisFailure } from '../../../shared/directory/redis.ts';
+import {
+  admitOrigin,
+  allowPreflight,
+  exposeObjectHeaders,
+  varyByOrigin,
+} from '../../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import type { ForwardTarget, RequestForwarder } from '../../../shared/links/forward-request.ts';
@@ -81,6 +87,18 @@ export class Exchange {
     if (isAwaited && !this.#response.headersSent) this.#response.writeContinue();
   }
 
+  /** Lets pages of these origins read the answer. @returns whether the one that asks may */
+  admitOrigin(origins: readonly string[]): boolean {
+    varyByOrigin(this.#response); // Also where there is no such disk: the answers must look alike.
+    return admitOrigin(this.request, this.#response, origins);
+  }
+
+  /** Answers the preflight of an origin that was admitted. */
+  allowPreflight(): void {
+    clearInterval(this.#progress);
+    allowPreflight(this.request, this.#response);
+  }
+
   async send({ status, headers = {}, xml, object }: S3Reply): Promise<void> {
     const response = this.#response;
     clearInterval(this.#progress);
@@ -154,6 +172,7 @@ export class Exchange {
   #begin(status: number, headers: Readonly<Record<string, string>>): void {
     this.#response.statusCode = status;
     for (const [name, value] of Object.entries(headers)) this.#response.setHeader(name, value);
+    exposeObjectHeaders(this.#response);
     if (!this.request.complete) lingerAfterAnswer(this.request, this.#response);
   }
 }

@@ -7,6 +7,7 @@ import { element, renderDocument } from './xml.ts';
  */
 const codes = {
   AccessDenied: [403, 'Access denied.'],
+  AccessForbidden: [403, 'The bucket allows no pages of this origin.'],
   AuthorizationHeaderMalformed: [400, 'The authorization header is malformed.'],
   AuthorizationQueryParametersError: [400, 'The authorization query parameters are malformed.'],
   BadDigest: [400, 'The body does not have the checksum that the request gives.'],

@@ -1,25 +1,43 @@
 import type { Middleware } from 'koa';
 import { AppError } from '../../../shared/errors.ts';
-import { admitOrigin, allowPreflight, isPreflight } from '../../../shared/http/cross-origin.ts';
+import {
+  admitOrigin,
+  allowPreflight,
+  isPreflight,
+  varyByOrigin,
+} from '../../../shared/http/cross-origin.ts';
+import { originsOfShared } from '../../services/share-links.ts';
+import type { Deps } from '../../services/deps.ts';
 import type { RequestState } from './request-state.ts';
 
+const SHARED = /^\/api\/shared\/([^/]+)$/u;
+
 /**
- * Lets pages of these origins read every answer, and answers their preflights; those of other
- * origins are refused with 403.
+ * Lets pages of these origins read every answer, and those that a disk allows its shared files.
+ * Answers their preflights; those of other origins are refused with 403.
  */
 export const crossOrigin =
-  (origins: readonly string[]): Middleware<RequestState> =>
-  (ctx, next) => {
-    const isAdmitted = admitOrigin(ctx.req, ctx.res, origins);
-    if (!isPreflight(ctx.req)) return next();
+  (deps: Deps, origins: readonly string[]): Middleware<RequestState> =>
+  async (ctx, next) => {
+    const { req, res } = ctx;
+    let isAdmitted = admitOrigin(req, res, origins);
+    const [, token] = SHARED.exec(ctx.path) ?? [];
+    if (token !== undefined) {
+      varyByOrigin(res); // Whatever the disk allows now: it may change while a cache has the answer.
+      const ofDisk = ctx.get('origin') === '' ? [] : await originsOfShared(deps, token);
+      isAdmitted = admitOrigin(req, res, ofDisk) || isAdmitted;
+    }
+    if (!isPreflight(req)) {
+      await next();
+      return;
+    }
     if (!isAdmitted) {
       throw new AppError(
         'forbidden',
-        'pages of this origin may not use the API; the operator lists origins in ALLOWED_ORIGINS',
+        'pages of this origin may not read this; see ALLOWED_ORIGINS, and allowedOrigins of disks',
       );
     }
     ctx.respond = false;
     ctx.status = 204; // For the log.
-    allowPreflight(ctx.req, ctx.res);
-    return undefined;
+    allowPreflight(req, res);
   };

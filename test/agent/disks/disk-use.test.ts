@@ -29,6 +29,7 @@ async function makeDisk(disks: Disks): Promise<{ accountId: string; diskId: stri
     status: 'available',
     createdAt: new Date().toISOString(),
     allowedIps: [],
+    allowedOrigins: [],
     users: [],
     revision: 1,
   });
