@@ -74,7 +74,8 @@ function assertDigests(checks: BodyChecks, body: Buffer, trailers?: ReadonlyMap<
 
 test.before(async (t) => {
   const received: Received[] = [];
-  const server = createServer((request, response) => {
+  // On a busy machine a connection may idle for longer than Node's default before its next use.
+  const server = createServer({ keepAliveTimeout: 0 }, (request, response) => {
     receive(request).then(
       (each) => {
         received.push(each);
