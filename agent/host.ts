@@ -3,10 +3,12 @@ import type { Directory } from '../shared/directory/directory.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { ReachableNetworks } from '../shared/reachable-networks.ts';
 import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
+import { MountChecks } from './buckets/mount-checks.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import type { ExecRegistry } from './execs/exec-registry.ts';
@@ -206,10 +208,19 @@ async function openRuntime(
   return { image, sandboxes, closeNetwork: () => network.close() };
 }
 
-const openDisks = (
-  parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted'>,
-): DiskRegistry =>
-  new DiskRegistry({ ...parts, calls: new StorageCalls(), onMounted: clearUploads });
+function openDisks(
+  { cluster: { encryptionKey, bucketNetworks } }: AgentConfig,
+  parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted' | 'backing'>,
+): DiskRegistry {
+  const settings = { encryptionKey, networks: new ReachableNetworks(bucketNetworks) };
+  const backing = new MountChecks({ ...parts, settings });
+  return new DiskRegistry({
+    ...parts,
+    backing,
+    calls: new StorageCalls(),
+    onMounted: clearUploads,
+  });
+}
 
 /** Begins to keep this agent's programs together, with a guard of its mounts. @param undo ends both */
 async function openHelpers(
@@ -250,7 +261,7 @@ export async function openHost(
   const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
   const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
   const uses = new DiskUses(directory, log);
-  const disks = openDisks({ hostId, dataDir, directory, files, loops, uses, log });
+  const disks = openDisks(config, { hostId, dataDir, directory, files, loops, uses, log });
   const { builder } = images;
   const { execs, pool } = await parts.time('execs', () =>
     openExecs(config, { dataDir, groups, disks, journal, builder, seccomp, log }),

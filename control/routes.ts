@@ -1,4 +1,5 @@
 import { apiKeyRoutes } from './handlers/api-keys.ts';
+import { diskMountRoutes } from './handlers/disk-mounts.ts';
 import { diskUserRoutes } from './handlers/disk-users.ts';
 import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
@@ -18,6 +19,7 @@ import type { Route } from './http/route.ts';
 /** Every endpoint of the API. Router, validation and the OpenAPI document are made from this. */
 export const routes: readonly Route[] = [
   ...diskRoutes,
+  ...diskMountRoutes,
   ...diskUserRoutes,
   ...shareRoutes,
   ...execRoutes,

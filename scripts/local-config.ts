@@ -55,6 +55,7 @@ function defaults(ports: Env): Env {
     INGRESS_ZONE: 'sbx.localhost',
     AGENT_DATA_DIR: paths.agentData,
     STORAGE_DIR: paths.storage,
+    BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8',
   };
 }
 

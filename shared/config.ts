@@ -1,4 +1,5 @@
 import { toError } from './errors.ts';
+import { isCidr } from './reachable-networks.ts';
 
 const SECRET_LENGTH_MIN = 32;
 
@@ -140,6 +141,8 @@ export interface ClusterConfig {
   readonly encryptionKey: Buffer;
   /** `<cloud>-<region>`; the part before the first `-` is shown as a disk's `provider`. */
   readonly region: string;
+  /** Private networks that object storage behind disks may be of. */
+  readonly bucketNetworks: readonly string[];
 }
 
 export function readClusterConfig(reader: ConfigReader, regionPattern: string): ClusterConfig {
@@ -149,5 +152,6 @@ export function readClusterConfig(reader: ConfigReader, regionPattern: string): 
     clusterSecret: reader.string('CLUSTER_SECRET', { pattern: '^.{32,}$' }),
     encryptionKey: reader.key('ENCRYPTION_KEY', 32),
     region: reader.string('REGION', { pattern: regionPattern }),
+    bucketNetworks: reader.listOf('BUCKET_REACHABLE_NETWORKS', isCidr, 'networks in CIDR form'),
   };
 }

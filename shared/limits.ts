@@ -335,6 +335,14 @@ export const LIMITS = {
   diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
 
+  // Object storage behind disks (docs/bucket-disks.md).
+  bucketAttemptsMax: 3, // Of one request, by the SDK.
+  bucketConnectMsMax: 5_000,
+  bucketSilenceMsMax: 15_000,
+  bucketCheckMsMax: 8_000,
+  bucketRecheckMs: 15_000,
+  bucketRechecksMax: 1_000,
+
   // Operations on one disk. One that takes longer is abandoned, and the disk is set aside until the
   // abandoned operation has ended.
   diskAttachMsMax: 8_000,

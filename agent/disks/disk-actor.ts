@@ -12,6 +12,7 @@ import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './ch
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
+import type { DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
@@ -28,14 +29,10 @@ export interface DiskActorDeps {
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
   readonly uses: DiskUses;
+  readonly backing: DiskBacking;
   /** See {@link DiskStorageOptions.onMounted}. */
   readonly onMounted: DiskStorageOptions['onMounted'];
   readonly log: Logger;
-}
-
-export interface DiskRef {
-  readonly accountId: string;
-  readonly diskId: string;
 }
 
 /** A claim on the mounted disk; it stays mounted until every claim is released. */
@@ -212,7 +209,13 @@ export class DiskActor {
       await this.#withLease(() => this.#deps.files.create(entry.record));
       // A retry of a creation that was cut off may have replaced the disk's users.
       await this.#writeManifest();
+      if (entry.record.mounts !== undefined) await this.#deps.backing.check(this.#disk);
     });
+  }
+
+  /** Finds out whether the object storage behind the disk can be used. Idempotent. */
+  checkMount(): Promise<void> {
+    return this.#mailbox.send(() => this.#deps.backing.check(this.#disk));
   }
 
   /** Writes the directory's current record into the manifest. Idempotent. */
@@ -274,6 +277,10 @@ export class DiskActor {
   async #attach(): Promise<Attachment> {
     const { directory, log } = this.#deps;
     this.#storage.refuseIfSetAside();
+    const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
+    if (entry?.record.mounts !== undefined) {
+      throw new AppError('unavailable', 'disks on object storage cannot be used yet');
+    }
     // The expiry counts from before the request was sent: a late answer must not extend the lease.
     const askedAt = performance.now();
     const lease = await this.#acquire();

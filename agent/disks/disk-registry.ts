@@ -1,5 +1,6 @@
 import type { AppError } from '../../shared/errors.ts';
-import { DiskActor, type DiskActorDeps, type DiskRef } from './disk-actor.ts';
+import { DiskActor, type DiskActorDeps } from './disk-actor.ts';
+import type { DiskRef } from './disk-backing.ts';
 import { openDiskFile } from './disk-file.ts';
 import { onBehalfOf } from './disk-threads.ts';
 
@@ -52,5 +53,6 @@ export class DiskRegistry {
   /** Gives every disk up; whatever uses one is ended with this reason. */
   async closeAll(reason: AppError): Promise<void> {
     await Promise.all([...this.#disks.values()].map((disk) => disk.close(reason)));
+    await this.#deps.backing.close();
   }
 }

@@ -18,6 +18,10 @@ export const diskJobs = (disks: DiskRegistry, storage: StorageWatch): JobHandler
     await disks.get(payload).record();
     return answer({});
   },
+  'disk.checkMount': async ({ payload }) => {
+    await disks.get(payload).checkMount();
+    return answer({});
+  },
   'disk.release': async ({ payload }) => {
     await disks.get(payload).release();
     return answer({});

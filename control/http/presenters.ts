@@ -2,6 +2,7 @@ import type { ApiKeyRecord } from '../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
+import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 
 /** The cloud part of a region id `<cloud>-<region>`. */
@@ -20,8 +21,32 @@ function presentMetrics({ requests, requestMsTotal }: DiskUsage): Disk['metrics'
   return { requests: String(requests), avgResponseTime: `${average} ms` };
 }
 
+/** The object storage behind a disk as the API shows it: everything but its secrets. */
+export const presentMounts = ({ record, mountStatus }: DiskEntry): DiskMount[] =>
+  (record.mounts ?? []).map(({ id, type, bucketName, endpoint, prefix, writeBack }) => ({
+    id,
+    type,
+    path: '/',
+    name: bucketName,
+    accessMode: 'rw',
+    config: {
+      bucketName,
+      bucketEndpoint: endpoint ?? '',
+      bucketPrefix: prefix,
+      sessionId: '',
+      writeBack,
+    },
+    connectionStatus: mountStatus?.connectionStatus ?? 'disconnected',
+    ...(mountStatus?.authError === undefined ? {} : { authError: mountStatus.authError }),
+    authorizationType: type === 'azure-blob' ? 'oauth' : 'accessKeys',
+    ...(mountStatus === undefined ? {} : { checkedAt: mountStatus.checkedAt }),
+    problemCount: mountStatus?.problemCount ?? 0,
+    problems: [...(mountStatus?.problems ?? [])],
+  }));
+
 /** A disk as the API shows it. Figures that were never measured are left out. */
-export function presentDisk({ record, usage, clients, handler }: DiskEntry): Disk {
+export function presentDisk(entry: DiskEntry): Disk {
+  const { record, usage, clients, handler } = entry;
   const metrics = presentMetrics(usage);
   const { usedBytes } = usage;
   return {
@@ -35,7 +60,7 @@ export function presentDisk({ record, usage, clients, handler }: DiskEntry): Dis
     fsHandlerStatus: handler === undefined ? 'idle' : 'attached',
     ...(usage.lastAccessed === undefined ? {} : { lastAccessed: usage.lastAccessed }),
     ...(usedBytes === undefined ? {} : { dataSize: usedBytes, activeDataBytes: usedBytes }),
-    mounts: [],
+    mounts: presentMounts(entry),
     ...(metrics === undefined ? {} : { metrics }),
     connectedClients: clients.map(({ id, ipAddress, connectedAt }) => ({
       id,

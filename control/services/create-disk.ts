@@ -10,6 +10,7 @@ import type { Deps } from './deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
 import { checkAllowedOrigins } from './allowed-origins.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
+import { haveSameMounts, newMounts } from './disk-mounts.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from './find-disk.ts';
 
@@ -31,6 +32,7 @@ function draftRecord(
   const { encryptionKey, region } = deps.config.cluster;
   const id = newDiskId();
   const users = newUsers(encryptionKey, id, input);
+  const mounts = newMounts(deps, id, input.mounts);
   return {
     users,
     record: {
@@ -45,6 +47,7 @@ function draftRecord(
       allowedIps: normaliseAllowedIps(input.allowedIps ?? []),
       allowedOrigins: checkAllowedOrigins(input.allowedOrigins ?? []),
       users: users.map((user) => user.record),
+      ...(mounts.length === 0 ? {} : { mounts }),
       revision: 1,
     },
   };
@@ -69,7 +72,8 @@ function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
   return (
     isDeepStrictEqual(a.rootAttrs ?? {}, b.rootAttrs ?? {}) &&
     isDeepStrictEqual(sorted(a.allowedIps), sorted(b.allowedIps)) &&
-    isDeepStrictEqual(sorted(a.allowedOrigins), sorted(b.allowedOrigins))
+    isDeepStrictEqual(sorted(a.allowedOrigins), sorted(b.allowedOrigins)) &&
+    haveSameMounts(a, b)
   );
 }
 
@@ -84,9 +88,6 @@ export async function createDisk(
   input: CreateDisk,
   context: RequestContext,
 ): Promise<DiskCreation> {
-  if (input.mounts !== undefined && input.mounts.length > 0) {
-    throw new AppError('bad_request', 'mounts: object-storage mounts are not built yet');
-  }
   await checkRegionAccess(deps, caller);
   const { record, users } = draftRecord(deps, caller, input);
   const result = await deps.directory.disks.create(record);

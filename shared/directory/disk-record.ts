@@ -1,6 +1,7 @@
 import type { ChainableCommander } from 'ioredis';
 import { parseJson } from '../json.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
+import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
 import type { AuthorizedUser } from '../schemas/disk-user.ts';
 import { type DiskClient, toClients } from './disk-clients.ts';
 import { isHeldLease, leaseHolder } from './disk-leases.ts';
@@ -25,6 +26,8 @@ export interface DiskRecord {
   /** Of pages that may read objects and shared files. */
   readonly allowedOrigins: readonly string[];
   readonly users: readonly DiskUserRecord[];
+  /** Object storage behind the disk, if there is any. */
+  readonly mounts?: readonly StoredMount[];
   /** Grows with every change of the record; the manifest with the highest revision wins. */
   readonly revision: number;
 }
@@ -45,6 +48,8 @@ export interface DiskEntry {
   readonly handler?: string;
   /** Whether a sandbox of that host mounts the disk, so that it cannot move. */
   readonly isHeld?: boolean;
+  /** What was last found out about the object storage behind it. */
+  readonly mountStatus?: MountStatus;
 }
 
 // Not validated: only this code writes the directory. The manifest, which others can edit, is.
@@ -56,6 +61,7 @@ function toRecord(
   users: Record<string, string>,
 ): DiskRecord | undefined {
   const { id, organization, region, name, status, createdAt, allowedIps, rootAttrs } = fields;
+  const { mounts } = fields;
   if (id === undefined || organization === undefined || region === undefined) return undefined;
   if (name === undefined || status === undefined || createdAt === undefined) return undefined;
   return {
@@ -72,6 +78,7 @@ function toRecord(
     users: Object.values(users)
       .map((text) => parse<DiskUserRecord>(text))
       .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1)),
+    ...(mounts === undefined ? {} : { mounts: parse<StoredMount[]>(mounts) }),
     revision: Number(fields['revision'] ?? '1'),
   };
 }
@@ -115,11 +122,13 @@ export function toDiskEntries(
     const record = toRecord(accountId, fields, users);
     const lease = values[i + 2] as string | null;
     const handler = leaseHolder(lease);
+    const { mountStatus } = fields;
     entries.push(
       record && {
         record,
         usage: toUsage(fields),
         clients: toClients(fields),
+        ...(mountStatus === undefined ? {} : { mountStatus: parse<MountStatus>(mountStatus) }),
         ...(handler === undefined ? {} : { handler, isHeld: isHeldLease(lease) }),
       },
     );

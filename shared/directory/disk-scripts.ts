@@ -67,6 +67,17 @@ export const setSetting = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 1
 `);
+export const setMounts = new Script(`
+  if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 0 end
+  redis.call('HSET', KEYS[1], 'mounts', ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'revision', 1)
+  return 1
+`);
+export const recordMountStatus = new Script(`
+  if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+  redis.call('HSET', KEYS[1], 'mountStatus', ARGV[1])
+  return 1
+`);
 // KEYS names, list, disk, lease; ARGV id, member. The name is free again at once. A disk that a
 // sandbox holds stays: checked here, so that no sandbox can begin to use it meanwhile.
 export const beginDelete = new Script(`

@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
+import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
 import { DiskOrigins } from './disk-origins.ts';
@@ -64,6 +65,7 @@ export class Disks {
       allowedIps: JSON.stringify(record.allowedIps),
       allowedOrigins: JSON.stringify(record.allowedOrigins),
       ...(record.rootAttrs === undefined ? {} : { rootAttrs: JSON.stringify(record.rootAttrs) }),
+      ...(record.mounts === undefined ? {} : { mounts: JSON.stringify(record.mounts) }),
       revision: String(record.revision),
       creatingUntil: String(Date.now() + LIMITS.diskCreationMsMax),
     }).flat();
@@ -196,6 +198,25 @@ export class Disks {
     const key = keys.disk(this.region, disk.accountId, disk.id);
     const value = JSON.stringify(values);
     return (await scripts.setSetting.run(this.#redis, [key], [field, value])) === 1;
+  }
+
+  /** Replaces the mounts of a disk; whoever uses it reads them anew. @returns false: no such disk */
+  async setMounts(
+    disk: { accountId: string; id: string },
+    mounts: readonly StoredMount[],
+  ): Promise<boolean> {
+    const [key = ''] = this.#diskAndUsers(disk);
+    const result = await scripts.setMounts.run(this.#redis, [key], [JSON.stringify(mounts)]);
+    return result === 1;
+  }
+
+  /** Records what was found out about a disk's object storage; no error when the disk is gone. */
+  async recordMountStatus(
+    disk: { accountId: string; id: string },
+    status: MountStatus,
+  ): Promise<void> {
+    const [key = ''] = this.#diskAndUsers(disk);
+    await scripts.recordMountStatus.run(this.#redis, [key], [JSON.stringify(status)]);
   }
 
   /**

@@ -102,6 +102,8 @@ const kinds = {
   'disk.delete': { ...onDisk, payload: DiskRef },
   /** Writes the directory's present record of the disk into the manifest. Idempotent. */
   'disk.record': { ...onDisk, payload: DiskRef },
+  /** Finds out whether the object storage behind the disk can be used, and records it. Idempotent. */
+  'disk.checkMount': { ...onDisk, payload: DiskRef },
   /** Unmounts the disk if nothing uses it, so that another host can take it. Idempotent. */
   'disk.release': { ...onDisk, payload: DiskRef },
   /** Finds out whether a file can be downloaded. Idempotent. */
@@ -288,6 +290,7 @@ export interface JobResults {
   'disk.create': Record<string, never>;
   'disk.delete': Record<string, never>;
   'disk.record': Record<string, never>;
+  'disk.checkMount': Record<string, never>;
   'disk.release': Record<string, never>;
   'disk.stat': { readonly sizeBytes: number };
   'disk.delegations': { readonly delegations: readonly Delegation[] };

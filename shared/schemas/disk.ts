@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { diskId, DiskId, PageQuery, timestamp } from './common.ts';
+import { DiskMount, DiskMountInput } from './disk-mount.ts';
 import { AuthorizedUser, DiskUserInput } from './disk-user.ts';
 
 export const diskStatuses = ['creating', 'available', 'deleting', 'deleted', 'failed'] as const;
@@ -58,17 +59,11 @@ export const CreateDisk = Type.Object(
   {
     name: DiskName,
     mounts: Type.Optional(
-      Type.Array(
-        Type.Object({
-          type: Type.String({ description: 'Kind of object storage.', examples: ['s3'] }),
-        }),
-        {
-          maxItems: 1,
-          description:
-            'Object-storage mounts; not built yet: anything but an empty list answers 400.',
-          examples: [[]],
-        },
-      ),
+      Type.Array(DiskMountInput, {
+        maxItems: 1,
+        description: 'Object storage that is the contents of the disk; none: a disk of its own.',
+        examples: [[]],
+      }),
     ),
     allowedIps: Type.Optional(AllowedIps),
     allowedOrigins: Type.Optional(AllowedOrigins),
@@ -116,9 +111,8 @@ export const Disk = Type.Object(
     activeDataBytes: Type.Optional(
       Type.Integer({ description: 'Bytes in use; the same as `dataSize`.', examples: [1_048_576] }),
     ),
-    mounts: Type.Array(Type.Object({}), {
-      description: 'Object storage behind the disk.',
-      examples: [[]],
+    mounts: Type.Array(DiskMount, {
+      description: 'Object storage behind the disk; empty: it is a disk of its own.',
     }),
     metrics: Type.Optional(
       Type.Object(

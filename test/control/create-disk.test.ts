@@ -169,7 +169,7 @@ test('an unknown field of rootAttrs is ignored, like any other', async (t) => {
   const again = await api.call('POST', '/api/disks', { name, rootAttrs: { uid: 7 } });
   t.is(again.status, 200, 'it is the same configuration');
 });
-test('a mount', refused, named({ mounts: [{ type: 's3', bucketName: 'b' }] }), /not built/u);
+test('a mount of half a bucket', refused, named({ mounts: [{ type: 's3' }] }), /bucketName/u);
 test('two mounts', refused, named({ mounts: [{ type: 's3' }, { type: 's3' }] }), /mounts/u);
 test('a mount without a type', refused, named({ mounts: [{}] }), /mounts/u);
 test('an unknown user type', refused, named({ authMethods: [{ type: 'x' }] }), /authMethods/u);

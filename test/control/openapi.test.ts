@@ -58,6 +58,7 @@ POST /api/disks
 GET /api/disks/{id}
 DELETE /api/disks/{id}
 POST /api/disks/{id}/users
+POST /api/disks/{id}/mounts/{mountId}/credentials
 DELETE /api/disks/{id}/users/{userType}
 GET /api/disks/{id}/allowed-ips
 PUT /api/disks/{id}/allowed-ips

@@ -17,6 +17,7 @@ const payloads: Readonly<Record<string, object>> = {
   'disk.create': disk,
   'disk.delete': disk,
   'disk.record': disk,
+  'disk.checkMount': disk,
   'disk.stat': { ...disk, key: 'file' },
 };
 const job = (kind: string): Record<string, unknown> => ({

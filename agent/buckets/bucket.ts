@@ -1,0 +1,54 @@
+import type { Readable } from 'node:stream';
+
+/** One version of an object, as a listing or an answer tells it. */
+export interface BucketObject {
+  readonly key: string;
+  readonly sizeBytes: number;
+  /** Changes whenever the contents do; opaque. */
+  readonly etag: string;
+  readonly modifiedMs: number;
+}
+
+/** The contents of an upload; `open` is called again when an attempt is repeated. */
+export interface UploadSource {
+  readonly sizeBytes: number;
+  /** Reads a part; the promise's buffer may be kept. */
+  read(offset: number, length: number): Promise<Buffer>;
+}
+
+/** Object storage as a disk uses it. Every method throws {@link BucketError}. */
+export interface Bucket {
+  /** Finds out whether the bucket can be reached and listed. */
+  check(signal: AbortSignal): Promise<void>;
+  /** All objects below the mount's prefix, in pages; keys are relative to the prefix. */
+  list(signal: AbortSignal): AsyncIterable<readonly BucketObject[]>;
+  /** @returns undefined when there is no such object */
+  head(key: string, signal: AbortSignal): Promise<BucketObject | undefined>;
+  /** Opens an object, its bytes compared with the checksum that the storage has of them. */
+  get(key: string, signal: AbortSignal): Promise<BucketObject & { readonly body: Readable }>;
+  /** Writes a whole object, in parts if it is large, each with a checksum. */
+  put(key: string, source: UploadSource, signal: AbortSignal): Promise<BucketObject>;
+  /** Copies an object within the storage, unless it has another version by now. */
+  copy(from: BucketObject, key: string, signal: AbortSignal): Promise<BucketObject>;
+  /** Idempotent. */
+  remove(key: string, signal: AbortSignal): Promise<void>;
+  close(): void;
+}
+
+/**
+ * What kind of failure it was: the storage does not answer (`away`), is overloaded (`busy`), refuses
+ * the credentials (`auth`), has no such bucket or object (`missing`), has another version of the object
+ * (`changed`), or something else.
+ */
+type BucketFailure = 'away' | 'busy' | 'auth' | 'missing' | 'changed' | 'other';
+
+/** A failure of object storage, in words for the disk's owner. */
+export class BucketError extends Error {
+  readonly failure: BucketFailure;
+
+  constructor(failure: BucketFailure, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'BucketError';
+    this.failure = failure;
+  }
+}

@@ -1,0 +1,68 @@
+import { errnoOf, toError } from '../../shared/errors.ts';
+import { BucketError } from './bucket.ts';
+
+const AUTH: Readonly<Record<string, string>> = {
+  InvalidAccessKeyId: 'the access key is unknown to the storage',
+  SignatureDoesNotMatch: 'the secret does not belong to the access key',
+  AccessDenied: 'the credentials do not allow this',
+  Forbidden: 'the credentials do not allow this',
+  ExpiredToken: 'the temporary credentials have expired',
+  InvalidToken: 'the session token is not valid',
+  AuthorizationHeaderMalformed: 'the storage does not accept the signature',
+  RequestTimeTooSkewed: 'the clock of this host differs from that of the storage',
+  AccountProblem: 'the account of the storage is not in order',
+};
+const BUSY = new Set([
+  'SlowDown',
+  'ServiceUnavailable',
+  'Throttling',
+  'ThrottlingException',
+  'TooManyRequests',
+  'RequestLimitExceeded',
+]);
+const AWAY =
+  /^(?:ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_\w+|ERR_SSL_\w+|CERT_\w+|DEPTH_ZERO_SELF_SIGNED_CERT|UNABLE_TO_\w+|SELF_SIGNED_\w+)$/u;
+
+const field = (error: Error, name: string): unknown => Reflect.get(error, name);
+
+function statusOf(error: Error): number {
+  const metadata: unknown = field(error, '$metadata');
+  if (typeof metadata !== 'object' || metadata === null) return 0;
+  return Number(Reflect.get(metadata, 'httpStatusCode') ?? 0);
+}
+
+/** Turns what an SDK throws into words; the SDK's own error is the cause. */
+export function explainFailure(thrown: unknown): BucketError {
+  if (thrown instanceof BucketError) return thrown;
+  const error = toError(thrown);
+  const options = { cause: error };
+  const code = errnoOf(error) ?? '';
+  const { name } = error;
+  const status = statusOf(error);
+  const auth = AUTH[name] ?? AUTH[code];
+  if (auth !== undefined) return new BucketError('auth', auth, options);
+  if (name === 'NoSuchBucket') {
+    return new BucketError('missing', 'there is no such bucket', options);
+  }
+  if (name === 'NoSuchKey' || name === 'NotFound' || status === 404) {
+    return new BucketError('missing', 'the storage has no such bucket or object', options);
+  }
+  if (name === 'PreconditionFailed' || status === 412) {
+    return new BucketError('changed', 'the object was changed meanwhile', options);
+  }
+  if (status === 401 || status === 403) {
+    return new BucketError('auth', `the storage refuses the credentials (${name})`, options);
+  }
+  if (BUSY.has(name) || status === 503 || status === 429) {
+    return new BucketError('busy', 'the storage asks for fewer requests (SlowDown)', options);
+  }
+  if (AWAY.test(code) || name === 'TimeoutError' || name === 'AbortError') {
+    const detail = code === '' ? 'no answer in time' : code;
+    return new BucketError('away', `the storage cannot be reached (${detail})`, options);
+  }
+  if (status >= 500) {
+    return new BucketError('away', `the storage failed (${status} ${name})`, options);
+  }
+  const detail = status === 0 ? name : `${status} ${name}`;
+  return new BucketError('other', `the storage answered with an error (${detail})`, options);
+}

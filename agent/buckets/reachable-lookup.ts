@@ -1,0 +1,33 @@
+import { lookup, type LookupAddress } from 'node:dns';
+import { isIP, type LookupFunction } from 'node:net';
+import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import { BucketError } from './bucket.ts';
+
+const refusal = (host: string): BucketError =>
+  new BucketError(
+    'other',
+    `${host} is a private address; BUCKET_REACHABLE_NETWORKS says which may be used`,
+  );
+
+/** @throws BucketError for an endpoint that is an address out of reach; names are judged later */
+export function refuseAddress(endpoint: string, networks: ReachableNetworks): void {
+  const host = new URL(endpoint).hostname.replaceAll(/^\[|\]$/gu, '');
+  if (isIP(host) !== 0 && !networks.allows(host)) throw refusal(host);
+}
+
+/**
+ * Resolves names for connections, without those of their addresses that are out of reach: the owner
+ * of a disk chooses the name, and its addresses may change at any time.
+ */
+export const reachableLookup =
+  (networks: ReachableNetworks): LookupFunction =>
+  (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[]) => {
+      if (error !== null) return callback(error, '', 0);
+      const allowed = found.filter(({ address }) => networks.allows(address));
+      const [first] = allowed;
+      if (first === undefined) return callback(refusal(hostname), '', 0);
+      if (options.all === true) return callback(null, allowed);
+      return callback(null, first.address, first.family);
+    });
+  };

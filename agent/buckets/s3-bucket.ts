@@ -1,0 +1,227 @@
+import { Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
+import type { Readable } from 'node:stream';
+import {
+  CompleteMultipartUploadCommand,
+  type CompletedPart,
+  CopyObjectCommand,
+  CreateMultipartUploadCommand,
+  AbortMultipartUploadCommand,
+  DeleteObjectCommand,
+  GetObjectCommand,
+  HeadObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+  S3Client,
+  UploadPartCommand,
+} from '@aws-sdk/client-s3';
+import { NodeHttpHandler } from '@smithy/node-http-handler';
+import { LIMITS } from '../../shared/limits.ts';
+import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
+import { MiB } from '../../shared/units.ts';
+import type { Bucket, BucketObject, UploadSource } from './bucket.ts';
+import { explainFailure } from './explain.ts';
+import { reachableLookup, refuseAddress } from './reachable-lookup.ts';
+
+/** Objects up to this size are one request; larger ones are uploaded in parts. */
+const PART_BYTES = 8 * MiB;
+/** S3 allows 10,000 parts of an upload. */
+const PARTS_MAX = 9_000;
+const CONNECTIONS_MAX = 32;
+const PAGE_KEYS = 1_000;
+
+const DEFAULT_ENDPOINTS: Readonly<Record<string, string>> = {
+  s3: 'https://s3.us-east-1.amazonaws.com',
+  gcs: 'https://storage.googleapis.com',
+};
+
+function openClient(
+  mount: StoredMount,
+  credentials: MountCredentials,
+  networks: ReachableNetworks,
+): S3Client {
+  const { type, endpoint = DEFAULT_ENDPOINTS[type] ?? '' } = mount;
+  refuseAddress(endpoint, networks);
+  const { accessKeyId = '', secretAccessKey = '', sessionToken } = credentials;
+  const connections = {
+    keepAlive: true,
+    maxSockets: CONNECTIONS_MAX,
+    lookup: reachableLookup(networks),
+  };
+  // Google's interface refuses the checksums that S3 has had since 2024.
+  const checksums = type === 'gcs' ? 'WHEN_REQUIRED' : 'WHEN_SUPPORTED';
+  return new S3Client({
+    endpoint,
+    region: type === 'r2' || type === 'gcs' ? 'auto' : 'us-east-1',
+    followRegionRedirects: type === 's3',
+    forcePathStyle: type !== 's3',
+    credentials: {
+      accessKeyId,
+      secretAccessKey,
+      ...(sessionToken === undefined ? {} : { sessionToken }),
+    },
+    maxAttempts: LIMITS.bucketAttemptsMax,
+    requestChecksumCalculation: checksums,
+    responseChecksumValidation: checksums,
+    requestHandler: new NodeHttpHandler({
+      connectionTimeout: LIMITS.bucketConnectMsMax,
+      socketTimeout: LIMITS.bucketSilenceMsMax,
+      requestTimeout: LIMITS.bucketSilenceMsMax,
+      throwOnRequestTimeout: true,
+      httpAgent: new HttpAgent(connections),
+      httpsAgent: new HttpsAgent(connections),
+    }),
+  });
+}
+
+/** A bucket of storage that speaks S3. */
+export class S3Bucket implements Bucket {
+  readonly #client: S3Client;
+  readonly #bucket: string;
+  readonly #prefix: string;
+
+  /** @throws BucketError when its address is out of reach */
+  constructor(mount: StoredMount, credentials: MountCredentials, networks: ReachableNetworks) {
+    this.#client = openClient(mount, credentials, networks);
+    this.#bucket = mount.bucketName;
+    this.#prefix = mount.prefix;
+  }
+
+  async check(abortSignal: AbortSignal): Promise<void> {
+    const command = new ListObjectsV2Command({
+      Bucket: this.#bucket,
+      Prefix: this.#prefix,
+      MaxKeys: 1,
+    });
+    await explained(() => this.#client.send(command, { abortSignal }));
+  }
+
+  async *list(abortSignal: AbortSignal): AsyncIterable<readonly BucketObject[]> {
+    for (let token: string | undefined; ;) {
+      const command = new ListObjectsV2Command({
+        Bucket: this.#bucket,
+        Prefix: this.#prefix,
+        MaxKeys: PAGE_KEYS,
+        ...(token === undefined ? {} : { ContinuationToken: token }),
+      });
+      const page = await explained(() => this.#client.send(command, { abortSignal }));
+      yield (page.Contents ?? []).map(({ Key = '', Size = 0, ETag = '', LastModified }) => ({
+        key: Key.slice(this.#prefix.length),
+        sizeBytes: Size,
+        etag: ETag,
+        modifiedMs: LastModified?.getTime() ?? 0,
+      }));
+      token = page.NextContinuationToken;
+      if (page.IsTruncated !== true || token === undefined) return;
+    }
+  }
+
+  async head(key: string, abortSignal: AbortSignal): Promise<BucketObject | undefined> {
+    const command = new HeadObjectCommand(this.#named(key));
+    try {
+      const head = await explained(() => this.#client.send(command, { abortSignal }));
+      return {
+        key,
+        sizeBytes: head.ContentLength ?? 0,
+        etag: head.ETag ?? '',
+        modifiedMs: head.LastModified?.getTime() ?? 0,
+      };
+    } catch (error) {
+      if (explainFailure(error).failure === 'missing') return undefined;
+      throw error;
+    }
+  }
+
+  async get(
+    key: string,
+    abortSignal: AbortSignal,
+  ): Promise<BucketObject & { readonly body: Readable }> {
+    const command = new GetObjectCommand({ ...this.#named(key), ChecksumMode: 'ENABLED' });
+    const reply = await explained(() => this.#client.send(command, { abortSignal }));
+    return {
+      key,
+      sizeBytes: reply.ContentLength ?? 0,
+      etag: reply.ETag ?? '',
+      modifiedMs: reply.LastModified?.getTime() ?? 0,
+      body: reply.Body as Readable,
+    };
+  }
+
+  async put(key: string, source: UploadSource, signal: AbortSignal): Promise<BucketObject> {
+    const etag =
+      source.sizeBytes <= PART_BYTES
+        ? await this.#putWhole(key, source, signal)
+        : await this.#putParts(key, source, signal);
+    return { key, sizeBytes: source.sizeBytes, etag, modifiedMs: Date.now() };
+  }
+
+  async copy(from: BucketObject, key: string, abortSignal: AbortSignal): Promise<BucketObject> {
+    const source = `${this.#bucket}/${this.#prefix}${from.key}`;
+    const command = new CopyObjectCommand({
+      ...this.#named(key),
+      CopySource: source.split('/').map(encodeURIComponent).join('/'),
+      CopySourceIfMatch: from.etag,
+    });
+    const reply = await explained(() => this.#client.send(command, { abortSignal }));
+    return { ...from, key, etag: reply.CopyObjectResult?.ETag ?? '' };
+  }
+
+  async remove(key: string, abortSignal: AbortSignal): Promise<void> {
+    const command = new DeleteObjectCommand(this.#named(key));
+    await explained(() => this.#client.send(command, { abortSignal }));
+  }
+
+  close(): void {
+    this.#client.destroy();
+  }
+
+  #named(key: string): { Bucket: string; Key: string } {
+    return { Bucket: this.#bucket, Key: `${this.#prefix}${key}` };
+  }
+
+  async #putWhole(key: string, source: UploadSource, abortSignal: AbortSignal): Promise<string> {
+    const body = await source.read(0, source.sizeBytes);
+    const command = new PutObjectCommand({ ...this.#named(key), Body: body });
+    const reply = await explained(() => this.#client.send(command, { abortSignal }));
+    return reply.ETag ?? '';
+  }
+
+  /** One part after the other: memory holds one, and several files are uploaded at the same time. */
+  async #putParts(key: string, source: UploadSource, abortSignal: AbortSignal): Promise<string> {
+    const named = this.#named(key);
+    const send = { abortSignal };
+    const begun = await explained(() =>
+      this.#client.send(new CreateMultipartUploadCommand(named), send),
+    );
+    const upload = { ...named, UploadId: begun.UploadId };
+    try {
+      const partBytes = Math.max(PART_BYTES, Math.ceil(source.sizeBytes / PARTS_MAX));
+      const parts: CompletedPart[] = [];
+      for (let offset = 0; offset < source.sizeBytes; offset += partBytes) {
+        const body = await source.read(offset, Math.min(partBytes, source.sizeBytes - offset));
+        const PartNumber = parts.length + 1;
+        const command = new UploadPartCommand({ ...upload, PartNumber, Body: body });
+        const { $metadata: _, ...part } = await explained(() => this.#client.send(command, send));
+        parts.push({ ...part, PartNumber });
+      }
+      const command = new CompleteMultipartUploadCommand({
+        ...upload,
+        MultipartUpload: { Parts: parts },
+      });
+      return (await explained(() => this.#client.send(command, send))).ETag ?? '';
+    } catch (error) {
+      // Nobody would ever complete it, and its parts cost money.
+      await this.#client.send(new AbortMultipartUploadCommand(upload)).catch(() => undefined);
+      throw error;
+    }
+  }
+}
+
+async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw explainFailure(error);
+  }
+}

@@ -1,0 +1,32 @@
+import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
+import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
+import type { ApiClient } from './api.ts';
+import { createDisk } from './disks.ts';
+import type { DiskUser } from './tools.ts';
+
+/** What lets disks of a stack stand on buckets of this machine. */
+export const LOOPBACK_BUCKETS = { BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8' };
+
+/** A mount of the bucket that another disk is, by its own object API. */
+export const mountOf = (user: DiskUser, change: Record<string, unknown> = {}): object => ({
+  type: 's3-compatible',
+  bucketName: user.disk,
+  bucketEndpoint: user.s3Url,
+  accessKeyId: user.identifier,
+  secretAccessKey: user.token,
+  ...change,
+});
+
+/** Creates a disk whose contents are those of another one. */
+export const createBucketDisk = (
+  api: ApiClient,
+  user: DiskUser,
+  change: Record<string, unknown> = {},
+): Promise<CreatedDisk> => createDisk(api, { mounts: [mountOf(user, change)] });
+
+/** The mount of a disk as the API shows it now. */
+export async function readMount(api: ApiClient, diskId: string): Promise<DiskMount> {
+  const [mount] = (await api.data<Disk>('GET', `/api/disks/${diskId}`)).mounts;
+  if (mount === undefined) throw new Error(`disk ${diskId} has no mount`);
+  return mount;
+}
