@@ -167,10 +167,12 @@ async function openDriver(
 ): Promise<MachineDriver> {
   await claimRuntime(parts.dataDir, runtime.kind);
   const common = { uidBase, bootTimeoutMs };
-  if (runtime.kind === 'microvm') return MicrovmDriver.open({ ...runtime, ...common }, parts);
+  const hasNetwork = network !== undefined;
+  if (runtime.kind === 'microvm') {
+    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, hasNetwork });
+  }
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
   const hiddenPaths = await readHiddenPaths();
-  const hasNetwork = network !== undefined;
   return RuncDriver.open({ ...runtime, ...common }, { ...parts, hasNetwork, seccomp, hiddenPaths });
 }
 

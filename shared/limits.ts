@@ -44,6 +44,13 @@ export const LIMITS = {
   disksPerExecMax: 32,
   mountPathBytesMax: 1024,
   mountsPerSandboxMax: 16,
+  nfsPort: 2049,
+  // A client that its server has not heard of for so long loses its locks.
+  nfsLeaseSeconds: 60,
+  // Memory of one NFS server, with what it has cached of the disks.
+  nfsServerBytesMax: 512 * MiB,
+  // How long a guest tries to mount a disk.
+  guestMountMsMax: 60_000,
   checkoutsPerMountMax: 32,
   checkoutsPerExecMax: 128, // Each keeps a file open on the host.
   outputBytesPerStreamMax: 16 * MiB,

@@ -12,7 +12,8 @@ import {
   type GuestProcessRecord,
 } from './guest-protocol.ts';
 import type { Answer } from './guest-requests.ts';
-import type { GuestEvents, GuestProcessSpec, GuestSettings } from './guest-types.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { GuestDisk, GuestEvents, GuestProcessSpec, GuestSettings } from './guest-types.ts';
 import { openEpoch } from './open-epoch.ts';
 
 const ENTROPY_BYTES = 64;
@@ -264,6 +265,15 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
 
   async thaw(): Promise<void> {
     await this.#connection.request({ type: 'thaw' });
+  }
+
+  /** Mounts a disk that a server at this address exports; idempotent. */
+  async mount(disk: GuestDisk): Promise<void> {
+    const { address: server, name, path, isReadOnly } = disk;
+    const frame = { type: 'mount', server, isReadOnly: Number(isReadOnly), export: name, path };
+    await this.#connection.ask('done', frame as { type: 'mount' } & typeof frame, {
+      timeoutMs: LIMITS.guestMountMsMax,
+    });
   }
 
   /** Resolves when the guest has begun to end. */

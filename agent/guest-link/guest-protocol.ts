@@ -36,6 +36,7 @@ export const GUEST_LIMITS = {
   entropyMin: 32,
   entropyMax: 512,
   hostnameMax: 63,
+  exportMax: 63,
   recordsPerPageMax: 256,
   freezeMsMax: 60_000,
   shutdownMsMax: 60_000,
@@ -111,6 +112,10 @@ export const hostFrames = {
   freeze: { kind: 17, fields: { timeoutMs: 'u32' } },
   thaw: { kind: 18, fields: {} },
   shutdown: { kind: 19, fields: { graceMs: 'u32' } },
+  mount: {
+    kind: 20,
+    fields: { server: 'ip4', isReadOnly: 'u8', export: 'text8', path: 'text16' },
+  },
 } as const satisfies Record<string, Shape>;
 
 /** Frames from the guest: first answers, then those that it sends unasked. */

@@ -53,6 +53,17 @@ export interface GuestSettings {
   environment: Readonly<Record<string, string>>;
 }
 
+/** A disk that the host serves to the guest. */
+export interface GuestDisk {
+  /** The server's, IPv4. */
+  address: string;
+  /** What the server exports it as. */
+  name: string;
+  /** Where the guest mounts it; missing directories are made. */
+  path: string;
+  isReadOnly: boolean;
+}
+
 export interface GuestProcessSpec {
   id: string;
   command: string;

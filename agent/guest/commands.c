@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "freeze.h"
+#include "mounts.h"
 #include "power.h"
 #include "process.h"
 #include "settings.h"
@@ -30,6 +31,7 @@ static void drop_staged(void) {
 void commands_forget_host(void) {
   drop_staged();
   freeze_forget_host();
+  mounts_forget_host();
 }
 
 /*
@@ -295,9 +297,23 @@ static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) 
   return true;
 }
 
+static void handle_mount(uint32_t request, struct reader *reader) {
+  static struct disk_mount disk;
+  disk.server = (uint32_t)take_number(reader, 4);
+  disk.read_only = take_number(reader, 1) != 0;
+  take_text(reader, 1, disk.export, sizeof disk.export - 1);
+  take_text(reader, 2, disk.path, sizeof disk.path - 1);
+  if (!took_all(reader) || disk.export[0] == '\0' || disk.path[0] != '/')
+    return answer_failed(request, FAILURE_INVALID);
+  if (!is_configured()) return answer_failed(request, FAILURE_NOT_CONFIGURED);
+  if (is_frozen() || is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  mount_disk(&disk, request);
+}
+
 void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
   if (kind == KIND_STAGE) return stage(reader);
   if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
+  if (kind == KIND_MOUNT) return handle_mount(request, reader);
   if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);
   if (kind == KIND_CONFIGURE)
     configure(request, reader);

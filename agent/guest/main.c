@@ -33,6 +33,7 @@
 #include "freeze.h"
 #include "loop.h"
 #include "modules.h"
+#include "mounts.h"
 #include "network.h"
 #include "power.h"
 #include "process.h"
@@ -72,7 +73,8 @@ static void reap_some(void) {
   pid_t pid = 1;
   for (int count = 0; count < REAPED_PER_TURN && pid > 0; count++) {
     pid = waitpid(-1, &status, WNOHANG);
-    if (pid > 0 && !freeze_reaped(pid, status)) process_reaped(pid, status);
+    if (pid > 0 && !freeze_reaped(pid, status) && !mount_reaped(pid, status))
+      process_reaped(pid, status);
   }
   more_to_reap = pid > 0;
   if (pid < 0 && errno == ECHILD) shutdown_noticed_empty();

@@ -77,6 +77,19 @@ export class MachineCgroup {
     return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
   }
 
+  /** Makes the group of the machine's NFS server. @returns the cgroup.procs that the server joins */
+  async createServer(memoryBytes: number): Promise<string[]> {
+    const groups = (await this.#roots()).map((root) => join(root, this.#path, 'server'));
+    for (const group of groups) await mkdir(group, { recursive: true });
+    if (this.#host.version === 2) await this.#set('memory', 'memory.max', memoryBytes, 'server');
+    else await this.#set('memory', 'memory.limit_in_bytes', memoryBytes, 'server');
+    return groups.map((group) => join(group, 'cgroup.procs'));
+  }
+
+  async hasServer(): Promise<boolean> {
+    return (await this.#processes(['server'])).length > 0;
+  }
+
   /** The path of the group with the limits. */
   get machinePath(): string {
     return `${this.#path}/machine`;
@@ -89,7 +102,7 @@ export class MachineCgroup {
 
   /** Kills every process in the groups. @throws Error when one does not end in time */
   kill(): Promise<void> {
-    return this.#kill(['.', 'keeper', 'machine']);
+    return this.#kill(['.', 'keeper', 'machine', 'server']);
   }
 
   async #kill(groups: readonly string[]): Promise<void> {
@@ -201,10 +214,15 @@ export class MachineCgroup {
     await Promise.all([limitMemory(), limitCpu(), this.#set('pids', 'pids.max', processes)]);
   }
 
-  async #set(controller: string, file: string, value: number | string): Promise<void> {
+  async #set(
+    controller: string,
+    file: string,
+    value: number | string,
+    group = 'machine',
+  ): Promise<void> {
     if (!this.#controllers.includes(controller)) return;
     const root = this.#host.version === 2 ? ROOT : join(ROOT, controller);
-    await writeFile(join(root, this.#path, 'machine', file), String(value));
+    await writeFile(join(root, this.#path, group, file), String(value));
   }
 
   async #processes(groups: readonly string[]): Promise<number[]> {

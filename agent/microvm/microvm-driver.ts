@@ -8,7 +8,6 @@ import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { paths } from '../system/paths.ts';
 import {
-  BootError,
   type Machine,
   type MachineDriver,
   type MachineEnd,
@@ -17,7 +16,8 @@ import {
   type MachineSpec,
   type Shape,
 } from '../sandboxes/machine-driver.ts';
-import { configureGuest, warmUp } from './configure-guest.ts';
+import { bringUpGuest, serveMounts } from './bring-up-guest.ts';
+import { warmUp } from './configure-guest.ts';
 import { findBase, readBase, recordBase } from './disk/disk-base.ts';
 import { hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
@@ -59,6 +59,7 @@ export class MicrovmDriver implements MachineDriver {
       readonly dataDir: string;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
+      readonly hasNetwork?: boolean;
       readonly slots: TemplateStoreOptions['slots'];
       readonly log: Logger;
     },
@@ -80,7 +81,10 @@ export class MicrovmDriver implements MachineDriver {
       slots: parts.slots,
       neededKeys: () => templatesInUse(sandboxesDir),
     });
-    return new MicrovmDriver({ ...host, sandboxesDir, accelerator, bootTimeoutMs, templates, log });
+    const { hasNetwork = true } = parts;
+    return new MicrovmDriver({
+      ...{ ...host, dataDir, sandboxesDir, hasNetwork, accelerator, bootTimeoutMs, templates, log },
+    });
   }
 
   async prepare({ vmId, uid }: MachineOwner, image?: MachineImage): Promise<void> {
@@ -123,18 +127,15 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    if (spec.mounts.length > 0) {
-      throw new BootError('boot_failed', 'disks cannot be mounted in virtual machines yet');
-    }
     const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
-      configureGuest(guest, spec, limit, { isFrozen: false }),
+      bringUpGuest(this.#host, guest, spec, limit, { isFrozen: false }),
     );
     return adopted ?? this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
   }
 
   async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
     const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
-      configureGuest(guest, spec, limit, { isFrozen: true }),
+      bringUpGuest(this.#host, guest, spec, limit, { isFrozen: true }),
     );
     if (adopted !== undefined) return adopted;
     return this.#startWith(spec, signal, () => startFromCheckpoint(this.#host, spec, signal));
@@ -172,6 +173,8 @@ export class MicrovmDriver implements MachineDriver {
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
     const found = await recoverVm(this.#host, spec);
     if (found instanceof MicrovmMachine) this.#machines.add(spec.vmId, found);
+    // The former agent may have ended before it was there.
+    if (found instanceof MicrovmMachine) await serveMounts(this.#host, spec);
     return found;
   }
 

@@ -6,7 +6,7 @@ import { native } from '../native/native.ts';
 import { untilRunning } from '../machines/until-running.ts';
 import type { MachineOrigin, MachineSpec } from '../sandboxes/machine-driver.ts';
 import { readIdentity } from '../machines/shim-files.ts';
-import { configureGuest } from './configure-guest.ts';
+import { bringUpGuest } from './bring-up-guest.ts';
 import { findBase } from './disk/disk-base.ts';
 import { readChain } from './disk/disk-chain.ts';
 import {
@@ -94,7 +94,7 @@ async function bootKernel(
   machine.origin = { kind: 'boot', beganAt: performance.now() };
   machine.openGuest();
   await untilRunning(host, machine, signal, (limit) =>
-    configureGuest(machine.guest, spec, limit, { isFrozen: false }),
+    bringUpGuest(host, machine.guest, spec, limit, { isFrozen: false }),
   );
   return machine;
 }
@@ -118,7 +118,7 @@ async function restore(
       machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
-      await configureGuest(machine.guest, spec, limit, { isFrozen });
+      await bringUpGuest(host, machine.guest, spec, limit, { isFrozen });
     });
     return machine;
   } finally {

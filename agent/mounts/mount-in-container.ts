@@ -4,7 +4,7 @@ import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 
 /** What the helpers of C take: four arguments for each disk (disk-trees.h). */
-const mountArguments = (
+export const mountArguments = (
   mounts: readonly MachineMount[],
   target: (mount: MachineMount) => string,
 ): string[] =>

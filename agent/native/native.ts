@@ -137,6 +137,9 @@ export const containerShimPath = new URL('build/container-shim', import.meta.url
 /** Mounts disks in a container that runs; see mount-disks.c. */
 export const mountDisksPath = new URL('build/mount-disks', import.meta.url).pathname;
 
+/** Serves disks to a virtual machine; see serve-disks.c. */
+export const serveDisksPath = new URL('build/serve-disks', import.meta.url).pathname;
+
 /** The guest agent, as containers of sandboxes have it; see agent/guest/main.c. */
 export const guestPath = new URL('../guest/build/guest', import.meta.url).pathname;
 

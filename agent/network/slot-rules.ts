@@ -67,6 +67,8 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         // The policy's chain has sent it to the slot's own resolver.
         `${fromGuest} ip daddr ${gatewayAddress} meta l4proto { tcp, udp } ct status dnat accept`,
         `iifname "${uplink}" ip saddr ${routerAddress} ${DNS} accept`,
+        // The server of the disks that the sandbox mounts, if it mounts any.
+        `${fromGuest} ip daddr ${gatewayAddress} tcp dport ${LIMITS.nfsPort} accept`,
       ],
     },
     forward: {

@@ -17,6 +17,8 @@ export const paths = {
   /** Disks that sandboxes mount, each mounted once more under its id; this outlives the agent. */
   heldDisks: (dataDir: string) => join(dataDir, 'held'),
   heldDisk: (dataDir: string, diskId: string) => join(dataDir, 'held', diskId),
+  /** A tmpfs with the NFS server and its libraries, and nothing else. */
+  nfsPrograms: (dataDir: string) => join(dataDir, 'nfs-programs'),
   /** One directory for each sandbox of this host. */
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** Which runtime the sandboxes are of. */

@@ -1,0 +1,108 @@
+#define _GNU_SOURCE
+#include "mounts.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel.h"
+
+enum { TRIES_MAX = 100, RETRY_MS = 100, LINE_BYTES = 2 * LIMIT_DIRECTORY_MAX, SOURCE_BYTES = 128 };
+
+/*
+ * hard: a write waits for a server that is being restarted instead of failing. actimeo: what others
+ * change is seen within a second. Locks that a server has forgotten make their file fail with EIO
+ * (the kernel's default for NFS), instead of being taken again unseen.
+ */
+#define OPTIONS "vers=4.2,proto=tcp,hard,actimeo=1,timeo=50,sec=sys,clientaddr=0.0.0.0,addr=%s"
+
+/* The process that mounts; one at a time. */
+static pid_t mounter;
+static uint32_t waiting;
+static struct disk_mount mounting;
+
+static int make_directories(const char *path) {
+  char prefix[LIMIT_DIRECTORY_MAX + 1];
+  snprintf(prefix, sizeof prefix, "%s", path);
+  for (char *at = prefix + 1;; at++) {
+    char end = *at;
+    if (end != '/' && end != '\0') continue;
+    *at = '\0';
+    if (mkdir(prefix, 0755) != 0 && errno != EEXIST) return errno;
+    *at = end;
+    if (end == '\0') return 0;
+  }
+}
+
+/* The kernel escapes spaces and the like, which would only have us mount it once more. */
+static bool is_mounted(const char *source, const char *path) {
+  static char line[LINE_BYTES];
+  char expected[SOURCE_BYTES + LIMIT_DIRECTORY_MAX];
+  bool found = false;
+  FILE *table = fopen("/proc/self/mounts", "re");
+  if (table == NULL) return false;
+  int length = snprintf(expected, sizeof expected, "%s %s nfs4 ", source, path);
+  while (!found && fgets(line, sizeof line, table) != NULL)
+    found = strncmp(line, expected, (size_t)length) == 0;
+  fclose(table);
+  return found;
+}
+
+/* Right after a restore the network, and a server that was just started, may need a moment. */
+static bool is_worth_retrying(int error) {
+  return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ECONNRESET || error == ETIMEDOUT || error == EAGAIN;
+}
+
+static int try_to_mount(const struct disk_mount *disk) {
+  const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
+  char address[INET_ADDRSTRLEN], source[SOURCE_BYTES], options[sizeof OPTIONS + INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &disk->server, address, sizeof address);
+  snprintf(source, sizeof source, "%s:/%s", address, disk->export);
+  snprintf(options, sizeof options, OPTIONS, address);
+  if (is_mounted(source, disk->path)) return 0;
+  int error = make_directories(disk->path);
+  unsigned long flags = MS_NOSUID | MS_NODEV | (disk->read_only ? MS_RDONLY : 0);
+  if (error != 0) return error;
+  for (int tries = 0; tries < TRIES_MAX; tries++) {
+    if (mount(source, disk->path, "nfs4", flags, options) == 0) return 0;
+    error = errno;
+    if (!is_worth_retrying(error)) break;
+    nanosleep(&pause, NULL);
+  }
+  return error;
+}
+
+void mount_disk(const struct disk_mount *disk, uint32_t request) {
+  bool is_same =
+      strcmp(mounting.export, disk->export) == 0 && strcmp(mounting.path, disk->path) == 0;
+  if (mounter > 0 && !is_same) return answer_failed(request, FAILURE_BUSY);
+  waiting = request; /* Another host may ask again while it is being mounted. */
+  if (mounter > 0) return;
+  mounting = *disk;
+  mounter = fork();
+  if (mounter < 0) {
+    waiting = 0;
+    return answer_error(request, "mount", errno);
+  }
+  if (mounter == 0) _exit(try_to_mount(&mounting));
+}
+
+bool mount_reaped(pid_t pid, int status) {
+  if (mounter <= 0 || pid != mounter) return false;
+  mounter = 0;
+  int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+  uint32_t request = waiting;
+  waiting = 0;
+  if (request != 0 && error == 0) answer_done(request);
+  if (request != 0 && error != 0) answer_error(request, "mount", error);
+  return true;
+}
+
+void mounts_forget_host(void) { waiting = 0; }

@@ -1,0 +1,23 @@
+/* Disks of the host, which the guest mounts over NFS. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "wire.h"
+
+struct disk_mount {
+  uint32_t server; /* In network byte order. */
+  char export[LIMIT_EXPORT_MAX + 1], path[LIMIT_DIRECTORY_MAX + 1];
+  bool read_only;
+};
+
+/*
+ * Mounts a disk in a process of its own, which makes missing directories and waits for the server;
+ * answers the request when it is done. A disk that is mounted there already is left alone.
+ */
+void mount_disk(const struct disk_mount *disk, uint32_t request);
+/* True when the process that ended was one that mounted. */
+bool mount_reaped(pid_t pid, int status);
+/* Nobody waits for an answer any more. */
+void mounts_forget_host(void);

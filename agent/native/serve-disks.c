@@ -1,0 +1,217 @@
+/*
+ * Serves disks to one sandbox over NFS, and stays: a server that ends is started again, whether an
+ * agent is there or not. It ends with its control group.
+ *
+ * Usage: serve-disks NETWORK PROGRAMS CONFIGURATION GROUPS GROUP…
+ *                    [CONTENTS SUBDIRECTORY NAME rw|ro]…
+ *   NETWORK is the network namespace in which the server listens; PROGRAMS a tree with the server
+ *   and its libraries, and nothing else of the host; CONFIGURATION the text of the server's
+ *   configuration; then the number of control groups, and the cgroup.procs of each. Descriptor 3 is
+ *   a pipe on which the agent reads `ok` once the server listens, or what failed.
+ *
+ * The server reads what a hostile guest sends it, and opens files by handles that the guest chooses
+ * (CAP_DAC_READ_SEARCH): of every file system that it sees. So it sees its sandbox's disks and
+ * file systems in memory, nothing of the host's, no process but its own, and no other network.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "disk-failure.h"
+#include "disk-trees.h"
+
+#define SERVER "/usr/bin/ganesha.nfsd"
+#define CONFIGURATION "/run/ganesha.conf"
+/* Where the server looks for mounted file systems. */
+#define MOUNTED "/run/mtab"
+#define LISTENS " 00000000000000000000000000000000:0801 "
+#define MEMORY "size=8m,nr_inodes=256,mode=755"
+
+enum {
+  FD_REPORT = 3,
+  FIRST_GROUP = 5,
+  PATH_BYTES = 256,
+  FILES_MAX = 16384,
+  HIGHEST_CAPABILITY = 63,
+  POLL_MS = 10,
+  START_MS_MAX = 20000,
+  RESTART_MS = 200,
+};
+
+/* Owners, modes and locks as the guest's users would have them, and files by handle. */
+static const int kept_capabilities[] = {
+    CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,
+    CAP_FSETID, CAP_SETGID,       CAP_SETUID,
+};
+
+static void pause_for(long milliseconds) {
+  const struct timespec pause = {.tv_sec = milliseconds / 1000,
+                                 .tv_nsec = milliseconds % 1000 * 1000000L};
+  nanosleep(&pause, NULL);
+}
+
+static void write_text(const char *path, const char *text) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text)) fail(FAILED, path, errno);
+  close(fd);
+}
+
+static void must_mount(const char *source, const char *target, const char *type,
+                       unsigned long flags, const char *data) {
+  if (mount(source, target, type, flags, data) != 0) fail(FAILED, target, errno);
+}
+
+static void make_devices(void) {
+  must_mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "size=64k,mode=755");
+  if (mknod("dev/null", S_IFCHR | 0666, makedev(1, 3)) != 0 || chmod("dev/null", 0666) != 0 ||
+      mknod("dev/urandom", S_IFCHR | 0444, makedev(1, 9)) != 0)
+    fail(FAILED, "devices", errno);
+}
+
+static void show_disks(const struct disk_mount *mounts, int count) {
+  char path[PATH_BYTES], line[2 * PATH_BYTES];
+  must_mount("tmpfs", "disks", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k,mode=755");
+  for (int index = 0; index < count; index++) {
+    snprintf(path, sizeof path, "disks/%s", mounts[index].target);
+    if (mkdir(path, 0755) != 0 ||
+        move_mount(mounts[index].tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+      fail(FAILED, path, errno);
+    close(mounts[index].tree);
+    snprintf(line, sizeof line, "%s /%s ext4 rw 0 0\n", mounts[index].target, path);
+    write_text(&MOUNTED[1], line);
+  }
+}
+
+/* The tree of programs becomes the root, of this mount namespace only. */
+static void enter_root(const char *programs, const char *configuration,
+                       const struct disk_mount *mounts, int count) {
+  struct mount_attr closed = {
+      .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+  };
+  int tree = open_tree(AT_FDCWD, programs, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &closed, sizeof closed) != 0)
+    fail(FAILED, programs, errno);
+  if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS) != 0) fail(FAILED, "namespaces", errno);
+  must_mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+  if (move_mount(tree, "", AT_FDCWD, programs, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+      chdir(programs) != 0)
+    fail(FAILED, "root", errno);
+  close(tree);
+  must_mount("tmpfs", "run", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, MEMORY);
+  write_text(&CONFIGURATION[1], configuration);
+  make_devices();
+  show_disks(mounts, count);
+  if (syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
+    fail(FAILED, "root", errno);
+  if (sethostname("berth", strlen("berth")) != 0) fail(FAILED, "host name", errno);
+}
+
+static bool is_kept(int capability) {
+  for (size_t index = 0; index < sizeof kept_capabilities / sizeof *kept_capabilities; index++)
+    if (kept_capabilities[index] == capability) return true;
+  return false;
+}
+
+/* The agent reads the report until nobody has its end of the pipe. */
+static void forget_report(void) {
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) _exit(1);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) dup2(null, fd);
+}
+
+static _Noreturn void become_server(void) {
+  char *const arguments[] = {SERVER, "-F",       "-f", CONFIGURATION, "-L", "/run/log",
+                             "-p",   "/run/pid", "-N", "NIV_WARN",    NULL};
+  char *const environment[] = {"LC_ALL=C", NULL};
+  const struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
+  const struct rlimit no_dump = {0};
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  forget_report();
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0 || setrlimit(RLIMIT_CORE, &no_dump) != 0) _exit(1);
+  for (int capability = 0; capability <= HIGHEST_CAPABILITY; capability++)
+    if (!is_kept(capability) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 && errno != EINVAL)
+      _exit(1);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
+  umask(0);
+  execve(SERVER, arguments, environment);
+  _exit(1);
+}
+
+/* The first process of its own namespace: it can signal no other. */
+static pid_t start_server(void) {
+  pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, 0);
+  if (pid == 0) become_server();
+  if (pid < 0) fail(FAILED, "server", errno);
+  return pid;
+}
+
+/* The kernel's table of sockets of the network namespace, which has one for this port. */
+static bool listens(int table) {
+  static char text[16 * 1024];
+  ssize_t got = pread(table, text, sizeof text - 1, 0);
+  text[got < 0 ? 0 : got] = '\0';
+  return strstr(text, LISTENS) != NULL;
+}
+
+static void await_server(pid_t server, int table) {
+  int status;
+  for (long waited = 0; !listens(table); waited += POLL_MS) {
+    if (waited > START_MS_MAX) fail(FAILED, "the server does not listen", ETIMEDOUT);
+    if (waitpid(server, &status, WNOHANG) != 0) fail(FAILED, "the server ended", ECHILD);
+    pause_for(POLL_MS);
+  }
+}
+
+static _Noreturn void keep_serving(void) {
+  for (;;) {
+    if (wait(NULL) < 0 && errno != EINTR) fail(FAILED, "wait", errno);
+    pause_for(RESTART_MS);
+    start_server();
+  }
+}
+
+static void enter_network(const char *path) {
+  int network = open(path, O_RDONLY | O_CLOEXEC);
+  if (network < 0 || setns(network, CLONE_NEWNET) != 0) fail(FAILED, path, errno);
+  close(network);
+}
+
+int main(int argc, char **argv) {
+  struct disk_mount mounts[DISK_MOUNTS_MAX];
+  if (dup2(FD_REPORT, STDERR_FILENO) < 0) return FAILED;
+  close(FD_REPORT);
+  int groups = argc < FIRST_GROUP ? argc : atoi(argv[FIRST_GROUP - 1]);
+  if (groups < 1 || FIRST_GROUP + groups > argc) fail(FAILED, "serve-disks", EINVAL);
+  for (int index = 0; index < groups; index++) write_text(argv[FIRST_GROUP + index], "0");
+  setsid();
+  signal(SIGHUP, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  char **disks = &argv[FIRST_GROUP + groups];
+  int count = make_disk_trees(argc - FIRST_GROUP - groups, disks, -1, mounts);
+  enter_network(argv[1]);
+  int table = open("/proc/self/net/tcp6", O_RDONLY | O_CLOEXEC);
+  if (table < 0) fail(FAILED, "tcp6", errno);
+  enter_root(argv[2], argv[3], mounts, count);
+  pid_t server = start_server();
+  await_server(server, table);
+  close(table);
+  if (write(STDERR_FILENO, "ok", 2) != 2) return FAILED;
+  forget_report();
+  keep_serving();
+}

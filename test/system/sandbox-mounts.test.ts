@@ -1,0 +1,196 @@
+/*
+ * Disks mounted in virtual machines: NFS from a server of the sandbox's own. One stack and few
+ * machines, because emulated ones are slow.
+ */
+import { readdir, readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { paths } from '../../agent/system/paths.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
+import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
+import {
+  beginExec,
+  bring,
+  createSandbox,
+  endedExec,
+  execIn,
+  forkSandbox,
+  outputOf,
+  removeSandbox,
+  sandboxSettings,
+} from '../helpers/sandboxes.ts';
+import type { Stack } from '../helpers/stack.ts';
+import { stackTest } from '../helpers/stack-test.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const { serial: test } = stackTest(sandboxSettings(), async ({ api }) => {
+  const [{ id: disk }, { id: guarded }] = await Promise.all([createDisk(api), createDisk(api)]);
+  await exec(api, guarded, 'mkdir sub && echo inside > sub/file && echo outside > file');
+  const mounts = [
+    { disk_id: disk, path: '/data/work' },
+    { disk_id: guarded, path: '/guarded', subdirectory: 'sub', read_only: true },
+  ];
+  const [one, two] = await Promise.all([
+    createSandbox(api, { mounts }),
+    createSandbox(api, { mounts: [{ disk_id: disk }] }),
+  ]);
+  return { disk, guarded, one: one.sandbox_id, two: two.sandbox_id };
+});
+
+const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
+
+/** The NFS servers of this stack's sandboxes. */
+async function servers(stack: Stack): Promise<number[]> {
+  const found: number[] = [];
+  for (const pid of await readdir('/proc')) {
+    if (!/^\d+$/u.test(pid)) continue;
+    // One that has ended, and waits for its parent, has no command line.
+    const [groups, command] = await Promise.all(
+      ['cgroup', 'cmdline'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
+    );
+    const isOurs = groups?.includes(stack.environment['AGENT_CGROUP'] ?? '-') === true;
+    if (isOurs && command?.includes('ganesha.nfsd') === true) found.push(Number(pid));
+  }
+  return found;
+}
+
+/** What a guest has cached of a disk counts for a second, by its own clock. */
+const shows = (api: ApiClient, id: string, command: string, output: string): Promise<unknown> =>
+  waitFor(command, async () => (await execIn(api, id, command)).stdout === output);
+
+test('guests, commands and the object API see one disk within a second, with the same owners', async (t) => {
+  const { api, disk, one, two } = t.context;
+  await exec(api, disk, 'echo from exec > a && chown 1234:5678 a');
+  const seen = await outputOf(api, one, "cat /data/work/a; stat -c '%u:%g' /data/work/a");
+  t.is(seen, 'from exec\n1234:5678\n');
+  await outputOf(api, one, 'cd /data/work && mkdir d && echo new > d/b && chown 7:8 d/b');
+  t.is((await exec(api, disk, "cat d/b; stat -c '%u:%g' d/b")).stdout, 'new\n7:8\n');
+  const seenByTwo = "cd /mnt/service; cat d/b; stat -c '%u:%g' d/b";
+  await shows(api, two, seenByTwo, 'new\n7:8\n');
+  await exec(api, disk, 'echo newer > d/b && rm a && echo object > c');
+  await shows(api, one, 'cd /data/work; ls; cat d/b c', 'c\nd\nnewer\nobject\n');
+});
+
+test('a read-only mount of a subdirectory is read-only for root, too', async (t) => {
+  const { api, guarded, one } = t.context;
+  t.is(await outputOf(api, one, 'cat /guarded/file; ls /guarded'), 'inside\nfile\n');
+  const script = 'mount -o remount,rw /guarded; touch /guarded/x; echo y > /guarded/file';
+  const refused = await execIn(api, one, script);
+  t.regex(refused.stderr ?? '', /Read-only file system/u);
+  t.is((await exec(api, guarded, 'cat sub/file; ls sub')).stdout, 'inside\nfile\n');
+});
+
+test('locks of one guest keep the other and commands out, and SQLite relies on them', async (t) => {
+  const { api, disk, one, two } = t.context;
+  const holders = await Promise.all(
+    (['lockf', 'flock'] as const).map(async (kind) => {
+      const { body } = await beginExec(api, one, tryLock(kind, `/data/work/${kind}`, 600));
+      return body.data.exec_id;
+    }),
+  );
+  await waitFor('both locks', async () => {
+    const { stdout } = await exec(api, disk, tryLock('lockf', 'lockf'));
+    const other = await exec(api, disk, tryLock('lockf', 'flock'));
+    return stdout === 'no\n' && other.stdout === 'no\n';
+  });
+  for (const kind of ['lockf', 'flock'] as const) {
+    t.is(await outputOf(api, two, tryLock(kind, `/mnt/service/${kind}`)), 'no\n', kind);
+  }
+  for (const holder of holders) {
+    await api.data('POST', `/api/sandboxes/${one}/execs/${holder}/cancel`);
+    t.is((await endedExec(api, one, holder)).stdout, 'got\n');
+  }
+  t.is(await outputOf(api, two, tryLock('lockf', '/mnt/service/lockf')), 'got\n');
+  await Promise.all([
+    outputOf(api, one, insertRows('/data/work/db', 'one', 10)),
+    outputOf(api, two, insertRows('/mnt/service/db', 'two', 10)),
+  ]);
+  t.is(await countRows(api, two, '/mnt/service/db'), 'one 10\ntwo 10\n');
+});
+
+test('a mounted running sandbox survives its agent and its server', async (t) => {
+  const { api, disk, stack, one } = t.context;
+  const loop = 'exec 3>>/data/work/log; n=0; while sleep 0.1; do n=$((n+1)); echo $n >&3; done';
+  const { body } = await beginExec(api, one, loop);
+  const count = async (): Promise<number> =>
+    Number((await exec(api, disk, 'tail -n 1 log')).stdout || 0);
+  await waitFor('the first lines', async () => (await count().catch(() => 0)) > 1);
+  const before = await servers(stack);
+  t.is(before.length, 2);
+  await stack.agent.stop('SIGKILL');
+  await sleep(1_000);
+  t.deepEqual(await servers(stack), before);
+  await stack.startAgent();
+  t.deepEqual(await servers(stack), before);
+  const then = await count();
+  await waitFor('lines after the new agent', async () => (await count()) > then + 5);
+  for (const pid of before) process.kill(pid, 'SIGKILL');
+  await waitFor('new servers', async () => (await servers(stack)).length === 2);
+  const later = await count();
+  await waitFor('lines after the new server', async () => (await count()) > later + 5, 120_000);
+  t.is((await exec(api, disk, 'sort -nc log')).exitCode, 0);
+  t.is((await exec(api, disk, 'uniq -d log')).stdout, '');
+  await api.data('POST', `/api/sandboxes/${one}/execs/${body.data.exec_id}/cancel`);
+});
+
+/** Writes blocks of known content at random places, reads others, and reports the first mismatch. */
+const RANDOM_IO = [
+  'import os, random, sys, time, hashlib',
+  "fd = os.open('/data/work/blocks', os.O_RDWR | os.O_CREAT)",
+  'block = lambda n, v: hashlib.sha256(b"%d %d" % (n, v)).digest() * 128',
+  'state = {}',
+  'until = time.monotonic() + float(sys.argv[1])',
+  'while time.monotonic() < until:',
+  '    n = random.randrange(64); v = random.randrange(1 << 30)',
+  '    os.pwrite(fd, block(n, v), n * 4096); state[n] = v',
+  '    n = random.choice(list(state))',
+  '    assert os.pread(fd, 4096, n * 4096) == block(n, state[n]), n',
+  'os.fsync(fd)',
+  'for n, v in state.items(): assert os.pread(fd, 4096, n * 4096) == block(n, v), n',
+  "print('whole', len(state) > 10)",
+].join('\n');
+
+test('files stay open over a pause; a lock that it cost fails with EIO, and others can have it', async (t) => {
+  const { api, disk, stack, one, two } = t.context;
+  await outputOf(api, one, `cat > /root/io.py <<'END'\n${RANDOM_IO}\nEND`);
+  const io = await beginExec(api, one, 'setsid nohup python3 /root/io.py 12 > /root/io.out 2>&1 &');
+  t.is(io.status, 202);
+  const locked = [
+    'import fcntl, os, time',
+    "file = open('/data/work/locked', 'a+b', buffering=0)",
+    'fcntl.lockf(file, fcntl.LOCK_EX)',
+    "open('/root/has', 'w').close()",
+    "while not os.path.exists('/root/go'): time.sleep(0.1)",
+    'try:',
+    "    file.write(b'x'); os.fsync(file.fileno()); print('silent')",
+    'except OSError as error: print(error.strerror)',
+  ].join('\n');
+  await outputOf(api, one, `cat > /root/locked.py <<'END'\n${locked}\nEND`);
+  await beginExec(api, one, 'setsid nohup python3 /root/locked.py > /root/locked.out 2>&1 &');
+  await outputOf(api, one, 'until test -e /root/has; do sleep 0.1; done');
+  await bring(api, one, 'pause', 'paused');
+  t.is((await servers(stack)).length, 1, 'the server of the paused sandbox has ended');
+  t.is(await outputOf(api, two, tryLock('lockf', '/mnt/service/locked')), 'got\n');
+  t.is((await exec(api, disk, 'ls blocks')).exitCode, 0);
+  await bring(api, one, 'resume', 'running');
+  await outputOf(api, one, 'touch /root/go; until test -s /root/locked.out; do sleep 0.1; done');
+  t.is(await outputOf(api, one, 'cat /root/locked.out'), 'Input/output error\n');
+  t.is(
+    await outputOf(api, one, 'until test -s /root/io.out; do sleep 0.2; done; cat /root/io.out'),
+    'whole True\n',
+  );
+});
+
+test('a fork mounts the disks, too, and nothing is left in the end', async (t) => {
+  const { api, disk, stack, one, two } = t.context;
+  const child = await forkSandbox(api, one);
+  await outputOf(api, child.sandbox_id, 'echo fork > /data/work/fork');
+  t.is((await exec(api, disk, 'cat fork')).stdout, 'fork\n');
+  for (const id of [child.sandbox_id, one, two]) await removeSandbox(api, id);
+  t.deepEqual(await servers(stack), []);
+  const held = paths.heldDisks(dataDir(stack));
+  const left = (await mountsBelow(dataDir(stack))).filter((path) => path.startsWith(held));
+  t.deepEqual(left, []);
+  t.is((await api.call('DELETE', `/api/disks/${disk}`)).status, 200);
+});
