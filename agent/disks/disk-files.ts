@@ -22,7 +22,21 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
   const extended = `lazy_itable_init=1,lazy_journal_init=1,${owner}`;
   // Small file systems would get blocks of 1 KiB, which cannot hold the metadata of an object.
   const blocks = ['-b', '4096', '-I', '256'];
-  const format = ['-q', '-t', 'ext4', '-F', '-m', '0', ...blocks, '-E', extended, path];
+  // Attributes that do not fit there get an inode: the sizes of the parts of a large object.
+  const features = ['-O', 'ea_inode'];
+  const format = [
+    '-q',
+    '-t',
+    'ext4',
+    '-F',
+    '-m',
+    '0',
+    ...blocks,
+    ...features,
+    '-E',
+    extended,
+    path,
+  ];
   await run('mke2fs', format, { lock: path });
   const mode = (0o040_000 | (root.mode ?? DEFAULT_ROOT_MODE)).toString(8);
   await run('debugfs', ['-w', '-f', '-', path], {

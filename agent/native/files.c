@@ -12,7 +12,7 @@
  *   writeBack(fd, offset, length)       -> Promise<void>    starts it (sync_file_range(2))
  *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>
  *     copy_file_range(2), repeated: fewer bytes than the length only at the end of the file.
- *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    at most 4096 bytes
+ *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    fgetxattr(2)
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
  */
 #define _GNU_SOURCE
@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,10 +168,14 @@ static int run_get_attribute(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   uint8_t value[ATTRIBUTE_BYTES_MAX];
   ssize_t length = fgetxattr(file->fd, file->name, value, sizeof value);
-  /* A longer value was not written by this agent. */
-  if (length < 0) return errno == ENODATA || errno == ERANGE || errno == ENOTSUP ? 0 : errno;
-  if ((file->value = malloc((size_t)length + 1)) == NULL) return ENOMEM;
-  memcpy(file->value, value, (size_t)length);
+  bool is_large = length < 0 && errno == ERANGE;
+  if (length < 0 && !is_large) return errno == ENODATA || errno == ENOTSUP ? 0 : errno;
+  if ((file->value = malloc(is_large ? XATTR_SIZE_MAX : (size_t)length + 1)) == NULL) return ENOMEM;
+  if (is_large)
+    length = fgetxattr(file->fd, file->name, file->value, XATTR_SIZE_MAX);
+  else
+    memcpy(file->value, value, (size_t)length);
+  if (length < 0) return errno == ENODATA ? 0 : errno;
   file->is_found = true;
   file->length = length;
   return 0;
@@ -265,8 +270,8 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
   if (file == NULL || !read_arguments(env, info, 3, args) || !read_int32(env, args[0], &file->fd) ||
       (file->name = copy_text(env, args[1])) == NULL ||
       napi_is_buffer(env, args[2], &is_buffer) != napi_ok || !is_buffer ||
-      napi_get_buffer_info(env, args[2], &value, &length) != napi_ok ||
-      length > ATTRIBUTE_BYTES_MAX || (file->value = malloc(length + 1)) == NULL)
+      napi_get_buffer_info(env, args[2], &value, &length) != napi_ok || length > XATTR_SIZE_MAX ||
+      (file->value = malloc(length + 1)) == NULL)
     return refuse_task(env, &file->task);
   if (length > 0) memcpy(file->value, value, length);
   file->length = (int64_t)length;

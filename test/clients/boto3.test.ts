@@ -16,7 +16,7 @@ test.after.always(async () => {
   await stack.stop();
 });
 
-test('transfers in parts, pages, presigned URLs and bulk deletion', async (t) => {
+test('transfers in parts, pages, presigned URLs, syncing and bulk deletion', async (t) => {
   const api = await stack.newClient();
   const { disk, identifier, token, s3Url } = await newDiskUser(stack, api);
   const tools = await Tools.in(stack);
@@ -25,6 +25,11 @@ test('transfers in parts, pages, presigned URLs and bulk deletion', async (t) =>
     transfer: { same: true, type: 'a/b', metadata: { who: 'me' }, parts: '4' },
     pages: Array.from({ length: 12 }, (_, i) => `pages/${String(i).padStart(2, '0')} ü&`),
     presigned: 'linked',
+    sync: [
+      [['a', 'b/c', 'b/d ü', 'b/e/f', 'g'], []],
+      [[], []],
+      [['a', 'b/c'], ['g']],
+    ],
     deleted: { deleted: 12, left: 0 },
     missing: 'NoSuchKey',
     acl: 'NotImplemented',

@@ -303,6 +303,24 @@ test('the checksum of a body in parts is checked and kept: composite', async (t)
   t.deepEqual(textsOf(attributes.text, 'ChecksumSHA256'), values.slice(1));
 });
 
+test('listings say which checksum an object, and an upload under way, has', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'listed/1-none', 'x');
+  const sum = { 'x-amz-checksum-crc32': crcOf(Buffer.from('x')) };
+  await s3.put(disk, 'listed/2-crc', 'x', sum);
+  const created = { 'x-amz-checksum-algorithm': 'SHA256' };
+  const uploading = await upload(t.context, 'listed/3-parts', created);
+  const uploads = await s3.call('GET', `/${disk}?uploads=&prefix=listed/`);
+  t.deepEqual(textsOf(uploads.text, 'ChecksumAlgorithm'), ['SHA256']);
+  t.is((await complete(t.context, uploading)).status, 200);
+  for (const version of ['list-type=2&', '']) {
+    const { text } = await s3.call('GET', `/${disk}?${version}prefix=listed/`);
+    t.is(textsOf(text, 'Key').length, 3);
+    t.deepEqual(textsOf(text, 'ChecksumAlgorithm'), ['CRC32', 'SHA256']);
+    t.deepEqual(textsOf(text, 'ChecksumType'), ['FULL_OBJECT', 'COMPOSITE']);
+  }
+});
+
 test('the checksum of a body in parts is checked and kept: full object', async (t) => {
   const { s3 } = t.context;
   const created = { 'x-amz-checksum-algorithm': 'CRC32', 'x-amz-checksum-type': 'FULL_OBJECT' };

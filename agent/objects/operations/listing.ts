@@ -1,4 +1,5 @@
 import { LIMITS } from '../../../shared/limits.ts';
+import { checksumKindElements } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { urlEncodeKey } from '../protocol/uri-escapes.ts';
@@ -71,6 +72,7 @@ async function listKeys(
           element('Key', show(entry.key)),
           element('LastModified', entry.modifiedAt.toISOString()),
           element('ETag', quoted(entry.etag)),
+          ...checksumKindElements(entry.checksum),
           element('Size', entry.sizeBytes),
           owner,
           element('StorageClass', 'STANDARD'),
@@ -155,7 +157,7 @@ export const listMultipartUploads: Operation = async (call) => {
     element('MaxUploads', limit),
     optional('EncodingType', encodingType),
     element('IsTruncated', found.isTruncated),
-    ...found.uploads.map(({ key, uploadId, initiatedAt }) =>
+    ...found.uploads.map(({ key, uploadId, initiatedAt, checksum }) =>
       element('Upload', [
         element('Key', show(key)),
         element('UploadId', uploadId),
@@ -163,6 +165,7 @@ export const listMultipartUploads: Operation = async (call) => {
         ownerElement(call.disk),
         element('StorageClass', 'STANDARD'),
         element('Initiated', initiatedAt.toISOString()),
+        ...checksumKindElements(checksum),
       ]),
     ),
     ...found.commonPrefixes.map((each) =>

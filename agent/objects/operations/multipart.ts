@@ -4,6 +4,7 @@ import {
   CHECKSUM_ALGORITHMS,
   checksumElementName,
   checksumElements,
+  checksumKindElements,
   checksumHeader,
   decodeChecksum,
   readChecksumKind,
@@ -149,8 +150,7 @@ export const listParts: Operation = async (call) => {
     element('NextPartNumberMarker', parts.at(-1)?.partNumber ?? after),
     element('MaxParts', limit),
     element('IsTruncated', isTruncated),
-    checksum && element('ChecksumAlgorithm', checksum.algorithm.toUpperCase()),
-    checksum && element('ChecksumType', checksum.type),
+    ...checksumKindElements(checksum),
     ...parts.map(({ partNumber, etag, sizeBytes, modifiedAt, ...part }) =>
       element('Part', [
         element('PartNumber', partNumber),

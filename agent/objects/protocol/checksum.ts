@@ -173,6 +173,15 @@ export const checksumHeaders = (checksum: ObjectChecksum | undefined): Record<st
         'x-amz-checksum-type': checksum.type,
       };
 
+/** The elements that show in a listing what checksum there is. */
+export const checksumKindElements = (kind: ChecksumKind | undefined): XmlElement[] =>
+  kind === undefined
+    ? []
+    : [
+        element('ChecksumAlgorithm', kind.algorithm.toUpperCase()),
+        element('ChecksumType', kind.type),
+      ];
+
 /** The elements that show a checksum. */
 export const checksumElements = (checksum: ObjectChecksum | undefined): XmlElement[] =>
   checksum === undefined

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { listDirectory } from '../../disks/disk-calls.ts';
 import type { DirectoryEntry, DirectoryPage } from '../../native/native.ts';
+import type { ChecksumKind } from '../protocol/checksum.ts';
 import { findDirectoryKey } from './directory-key.ts';
 import { isName } from './keys.ts';
 import { decodeRecord, etagOf, RECORD_ATTRIBUTE } from './object-record.ts';
@@ -23,6 +24,7 @@ interface ListedObject {
   readonly sizeBytes: number;
   readonly etag: string;
   readonly modifiedAt: Date;
+  readonly checksum?: ChecksumKind | undefined;
 }
 
 export interface ObjectPage {
@@ -164,9 +166,11 @@ function childScope({ path, after }: Scope, name: string): Scope {
 }
 
 function present(entry: DirectoryEntry & { isDirectory: false }): Omit<ListedObject, 'key'> {
+  const record = decodeRecord(entry.record, entry);
   return {
     sizeBytes: entry.sizeBytes,
-    etag: etagOf(decodeRecord(entry.record, entry), entry),
+    checksum: record?.checksum,
+    etag: etagOf(record, entry),
     modifiedAt: new Date(Number(entry.mtimeNs / 1_000_000n)),
   };
 }

@@ -1,4 +1,5 @@
 import { readdir } from '../../disks/disk-calls.ts';
+import type { ChecksumKind } from '../protocol/checksum.ts';
 import { compareKeys, groupOfKey } from './keys.ts';
 import { findUpload } from './upload-files.ts';
 import { initiatedAtOf, isUploadId } from './upload-names.ts';
@@ -17,6 +18,7 @@ interface ListedUpload {
   readonly key: string;
   readonly uploadId: string;
   readonly initiatedAt: Date;
+  readonly checksum?: ChecksumKind | undefined;
 }
 
 export interface UploadPage {
@@ -69,7 +71,8 @@ async function readUploads(directory: string): Promise<ListedUpload[]> {
     const batch = ids.slice(start, start + READS_AT_ONCE).map(async (uploadId) => {
       const upload = await findUpload(directory, uploadId);
       if (upload === undefined) return; // It was just completed or aborted.
-      found.push({ key: upload.key, uploadId, initiatedAt: initiatedAtOf(uploadId) });
+      const { key, checksum } = upload;
+      found.push({ key, uploadId, initiatedAt: initiatedAtOf(uploadId), checksum });
     });
     await Promise.all(batch);
   }

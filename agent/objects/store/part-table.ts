@@ -1,22 +1,23 @@
 import { errnoOf } from '../../../shared/errors.ts';
 import { parseJson } from '../../../shared/json.ts';
+import { KiB } from '../../../shared/units.ts';
 import { getAttribute, setAttribute } from '../../disks/disk-calls.ts';
 import type { ChecksumAlgorithm } from '../protocol/checksum.ts';
 import type { StoredPart } from './upload-files.ts';
 
 /*
  * The sizes of a multipart object's parts, and their checksums if there is space, in an extended
- * attribute of its file beside the record. All attributes of a file share one block, so this one is
- * short: the sizes are stored as runs of equal ones, and of an object whose parts have very many
- * different sizes nothing is stored (docs/decisions/0044).
+ * attribute of its file beside the record, so that they end with the file (docs/decisions/0044). A head
+ * in JSON ends with a line feed; the sizes follow as runs of equal ones, each a size and a count, as
+ * numbers of 7 bits per byte, the lowest first, with the highest bit set in all bytes but the last. So
+ * 10,000 parts of 10,000 sizes take at most 60 KB of the 64 KiB that an attribute may have.
  */
 const PARTS_ATTRIBUTE = 'trusted.berth.parts';
-const TABLE_BYTES_MAX = 1024;
+const TABLE_BYTES_MAX = 64 * KiB;
 
-interface StoredTable {
+interface TableHead {
   /** Of the object that the table describes. */
   readonly etag: string;
-  readonly runs: readonly (readonly [sizeBytes: number, count: number])[];
   readonly algorithm?: ChecksumAlgorithm;
   /** Base64. */
   readonly checksums?: readonly string[];
@@ -28,14 +29,39 @@ export interface ObjectPart {
   readonly checksum?: { readonly algorithm: ChecksumAlgorithm; readonly value: string };
 }
 
-function runsOf(parts: readonly StoredPart[]): [number, number][] {
-  const runs: [number, number][] = [];
-  for (const { sizeBytes } of parts) {
-    const last = runs.at(-1);
-    if (last?.[0] === sizeBytes) last[1] += 1;
-    else runs.push([sizeBytes, 1]);
+const LINE_FEED = 0x0a;
+
+function encodeRuns(parts: readonly StoredPart[]): Buffer {
+  const bytes: number[] = [];
+  const push = (number: number): void => {
+    let rest = number;
+    for (; rest > 0x7f; rest = Math.floor(rest / 0x80)) bytes.push((rest % 0x80) | 0x80);
+    bytes.push(rest);
+  };
+  for (let from = 0; from < parts.length;) {
+    const sizeBytes = parts[from]?.sizeBytes ?? 0;
+    let end = from + 1;
+    while (parts[end]?.sizeBytes === sizeBytes) end += 1;
+    push(sizeBytes);
+    push(end - from);
+    from = end;
   }
-  return runs;
+  return Buffer.from(bytes);
+}
+
+function* decodeRuns(bytes: Buffer): Generator<[sizeBytes: number, count: number]> {
+  let sizeBytes: number | undefined;
+  let number = 0;
+  let factor = 1;
+  for (const byte of bytes) {
+    number += (byte & 0x7f) * factor;
+    factor *= 0x80;
+    if (byte > 0x7f) continue;
+    if (sizeBytes !== undefined) yield [sizeBytes, number];
+    sizeBytes = sizeBytes === undefined ? number : undefined;
+    number = 0;
+    factor = 1;
+  }
 }
 
 /** Stores the table in an open file. Readers do without one that does not fit. */
@@ -44,13 +70,13 @@ export async function storePartTable(
   etag: string,
   parts: readonly StoredPart[],
 ): Promise<void> {
-  const plain: StoredTable = { etag, runs: runsOf(parts) };
+  const plain: TableHead = { etag };
   const checksums = parts.flatMap(({ checksum }) => checksum?.value.toString('base64') ?? []);
   const algorithm = parts[0]?.checksum?.algorithm;
   const isWhole = algorithm !== undefined && checksums.length === parts.length;
-  const tables = isWhole ? [{ ...plain, algorithm, checksums }, plain] : [plain];
-  for (const table of tables) {
-    const bytes = Buffer.from(JSON.stringify(table));
+  const runs = encodeRuns(parts);
+  for (const head of isWhole ? [{ ...plain, algorithm, checksums }, plain] : [plain]) {
+    const bytes = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), runs]);
     if (bytes.length <= TABLE_BYTES_MAX && (await isStored(fd, bytes))) return;
   }
 }
@@ -60,7 +86,8 @@ async function isStored(fd: number, bytes: Buffer): Promise<boolean> {
     await setAttribute(fd, PARTS_ATTRIBUTE, bytes);
     return true;
   } catch (error) {
-    if (errnoOf(error) === 'ENOSPC') return false; // In the block of the attributes.
+    // Disks of earlier versions have one block for all attributes of a file.
+    if (errnoOf(error) === 'ENOSPC') return false;
     throw error;
   }
 }
@@ -69,11 +96,13 @@ async function isStored(fd: number, bytes: Buffer): Promise<boolean> {
 export async function readPartTable(fd: number, etag: string): Promise<ObjectPart[] | undefined> {
   const bytes = await getAttribute(fd, PARTS_ATTRIBUTE);
   if (bytes === undefined) return undefined;
-  const { algorithm, checksums, runs, ...table } = parseJson(bytes.toString()) as StoredTable;
-  if (table.etag !== etag) return undefined;
+  const end = bytes.indexOf(LINE_FEED);
+  const head = parseJson(bytes.toString('utf8', 0, end)) as TableHead;
+  if (head.etag !== etag) return undefined;
+  const { algorithm, checksums } = head;
   const parts: ObjectPart[] = [];
   let start = 0;
-  for (const [sizeBytes, count] of runs) {
+  for (const [sizeBytes, count] of decodeRuns(bytes.subarray(end + 1))) {
     for (let index = 0; index < count; index += 1) {
       const value = checksums?.[parts.length];
       const checksum = algorithm && value !== undefined ? { algorithm, value } : undefined;
