@@ -7,7 +7,7 @@ import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { probe, SlotHost, TestPeer } from '../../helpers/slots.ts';
 
-const timeoutMs = 10_000;
+const timeoutMs = 60_000;
 
 test('the host connects to a guest’s ports from within its slot, and nobody else does', async (t) => {
   await using outside = await Outside.open();

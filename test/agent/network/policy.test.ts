@@ -14,6 +14,7 @@ import { identify } from '../../../shared/process-id.ts';
 import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { TestPeer } from '../../helpers/slots.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 interface Context {
   outside: Outside;
@@ -159,10 +160,8 @@ test('where everything is denied, addresses and blocks that are allowed answer, 
 test('what is denied is refused at once, over TCP and UDP', async (t) => {
   const address = t.context.outside.address(1);
   await using guest = await Guest.open(t, { default: 'deny' });
-  const begun = performance.now();
-  await guest.peer.run('talk.py', 'tcp', address, '7000', 'hello');
-  await guest.peer.run('talk.py', 'udp', address, '7001', 'hello');
-  t.true(performance.now() - begun < 4000, 'it did not wait for an answer');
+  t.is(await guest.peer.run('talk.py', 'tcp', address, '7000', 'hello'), 'refused');
+  t.is(await guest.peer.run('talk.py', 'udp', address, '7001', 'hello'), 'refused');
 });
 
 test('the addresses of an allowed name answer once the guest has asked for it, and no others', async (t) => {
@@ -211,7 +210,13 @@ test('no forged, foreign or fragmented packet gets around a policy', async (t) =
   await using guest = await Guest.open(t, { default: 'deny', allow: [address] });
   const seen = (): Promise<number> => sentPackets(guest.slot, 'up0');
   await guest.reaches(0);
-  const before = await seen();
+  // The end of that connection may still be on its way.
+  let before = -1;
+  await waitFor('the slot to be quiet', async () => {
+    const last = before;
+    before = await seen();
+    return before === last;
+  });
   await guest.peer.run('raw-packets.py', 'spoofed', address);
   await guest.peer.run('raw-packets.py', 'protocol', address);
   await guest.peer.run('raw-packets.py', 'ipv6', address);
