@@ -17,7 +17,6 @@ const options = {
   validateSchema: false,
 } as const;
 const ajv = new Ajv(options);
-const coercingAjv = new Ajv({ ...options, coerceTypes: true });
 
 /** Schema keyword `lowerCase: true`: text is read without regard to case. */
 const lowerCase: FuncKeywordDefinition = {
@@ -33,9 +32,32 @@ const lowerCase: FuncKeywordDefinition = {
   },
 };
 ajv.addKeyword(lowerCase);
-coercingAjv.addKeyword(lowerCase);
+/**
+ * Schema keyword `documented`: further keywords for the API's description alone. The service checks
+ * them, because it can say better what is wrong.
+ */
+ajv.addKeyword('documented');
 formats.default(ajv);
-formats.default(coercingAjv);
+
+/** As JSON writes integers: no other spelling of one is accepted. */
+const INTEGER = /^-?(?:0|[1-9]\d{0,15})$/u;
+
+function readText(type: unknown, text: unknown): unknown {
+  if (typeof text !== 'string') return text;
+  if (type === 'integer' && INTEGER.test(text)) return Number(text);
+  return type === 'boolean' && /^(?:true|false)$/u.test(text) ? text === 'true' : text;
+}
+
+/** Parameters as their schema has them; text that is none of its type stays, and is refused. */
+function readParameters(schema: TSchema, input: unknown): unknown {
+  const { properties = {} } = schema as { properties?: Record<string, { type?: unknown }> };
+  return Object.fromEntries(
+    Object.entries(input as Record<string, unknown>).map(([name, text]) => [
+      name,
+      readText(properties[name]?.type, text),
+    ]),
+  );
+}
 
 /** A union of objects that are told apart by the text in the field `tag`. */
 export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) =>
@@ -65,7 +87,8 @@ function describe(where: string, error: ErrorObject | undefined): string {
 /**
  * Makes a schema a function that checks its input and returns it, typed. It is compiled at the first
  * use, since most processes use only some of the schemas that they import.
- * @param coerce whether numbers and booleans may be given as text, as in query strings
+ * @param coerce whether input is an object of texts, as from a query string, in which integers and
+ *   booleans are written as in JSON
  * @throws AppError `bad_request` naming the first field that is wrong
  */
 export function compile<T extends TSchema>(
@@ -74,8 +97,9 @@ export function compile<T extends TSchema>(
 ): (input: unknown, where: string) => Static<T> {
   let check: ValidateFunction | undefined;
   return (input, where) => {
-    check ??= (coerce ? coercingAjv : ajv).compile(schema);
-    if (!check(input)) throw new AppError('bad_request', describe(where, check.errors?.[0]));
-    return input as Static<T>;
+    check ??= ajv.compile(schema);
+    const value = coerce ? readParameters(schema, input) : input;
+    if (!check(value)) throw new AppError('bad_request', describe(where, check.errors?.[0]));
+    return value as Static<T>;
   };
 }

@@ -32,11 +32,13 @@ export class OpenApiComponents {
     return this.#addNode(parseJson(JSON.stringify(schema)) as Node);
   }
 
-  #addNode(node: Node): Node {
+  #addNode({ documented = {}, ...rest }: Node): Node {
+    const node = { ...rest, ...(documented as Node) };
     const entries = Object.entries(node).map(([key, value]) => [key, this.#addAny(key, value)]);
     const copy = Object.fromEntries(entries) as Node;
     // Of use to the validator alone: in OpenAPI it needs a named schema for each branch.
     delete copy['discriminator'];
+    delete copy['lowerCase'];
     const example = copy['examples'] === undefined ? exampleOf(copy) : undefined;
     if (example !== undefined) copy['examples'] = [example];
     const { title } = copy;

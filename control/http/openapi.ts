@@ -2,6 +2,7 @@ import type { TSchema } from 'typebox';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
 import { Failure } from '../../shared/schemas/common.ts';
+import { VISIBLE_ASCII } from '../../shared/schemas/patterns.ts';
 import { OpenApiComponents } from './openapi-components.ts';
 import { codesByStatus } from './route-errors.ts';
 import { type Route, tags } from './route.ts';
@@ -46,7 +47,9 @@ const IDEMPOTENCY_KEY = {
     'it gets the first answer again (Idempotency-Replayed: true).',
   schema: {
     type: 'string',
+    minLength: 1,
     maxLength: LIMITS.idempotencyKeyLengthMax,
+    pattern: VISIBLE_ASCII,
     examples: ['6b9f1c52-build-17'],
   },
 };
@@ -70,7 +73,7 @@ function parametersOf(
     required?: string[];
   };
   return Object.entries(properties).map(([name, property]) => {
-    const { deprecated, description, lowerCase: _, ...rest } = components.add(property as object);
+    const { deprecated, description, ...rest } = components.add(property as object);
     return {
       name,
       in: place,

@@ -1,7 +1,12 @@
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { SandboxMount, SandboxMountInput } from '../../shared/schemas/sandbox-mount.ts';
+import {
+  CLOSED_TREES,
+  type SandboxMount,
+  type SandboxMountInput,
+  SYSTEM_DIRECTORIES,
+} from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { Deps } from './deps.ts';
@@ -9,15 +14,6 @@ import { checkRelative } from './relative-path.ts';
 
 /** Where the sole mount of a sandbox goes that names no path, as in a command on one disk. */
 const DEFAULT_PATH = '/mnt/service';
-
-/** Programs of the image, and what guest agent and kernel need at these paths. */
-const SYSTEM_DIRECTORIES = [
-  ...['/bin', '/boot', '/etc', '/lib', '/lib32', '/lib64', '/libx32', '/sbin'],
-  ...['/usr', '/usr/bin', '/usr/lib', '/usr/lib32', '/usr/lib64', '/usr/libexec', '/usr/sbin'],
-  ...['/usr/share', '/var', '/var/lib'],
-] as const;
-/** File systems of the kernel or in memory: nothing can be mounted in them either. */
-const CLOSED_TREES = ['/.berth', '/dev', '/proc', '/run', '/sys', '/var/run'] as const;
 
 const isWithin = (path: string, tree: string): boolean =>
   path === tree || path.startsWith(`${tree}/`);

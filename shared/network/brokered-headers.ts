@@ -52,5 +52,13 @@ export function checkForwardUrl(text: string, where: string): string {
     throw new AppError('bad_request', `${where}: give credentials as headers, not in the URL`);
   }
   if (url.hash !== '') throw new AppError('bad_request', `${where}: a URL with a fragment`);
+  // The form that is kept is no longer than what a caller may give: jobs are checked alike.
+  if (url.href.length > LIMITS.networkForwardUrlLengthMax) {
+    const most = LIMITS.networkForwardUrlLengthMax;
+    throw new AppError(
+      'bad_request',
+      `${where}: longer than ${most} characters in its normal form`,
+    );
+  }
   return url.href;
 }

@@ -5,33 +5,38 @@ import { diskId, timestamp } from './common.ts';
 /** The spellings of the role kind: `cloudsts` is the specification's, `awssts` the client's. */
 export const stsTypes = ['cloudsts', 'awssts'] as const;
 
-const TokenUserInput = Type.Object({
-  type: Type.Literal('token', { description: 'A user with a disk token.' }),
-  nickname: Type.String({
-    minLength: 1,
-    maxLength: 255,
-    description: 'For people.',
-    examples: ['ci'],
-  }),
-  principal: Type.Optional(
-    Type.String({
-      minLength: 16,
-      maxLength: 2048,
-      deprecated: true,
-      description: 'A token chosen by the caller; leave it out and one is made.',
-      examples: ['a-token-of-my-own-choice'],
+const TokenUserInput = Type.Object(
+  {
+    type: Type.Literal('token', { description: 'A user with a disk token.' }),
+    nickname: Type.String({
+      minLength: 1,
+      maxLength: 255,
+      description: 'For people.',
+      examples: ['ci'],
     }),
-  ),
-  tokenSuffix: Type.Optional(
-    Type.String({
-      minLength: 4,
-      maxLength: 4,
-      deprecated: true,
-      description: 'The last characters of `principal`.',
-      examples: ['oice'],
-    }),
-  ),
-});
+    principal: Type.Optional(
+      Type.String({
+        minLength: 16,
+        maxLength: 2048,
+        deprecated: true,
+        documented: { pattern: '^(?!key-)' },
+        description:
+          'A token chosen by the caller, not an API key; needs tokenSuffix. Leave it out and one is made.',
+        examples: ['a-token-of-my-own-choice'],
+      }),
+    ),
+    tokenSuffix: Type.Optional(
+      Type.String({
+        minLength: 4,
+        maxLength: 4,
+        deprecated: true,
+        description: 'The last four characters of `principal`.',
+        examples: ['oice'],
+      }),
+    ),
+  },
+  { documented: { dependentRequired: { principal: ['tokenSuffix'] } } },
+);
 
 const StsUserInput = Type.Object({
   type: Type.Enum([...stsTypes], { description: 'A role of a cloud account.' }),
@@ -88,7 +93,7 @@ export const RemoveUserQuery = Type.Object({
     Type.String({
       minLength: 1,
       maxLength: 2048,
-      description: 'The `identifier` of the user.',
+      description: 'The `identifier` of the user. Required, unless `principal` names it.',
       examples: ['user-0a1b2c3d'],
     }),
   ),

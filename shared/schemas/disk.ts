@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { diskId, DiskId, PageQuery, timestamp } from './common.ts';
 import { DiskMount, DiskMountInput } from './disk-mount.ts';
+import { ADDRESSES, ORIGIN } from './patterns.ts';
 import { AuthorizedUser, DiskUserInput } from './disk-user.ts';
 
 export const diskStatuses = ['creating', 'available', 'deleting', 'deleted', 'failed'] as const;
@@ -31,16 +32,21 @@ export const RootAttrs = Type.Object(
 );
 export type RootAttrs = Type.Static<typeof RootAttrs>;
 
-/** IP addresses or CIDR blocks; their form is checked by the service. Empty: no restriction. */
-const AllowedIps = Type.Array(Type.String({ minLength: 2, maxLength: 64 }), {
+/** IP addresses or CIDR blocks. Empty: no restriction. */
+const AllowedIp = Type.String({ minLength: 2, maxLength: 64, documented: { pattern: ADDRESSES } });
+const AllowedIps = Type.Array(AllowedIp, {
   maxItems: LIMITS.allowedIpsPerDiskMax,
   description:
     'IP addresses and CIDR blocks from which disk users may reach the disk; empty: from everywhere.',
   examples: [['192.0.2.10', '198.51.100.0/24']],
 });
 
-/** Their form is checked by the service. */
-const AllowedOrigins = Type.Array(Type.String({ minLength: 1, maxLength: 300 }), {
+const AllowedOrigin = Type.String({
+  minLength: 1,
+  maxLength: 300,
+  documented: { pattern: ORIGIN },
+});
+const AllowedOrigins = Type.Array(AllowedOrigin, {
   maxItems: LIMITS.allowedOriginsPerDiskMax,
   description:
     'Origins whose pages may read objects and shared files of the disk in browsers, or `*` for all; empty: none.',

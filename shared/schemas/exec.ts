@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { diskId } from './common.ts';
+import { RELATIVE_PATH, WITHOUT_NUL } from './patterns.ts';
 
 /** Body of a single-disk exec (docs/api.md, Exec). */
 export const RunExec = Type.Object(
@@ -8,7 +9,9 @@ export const RunExec = Type.Object(
     command: Type.String({
       minLength: 1,
       maxLength: LIMITS.commandBytesMax,
-      description: 'Run as `bash -c <command>` with the disk as working directory. At most 1 MiB.',
+      documented: { pattern: WITHOUT_NUL },
+      description:
+        'Run as `bash -c <command>` with the disk as working directory. At most 1 MiB in UTF-8.',
       examples: ['ls -l | wc -l'],
     }),
   },
@@ -16,14 +19,22 @@ export const RunExec = Type.Object(
 );
 export type RunExec = Type.Static<typeof RunExec>;
 
-const PATH = { minLength: 1, maxLength: LIMITS.mountPathBytesMax, examples: ['reports'] } as const;
+const PATH = {
+  minLength: 1,
+  maxLength: LIMITS.mountPathBytesMax,
+  documented: { pattern: RELATIVE_PATH },
+  examples: ['reports'],
+} as const;
 
 /** One disk of a multi-disk exec in its object form (docs/api.md, POST /api/exec). */
 export const DiskMountInput = Type.Object(
   {
     disk: diskId('Id of the disk.'),
     subdirectory: Type.Optional(
-      Type.String({ ...PATH, description: 'Only this directory of the disk is mounted.' }),
+      Type.String({
+        ...PATH,
+        description: 'Only this directory of the disk is mounted; it must exist.',
+      }),
     ),
     readOnly: Type.Optional(Type.Boolean({ description: 'Writes fail with EROFS.' })),
     conditional: Type.Optional(
@@ -46,12 +57,21 @@ export const DiskMountInput = Type.Object(
         maxItems: LIMITS.checkoutsPerMountMax,
         description:
           'Held while the command runs, each with all beneath it; no other command can check out ' +
-          'any of it, or a parent. Relative to the mount.',
+          'any of it, or a parent. Relative to the mount; they must exist.',
         examples: [['reports/2026']],
       }),
     ),
   },
-  { title: 'DiskMount' },
+  {
+    title: 'DiskMount',
+    documented: {
+      not: {
+        properties: { readOnly: { const: true } },
+        required: ['readOnly'],
+        anyOf: [{ required: ['queueMs'] }, { required: ['checkoutPaths'] }],
+      },
+    },
+  },
 );
 export type DiskMountInput = Type.Static<typeof DiskMountInput>;
 
@@ -64,7 +84,11 @@ export const RunMultiExec = Type.Object(
       additionalProperties: Type.Union([diskId('The whole disk.'), DiskMountInput]),
       minProperties: 1,
       maxProperties: LIMITS.disksPerExecMax,
-      description: 'Disks by the path below /mnt/service at which the command sees them.',
+      documented: {
+        propertyNames: { maxLength: LIMITS.mountPathBytesMax, pattern: RELATIVE_PATH },
+      },
+      description:
+        'Disks by the path below /mnt/service at which the command sees them. No path lies within another.',
       examples: [{ data: 'dsk-0a1b2c3d4e5f6071' }],
     }),
     command: RunExec.properties.command,

@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
+import { DIRECTORY_PATH, WITHOUT_NUL } from './patterns.ts';
 
 /** At least 1. A number above the maximum counts as the maximum (docs/api.md, Grep). */
 const clamped = (maximum: number, fallback: number, description: string) =>
@@ -18,14 +19,16 @@ export const RunGrep = Type.Object(
   {
     directory: Type.String({
       maxLength: LIMITS.mountPathBytesMax,
+      documented: { pattern: DIRECTORY_PATH },
       description: 'From the root of the disk; empty or `/`: the root.',
       examples: ['logs'],
     }),
     pattern: Type.String({
       minLength: 1,
       maxLength: LIMITS.grepPatternBytesMax,
+      documented: { pattern: WITHOUT_NUL },
       description:
-        'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB.',
+        'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB in UTF-8.',
       examples: ['ERROR|FATAL'],
     }),
     recursive: Type.Optional(

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { timestamp } from './common.ts';
+import { IMAGE_REFERENCE } from './patterns.ts';
 
 // No pattern: text that is no id answers 404, as an id does that nothing has.
 export const ImagePath = Type.Object({
@@ -24,6 +25,7 @@ export const BuildImage = Type.Object(
     source: Type.String({
       minLength: 1,
       maxLength: LIMITS.imageReferenceLengthMax,
+      documented: { pattern: IMAGE_REFERENCE },
       description: 'Reference to an image in a registry: name, name:tag or name@sha256:….',
       examples: ['debian:12'],
     }),

@@ -1,5 +1,13 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
+import {
+  DRAIN_PATTERN,
+  EGRESS_TARGET,
+  HEADER_NAME,
+  HEADER_VALUE,
+  HTTPS_URL,
+  IPV4_ADDRESSES,
+} from './patterns.ts';
 
 /* Network policies as callers give and see them (docs/network.md). Objects are closed: a field that
  * this version does not know might restrict something, so it is refused rather than ignored. */
@@ -9,6 +17,7 @@ const closed = { additionalProperties: false } as const;
 const TARGET = {
   minLength: 1,
   maxLength: LIMITS.networkTargetLengthMax,
+  documented: { pattern: EGRESS_TARGET },
   description: 'An IPv4 address, a CIDR block, a domain, or *. and a domain for its subdomains.',
   examples: ['*.example.com'],
 } as const;
@@ -42,10 +51,19 @@ export type RuleObject = RuleObjectOf<string>;
 /** A policy as it is published and shown: without the secrets of its rules. */
 export type ShownNetworkPolicy = PolicyOf<null>;
 
+/** Headers are added to requests for a name. */
+const BROKERED_ADDRESS = {
+  type: 'object',
+  properties: { target: { pattern: IPV4_ADDRESSES } },
+  required: ['target'],
+  anyOf: [{ required: ['transform'] }, { required: ['forward_url'] }],
+};
+
 /** A target as text, or an object; one schema for both, so that errors name what is wrong. */
 const allowRule = (headerValue: object, headerExample: string | null, forwardUrl: string) => ({
   type: ['string', 'object'],
   ...TARGET,
+  documented: { ...TARGET.documented, not: BROKERED_ADDRESS },
   ...closed,
   required: ['target'],
   properties: {
@@ -60,7 +78,12 @@ const allowRule = (headerValue: object, headerExample: string | null, forwardUrl
           type: 'object',
           maxProperties: LIMITS.networkHeadersPerRuleMax,
           additionalProperties: headerValue,
-          description: 'Added to each request to the target; they replace those of the guest.',
+          documented: {
+            propertyNames: { pattern: HEADER_NAME, maxLength: LIMITS.networkHeaderNameLengthMax },
+          },
+          description:
+            'Added to each request to the target; they replace those of the guest. Not those that say ' +
+            'how a message is delimited or routed, such as host, content-length and connection.',
           examples: [{ authorization: headerExample }],
         },
       },
@@ -68,6 +91,7 @@ const allowRule = (headerValue: object, headerExample: string | null, forwardUrl
     forward_url: {
       type: 'string',
       maxLength: LIMITS.networkForwardUrlLengthMax,
+      pattern: HTTPS_URL,
       description: forwardUrl,
       examples: ['https://gateway.example.com'],
     },
@@ -93,7 +117,8 @@ const policy = (rule: object) => ({
           type: 'array',
           maxItems: LIMITS.networkRulesPerListMax,
           items: rule,
-          description: 'What is let through.',
+          description:
+            'What is let through. One rule for a target, if it has headers or forward_url.',
           examples: [['pypi.org', '*.example.com']],
         },
         deny: {
@@ -106,7 +131,12 @@ const policy = (rule: object) => ({
         drain_on_pause: {
           type: 'array',
           maxItems: LIMITS.networkDrainPatternsMax,
-          items: { type: 'string', minLength: 1, maxLength: LIMITS.networkTargetLengthMax },
+          items: {
+            type: 'string',
+            minLength: 1,
+            maxLength: LIMITS.networkTargetLengthMax,
+            documented: { pattern: DRAIN_PATTERN },
+          },
           description: 'A pause waits for requests to these hosts; * stands for any characters.',
           examples: [['*.example.com']],
         },
@@ -118,9 +148,14 @@ const policy = (rule: object) => ({
 export const NetworkPolicy = Type.Unsafe<NetworkPolicy>({
   ...policy(
     allowRule(
-      { type: 'string', maxLength: LIMITS.networkHeaderValueLengthMax },
-      'Bearer …',
-      'An https URL that requests to the target are sent to instead.',
+      {
+        type: 'string',
+        maxLength: LIMITS.networkHeaderValueLengthMax,
+        documented: { pattern: HEADER_VALUE },
+      },
+      'Bearer a-token',
+      'An https URL that requests to the target are sent to instead. At most 2048 characters in its ' +
+        'normal form, without credentials and fragment.',
     ),
   ),
   title: 'NetworkPolicy',

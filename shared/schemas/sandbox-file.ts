@@ -16,7 +16,12 @@ const path = (description: string) =>
     description,
     examples: ['/home/user/notes.txt'],
   });
-const ENCODED = '^/([!-$&-~]|%[0-9A-Fa-f]{2})*$';
+const ENCODED = `^/(?:[!-$&-~]|%(?!00)[0-9A-Fa-f]{2}){0,${LIMITS.filePathBytesMax - 1}}$`;
+
+/** One of a path's two forms. */
+const eitherFormOf = (name: string) => ({
+  oneOf: [{ required: [name] }, { required: [`${name}_encoded`] }],
+});
 const encodedPath = (description: string) =>
   Type.String({
     maxLength: 3 * LIMITS.filePathBytesMax,
@@ -132,7 +137,7 @@ export const MoveFile = Type.Object(
       }),
     ),
   },
-  { title: 'MoveFile' },
+  { title: 'MoveFile', documented: { allOf: [eitherFormOf('from'), eitherFormOf('to')] } },
 );
 export type MoveFile = Type.Static<typeof MoveFile>;
 
@@ -147,7 +152,7 @@ export const CreateDirectory = Type.Object(
     gid: owner('group'),
     parents,
   },
-  { title: 'CreateDirectory' },
+  { title: 'CreateDirectory', documented: { allOf: [eitherFormOf('path')] } },
 );
 export type CreateDirectory = Type.Static<typeof CreateDirectory>;
 

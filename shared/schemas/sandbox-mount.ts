@@ -2,6 +2,16 @@ import Type from 'typebox';
 import { diskIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { DiskId } from './common.ts';
+import { mountPath, OPTIONAL_RELATIVE_PATH } from './patterns.ts';
+
+/** Programs of the image, and what guest agent and kernel need at these paths. */
+export const SYSTEM_DIRECTORIES = [
+  ...['/bin', '/boot', '/etc', '/lib', '/lib32', '/lib64', '/libx32', '/sbin'],
+  ...['/usr', '/usr/bin', '/usr/lib', '/usr/lib32', '/usr/lib64', '/usr/libexec', '/usr/sbin'],
+  ...['/usr/share', '/var', '/var/lib'],
+] as const;
+/** File systems of the kernel or in memory: nothing can be mounted in them either. */
+export const CLOSED_TREES = ['/.berth', '/dev', '/proc', '/run', '/sys', '/var/run'] as const;
 
 /** One disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
 export const SandboxMountInput = Type.Object(
@@ -10,14 +20,19 @@ export const SandboxMountInput = Type.Object(
     path: Type.Optional(
       Type.String({
         minLength: 1,
+        documented: {
+          maxLength: LIMITS.mountPathBytesMax,
+          pattern: mountPath(CLOSED_TREES, SYSTEM_DIRECTORIES),
+        },
         description:
-          'Absolute path in the sandbox. May be omitted for a sole mount: /mnt/service then.',
+          'Absolute path in the sandbox, outside the directories of the system. May be omitted for a sole mount: /mnt/service then.',
         examples: ['/mnt/data'],
       }),
     ),
     subdirectory: Type.Optional(
       Type.String({
-        description: 'Directory of the disk to mount instead of all of it.',
+        documented: { maxLength: LIMITS.mountPathBytesMax, pattern: OPTIONAL_RELATIVE_PATH },
+        description: 'Directory of the disk to mount instead of all of it; it must exist.',
         examples: ['reports'],
       }),
     ),
@@ -31,7 +46,9 @@ export type SandboxMountInput = Type.Static<typeof SandboxMountInput>;
 
 export const SandboxMountInputs = Type.Array(SandboxMountInput, {
   maxItems: LIMITS.mountsPerSandboxMax,
-  description: 'Disks of the account that the sandbox sees as directories.',
+  documented: { anyOf: [{ maxItems: 1 }, { items: { required: ['path'] } }] },
+  description:
+    'Disks of the account that the sandbox sees as directories. Each disk once, no path within another.',
 });
 
 /** A mount as the API shows it. */

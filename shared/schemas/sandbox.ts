@@ -5,6 +5,7 @@ import { diskId, DiskId, Failure, timestamp } from './common.ts';
 import { NetworkPolicy, ShownNetworkPolicy } from './network-policy.ts';
 import { SandboxMountInputs, ShownSandboxMount } from './sandbox-mount.ts';
 import { sandboxExecStatuses } from './sandbox-record.ts';
+import { IMAGE_REFERENCE, VARIABLE_NAME, WITHOUT_NUL } from './patterns.ts';
 
 // Both kinds of pending are one to callers.
 const statuses = [...new Set(sandboxStates.map(statusOfState))];
@@ -37,16 +38,11 @@ export const SandboxListQuery = Type.Object({
 
 const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
-  additionalProperties: { type: 'string' },
+  additionalProperties: { type: 'string', documented: { pattern: WITHOUT_NUL } },
+  documented: { propertyNames: { pattern: VARIABLE_NAME } },
   description: 'Names without = and NUL, values without NUL; together at most 128 KiB.',
   examples: [{ LANG: 'C.UTF-8' }],
 });
-
-// OCI distribution: `[host[:port]/]path[:tag][@digest]`.
-const IMAGE_REFERENCE =
-  '^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?' +
-  '[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*' +
-  '(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,128})?$';
 
 export const SandboxName = Type.String({
   minLength: 1,
@@ -82,7 +78,7 @@ export const CreateSandbox = Type.Object(
       Type.String({
         minLength: 1,
         maxLength: LIMITS.imageReferenceLengthMax,
-        pattern: IMAGE_REFERENCE,
+        documented: { pattern: IMAGE_REFERENCE },
         description:
           'OCI image reference; the default image when omitted. Built on the way, if it is not there. ' +
           'Not together with image_id.',
@@ -101,7 +97,7 @@ export const CreateSandbox = Type.Object(
         minLength: 1,
         maxLength: LIMITS.sandboxNameLengthMax,
         description:
-          'Id or name of a snapshot to create it from; not together with base_image and image_id. ' +
+          'Id or name of a snapshot to create it from; not together with base_image, image_id and mounts. ' +
           'Size and image are the snapshot’s, and so is everything else that is omitted.',
         examples: ['after-setup'],
       }),
@@ -145,7 +141,19 @@ export const CreateSandbox = Type.Object(
     network: Type.Optional(NetworkPolicy),
     mounts: Type.Optional(SandboxMountInputs),
   },
-  { title: 'CreateSandbox' },
+  {
+    title: 'CreateSandbox',
+    documented: {
+      not: {
+        anyOf: [
+          { required: ['base_image', 'image_id'] },
+          ...['base_image', 'image_id', 'mounts'].map((field) => ({
+            required: ['snapshot', field],
+          })),
+        ],
+      },
+    },
+  },
 );
 export type CreateSandbox = Type.Static<typeof CreateSandbox>;
 
@@ -204,7 +212,10 @@ export const SandboxTimeout = Type.Object(
       }),
     ),
   },
-  { title: 'SandboxTimeout' },
+  {
+    title: 'SandboxTimeout',
+    documented: { anyOf: [{ required: ['timeout'] }, { required: ['idle_ttl_seconds'] }] },
+  },
 );
 export type SandboxTimeout = Type.Static<typeof SandboxTimeout>;
 
@@ -235,7 +246,8 @@ export const ExecInSandbox = Type.Object(
     command: Type.String({
       minLength: 1,
       maxLength: LIMITS.commandBytesMax,
-      description: 'Run as `/bin/sh -c <command>`. At most 1 MiB.',
+      documented: { pattern: WITHOUT_NUL },
+      description: 'Run as `/bin/sh -c <command>`. At most 1 MiB in UTF-8.',
       examples: ['make test'],
     }),
     command_tty: Type.Optional(

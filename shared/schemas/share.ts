@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
+import { FILE_KEY } from './patterns.ts';
 
 /** Body of a share request (docs/api.md, POST /api/disks/{id}/share). */
 export const CreateShareUrl = Type.Object(
@@ -7,6 +8,7 @@ export const CreateShareUrl = Type.Object(
     key: Type.String({
       minLength: 1,
       maxLength: LIMITS.shareKeyBytesMax,
+      documented: { pattern: FILE_KEY },
       description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
       examples: ['reports/march.pdf'],
     }),

@@ -55,6 +55,19 @@ test('numbers in a query are read from text; nothing else is converted', (t) => 
   );
 });
 
+test('integers and booleans in a query are written as JSON writes them', (t) => {
+  const checkQuery = compile(Type.Object({ n: Type.Integer(), is: Type.Boolean() }), {
+    coerce: true,
+  });
+  t.deepEqual(checkQuery({ n: '-7', is: 'false' }, 'query'), { n: -7, is: false });
+  for (const n of ['', '1e1', '0x10', ' 7', '+7', '07', '7.0', '1,5', ['1', '2']]) {
+    t.throws(() => checkQuery({ n, is: 'true' }, 'query'), { code: 'bad_request' });
+  }
+  for (const is of ['', '1', 'TRUE', 'yes']) {
+    t.throws(() => checkQuery({ n: '1', is }, 'query'), { code: 'bad_request' });
+  }
+});
+
 const message = test.macro({
   exec(t, input: unknown, expected: string) {
     const error = t.throws(() => check(input, 'body'), { instanceOf: AppError });

@@ -149,7 +149,10 @@ export function endpoint(
       body = await readBody(ctx, route.bodyKeysUnique === true);
       // Before the check: a required field that is misspelt is missing, too.
       if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
-      if (body !== undefined || route.bodyOptional !== true) body = checkBody(body ?? {}, 'body');
+      if (body !== undefined) body = checkBody(body, 'body');
+      else if (route.bodyOptional !== true) {
+        throw new AppError('bad_request', 'the request has no body: send JSON');
+      }
     }
     const run = (callerGone: () => AbortSignal): Promise<Reply> =>
       route.handle({

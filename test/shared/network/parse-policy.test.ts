@@ -55,6 +55,9 @@ for (const [what, policy] of Object.entries({
     transform: { headers: { a: 'b' } },
   }),
   'an http forward_url': brokered({ forward_url: 'http://a.example' }),
+  'a forward_url whose normal form is too long': brokered({
+    forward_url: `https://a.example/${'é'.repeat(1000)}`,
+  }),
   'a forward_url with credentials': brokered({ forward_url: 'https://u:p@a.example' }),
   'a drain pattern with a blank': { egress: { default: 'allow', drain_on_pause: ['a b'] } },
   'too many rules': allowing(
