@@ -3,14 +3,15 @@ import { parseArgs } from 'node:util';
 import { paths } from '../agent/system/paths.ts';
 import { type ExecIntent, Journal } from '../agent/journal/journal.ts';
 import type { SandboxExecRow, SandboxRow } from '../agent/journal/sandbox-journal.ts';
+import type { SnapshotRow } from '../agent/journal/snapshot-journal.ts';
 import { planSlot } from '../agent/network/slot.ts';
 import { toError } from '../shared/errors.ts';
 import { isTransitional } from '../shared/sandbox-lifecycle.ts';
 
 const USAGE = `usage: scripts/inspect-journal [<agent data directory>] [--json]
 
-Prints the sandboxes of a host, what each has of the host, their commands, and what was begun and is
-not finished. Changes nothing; the agent may run. The directory is AGENT_DATA_DIR unless it is given.
+Prints the sandboxes of a host, what each has of the host, their commands, its snapshots, and what was
+begun and is not finished. Changes nothing; the agent may run. The directory is AGENT_DATA_DIR unless it is given.
 `;
 
 const TEXT_LENGTH_MAX = 100;
@@ -18,9 +19,12 @@ const TEXT_LENGTH_MAX = 100;
 const EXECS_MAX = 10_000;
 const COMMAND_LENGTH_MAX = 4096;
 
-type SandboxReport = Omit<SandboxRow, 'environment' | 'networkSealed'> & {
-  /** Names only: the values may be secrets. */
+/** A row without what may be secret: of the environment the names alone. */
+type Shown<T> = Omit<T, 'environment' | 'networkSealed'> & {
   readonly environmentNames: readonly string[];
+};
+
+type SandboxReport = Shown<SandboxRow> & {
   /** The network namespace of its slot. */
   readonly namespace: string | undefined;
   readonly execs: readonly SandboxExecRow[];
@@ -31,13 +35,18 @@ interface Report {
   /** Commands on disks that run or are not reclaimed yet. */
   readonly diskExecs: readonly ExecIntent[];
   readonly sandboxes: readonly SandboxReport[];
+  readonly snapshots: readonly Shown<SnapshotRow>[];
   readonly unfinished: readonly string[];
 }
 
-function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[]): SandboxReport {
+function withoutSecrets<T extends SandboxRow | SnapshotRow>(row: T): Shown<T> {
   const { environment, networkSealed: _sealed, ...rest } = row;
+  return { ...rest, environmentNames: Object.keys(environment) };
+}
+
+function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[]): SandboxReport {
   const namespace = row.slot === undefined ? undefined : planSlot(hostId, row.slot).namespace;
-  return { ...rest, environmentNames: Object.keys(environment), namespace, execs };
+  return { ...withoutSecrets(row), namespace, execs };
 }
 
 /** What the next agent would have to recover if this one crashed now. */
@@ -54,6 +63,9 @@ function unfinishedOf({ id, state, isDeleting, execs }: SandboxReport): string[]
   ];
 }
 
+const unfinishedSnapshot = ({ id, state }: Shown<SnapshotRow>): string[] =>
+  state === 'creating' || state === 'deleting' ? [`snapshot ${id} is in state ${state}`] : [];
+
 async function inspect(dataDir: string): Promise<Report> {
   const journal = await Journal.openToRead(paths.journal(dataDir));
   try {
@@ -64,11 +76,13 @@ async function inspect(dataDir: string): Promise<Report> {
       const execs = await journal.sandboxes.listExecs(row.id, EXECS_MAX, COMMAND_LENGTH_MAX);
       sandboxes.push(reportSandbox(hostId, row, execs));
     }
+    const snapshots = (await journal.snapshots.list()).map((row) => withoutSecrets(row));
     const unfinished = [
       ...diskExecs.map(({ id }) => `command ${id} on disks runs or is not reclaimed yet`),
       ...sandboxes.flatMap(unfinishedOf),
+      ...snapshots.flatMap(unfinishedSnapshot),
     ];
-    return { hostId, diskExecs, sandboxes, unfinished };
+    return { hostId, diskExecs, sandboxes, snapshots, unfinished };
   } finally {
     await journal.close();
   }
@@ -107,11 +121,22 @@ function describeSandbox(sandbox: SandboxReport): string[] {
   ];
 }
 
-const describe = ({ hostId, diskExecs, sandboxes, unfinished }: Report): string =>
+function describeSnapshot(snapshot: Shown<SnapshotRow>): string[] {
+  const { id, name, accountId, state, sandboxId, sizeBytes, createdAt, failureReason } = snapshot;
+  const memory = snapshot.hasMemory ? 'with memory' : 'disk only';
+  return [
+    line(0, id, plain(name), accountId, `snapshot ${state}`),
+    line(2, `of sandbox ${sandboxId}`, memory, `${sizeBytes} bytes`, `created ${createdAt}`),
+    ...(failureReason === undefined ? [] : [line(2, `failure: ${plain(failureReason)}`)]),
+  ];
+}
+
+const describe = ({ hostId, diskExecs, sandboxes, snapshots, unfinished }: Report): string =>
   [
-    `${hostId}: ${sandboxes.length} sandboxes, ${diskExecs.length} commands on disks`,
+    `${hostId}: ${sandboxes.length} sandboxes, ${snapshots.length} snapshots, ${diskExecs.length} commands on disks`,
     '',
     ...sandboxes.flatMap((sandbox) => [...describeSandbox(sandbox), '']),
+    ...snapshots.flatMap((snapshot) => [...describeSnapshot(snapshot), '']),
     ...diskExecs.map(({ id, accountId, diskIds, begunAt }) =>
       line(0, id, accountId, begunAt, diskIds.join(' ')),
     ),

@@ -6,7 +6,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { paths } from '../../agent/system/paths.ts';
 import { Journal } from '../../agent/journal/journal.ts';
 import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
-import { newAccountId, newDiskId, newJobId, newRequestId } from '../../shared/ids.ts';
+import { newAccountId, newDiskId, newJobId, newRequestId, newSandboxId } from '../../shared/ids.ts';
+import type { SnapshotRow } from '../../agent/journal/snapshot-journal.ts';
 import { newSandbox } from '../helpers/sandbox-records.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
@@ -131,6 +132,38 @@ test('what a crash would leave unfinished', async (t) => {
   t.false(stdout.includes('a-secret'));
 });
 
+test('snapshots are shown without their secrets', async (t) => {
+  await using data = await dataDirectory();
+  const { accountId, config, environment, network } = newSandbox();
+  const snapshot = (changes: Partial<SnapshotRow>): SnapshotRow => ({
+    ...{ id: newSandboxId(), accountId, name: 'kept', sandboxId: newSandboxId(), config },
+    ...{ environment, image: undefined, network, networkSealed: 'sealed-secret' },
+    ...{ rootDiskId: newDiskId(), uid: 1, state: 'ready', hasMemory: true, sizeBytes: 4096 },
+    ...{ failureReason: undefined, revision: 1, createdAt: now },
+    ...changes,
+  });
+  const ready = snapshot({});
+  const [creating, failed] = [
+    snapshot({ uid: 2, name: 'begun', state: 'creating' }),
+    snapshot({ uid: 3, name: 'gone', state: 'failed', failureReason: 'no space\u001B[2J' }),
+  ];
+  for (const row of [ready, creating, failed]) await data.journal.snapshots.insert(row);
+  const { stdout, stderr } = await inspect([data.path]);
+  t.is(stderr, '');
+  for (const text of [
+    '0 sandboxes, 3 snapshots',
+    `${ready.id}  kept  ${accountId}  snapshot ready`,
+    `of sandbox ${ready.sandboxId}  with memory  4096 bytes`,
+    'failure: no space?[2J',
+    `snapshot ${creating.id} is in state creating`,
+  ]) {
+    t.true(stdout.includes(text), `${text}\nin\n${stdout}`);
+  }
+  const json = await inspect([data.path, '--json']);
+  t.is((JSON.parse(json.stdout) as { snapshots: object[] }).snapshots.length, 3);
+  for (const each of [stdout, json.stdout]) t.notRegex(each, /a-secret|sealed-secret/u);
+});
+
 test('texts of callers are shown, not obeyed by the terminal', async (t) => {
   await using data = await dataDirectory();
   const row = newSandbox({
@@ -166,7 +199,10 @@ test('a journal that is closed', async (t) => {
   await writeFile(paths.hostId(directory.path), `${hostId}\n`);
   await (await Journal.open(paths.journal(directory.path))).close();
   const { stdout } = await inspect([directory.path]);
-  t.is(stdout, `${hostId}: 0 sandboxes, 0 commands on disks\n\nNothing is unfinished.\n`);
+  t.is(
+    stdout,
+    `${hostId}: 0 sandboxes, 0 snapshots, 0 commands on disks\n\nNothing is unfinished.\n`,
+  );
 });
 
 test('what is no journal of this version is refused, and none is made', async (t) => {
