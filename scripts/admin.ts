@@ -103,6 +103,25 @@ async function deleteKey(directory: Directory, account: string, keyId: string): 
   return { deleted: keyId };
 }
 
+/** Frees a disk that a sandbox of a dead host holds. @throws AppError when that host may be alive */
+async function breakHold(directory: Directory, account: string, diskId: string): Promise<object> {
+  const { id: accountId } = await findAccount(directory, account);
+  const disk = await directory.disks.get(accountId, diskId);
+  if (disk === undefined) throw new AppError('not_found', `the account has no disk ${diskId}`);
+  const { handler: hostId, isHeld = false } = disk;
+  if (hostId === undefined || !isHeld) {
+    throw new AppError('bad_request', `no sandbox holds disk ${diskId}: there is nothing to break`);
+  }
+  if ((await directory.hosts.find(hostId)) !== undefined) {
+    const message = `${hostId} announced itself seconds ago; stop its sandboxes, or turn it off first`;
+    throw new AppError('disk_in_use', message);
+  }
+  if (await directory.diskLeases.breakHold({ accountId, diskId }, hostId)) {
+    return { disk: diskId, freedFrom: hostId };
+  }
+  throw new AppError('disk_in_use', `another host has got disk ${diskId} meanwhile`);
+}
+
 function parseAccountName(text: string): string {
   if (/^[\w-]{1,64}$/u.test(text)) return text;
   throw new UsageError('an account name has 1 to 64 letters, digits, - or _');
@@ -209,6 +228,17 @@ function addKeyCommands(group: Command): void {
     );
 }
 
+function addDiskCommands(group: Command): void {
+  group
+    .command('break-hold')
+    .description('free a disk held by a host that is off for good; see docs/mounts.md')
+    .argument('<account>')
+    .argument('<disk-id>')
+    .action((account: string, diskId: string) =>
+      report(({ directory }) => breakHold(directory, account, diskId)),
+    );
+}
+
 function addBackupCommands(group: Command): void {
   group
     .command('backup')
@@ -228,6 +258,7 @@ function addBackupCommands(group: Command): void {
 
 addAccountCommands(program.command('account').description('accounts and their regions'));
 addKeyCommands(program.command('key').description('API keys'));
+addDiskCommands(program.command('disk').description('disks'));
 addBackupCommands(program);
 
 function reportFailure(thrown: unknown): void {

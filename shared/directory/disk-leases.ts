@@ -56,6 +56,15 @@ const unhold = new Script(`
   return 1
 `);
 
+// ARGV host. Only the hold that the operator saw: not one that another host has got meanwhile.
+const breakHold = new Script(`
+  local current = redis.call('GET', KEYS[1])
+  if not current or not string.match(current, ' held$') then return 0 end
+  if string.match(current, '^%S+') ~= ARGV[1] then return 0 end
+  redis.call('DEL', KEYS[1])
+  return 1
+`);
+
 const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
 
 /** Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. */
@@ -117,13 +126,10 @@ export class DiskLeases {
   /**
    * Frees a held disk whose host will not come back. Two hosts that use one disk destroy its file
    * system: only for an operator who knows that the former host is off.
-   * @returns the host that had it; undefined when it was not held
+   * @returns false when the host does not hold it (any more)
    */
-  async breakHold(disk: { accountId: string; diskId: string }): Promise<string | undefined> {
-    const value = await this.#redis.get(this.#leaseKey(disk));
-    if (value === null || !isHeldLease(value)) return undefined;
-    await this.#redis.del(this.#leaseKey(disk));
-    return leaseHolder(value);
+  async breakHold(disk: { accountId: string; diskId: string }, hostId: string): Promise<boolean> {
+    return (await breakHold.run(this.#redis, [this.#leaseKey(disk)], [hostId])) === 1;
   }
 
   async #hold(lease: DiskLease, kind: 'new' | 'again'): Promise<'held' | 'lost' | 'gone'> {

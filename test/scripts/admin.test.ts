@@ -268,3 +268,40 @@ for (const [words, shown] of Object.entries(COMMANDS)) {
     t.regex(stdout, shown);
   });
 }
+
+test.serial('the hold of a dead host is broken, that of a live one is not', async (t) => {
+  const { stack } = t.context;
+  const { accounts, apiKeys, diskLeases } = await stack.openDirectory();
+  const account = await accounts.create(newName());
+  await accounts.setRegionAccess(account.id, 'local-test', true);
+  const { token } = await apiKeys.create(account, { name: 'test' });
+  const api = new ApiClient(stack.baseUrl, token);
+  const disk = { accountId: account.id, diskId: (await createDisk(api)).id };
+  const words = ['disk', 'break-hold', account.name, disk.diskId];
+  const idle = await runWith(stack.environment, words);
+  t.deepEqual([idle.code, idle.stdout], [1, '']);
+  t.regex(idle.stderr, /no sandbox holds disk/u);
+
+  await exec(api, disk.diskId, 'true');
+  const redis = await stack.redisClient();
+  const [key = ''] = await redis.keys(`*:disk:${disk.diskId}:lease`);
+  const ofLive = (await redis.get(key)) ?? '';
+  await redis.set(key, `${ofLive} held`);
+  const live = await runWith(stack.environment, words);
+  t.is(live.code, 1);
+  t.regex(live.stderr, /announced itself seconds ago/u);
+  t.is(await redis.get(key), `${ofLive} held`);
+  await redis.set(key, ofLive, 'PX', 60_000);
+
+  const other = { accountId: account.id, diskId: (await createDisk(api)).id };
+  await waitFor('the host to let go of the disk', async () => {
+    const lease = await diskLeases.acquire(other, 'host-dead00000000', 60_000);
+    return 'epoch' in lease && (await diskLeases.hold(lease)) === 'held';
+  });
+  const path = `/api/disks/${other.diskId}/exec`;
+  const held = await api.call('POST', path, { command: 'true' });
+  t.deepEqual([held.status, held.body.code], [409, 'disk_in_use']);
+  const freed = await admin<object>(t, 'disk', 'break-hold', account.id, other.diskId);
+  t.deepEqual(freed, { disk: other.diskId, freedFrom: 'host-dead00000000' });
+  t.is((await api.call('POST', path, { command: 'true' })).status, 200);
+});
