@@ -113,6 +113,13 @@ function jobHandlers(
   };
 }
 
+async function openImageBuilds({ hostId, directory, host, log }: Parts): Promise<ImageBuilds> {
+  const { images } = host;
+  const builds = new ImageBuilds({ hostId, images, directory: directory.images, log });
+  await builds.endFormer();
+  return builds;
+}
+
 const openWorker = (
   { config, hostId, host, log }: Parts,
   imageBuilds: ImageBuilds,
@@ -232,7 +239,7 @@ async function main(): Promise<void> {
   const parts = { config, hostId, directory, host, isDraining, log };
   const connectionKeys = new ConnectionKeys({ hostId, region });
   const links = linkToControl(parts, connectionKeys);
-  const imageBuilds = new ImageBuilds({ images: host.images, directory: directory.images, log });
+  const imageBuilds = await openImageBuilds(parts);
   const worker = openWorker(parts, imageBuilds, links, metrics);
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });

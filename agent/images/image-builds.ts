@@ -15,14 +15,16 @@ interface BuildRequest extends ImageBuildRef {
 }
 
 interface ImageBuildsDeps {
+  readonly hostId: string;
   readonly images: HostImages;
   readonly directory: Images;
   readonly log: Logger;
 }
 
 /**
- * The builds that callers have asked for: keeps the directory's record of each up to date. The claim
- * on a build lapses when its agent is gone, and the record then says `interrupted` to whoever reads it.
+ * The builds that callers have asked for: keeps the directory's record of each up to date. The next
+ * agent ends the builds of one that was killed. Until there is one, the claim on a build lapses, and
+ * the record then says `interrupted` to whoever reads it.
  */
 export class ImageBuilds {
   readonly #deps: ImageBuildsDeps;
@@ -34,6 +36,16 @@ export class ImageBuilds {
 
   constructor(deps: ImageBuildsDeps) {
     this.#deps = deps;
+  }
+
+  /** Ends the builds of a former agent of this host. Before any other work. */
+  async endFormer(): Promise<void> {
+    const { directory, hostId, log } = this.#deps;
+    try {
+      await directory.endBuildsOf(hostId);
+    } catch (error) {
+      log.warn({ err: toError(error) }, 'image:formerBuildsNotEnded'); // Their claims will lapse.
+    }
   }
 
   /** Begins a build, and returns at once. Idempotent by its token. @throws AppError `no_capacity` */
@@ -70,8 +82,9 @@ export class ImageBuilds {
   }
 
   async #build({ imageId, token, accountId, source, credentials }: BuildRequest): Promise<void> {
-    const { images, directory, log } = this.#deps;
+    const { images, directory, log, hostId } = this.#deps;
     const ref = { imageId, token };
+    await directory.noteBuild(hostId, ref).catch(() => undefined);
     const lost = new AbortController();
     const signal = AbortSignal.any([this.#closed.signal, lost.signal]);
     let progress: BuildProgress | undefined;
@@ -99,6 +112,7 @@ export class ImageBuilds {
     const durationMs = Math.round(performance.now() - begunAt);
     log.info({ imageId, accountId, source, ...outcome, durationMs }, 'image:built');
     await failpoint('publish image', () => this.#publish(ref, outcome));
+    await directory.forgetBuild(hostId, ref).catch(() => undefined); // Ended is ended.
   }
 
   /** Until it succeeds, but for no longer than it could matter: the claim lapses by itself. */

@@ -105,6 +105,11 @@ const INTERRUPTED = {
   message: 'the host that built the image is gone; try again',
 } as const;
 
+const RESTARTED = {
+  reason: 'interrupted',
+  message: 'the agent that built the image was restarted; try again',
+} as const;
+
 /** The images that were asked for, and who builds which. */
 export class Images {
   readonly #redis: Redis;
@@ -152,6 +157,25 @@ export class Images {
           ];
     const args = [token, new Date().toISOString(), ...fields];
     return (await end.run(this.#redis, this.#keysOf(imageId), args)) === 1;
+  }
+
+  /** Records that a host begins a build, for {@link endBuildsOf}. */
+  async noteBuild(hostId: string, { imageId, token }: ImageBuildRef): Promise<void> {
+    await this.#redis.sadd(keys.hostImageBuilds(hostId), `${imageId} ${token}`);
+  }
+
+  async forgetBuild(hostId: string, { imageId, token }: ImageBuildRef): Promise<void> {
+    await this.#redis.srem(keys.hostImageBuilds(hostId), `${imageId} ${token}`);
+  }
+
+  /** Ends what an agent of this host has begun and not ended, as interrupted. For the next agent. */
+  async endBuildsOf(hostId: string): Promise<void> {
+    for (const member of await this.#redis.smembers(keys.hostImageBuilds(hostId))) {
+      const [imageId = '', token = ''] = member.split(' ');
+      const build = { imageId, token };
+      await this.end(build, RESTARTED);
+      await this.forgetBuild(hostId, build);
+    }
   }
 
   /** Takes a build back that no host has begun: the image is as it was. */

@@ -50,6 +50,7 @@ export const keys = {
   idempotencyEnds: () => 'berth:{idempotency}:ends',
 
   image: (region: string, imageId: string) => `berth:{${imageId}}:${region}:image`,
+  hostImageBuilds: (hostId: string) => `berth:{${hostId}}:image-builds`,
   imageBuild: (region: string, imageId: string) => `berth:{${imageId}}:${region}:image-build`,
 
   diskDeletions: (region: string) => `berth:{${region}}:disk-deletions`,

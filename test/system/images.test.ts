@@ -1,9 +1,12 @@
 /* Images from the API to a sandbox, with two control nodes and a real registry. */
 import assert from 'node:assert';
+import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
+import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { imageOf, layerOf, type TestImage, TestRegistry } from '../helpers/registry.ts';
@@ -38,11 +41,29 @@ interface Context {
   readonly points: Failpoints;
   readonly open: TestRegistry;
   readonly closed: TestRegistry;
+  /** Takes connections and says nothing. */
+  readonly silent: { readonly name: string; end(): void };
   readonly directory: string;
 }
 const test = anyTest as TestFn<Context>;
 
 const login = { username: 'someone', password: 'a-password-of-some-length' };
+
+/** A server that lets builds hang until it is ended. */
+async function listenSilently(): Promise<Context['silent']> {
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    sockets.push(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const end = (): void => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  };
+  return { name: `127.0.0.1:${(server.address() as AddressInfo).port}`, end };
+}
 
 test.before(async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'berth-test-registry-'));
@@ -50,9 +71,10 @@ test.before(async (t) => {
     TestRegistry.start(directory, 'open'),
     TestRegistry.start(directory, 'closed', login),
   ]);
+  const silent = await listenSilently();
   const points = new Failpoints(join(process.cwd(), `.local/crash-${process.pid}`));
   const registries = {
-    IMAGE_REGISTRIES: `${open.url},${closed.url}`,
+    IMAGE_REGISTRIES: `${open.url},${closed.url},http://${silent.name}`,
     IMAGE_BYTES_MAX: '100000000',
   };
   const stack = await Stack.start({ ...containerSettings(), ...registries, ...points.settings });
@@ -62,12 +84,14 @@ test.before(async (t) => {
     points,
     open,
     closed,
+    silent,
     directory,
     api: await stack.newClient(),
   });
 });
 
-test.after.always(async ({ context: { stack, points, open, closed, directory } }) => {
+test.after.always(async ({ context: { stack, points, open, closed, silent, directory } }) => {
+  silent?.end();
   await points?.disarm();
   await stack?.stop();
   await Promise.all([open?.stop(), closed?.stop()]);
@@ -218,6 +242,26 @@ test.serial('what is wrong with a request is said', async (t) => {
   t.true(missing.failure_message?.includes('no such image'));
 });
 
+test.serial('an account may have so many builds wait, and no more', async (t) => {
+  const { stack, silent } = t.context;
+  const api = await stack.newClient();
+  const source = (index: number): string => `${silent.name}/never:${index}`;
+  const begun = await Promise.all(
+    Array.from({ length: LIMITS.imageBuildsWaitingPerAccountMax }, (_, index) =>
+      build(api, { source: source(index) }),
+    ),
+  );
+  const refused = await api.call<{ code: string }>('POST', '/api/images', { source: source(99) });
+  t.deepEqual([refused.status, refused.body.code], [503, 'no_capacity']);
+  t.truthy(refused.headers.get('retry-after'));
+  const { image_id: id } = await build(await stack.newClient(), { source: source(100) });
+  t.regex(id, /^[0-9a-f]{64}$/u, 'another account');
+  silent.end();
+  for (const image of begun) {
+    t.like(await ended(api, image), { status: 'failed', failure_reason: 'interrupted' });
+  }
+});
+
 /** Names of what lies where builds work. */
 async function leftovers({ stack: { environment } }: Context): Promise<string[]> {
   const directories = [
@@ -246,8 +290,9 @@ test.serial(
       await waitFor(`the agent to be killed ${point}`, async () => !stack.agent.isRunning);
       await points.disarm();
       await restartCrashed(stack);
-      const interrupted = await ended(api, begun);
+      const interrupted = await api.data<ApiImage>('GET', `/api/images/${begun.image_id}`);
       t.like(interrupted, { status: 'failed', failure_reason: 'interrupted' }, point);
+      t.regex(interrupted.failure_message ?? '', /agent .* was restarted/u, 'at once');
       const again = await ended(api, await build(api, { source: begun.source }));
       t.is(again.status, 'ready', `${point}: ${again.failure_message}`);
       t.deepEqual(await leftovers(t.context), [], point);
