@@ -166,6 +166,7 @@ export const LIMITS = {
   snapshotPrewarmedBytesMax: 256 * MiB,
   imageReferenceLengthMax: 512,
   sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
+  sandboxVariablesMax: 2048,
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).
   sandboxWaitMsMax: 20_000,
   // A pause or stop is nearly always over by then; clients would look again only after 500 ms.
@@ -212,6 +213,8 @@ export const LIMITS = {
   imageManifestBytesMax: 4 * MiB,
   imageConfigBytesMax: 4 * MiB,
   imageEnvironmentBytesMax: 64 * KiB,
+  // With those of a sandbox, no more than a guest takes (docs/guest-protocol.md).
+  imageVariablesMax: 1024,
   imageCredentialLengthMax: 8 * KiB,
   imageBuildMsMax: 15 * MINUTE_MS,
   sandboxImageWaitMsMax: 60 * MINUTE_MS, // For a turn to have its image built.

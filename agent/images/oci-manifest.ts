@@ -169,6 +169,10 @@ function environmentOf(entries: readonly string[]): Record<string, string> {
   if (bytes > LIMITS.imageEnvironmentBytesMax || entries.some((entry) => entry.includes('\0'))) {
     throw new ImageFailure('invalid_source', 'the ENV of the image is too long or contains NUL');
   }
+  if (entries.length > LIMITS.imageVariablesMax) {
+    const message = `the ENV of the image has more than ${LIMITS.imageVariablesMax} variables`;
+    throw new ImageFailure('invalid_source', message);
+  }
   const pairs = entries.flatMap((entry): [string, string][] => {
     const at = entry.indexOf('=');
     return at > 0 ? [[entry.slice(0, at), entry.slice(at + 1)]] : [];

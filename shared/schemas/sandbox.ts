@@ -39,8 +39,10 @@ export const SandboxListQuery = Type.Object({
 const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
   additionalProperties: { type: 'string', documented: { pattern: WITHOUT_NUL } },
+  maxProperties: LIMITS.sandboxVariablesMax,
   documented: { propertyNames: { pattern: VARIABLE_NAME } },
-  description: 'Names without = and NUL, values without NUL; together at most 128 KiB.',
+  description:
+    'Names without = and NUL, values without NUL; at most 2048, together at most 128 KiB.',
   examples: [{ LANG: 'C.UTF-8' }],
 });
 

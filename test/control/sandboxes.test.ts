@@ -166,6 +166,10 @@ wrong({ env: { 'A\0': 'x' } }, /env/u);
 wrong({ env: { A: 'x\0' } }, /env/u);
 wrong('{"env":{"__proto__":"x"}}');
 wrong({ env: { A: '\u00e9'.repeat(LIMITS.sandboxEnvironmentBytesMax / 2) } }, /env/u);
+wrong(
+  { env: Object.fromEntries(Array.from({ length: 2049 }, (_, index) => [`A${index}`, ''])) },
+  /env .*2048/u,
+);
 wrong({ base_image: '' }, /base_image/u);
 wrong({ base_image: 'UPPER' }, /base_image/u);
 wrong({ base_image: '../etc' }, /base_image/u);

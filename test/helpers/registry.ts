@@ -45,6 +45,8 @@ export function imageOf(
     readonly architecture?: string;
     readonly os?: string;
     readonly docker?: boolean;
+    /** Instead of gzip; the blobs must be compressed so. */
+    readonly compression?: 'zstd';
   } = {},
 ): TestImage {
   const { config = {}, architecture = hostArchitecture, os = 'linux', docker = false } = options;
@@ -63,7 +65,11 @@ export function imageOf(
         `${DOCKER}.container.image.v1+json`,
         `${DOCKER}.image.rootfs.diff.tar.gzip`,
       ]
-    : [`${OCI}.manifest.v1+json`, `${OCI}.config.v1+json`, `${OCI}.layer.v1.tar+gzip`];
+    : [
+        `${OCI}.manifest.v1+json`,
+        `${OCI}.config.v1+json`,
+        `${OCI}.layer.v1.tar+${options.compression ?? 'gzip'}`,
+      ];
   const manifest = JSON.stringify({
     schemaVersion: 2,
     mediaType: type,

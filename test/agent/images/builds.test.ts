@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { gunzipSync } from 'node:zlib';
+import { gunzipSync, zstdCompressSync } from 'node:zlib';
 import test from 'ava';
 import { ImageFailure } from '../../../agent/images/image-source.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
@@ -281,6 +281,23 @@ test.serial('what cannot be built says why', async (t) => {
     });
     t.is(failure.reason, reason, reference);
     t.regex(failure.message, says, reference);
+  }
+});
+
+test.serial('an image that this host cannot have says why', async (t) => {
+  const { archive } = fileLayer('zstd');
+  const compressed = { archive, blob: zstdCompressSync(archive) };
+  const Env = Array.from({ length: 1025 }, (_, index) => `A${index}=`);
+  for (const [name, image, says] of [
+    ['zstd', imageOf([compressed], { compression: 'zstd' }), /tar\+zstd are not supported/u],
+    ['variables', imageOf([fileLayer('x')], { config: { Env } }), /more than 1024 variables/u],
+  ] as const) {
+    const reference = await open.push('unfit', name, image);
+    const failure = await t.throwsAsync(host.builder.bring({ reference }, { accountId }), {
+      instanceOf: ImageFailure,
+    });
+    t.is(failure.reason, 'invalid_source', name);
+    t.regex(failure.message, says);
   }
 });
 

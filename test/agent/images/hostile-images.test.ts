@@ -192,6 +192,13 @@ test.serial('a registry that sends more than it said, or something else, is cut 
   const source = { reference: `${urlOf(played)}/endless:b` };
   await t.throwsAsync(host.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
   t.true(sent < 200 * MiB, `${sent} bytes were sent`);
+  served.answer = (request, response) => {
+    const isBlob = (request.url ?? '').includes('/blobs/');
+    response.setHeader('content-type', 'application/vnd.oci.image.manifest.v1+json');
+    // As long as it should be, but with another digest.
+    response.end(isBlob ? Buffer.alloc(100) : manifest);
+  };
+  await t.throwsAsync(host.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
   for (const text of [
     '',
     'x',
