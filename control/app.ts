@@ -11,6 +11,7 @@ import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
+import { serveDocs } from './docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
 import { routes } from './routes.ts';
 
@@ -40,6 +41,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
     ctx.type = 'application/json';
     ctx.body = document;
   });
+  router.get('/docs{/*page}', serveDocs(document));
   router.get('/healthz', (ctx) => {
     ctx.body = 'ok\n';
   });
@@ -56,6 +58,14 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];
     const methods = new Set(tried.flatMap((layer) => layer.methods));
+    const isRoot = ctx.path === '/' && (ctx.method === 'GET' || ctx.method === 'HEAD');
+    if (isRoot && ctx.accepts('json', 'html') === 'html') {
+      ctx.redirect('/docs');
+      return;
+    }
+    if (isRoot) {
+      throw new AppError('not_found', 'there is nothing here: see /docs and /openapi.json');
+    }
     if (methods.size === 0) {
       throw new AppError('not_found', `there is nothing at ${ctx.method} ${ctx.path}`);
     }

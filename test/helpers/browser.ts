@@ -8,8 +8,13 @@ const KILL_AFTER_MS = 5_000;
 /**
  * Opens a page in a headless browser with a profile of its own below `directory`. The page tells its
  * findings by itself, to a server of the test.
+ * @param more further options of the browser
  */
-export function openPage(url: string, directory: string): AsyncDisposable {
+export function openPage(
+  url: string,
+  directory: string,
+  more: readonly string[] = [],
+): AsyncDisposable {
   const args = [
     '--headless=new',
     '--no-sandbox', // Chromium's sandbox does not work as root.
@@ -22,6 +27,7 @@ export function openPage(url: string, directory: string): AsyncDisposable {
     '--autoplay-policy=no-user-gesture-required',
     `--user-data-dir=${join(directory, 'browser')}`,
     `--disk-cache-dir=${join(directory, 'browser-cache')}`,
+    ...more,
     url,
   ];
   const child = spawn('chromium', args, {
