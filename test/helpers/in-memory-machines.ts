@@ -1,10 +1,10 @@
-import { randomUUID } from 'node:crypto';
 import { planSlot } from '../../agent/network/slot.ts';
 import type { MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
-import { newHostId, newSandboxId } from '../../shared/ids.ts';
+import { newHostId } from '../../shared/ids.ts';
 import type { DriverHost } from '../conformance/driver-host.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
+import { machineSpec } from './machine-spec.ts';
 
 const UID_BASE = 700_000_000;
 
@@ -30,23 +30,11 @@ export class InMemoryMachines implements DriverHost {
 
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
     this.#last += 1;
-    return {
-      vmId: newSandboxId(),
-      vcpuCount: 1,
-      memSizeMib: 256,
+    return machineSpec({
       uid: UID_BASE + this.#last,
-      mounts: [],
       slot: planSlot(this.#hostId, this.#last),
-      settings: {
-        hostname: 'machine-under-test',
-        machineId: randomUUID(),
-        bootId: randomUUID(),
-        directory: '/',
-        user: '',
-        environment: { GREETING: 'hello' },
-      },
       ...changes,
-    };
+    });
   }
 
   async leftOf(id: string): Promise<string[]> {

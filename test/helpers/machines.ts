@@ -1,5 +1,4 @@
 import assert from 'node:assert';
-import { randomUUID } from 'node:crypto';
 import { access, readdir, readFile, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -10,7 +9,6 @@ import type { Machine, MachineDriver, MachineSpec } from '../../agent/sandboxes/
 import { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
 import type { TemplateStoreOptions } from '../../agent/microvm/memory/template-store.ts';
 import { run } from '../../agent/system/spawn.ts';
-import { newSandboxId } from '../../shared/ids.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import type { DriverHost } from '../conformance/driver-host.ts';
 import { Collected, processSpec } from './guest.ts';
@@ -18,9 +16,9 @@ import { SlotHost } from './slots.ts';
 import { provideTemplates } from './templates.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';
+import { machineSpec } from './machine-spec.ts';
 
 const log = pino({ level: 'silent' });
-const SMALL_MIB = 256;
 /** Outside the ids of an agent that may run beside the tests. */
 const UID_BASE = 700_000_000;
 
@@ -115,23 +113,7 @@ export class MachineHost implements DriverHost {
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
     const slots = await this.#slotPool();
     this.#uid += 1;
-    return {
-      vmId: newSandboxId(),
-      vcpuCount: 1,
-      memSizeMib: SMALL_MIB,
-      uid: this.#uid,
-      mounts: [],
-      slot: await slots.lease(),
-      settings: {
-        hostname: 'machine-under-test',
-        machineId: randomUUID(),
-        bootId: randomUUID(),
-        directory: '/',
-        user: '',
-        environment: { GREETING: 'hello' },
-      },
-      ...changes,
-    };
+    return machineSpec({ uid: this.#uid, slot: await slots.lease(), ...changes });
   }
 
   /** Releases the network slot of a machine that is gone. */

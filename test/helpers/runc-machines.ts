@@ -1,5 +1,4 @@
 import assert from 'node:assert';
-import { randomUUID } from 'node:crypto';
 import { access, chmod, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -13,17 +12,17 @@ import type { MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import { paths } from '../../agent/system/paths.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { newHostId, newSandboxId } from '../../shared/ids.ts';
+import { newHostId } from '../../shared/ids.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { MiB } from '../../shared/units.ts';
 import type { DriverHost } from '../conformance/driver-host.ts';
 import { erase } from './machines.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';
+import { machineSpec } from './machine-spec.ts';
 
 const log = pino({ level: 'silent' });
 const UID_BASE = 700_000_000;
-const SMALL_MIB = 256;
 /** The first id of the host that a container may have. */
 export const FIRST_ID = 2 ** 31 + 2 ** 27;
 const DISK_BYTES = 256 * MiB;
@@ -85,23 +84,7 @@ export class RuncMachines implements DriverHost {
   async newSpec(changes: Partial<MachineSpec> = {}): Promise<MachineSpec> {
     this.#uid += 1;
     this.#slot += 1;
-    return {
-      vmId: newSandboxId(),
-      vcpuCount: 1,
-      memSizeMib: SMALL_MIB,
-      uid: this.#uid,
-      mounts: [],
-      slot: planSlot(this.hostId, this.#slot), // Containers have none.
-      settings: {
-        hostname: 'machine-under-test',
-        machineId: randomUUID(),
-        bootId: randomUUID(),
-        directory: '/',
-        user: '',
-        environment: { GREETING: 'hello' },
-      },
-      ...changes,
-    };
+    return machineSpec({ uid: this.#uid, slot: planSlot(this.hostId, this.#slot), ...changes }); // Containers have none.
   }
 
   runDir(id: string): string {

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import anyTest from 'ava';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { GrepResult } from '../../shared/schemas/grep.ts';
-import { ApiClient } from '../helpers/api.ts';
+import { type ApiBody, ApiClient, type ApiReply } from '../helpers/api.ts';
+import { createDisk } from '../helpers/disks.ts';
 import {
   type ApiSandbox,
   beginExec,
@@ -52,8 +53,17 @@ interface ExecData {
   stdout: string;
 }
 
-test('when the storage is nearly full work is refused, and accepted again once there is free space', async (t) => {
-  const path = `/tmp/berth-test-storage-${process.pid}`;
+/** A stack on a small storage of its own, with a disk on it. */
+async function withSmallStorage(
+  name: string,
+  work: (on: {
+    readonly path: string;
+    readonly api: ApiClient;
+    readonly id: string;
+    readonly exec: (command: string) => Promise<ApiReply<ApiBody>>;
+  }) => Promise<void>,
+): Promise<void> {
+  const path = `/tmp/berth-test-storage-${process.pid}-${name}`;
   const storage = mountSmall(path, 400);
   try {
     const stack = await Stack.start({
@@ -63,79 +73,67 @@ test('when the storage is nearly full work is refused, and accepted again once t
     });
     try {
       const api = await stack.newClient();
-      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
+      const { id } = await createDisk(api);
       const exec = (command: string) => api.call('POST', `/api/disks/${id}/exec`, { command });
-      t.is((await exec('echo kept > file')).status, 200);
-
-      const ballast = join(path, 'ballast');
-      await writeFile(ballast, Buffer.alloc(320 * MiB));
-      const refused = await waitFor('refusal', async () => {
-        const reply = await exec('true');
-        return reply.status === 503 && reply;
-      });
-      t.is(refused.body.code, 'host_full');
-      t.truthy(refused.headers.get('retry-after'));
-      const create = await api.call('POST', '/api/disks', { name: 'another' });
-      t.is(create.status, 503);
-      t.is(create.body.code, 'host_full');
-
-      await rm(ballast);
-      const kept = await waitFor('room again', async () => {
-        const reply = await exec('cat file');
-        return reply.status === 200 && (reply.body.data as ExecData);
-      });
-      t.is(kept.stdout, 'kept\n');
-      t.is((await api.call('POST', '/api/disks', { name: 'another' })).status, 201);
+      await work({ path, api, id, exec });
     } finally {
       await stack.stop();
     }
   } finally {
     storage.unmount();
   }
-});
+}
 
-test('when the storage runs full a running command is ended and its disk stays intact', async (t) => {
-  const path = `/tmp/berth-test-storage-${process.pid}-b`;
-  const storage = mountSmall(path, 400);
-  try {
-    const stack = await Stack.start({
-      STORAGE_DIR: path,
-      STORAGE_RESERVE_BYTES: String(100 * MiB),
-      DISK_SIZE_BYTES: String(64 * MiB),
+test('when the storage is nearly full work is refused, and accepted again once there is free space', (t) =>
+  withSmallStorage('a', async ({ path, api, exec }) => {
+    t.is((await exec('echo kept > file')).status, 200);
+
+    const ballast = join(path, 'ballast');
+    await writeFile(ballast, Buffer.alloc(320 * MiB));
+    const refused = await waitFor('refusal', async () => {
+      const reply = await exec('true');
+      return reply.status === 503 && reply;
     });
-    try {
-      const api = await stack.newClient();
-      const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'work' });
-      const exec = (command: string) => api.call('POST', `/api/disks/${id}/exec`, { command });
-      t.is((await exec('echo kept > file; sync')).status, 200);
-      const running = exec('touch begun; sleep 60');
-      await waitFor('the command to begin', async () => {
-        const look = await exec('ls');
-        return look.status === 200 && (look.body.data as ExecData).stdout.includes('begun');
-      });
-      const ballast = join(path, 'ballast');
-      await writeFile(ballast, Buffer.alloc(385 * MiB)).catch(() => undefined);
-      const ended = await running;
-      t.is(ended.status, 500);
-      t.is(ended.body.code, 'outcome_unknown');
-      t.regex(ended.body.error, /full/u);
-      const search = { directory: '', pattern: 'kept' };
-      const found = await api.call('POST', `/api/disks/${id}/grep`, search);
-      t.is(found.status, 200); // A search writes nothing.
-      t.is((found.body.data as GrepResult).matches.length, 1);
-      await rm(ballast);
-      const kept = await waitFor('room again', async () => {
-        const reply = await exec('cat file; touch written && ls written');
-        return reply.status === 200 && (reply.body.data as ExecData);
-      });
-      t.is(kept.stdout, 'kept\nwritten\n');
-    } finally {
-      await stack.stop();
-    }
-  } finally {
-    storage.unmount();
-  }
-});
+    t.is(refused.body.code, 'host_full');
+    t.truthy(refused.headers.get('retry-after'));
+    const create = await api.call('POST', '/api/disks', { name: 'another' });
+    t.is(create.status, 503);
+    t.is(create.body.code, 'host_full');
+
+    await rm(ballast);
+    const kept = await waitFor('room again', async () => {
+      const reply = await exec('cat file');
+      return reply.status === 200 && (reply.body.data as ExecData);
+    });
+    t.is(kept.stdout, 'kept\n');
+    t.is((await api.call('POST', '/api/disks', { name: 'another' })).status, 201);
+  }));
+
+test('when the storage runs full a running command is ended and its disk stays intact', (t) =>
+  withSmallStorage('b', async ({ path, api, id, exec }) => {
+    t.is((await exec('echo kept > file; sync')).status, 200);
+    const running = exec('touch begun; sleep 60');
+    await waitFor('the command to begin', async () => {
+      const look = await exec('ls');
+      return look.status === 200 && (look.body.data as ExecData).stdout.includes('begun');
+    });
+    const ballast = join(path, 'ballast');
+    await writeFile(ballast, Buffer.alloc(385 * MiB)).catch(() => undefined);
+    const ended = await running;
+    t.is(ended.status, 500);
+    t.is(ended.body.code, 'outcome_unknown');
+    t.regex(ended.body.error, /full/u);
+    const search = { directory: '', pattern: 'kept' };
+    const found = await api.call('POST', `/api/disks/${id}/grep`, search);
+    t.is(found.status, 200); // A search writes nothing.
+    t.is((found.body.data as GrepResult).matches.length, 1);
+    await rm(ballast);
+    const kept = await waitFor('room again', async () => {
+      const reply = await exec('cat file; touch written && ls written');
+      return reply.status === 200 && (reply.body.data as ExecData);
+    });
+    t.is(kept.stdout, 'kept\nwritten\n');
+  }));
 
 fullTest(
   'a guest that fills its host waits; the agent goes on from what is kept for root',
