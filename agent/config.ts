@@ -172,6 +172,7 @@ function readImageSettings(
   return {
     defaultImageDir,
     defaultRootDisk: runtime?.kind === 'microvm' ? runtime.rootDisk : undefined,
+    guestDir: runtime?.kind === 'microvm' ? runtime.guestDir : undefined,
     buildsMax: sandboxes === undefined ? 0 : builds,
     bytesMax: reader.integer('IMAGE_BYTES_MAX', {
       fallback: 10 * GiB,

@@ -1,8 +1,9 @@
 import { stat } from 'node:fs/promises';
-import { runInBackground } from '../../shared/background.ts';
+import { dirname } from 'node:path';
+import { repeatInBackground, runInBackground } from '../../shared/background.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import { GiB } from '../../shared/units.ts';
+import { DAY_MS, GiB } from '../../shared/units.ts';
 import type { HostGroups } from '../system/helper-group.ts';
 import { paths } from '../system/paths.ts';
 import { hostPlatform, openDefaultImage } from './default-image.ts';
@@ -11,6 +12,7 @@ import { ImageEviction } from './image-eviction.ts';
 import type { ImageBringer } from './image-source.ts';
 import { ImageStore } from './image-store.ts';
 import { RegionStore } from './region-store.ts';
+import { noteUse } from './note-use.ts';
 import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
 
 /** Where there is no default root disk to be like. */
@@ -22,6 +24,8 @@ export interface ImageSettings {
   readonly defaultImageDir: string;
   /** The same as a disk; undefined on hosts that need none. */
   readonly defaultRootDisk: string | undefined;
+  /** Kernel and initramfs of sandboxes; undefined on hosts that need none. */
+  readonly guestDir: string | undefined;
   /** Builds at the same time; 0: this host builds none. */
   readonly buildsMax: number;
   /** What one image may have, compressed and unpacked. */
@@ -57,7 +61,8 @@ export interface HostImages {
 }
 
 export async function openImages(settings: ImageSettings, parts: ImageParts): Promise<HostImages> {
-  const { defaultImageDir, defaultRootDisk, registries, keepMs, buildsMax, ...limits } = settings;
+  const { defaultImageDir, defaultRootDisk, guestDir, registries, keepMs, buildsMax, ...limits } =
+    settings;
   const { hostId, dataDir, storageDir, storage, clusterAddresses, ...shared } = parts;
   const { firstLoop, log, cgroups, cgroupParent } = shared;
   const platform = hostPlatform();
@@ -70,6 +75,10 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
   const diskBytes = await stat(defaultImage.rootDisk).then(
     ({ size }) => size,
     () => DISK_BYTES,
+  );
+  const cached = [dirname(defaultImageDir), ...(guestDir === undefined ? [] : [guestDir])];
+  const stopNoting = repeatInBackground('image.noteUse', DAY_MS, () =>
+    noteUse(cached, { hostId, dataDir }),
   );
   const builder = new ImageBuilder({
     ...{ ...limits, store, region, platform, diskBytes, firstLoop, storage, log },
@@ -85,6 +94,7 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
     },
     startEviction: () => eviction.start(),
     async close() {
+      stopNoting();
       eviction.close();
       await builder.close();
       await store.close();

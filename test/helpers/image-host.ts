@@ -54,6 +54,7 @@ export async function openImageHost(
     {
       defaultImageDir: await defaultImageDir(),
       defaultRootDisk: undefined,
+      guestDir: undefined,
       ...{ buildsMax: 2, bytesMax: 64 * MiB, keepMs: GiB, uid: UID },
       registries: registries.flatMap(({ url }) => parseRegistry(url) ?? []),
       ...changed,
