@@ -156,7 +156,7 @@ function warnOfFewThreads(log: Logger): void {
 
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
 async function openDriver(
-  { seccompProfile }: AgentConfig,
+  { seccompProfile, cluster: { encryptionKey } }: AgentConfig,
   { runtime, network, uidBase, bootTimeoutMs }: SandboxSettings,
   parts: HostGroups & {
     readonly dataDir: string;
@@ -169,7 +169,7 @@ async function openDriver(
   const common = { uidBase, bootTimeoutMs };
   const hasNetwork = network !== undefined;
   if (runtime.kind === 'microvm') {
-    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, hasNetwork });
+    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, encryptionKey, hasNetwork });
   }
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
   const hiddenPaths = await readHiddenPaths();

@@ -3,6 +3,7 @@ import { benchExec } from './exec.ts';
 import { benchGrep } from './grep.ts';
 import { benchImage } from './image.ts';
 import { benchIngress } from './ingress.ts';
+import { benchMount } from './mount.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
@@ -16,6 +17,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   grep: benchGrep,
   image: benchImage,
   ingress: benchIngress,
+  mount: benchMount,
   network: benchNetwork,
   objects: benchObjects,
   process: benchProcess,

@@ -49,6 +49,7 @@ export const LIMITS = {
   nfsLeaseSeconds: 60,
   // Memory of one NFS server, with what it has cached of the disks.
   nfsServerBytesMax: 512 * MiB,
+  nfsServerThreadsMax: 512,
   // How long a guest tries to mount a disk.
   guestMountMsMax: 60_000,
   checkoutsPerMountMax: 32,

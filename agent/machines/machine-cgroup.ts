@@ -78,11 +78,12 @@ export class MachineCgroup {
   }
 
   /** Makes the group of the machine's NFS server. @returns the cgroup.procs that the server joins */
-  async createServer(memoryBytes: number): Promise<string[]> {
+  async createServer(limits: MachineLimits): Promise<string[]> {
     const groups = (await this.#roots()).map((root) => join(root, this.#path, 'server'));
     for (const group of groups) await mkdir(group, { recursive: true });
-    if (this.#host.version === 2) await this.#set('memory', 'memory.max', memoryBytes, 'server');
-    else await this.#set('memory', 'memory.limit_in_bytes', memoryBytes, 'server');
+    await (this.#host.version === 2
+      ? this.#limit(limits, 'server')
+      : this.#limitEach(limits, 'server'));
     return groups.map((group) => join(group, 'cgroup.procs'));
   }
 
@@ -193,32 +194,35 @@ export class MachineCgroup {
     await writeFile(join(group, 'cgroup.subtree_control'), enabled);
   }
 
-  async #limit({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
-    await this.#set('memory', 'memory.max', memoryBytes);
+  async #limit({ memoryBytes, processes, cpus }: MachineLimits, group = 'machine'): Promise<void> {
+    await this.#set('memory', 'memory.max', memoryBytes, group);
     // The file is missing in kernels without swap.
-    await this.#set('memory', 'memory.swap.max', 0).catch(without('ENOENT', 'EACCES'));
-    await this.#set('pids', 'pids.max', processes);
-    await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`);
+    await this.#set('memory', 'memory.swap.max', 0, group).catch(without('ENOENT', 'EACCES'));
+    await this.#set('pids', 'pids.max', processes, group);
+    await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`, group);
   }
 
-  async #limitEach({ memoryBytes, processes, cpus }: MachineLimits): Promise<void> {
+  async #limitEach(
+    { memoryBytes, processes, cpus }: MachineLimits,
+    group = 'machine',
+  ): Promise<void> {
     const limitMemory = async (): Promise<void> => {
-      await this.#set('memory', 'memory.limit_in_bytes', memoryBytes);
-      const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes);
+      await this.#set('memory', 'memory.limit_in_bytes', memoryBytes, group);
+      const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes, group);
       await withSwap.catch(without('ENOENT', 'EACCES'));
     };
     const limitCpu = async (): Promise<void> => {
-      await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US);
-      await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US));
+      await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US, group);
+      await this.#set('cpu', 'cpu.cfs_quota_us', Math.ceil(cpus * PERIOD_US), group);
     };
-    await Promise.all([limitMemory(), limitCpu(), this.#set('pids', 'pids.max', processes)]);
+    await Promise.all([limitMemory(), limitCpu(), this.#set('pids', 'pids.max', processes, group)]);
   }
 
   async #set(
     controller: string,
     file: string,
     value: number | string,
-    group = 'machine',
+    group: string,
   ): Promise<void> {
     if (!this.#controllers.includes(controller)) return;
     const root = this.#host.version === 2 ? ROOT : join(ROOT, controller);

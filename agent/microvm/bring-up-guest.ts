@@ -3,7 +3,8 @@ import { serveDisks } from '../mounts/nfs-server.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { configureGuest } from './configure-guest.ts';
-import type { MicrovmHost } from './microvm-host.ts';
+import { readIdentity } from '../machines/shim-files.ts';
+import { type MicrovmHost, pathsOf } from './microvm-host.ts';
 import { vmCgroup } from './qemu/launch.ts';
 
 /**
@@ -12,12 +13,15 @@ import { vmCgroup } from './qemu/launch.ts';
  */
 export async function serveMounts(
   host: MicrovmHost,
-  { vmId, slot, mounts }: MachineSpec,
+  { vmId, vcpuCount: cpus, slot, mounts }: MachineSpec,
 ): Promise<void> {
-  const { dataDir, hasNetwork } = host;
+  const { dataDir, encryptionKey, hasNetwork } = host;
   if (mounts.length === 0) return;
   if (!hasNetwork) throw new Error('virtual machines mount disks only with SANDBOX_NETWORK=on');
-  await serveDisks({ dataDir, cgroup: vmCgroup(host, vmId), slot, mounts });
+  const machine = (await readIdentity(pathsOf(host, vmId).run))?.machine;
+  if (machine === undefined) throw new Error('the shim recorded no identity of the machine');
+  const cgroup = vmCgroup(host, vmId);
+  await serveDisks({ dataDir, encryptionKey, cgroup, machine, cpus, slot, mounts });
 }
 
 /**

@@ -59,7 +59,8 @@ export class MicrovmDriver implements MachineDriver {
       readonly dataDir: string;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
-      readonly hasNetwork?: boolean;
+      readonly encryptionKey: Buffer;
+      readonly hasNetwork: boolean;
       readonly slots: TemplateStoreOptions['slots'];
       readonly log: Logger;
     },
@@ -81,9 +82,19 @@ export class MicrovmDriver implements MachineDriver {
       slots: parts.slots,
       neededKeys: () => templatesInUse(sandboxesDir),
     });
-    const { hasNetwork = true } = parts;
+    const { encryptionKey, hasNetwork } = parts;
     return new MicrovmDriver({
-      ...{ ...host, dataDir, sandboxesDir, hasNetwork, accelerator, bootTimeoutMs, templates, log },
+      ...{
+        ...host,
+        dataDir,
+        encryptionKey,
+        sandboxesDir,
+        hasNetwork,
+        accelerator,
+        bootTimeoutMs,
+        templates,
+        log,
+      },
     });
   }
 

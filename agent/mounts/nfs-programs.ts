@@ -1,6 +1,7 @@
 import { copyFile, cp, mkdir, rm, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { native } from '../native/native.ts';
+import { native, sealHandlesPath } from '../native/native.ts';
+import { mountsBelow } from '../system/mount-table.ts';
 import { paths } from '../system/paths.ts';
 import { run } from '../system/spawn.ts';
 import { MiB } from '../../shared/units.ts';
@@ -9,6 +10,8 @@ const SERVER = '/usr/bin/ganesha.nfsd';
 /** Debian has it in the directory of its processor type. */
 const PLUGINS = 'ganesha/libfsalvfs.so';
 const LIBRARIES = { x64: '/usr/lib/x86_64-linux-gnu', arm64: '/usr/lib/aarch64-linux-gnu' };
+/** Of umount2(2). */
+const MNT_DETACH = 2;
 const BYTES_MAX = 64 * MiB;
 const EMPTY = ['dev', 'disks', 'etc', 'run', 'var'];
 /** It writes here at its start; only this is writable. */
@@ -31,7 +34,7 @@ async function librariesOf(programs: readonly string[]): Promise<string[]> {
  * @throws Error when nfs-ganesha is not installed
  */
 export async function provideNfsPrograms(dataDir: string): Promise<string> {
-  const providing = (provided ??= provide(paths.nfsPrograms(dataDir)));
+  const providing = (provided ??= provide(dataDir, paths.nfsPrograms(dataDir)));
   try {
     return await providing;
   } catch (error) {
@@ -43,7 +46,9 @@ export async function provideNfsPrograms(dataDir: string): Promise<string> {
 /** Once for each agent: guard or reclaim unmount what the former one had. */
 let provided: Promise<string> | undefined;
 
-async function provide(root: string): Promise<string> {
+async function provide(dataDir: string, root: string): Promise<string> {
+  // Servers of a former agent may have it as their root: it is taken away, not emptied.
+  if ((await mountsBelow(dataDir)).includes(root)) await native.unmount(root, MNT_DETACH);
   await rm(root, { recursive: true, force: true });
   await mkdir(root, { mode: 0o755 });
   await native.mount('tmpfs', root, 'tmpfs', 0, `size=${BYTES_MAX},mode=755`);
@@ -54,6 +59,7 @@ async function provide(root: string): Promise<string> {
       await mkdir(dirname(join(root, path)), { recursive: true });
       await copyFile(path, join(root, path));
     }
+    await copyFile(sealHandlesPath, join(root, 'seal-handles.so'));
     await cp('/etc/netconfig', join(root, 'etc/netconfig'));
     for (const name of IN_RUN) await symlink('/run', join(root, name));
     await symlink('/run/mtab', join(root, 'etc/mtab'));

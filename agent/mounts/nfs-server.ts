@@ -1,35 +1,59 @@
+import { closeSync, writeSync } from 'node:fs';
+import type { ProcessId } from '../../shared/process-id.ts';
 import { NAMESPACES } from '../network/nft.ts';
 import type { SlotPlan } from '../network/slot.ts';
-import { serveDisksPath } from '../native/native.ts';
+import { native, serveDisksPath } from '../native/native.ts';
 import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
 import { startKeeper } from '../machines/start-keeper.ts';
 import type { MachineCgroup } from '../machines/machine-cgroup.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { failpoint } from '../system/failpoint.ts';
+import { sealKey } from './handle-seal.ts';
 import { mountArguments } from './mount-in-container.ts';
 import { nfsConfig } from './nfs-config.ts';
 import { pluginsDir, provideNfsPrograms } from './nfs-programs.ts';
 
 interface NfsServer {
   readonly dataDir: string;
+  /** Keys that seal handles follow from it. */
+  readonly encryptionKey: Buffer;
   /** The groups of the machine: the server ends with them. */
   readonly cgroup: MachineCgroup;
+  /** The machine's process: the server ends with it, whether an agent is there or not. */
+  readonly machine: ProcessId;
+  readonly cpus: number;
   readonly slot: SlotPlan;
   readonly mounts: readonly MachineMount[];
 }
 
 /**
  * Starts the NFS server of a machine in its network slot (serve-disks.c), unless it runs. It outlives
- * the agent, and ends when the groups of the machine are killed.
+ * the agent, but not the machine.
  * @throws Error with what failed
  */
-export async function serveDisks({ dataDir, cgroup, slot, mounts }: NfsServer): Promise<void> {
+export async function serveDisks(server: NfsServer): Promise<void> {
+  const { dataDir, encryptionKey, cgroup, machine, cpus, slot, mounts } = server;
   if (mounts.length === 0 || (await cgroup.hasServer())) return;
   const programs = await provideNfsPrograms(dataDir);
-  const groups = await cgroup.createServer(LIMITS.nfsServerBytesMax);
+  const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = LIMITS;
+  const groups = await cgroup.createServer({ memoryBytes, processes, cpus });
   const config = nfsConfig(mounts, { address: slot.gatewayAddress, pluginsDir });
+  const process = [String(machine.pid), machine.startTime.split('/')[1] ?? ''];
   const network = `${NAMESPACES}/${slot.namespace}`;
   const disks = mountArguments(mounts, ({ diskId }) => diskId);
-  const args = [network, programs, config, String(groups.length), ...groups, ...disks];
-  await failpoint('start NFS server', () => startKeeper(serveDisksPath, args, []));
+  const args = [...process, network, programs, config, String(groups.length), ...groups, ...disks];
+  const key = pipeWith(sealKey(encryptionKey, mounts));
+  try {
+    await failpoint('start NFS server', () => startKeeper(serveDisksPath, args, [key]));
+  } finally {
+    closeSync(key);
+  }
+}
+
+/** A pipe with these few bytes and their end, so that no command line shows them. @returns its reading end */
+function pipeWith(bytes: Buffer): number {
+  const [readFd, writeFd] = native.pipe();
+  writeSync(writeFd, bytes);
+  closeSync(writeFd);
+  return readFd;
 }

@@ -1,31 +1,40 @@
 /*
- * Serves disks to one sandbox over NFS, and stays: a server that ends is started again, whether an
- * agent is there or not. It ends with its control group.
+ * Serves disks to one virtual machine over NFS, and stays: a server that ends is started again,
+ * whether an agent is there or not. It ends with the machine, or with its control group.
  *
- * Usage: serve-disks NETWORK PROGRAMS CONFIGURATION GROUPS GROUP…
+ * Usage: serve-disks MACHINE START NETWORK PROGRAMS CONFIGURATION GROUPS GROUP…
  *                    [CONTENTS SUBDIRECTORY NAME rw|ro]…
- *   NETWORK is the network namespace in which the server listens; PROGRAMS a tree with the server
- *   and its libraries, and nothing else of the host; CONFIGURATION the text of the server's
- *   configuration; then the number of control groups, and the cgroup.procs of each. Descriptor 3 is
- *   a pipe on which the agent reads `ok` once the server listens, or what failed.
+ *   MACHINE is the machine's process, START its time of start in /proc; NETWORK the network
+ *   namespace in which the server listens; PROGRAMS a tree with the server and its libraries, and
+ *   nothing else of the host; CONFIGURATION the text of the server's configuration; then the number
+ *   of control groups, and the cgroup.procs of each. Descriptor 3 is a pipe on which the agent
+ *   reads `ok` once the server listens, or what failed; from descriptor 4 comes the key of
+ *   seal-handles.c.
  *
  * The server reads what a hostile guest sends it, and opens files by handles that the guest chooses
  * (CAP_DAC_READ_SEARCH): of every file system that it sees. So it sees its sandbox's disks and
- * file systems in memory, nothing of the host's, no process but its own, and no other network.
+ * file systems in memory, nothing of the host's, no process but its own, and no other network;
+ * seal-handles.c keeps the guest to what was mounted of each disk.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -35,8 +44,11 @@
 
 #include "disk-failure.h"
 #include "disk-trees.h"
+#include "seal-handles.h"
+#include "siphash.h"
 
 #define SERVER "/usr/bin/ganesha.nfsd"
+#define SEAL_HANDLES "LD_PRELOAD=/seal-handles.so"
 #define CONFIGURATION "/run/ganesha.conf"
 /* Where the server looks for mounted file systems. */
 #define MOUNTED "/run/mtab"
@@ -45,7 +57,10 @@
 
 enum {
   FD_REPORT = 3,
-  FIRST_GROUP = 5,
+  FD_KEY = 4,
+  FIRST_GROUP = 7,
+  STAT_BYTES = 1024,
+  STAT_START = 22, /* The field of /proc/<pid>/stat. */
   PATH_BYTES = 256,
   FILES_MAX = 16384,
   HIGHEST_CAPABILITY = 63,
@@ -59,6 +74,9 @@ static const int kept_capabilities[] = {
     CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,
     CAP_FSETID, CAP_SETGID,       CAP_SETUID,
 };
+
+/* For the server: SEAL_KEY and the key's digits. */
+static char seal_key[sizeof "SEAL_KEY=" + 2UL * SIPHASH_KEY_BYTES];
 
 static void pause_for(long milliseconds) {
   const struct timespec pause = {.tv_sec = milliseconds / 1000,
@@ -86,9 +104,10 @@ static void make_devices(void) {
 
 static void show_disks(const struct disk_mount *mounts, int count) {
   char path[PATH_BYTES], line[2 * PATH_BYTES];
-  must_mount("tmpfs", "disks", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k,mode=755");
+  must_mount("tmpfs", &SERVED_DISKS[1], "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+             "size=64k,mode=755");
   for (int index = 0; index < count; index++) {
-    snprintf(path, sizeof path, "disks/%s", mounts[index].target);
+    snprintf(path, sizeof path, "%s/%s", &SERVED_DISKS[1], mounts[index].target);
     if (mkdir(path, 0755) != 0 ||
         move_mount(mounts[index].tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
       fail(FAILED, path, errno);
@@ -135,19 +154,37 @@ static void forget_report(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) dup2(null, fd);
 }
 
+/* Files are opened by handle only where seal-handles.c has found the right seal. */
+static void require_seals(void) {
+  struct sock_filter checks[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_open_by_handle_at, 0, 2),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SEALED_CALL, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+  };
+  struct sock_fprog filter = {.len = sizeof checks / sizeof *checks, .filter = checks};
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) != 0) _exit(1);
+}
+
 static _Noreturn void become_server(void) {
+  sigset_t none;
   char *const arguments[] = {SERVER, "-F",       "-f", CONFIGURATION, "-L", "/run/log",
                              "-p",   "/run/pid", "-N", "NIV_WARN",    NULL};
-  char *const environment[] = {"LC_ALL=C", NULL};
+  char *const environment[] = {"LC_ALL=C", SEAL_HANDLES, seal_key, NULL};
   const struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
   const struct rlimit no_dump = {0};
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
   forget_report();
   if (setrlimit(RLIMIT_NOFILE, &files) != 0 || setrlimit(RLIMIT_CORE, &no_dump) != 0) _exit(1);
   for (int capability = 0; capability <= HIGHEST_CAPABILITY; capability++)
     if (!is_kept(capability) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 && errno != EINVAL)
       _exit(1);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
+  require_seals();
   umask(0);
   execve(SERVER, arguments, environment);
   _exit(1);
@@ -178,12 +215,55 @@ static void await_server(pid_t server, int table) {
   }
 }
 
-static _Noreturn void keep_serving(void) {
+/* The server is killed with this process (PR_SET_PDEATHSIG). */
+static _Noreturn void keep_serving(int machine, int ended) {
+  struct pollfd watched[] = {{.fd = machine, .events = POLLIN}, {.fd = ended, .events = POLLIN}};
+  struct signalfd_siginfo signal_info;
   for (;;) {
-    if (wait(NULL) < 0 && errno != EINTR) fail(FAILED, "wait", errno);
+    if (poll(watched, 2, -1) < 0 && errno != EINTR) fail(FAILED, "poll", errno);
+    if (watched[0].revents != 0) _exit(0);
+    /* A child that only stopped, or went on, tells so too. */
+    if (read(ended, &signal_info, sizeof signal_info) < 0 || waitpid(-1, NULL, WNOHANG) <= 0)
+      continue;
     pause_for(RESTART_MS);
     start_server();
   }
+}
+
+/* A descriptor that tells the end of the machine, if it has not ended. */
+static int watch_machine(const char *pid, const char *start) {
+  char path[PATH_BYTES], text[STAT_BYTES], *rest;
+  int machine = (int)syscall(SYS_pidfd_open, atoi(pid), 0);
+  snprintf(path, sizeof path, "/proc/%s/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (machine < 0 || got <= 0) fail(FAILED, "machine", ESRCH);
+  close(fd);
+  text[got] = '\0';
+  /* The second field is the name, in parentheses, and may contain anything. */
+  rest = strrchr(text, ')');
+  for (int field = 2; field < STAT_START && rest != NULL; field++) rest = strchr(rest + 1, ' ');
+  size_t length = strlen(start);
+  if (rest == NULL || strncmp(rest + 1, start, length) != 0 || rest[1 + length] != ' ')
+    fail(FAILED, "machine", ESRCH);
+  return machine;
+}
+
+static void read_key(void) {
+  uint8_t key[SIPHASH_KEY_BYTES];
+  int written = snprintf(seal_key, sizeof seal_key, "SEAL_KEY=");
+  if (read(FD_KEY, key, sizeof key) != sizeof key) fail(FAILED, "key", EINVAL);
+  close(FD_KEY);
+  for (size_t index = 0; index < sizeof key; index++)
+    written += snprintf(&seal_key[written], 3, "%02x", key[index]);
+}
+
+static int block_end_of_server(void) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &ends, NULL);
+  return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static void enter_network(const char *path) {
@@ -202,16 +282,18 @@ int main(int argc, char **argv) {
   setsid();
   signal(SIGHUP, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
+  read_key();
+  int machine = watch_machine(argv[1], argv[2]), ended = block_end_of_server();
   char **disks = &argv[FIRST_GROUP + groups];
   int count = make_disk_trees(argc - FIRST_GROUP - groups, disks, -1, mounts);
-  enter_network(argv[1]);
+  enter_network(argv[3]);
   int table = open("/proc/self/net/tcp6", O_RDONLY | O_CLOEXEC);
   if (table < 0) fail(FAILED, "tcp6", errno);
-  enter_root(argv[2], argv[3], mounts, count);
+  enter_root(argv[4], argv[5], mounts, count);
   pid_t server = start_server();
   await_server(server, table);
   close(table);
   if (write(STDERR_FILENO, "ok", 2) != 2) return FAILED;
   forget_report();
-  keep_serving();
+  keep_serving(machine, ended);
 }

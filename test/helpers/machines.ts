@@ -1,4 +1,5 @@
 import assert from 'node:assert';
+import { randomBytes } from 'node:crypto';
 import { access, readdir, readFile, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -54,7 +55,10 @@ export async function openDriver(
   const defaults = { uidBase: UID_BASE, bootTimeoutMs: 120_000, hasTemplates: false } as const;
   return MicrovmDriver.open(
     { ...built(), ...defaults, accelerator: 'tcg', ...settings },
-    { dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
+    {
+      ...{ dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
+      ...{ encryptionKey: randomBytes(32), hasNetwork: false },
+    },
   );
 }
 

@@ -10,12 +10,15 @@ import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
 import {
+  type ApiSandboxExec,
   beginExec,
   bring,
   createSandbox,
   endedExec,
   execIn,
   forkSandbox,
+  getSandbox,
+  machinesOf,
   outputOf,
   removeSandbox,
   sandboxSettings,
@@ -81,20 +84,45 @@ test('a read-only mount of a subdirectory is read-only for root, too', async (t)
   t.is((await exec(api, guarded, 'cat sub/file; ls sub')).stdout, 'inside\nfile\n');
 });
 
-test('locks of one guest keep the other and commands out, and SQLite relies on them', async (t) => {
+/** Number and generation of a file, which are all of its handle that the file system decides. */
+const handleOf = (file: string): string =>
+  [
+    `python3 - <<'END'`,
+    'import fcntl, os, struct',
+    `file = os.open('${file}', os.O_RDONLY)`,
+    'FS_IOC_GETVERSION = 0x80087601',
+    "version = struct.unpack('<I', fcntl.ioctl(file, FS_IOC_GETVERSION, b'\\0' * 8)[:4])[0]",
+    'print(os.fstat(file).st_ino, version)',
+    'END',
+  ].join('\n');
+
+test('a client that makes up handles opens nothing outside of what is mounted', async (t) => {
+  const { api, guarded, one } = t.context;
+  const outside = await Promise.all(
+    ['file', '.'].map(async (path) => (await exec(api, guarded, handleOf(path))).stdout.trim()),
+  );
+  t.regex(outside.join(' '), /^\d+ \d+ \d+ \d+$/u);
+  const client = await readFile('test/fixtures/forge-handles.py', 'utf8');
+  await outputOf(api, one, `cat > /root/forge.py <<'END'\n${client}\nEND`);
+  const forge = `python3 /root/forge.py /guarded ${guarded} ${outside.join(' ')}`;
+  t.is(await outputOf(api, one, forge), 'genuine True\ntried True\n');
+});
+
+test('locks of one guest keep the other and commands out', async (t) => {
   const { api, disk, one, two } = t.context;
   const holders = await Promise.all(
     (['lockf', 'flock'] as const).map(async (kind) => {
       const { body } = await beginExec(api, one, tryLock(kind, `/data/work/${kind}`, 600));
-      return body.data.exec_id;
+      const id = body.data.exec_id;
+      await waitFor(`the ${kind}`, async () => {
+        const path = `/api/sandboxes/${one}/execs/${id}`;
+        return (await api.data<ApiSandboxExec>('GET', path)).stdout === 'got\n';
+      });
+      return id;
     }),
   );
-  await waitFor('both locks', async () => {
-    const { stdout } = await exec(api, disk, tryLock('lockf', 'lockf'));
-    const other = await exec(api, disk, tryLock('lockf', 'flock'));
-    return stdout === 'no\n' && other.stdout === 'no\n';
-  });
   for (const kind of ['lockf', 'flock'] as const) {
+    t.is((await exec(api, disk, tryLock('lockf', kind))).stdout, 'no\n', `a command's, ${kind}`);
     t.is(await outputOf(api, two, tryLock(kind, `/mnt/service/${kind}`)), 'no\n', kind);
   }
   for (const holder of holders) {
@@ -102,11 +130,28 @@ test('locks of one guest keep the other and commands out, and SQLite relies on t
     t.is((await endedExec(api, one, holder)).stdout, 'got\n');
   }
   t.is(await outputOf(api, two, tryLock('lockf', '/mnt/service/lockf')), 'got\n');
+});
+
+const git = (mount: string): string => `git -c user.name=t -c user.email=t@t -C ${mount}/repo`;
+
+test('SQLite and git work from two guests at once', async (t) => {
+  const { api, one, two } = t.context;
   await Promise.all([
-    outputOf(api, one, insertRows('/data/work/db', 'one', 10)),
-    outputOf(api, two, insertRows('/mnt/service/db', 'two', 10)),
+    outputOf(api, one, insertRows('/data/work/db', 'one', 4)),
+    outputOf(api, two, insertRows('/mnt/service/db', 'two', 4)),
   ]);
-  t.is(await countRows(api, two, '/mnt/service/db'), 'one 10\ntwo 10\n');
+  t.is(await countRows(api, two, '/mnt/service/db'), 'one 4\ntwo 4\n');
+
+  const commit = (mount: string, writer: string): string =>
+    `for n in 1 2; do until flock -n ${mount}/turn ` +
+    `${git(mount)} commit -q --allow-empty -m ${writer}; do sleep 0.1; done; done`;
+  await outputOf(api, one, 'git init -q /data/work/repo');
+  await Promise.all([
+    outputOf(api, one, commit('/data/work', 'one')),
+    outputOf(api, two, commit('/mnt/service', 'two')),
+  ]);
+  const state = `${git('/mnt/service')} fsck --strict 2>&1 | grep -v notice; ${git('/mnt/service')} log --oneline | wc -l`;
+  t.is((await outputOf(api, two, state)).trim(), '4');
 });
 
 test('a mounted running sandbox survives its agent and its server', async (t) => {
@@ -154,8 +199,8 @@ const RANDOM_IO = [
 test('files stay open over a pause; a lock that it cost fails with EIO, and others can have it', async (t) => {
   const { api, disk, stack, one, two } = t.context;
   await outputOf(api, one, `cat > /root/io.py <<'END'\n${RANDOM_IO}\nEND`);
-  const io = await beginExec(api, one, 'setsid nohup python3 /root/io.py 12 > /root/io.out 2>&1 &');
-  t.is(io.status, 202);
+  await outputOf(api, one, 'setsid nohup python3 /root/io.py 12 > /root/io.out 2>&1 &');
+  await outputOf(api, one, 'until test -e /data/work/blocks; do sleep 0.1; done');
   const locked = [
     'import fcntl, os, time',
     "file = open('/data/work/locked', 'a+b', buffering=0)",
@@ -167,7 +212,7 @@ test('files stay open over a pause; a lock that it cost fails with EIO, and othe
     'except OSError as error: print(error.strerror)',
   ].join('\n');
   await outputOf(api, one, `cat > /root/locked.py <<'END'\n${locked}\nEND`);
-  await beginExec(api, one, 'setsid nohup python3 /root/locked.py > /root/locked.out 2>&1 &');
+  await outputOf(api, one, 'setsid nohup python3 /root/locked.py > /root/locked.out 2>&1 &');
   await outputOf(api, one, 'until test -e /root/has; do sleep 0.1; done');
   await bring(api, one, 'pause', 'paused');
   t.is((await servers(stack)).length, 1, 'the server of the paused sandbox has ended');
@@ -182,11 +227,24 @@ test('files stay open over a pause; a lock that it cost fails with EIO, and othe
   );
 });
 
-test('a fork mounts the disks, too, and nothing is left in the end', async (t) => {
+test('a fork mounts the disks, too; a server ends with its machine, and nothing is left', async (t) => {
   const { api, disk, stack, one, two } = t.context;
   const child = await forkSandbox(api, one);
   await outputOf(api, child.sandbox_id, 'echo fork > /data/work/fork');
   t.is((await exec(api, disk, 'cat fork')).stdout, 'fork\n');
+
+  const before = (await servers(stack)).length;
+  await stack.agent.stop('SIGKILL');
+  for (const pid of await machinesOf([child.sandbox_id])) process.kill(pid, 'SIGKILL');
+  await waitFor(
+    'the server to end with its machine',
+    async () => (await servers(stack)).length === before - 1,
+  );
+  await stack.startAgent();
+  await waitFor(
+    'the agent to see it',
+    async () => (await getSandbox(api, child.sandbox_id)).status === 'failed',
+  );
   for (const id of [child.sandbox_id, one, two]) await removeSandbox(api, id);
   t.deepEqual(await servers(stack), []);
   const held = paths.heldDisks(dataDir(stack));

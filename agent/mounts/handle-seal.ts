@@ -1,0 +1,19 @@
+import { hkdfSync } from 'node:crypto';
+import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
+
+/** As siphash.h takes it. */
+const KEY_BYTES = 16;
+
+/**
+ * The key with which a sandbox's NFS server seals the handles that it gives to its guest
+ * (seal-handles.c). The same disks and subdirectories have the same key, so that files stay open
+ * over a pause, and in forks; others have another, so that a handle is of no use with them. Pure.
+ */
+export function sealKey(
+  encryptionKey: Buffer,
+  mounts: readonly Pick<MachineMount, 'diskId' | 'subdirectory'>[],
+): Buffer {
+  const exported = mounts.map(({ diskId, subdirectory }) => [diskId, subdirectory]);
+  const what = JSON.stringify(exported.toSorted(([a = ''], [b = '']) => (a < b ? -1 : 1)));
+  return Buffer.from(hkdfSync('sha256', encryptionKey, what, 'berth NFS handles', KEY_BYTES));
+}
