@@ -1,24 +1,39 @@
-import { utimes, writeFile } from 'node:fs/promises';
+import { readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
+import { paths } from '../system/paths.ts';
 
-/**
- * Notes in directories of the build cache that this host uses them, so that scripts/evict-cache
- * leaves them, and knows where to look for sandboxes that stand on them. Others are left alone.
- * @param entries the default image's directory, and the guest's
- */
-export async function noteUse(
-  entries: readonly string[],
-  { hostId, dataDir }: { readonly hostId: string; readonly dataDir: string },
-): Promise<void> {
-  const now = new Date();
-  for (const entry of entries) {
-    try {
-      await utimes(join(entry, 'used'), now, now);
-      await writeFile(join(entry, 'hosts', hostId), `${dataDir}\n`);
-    } catch (error) {
-      // Not of the cache, or read-only.
-      if (!['ENOENT', 'ENOTDIR', 'EROFS'].includes(errnoOf(error) ?? '')) throw error;
-    }
+interface CacheUser {
+  readonly hostId: string;
+  readonly dataDir: string;
+}
+
+const noteOf = (entry: string, { hostId }: CacheUser): string => join(entry, 'hosts', hostId);
+
+/** @throws what is no sign of a directory that is not of the cache, or that is read-only */
+async function ifOfCache(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!['ENOENT', 'ENOTDIR', 'EROFS'].includes(errnoOf(error) ?? '')) throw error;
   }
+}
+
+/** Says in a directory of the build cache that it is used, so that scripts/evict-cache leaves it. */
+export const touchUse = (entry: string): Promise<void> =>
+  ifOfCache(() => utimes(join(entry, 'used'), new Date(), new Date()));
+
+/** The same for an image, with a note of where the sandboxes are that may stand on it. */
+export async function noteUse(entry: string, user: CacheUser): Promise<void> {
+  await touchUse(entry);
+  await ifOfCache(() => writeFile(noteOf(entry, user), `${user.dataDir}\n`));
+}
+
+/** Takes the note back when this host has no sandboxes. */
+export async function forgetUse(entry: string, user: CacheUser): Promise<void> {
+  const sandboxes = await readdir(paths.sandboxes(user.dataDir)).catch((error: unknown) => {
+    if (errnoOf(error) === 'ENOENT') return [];
+    throw error;
+  });
+  if (sandboxes.length === 0) await rm(noteOf(entry, user), { force: true });
 }

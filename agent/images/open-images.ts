@@ -12,7 +12,7 @@ import { ImageEviction } from './image-eviction.ts';
 import type { ImageBringer } from './image-source.ts';
 import { ImageStore } from './image-store.ts';
 import { RegionStore } from './region-store.ts';
-import { noteUse } from './note-use.ts';
+import { forgetUse, noteUse, touchUse } from './note-use.ts';
 import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
 
 /** Where there is no default root disk to be like. */
@@ -76,10 +76,11 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
     ({ size }) => size,
     () => DISK_BYTES,
   );
-  const cached = [dirname(defaultImageDir), ...(guestDir === undefined ? [] : [guestDir])];
-  const stopNoting = repeatInBackground('image.noteUse', DAY_MS, () =>
-    noteUse(cached, { hostId, dataDir }),
-  );
+  const entry = dirname(defaultImageDir);
+  const stopNoting = repeatInBackground('image.noteUse', DAY_MS, async () => {
+    await noteUse(entry, { hostId, dataDir });
+    if (guestDir !== undefined) await touchUse(guestDir);
+  });
   const builder = new ImageBuilder({
     ...{ ...limits, store, region, platform, diskBytes, firstLoop, storage, log },
     groups: { cgroups, cgroupParent },
@@ -98,6 +99,7 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
       eviction.close();
       await builder.close();
       await store.close();
+      await forgetUse(entry, { hostId, dataDir });
     },
   };
 }

@@ -1,9 +1,9 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import { connectRedis } from '../../shared/directory/redis.ts';
@@ -283,6 +283,16 @@ export class Stack {
     return logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
   }
 
+  /** What agents with sandboxes leave in the build cache (agent/images/note-use.ts). */
+  async #forgetImageUse(): Promise<void> {
+    for (const { environment } of this.agents) {
+      const { DEFAULT_IMAGE_DIR = '', AGENT_DATA_DIR = '' } = environment;
+      const hostId = await readFile(join(AGENT_DATA_DIR, 'host-id'), 'utf8').catch(() => '');
+      const note = join(dirname(DEFAULT_IMAGE_DIR), 'hosts', hostId.trim());
+      if (hostId !== '') await rm(note, { force: true });
+    }
+  }
+
   /** Stops everything, then asserts that nothing is left on the host and no image had two writers. */
   async stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
@@ -297,6 +307,7 @@ export class Stack {
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);
     }
     leaks.push(...(await this.#faults()));
+    await this.#forgetImageUse();
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);
   }

@@ -1,10 +1,10 @@
 import test from 'ava';
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { noteUse } from '../../agent/images/note-use.ts';
+import { forgetUse, noteUse } from '../../agent/images/note-use.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { DAY_MS } from '../../shared/units.ts';
 
@@ -23,7 +23,7 @@ async function oldEntry(cache: string, name: string): Promise<string> {
 
 /** Notes that a host with this data directory began to use an entry, long ago. */
 async function noteOld(entry: string, hostId: string, dataDir: string): Promise<void> {
-  await noteUse([entry], { hostId, dataDir });
+  await noteUse(entry, { hostId, dataDir });
   for (const file of ['used', `hosts/${hostId}`]) {
     await utimes(join(entry, file), LONG_AGO, LONG_AGO);
   }
@@ -59,7 +59,9 @@ test('what nobody uses goes from the build cache, and nothing that a sandbox sta
   await utimes(join(away, 'hosts/host-b'), new Date(), new Date());
   await noteOld(gone, 'host-b', join(directory.path, 'not-mounted'));
   const used = await entry('images/used');
-  await noteUse([used, join(directory.path, 'no-entry')], { hostId: 'host-a', dataDir: data });
+  for (const path of [used, join(directory.path, 'no-entry')]) {
+    await noteUse(path, { hostId: 'host-a', dataDir: data });
+  }
   await mkdir(join(cache, 'images/of-an-earlier-version'));
 
   const env = { ...process.env, BERTH_CACHE_DIR: cache };
@@ -71,4 +73,10 @@ test('what nobody uses goes from the build cache, and nothing that a sandbox sta
   t.true((await stat(join(current, 'used'))).mtimeMs > LONG_AGO.getTime());
   t.is(await readFile(join(used, 'hosts/host-a'), 'utf8'), `${data}\n`);
   t.true(existsSync(join(cache, 'images/of-an-earlier-version/used')), 'its time begins');
+
+  await forgetUse(used, { hostId: 'host-a', dataDir: data });
+  t.true(existsSync(join(used, 'hosts/host-a')), 'the host has sandboxes');
+  await rm(join(data, 'sandboxes'), { recursive: true });
+  await forgetUse(used, { hostId: 'host-a', dataDir: data });
+  t.false(existsSync(join(used, 'hosts/host-a')));
 });
