@@ -33,6 +33,8 @@ export interface AgentConfig extends ExecSettings {
   readonly diskSizeBytes: number;
   /** Free bytes of storage and data directory below which new work is refused. */
   readonly storageReserveBytes: number;
+  /** How long the answer of a command waits for the bucket behind its disk. */
+  readonly bucketSettleMs: number;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
   readonly images: ImageSettings;
@@ -240,7 +242,7 @@ const readExecImage = (reader: ConfigReader): string | undefined =>
 function readExecSlots(
   reader: ConfigReader,
   cores: number,
-): Pick<AgentConfig, 'execSlots' | 'execSlotsPerAccount'> {
+): Pick<AgentConfig, 'execSlots' | 'execSlotsPerAccount' | 'bucketSettleMs'> {
   const execSlots = reader.integer('EXEC_SLOTS', { fallback: 4 * cores, min: 1, max: 1024 });
   const others = Math.max(1, Math.floor(execSlots * OTHERS_SHARE));
   const execSlotsPerAccount = reader.integer('EXEC_SLOTS_PER_ACCOUNT', {
@@ -248,7 +250,9 @@ function readExecSlots(
     min: 1,
     max: 1024,
   });
-  return { execSlots, execSlotsPerAccount };
+  const settle = { fallback: 20_000, min: 100, max: HOUR_MS };
+  const bucketSettleMs = reader.integer('BUCKET_SETTLE_MS', settle);
+  return { execSlots, execSlotsPerAccount, bucketSettleMs };
 }
 
 /** @throws Error naming every setting that is missing or wrong */

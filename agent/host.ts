@@ -1,5 +1,7 @@
 import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Directory } from '../shared/directory/directory.ts';
+import { runInBackground } from '../shared/background.ts';
 import { AppError, errnoOf, toError } from '../shared/errors.ts';
 import { newHostId } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
@@ -8,7 +10,7 @@ import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
-import { MountChecks } from './buckets/mount-checks.ts';
+import { Buckets } from './buckets/buckets.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import type { ExecRegistry } from './execs/exec-registry.ts';
@@ -32,6 +34,7 @@ import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
 import {
+  BUCKETS_GROUP,
   endFormerProcesses,
   type HostGroups,
   makeHelperGroup,
@@ -40,7 +43,7 @@ import {
 import { holdLock, Journal } from './journal/journal.ts';
 import { reclaim } from './containers/reclaim.ts';
 import { CAPABILITIES } from './containers/bundle.ts';
-import { detectCgroups, removeCgroups } from './system/cgroup.ts';
+import { detectCgroups, removeCgroups, trackingGroup } from './system/cgroup.ts';
 import { readHiddenPaths } from './containers/hidden-paths.ts';
 import { readSeccomp } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
@@ -211,17 +214,26 @@ async function openRuntime(
 }
 
 function openDisks(
-  { cluster: { encryptionKey, bucketNetworks } }: AgentConfig,
+  { cluster: { encryptionKey, bucketNetworks }, bucketSettleMs: settleMs }: AgentConfig,
+  { cgroups, cgroupParent }: HostGroups,
   parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted' | 'backing'>,
 ): DiskRegistry {
   const settings = { encryptionKey, networks: new ReachableNetworks(bucketNetworks) };
-  const backing = new MountChecks({ ...parts, settings });
-  return new DiskRegistry({
+  const groupPath = trackingGroup(cgroups, `${cgroupParent}/${BUCKETS_GROUP}`);
+  const backing = new Buckets({
+    ...parts,
+    settings,
+    settleMs,
+    group: join(groupPath, 'cgroup.procs'),
+  });
+  const disks = new DiskRegistry({
     ...parts,
     backing,
     calls: new StorageCalls(),
     onMounted: clearUploads,
   });
+  runInBackground('bucket.resume', () => backing.resume(disks));
+  return disks;
 }
 
 /** Begins to keep this agent's programs together, with a guard of its mounts. @param undo ends both */
@@ -263,7 +275,7 @@ export async function openHost(
   const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
   const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
   const uses = new DiskUses(directory, log);
-  const disks = openDisks(config, { hostId, dataDir, directory, files, loops, uses, log });
+  const disks = openDisks(config, groups, { hostId, dataDir, directory, files, loops, uses, log });
   const { builder } = images;
   const { execs, pool } = await parts.time('execs', () =>
     openExecs(config, { dataDir, groups, disks, journal, builder, seccomp, log }),

@@ -353,6 +353,17 @@ export const LIMITS = {
   bucketCheckMsMax: 8_000,
   bucketRecheckMs: 15_000,
   bucketRechecksMax: 1_000,
+  bucketKeysMax: 1_000_000, // Of one disk.
+  bucketProblemsShownMax: 20,
+  bucketConflictsMax: 1_000,
+  bucketPauseMsMin: 500, // Between attempts; doubled where they go on for longer.
+  bucketFillMsMax: 30_000, // How long the open of a placeholder waits for its object to begin.
+  bucketAttachMsMax: 5_000, // How long the first use waits for a bucket that was listed before.
+  bucketDetachMsMax: 3_000,
+  bucketTickMs: 3_000, // How often what was written without a command is uploaded.
+  bucketRefreshMs: 30_000, // How often changes by others are looked for.
+  bucketFetchesMax: 8,
+  bucketFetchesPerAccountMax: 6,
 
   // Operations on one disk. One that takes longer is abandoned, and the disk is set aside until the
   // abandoned operation has ended.

@@ -63,6 +63,9 @@ export function explainFailure(thrown: unknown): BucketError {
   if (status >= 500) {
     return new BucketError('away', `the storage failed (${status} ${name})`, options);
   }
+  // Of the disk itself: full, or broken.
+  const isLocal = status === 0 && /^E[A-Z]+$/u.test(code);
+  if (isLocal) return new BucketError('other', `the disk itself fails (${code})`, options);
   const detail = status === 0 ? name : `${status} ${name}`;
   return new BucketError('other', `the storage answered with an error (${detail})`, options);
 }

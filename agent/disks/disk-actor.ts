@@ -6,13 +6,14 @@ import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../system/paths.ts';
 import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './checkout-target.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
-import type { DiskBacking, DiskRef } from './disk-backing.ts';
+import type { AttachedBacking, DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
@@ -47,11 +48,17 @@ export interface DiskClaim {
    * @throws AppError `delegation_conflict`, `timeout`, `delegation_revoked`, `bad_request`
    */
   checkOut(checkouts: readonly Checkout[], signal: AbortSignal): Promise<void>;
+  /**
+   * Waits until what was written is in the object storage behind the disk, if there is any.
+   * @throws AppError `outcome_unknown`
+   */
+  settle(): Promise<void>;
   release(): void;
 }
 
 interface Attachment {
   readonly lease: DiskLease;
+  readonly backing: AttachedBacking | undefined;
   /** The claims, each with the callback that tells its holder to give the disk up. */
   readonly claims: Map<DiskClaim, (reason: AppError) => void>;
   readonly renewal: NodeJS.Timeout;
@@ -105,7 +112,21 @@ export class DiskActor {
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
    *   `unavailable` when its storage does not answer
    */
-  claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
+  async claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
+    const { claim, backing } = await this.#claim(clientId, onRevoked);
+    try {
+      await backing?.ready();
+      return claim;
+    } catch (error) {
+      claim.release();
+      throw error;
+    }
+  }
+
+  #claim(
+    clientId: string,
+    onRevoked: (reason: AppError) => void,
+  ): Promise<{ claim: DiskClaim; backing: AttachedBacking | undefined }> {
     const askedAt = performance.now();
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
@@ -127,7 +148,9 @@ export class DiskActor {
           }
           await this.#delegations.claim({ clientId, targets, onRevoked }, signal);
         },
+        settle: async () => attachment.backing?.settle(),
         release: () => {
+          attachment.backing?.changed();
           this.#delegations.release(clientId);
           if (targets.length === 0) return forget();
           // The disk can be unmounted once nothing on it is open.
@@ -135,7 +158,7 @@ export class DiskActor {
         },
       };
       attachment.claims.set(claim, onRevoked);
-      return claim;
+      return { claim, backing: attachment.backing };
     });
   }
 
@@ -147,7 +170,17 @@ export class DiskActor {
    * @returns what callers see of the disk, at a place that stays
    * @throws AppError as {@link claim}; `not_found` when the disk is being deleted
    */
-  hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
+  async hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
+    // The contents of a bucket are there before a sandbox begins.
+    const claim = await this.claim(sandboxId, () => undefined);
+    try {
+      return await this.#hold(sandboxId, onLost);
+    } finally {
+      claim.release();
+    }
+  }
+
+  #hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
     return this.#mailbox.send(async () => {
       const { lease } = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
@@ -197,7 +230,8 @@ export class DiskActor {
         throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
       }
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
-      await this.#detach(new AppError('disk_moved', 'another host takes the disk'));
+      const reason = new AppError('disk_moved', 'another host takes the disk');
+      await this.#detach(reason, LIMITS.bucketDetachMsMax);
     });
   }
 
@@ -245,7 +279,7 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       clearTimeout(this.#idleTimer);
       if (this.#attachment === undefined) return;
-      if (!this.#holders.any) return this.#detach(reason);
+      if (!this.#holders.any) return this.#detach(reason, LIMITS.bucketDetachMsMax);
       revokeAll(this.#attachment, reason);
       await waitUntilUnclaimed(this.#attachment.claims);
       this.#attachment.renewal.unref();
@@ -278,14 +312,14 @@ export class DiskActor {
     const { directory, log } = this.#deps;
     this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
-    if (entry?.record.mounts !== undefined) {
-      throw new AppError('unavailable', 'disks on object storage cannot be used yet');
-    }
+    const [mount] = entry?.record.mounts ?? [];
     // The expiry counts from before the request was sent: a late answer must not extend the lease.
     const askedAt = performance.now();
     const lease = await this.#acquire();
+    let backing: AttachedBacking | undefined;
     try {
       await this.#storage.mount();
+      if (mount !== undefined) backing = await this.#attachBacking(mount);
     } catch (error) {
       // A helper that hangs may still write to the image when the storage recovers, and so may what
       // could not be unmounted. The lease is left to expire: until then no other host may attach it.
@@ -294,6 +328,7 @@ export class DiskActor {
     }
     const attachment: Attachment = {
       lease,
+      backing,
       claims: new Map(),
       renewal: setInterval(
         () => runInBackground('disk.renewLease', () => this.#renew(attachment)),
@@ -304,6 +339,19 @@ export class DiskActor {
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
+  }
+
+  async #attachBacking(mount: StoredMount): Promise<AttachedBacking> {
+    const { contents } = this.#layout;
+    const isUsed = (): boolean =>
+      this.#holders.any || (this.#attachment !== undefined && this.#attachment.claims.size > 0);
+    try {
+      const layout = { mount: this.#target, contents };
+      return await this.#deps.backing.attach(this.#disk, mount, layout, isUsed);
+    } catch (error) {
+      await this.#storage.unmount();
+      throw error;
+    }
   }
 
   #expireAfter(renewedAt: number): NodeJS.Timeout {
@@ -354,7 +402,7 @@ export class DiskActor {
   async #usedBytes(): Promise<number | undefined> {
     const attachment = this.#attachment;
     if (attachment === undefined) return undefined;
-    const bytes = await usedBytes(this.#target);
+    const bytes = attachment.backing?.bytes ?? (await usedBytes(this.#target));
     return this.#attachment === attachment ? bytes : undefined;
   }
 
@@ -364,15 +412,18 @@ export class DiskActor {
     const close = (): void => {
       this.#mailbox
         .send(async () => {
-          if (this.#attachment?.claims.size === 0 && !this.#holders.any)
-            await this.#detach(new AppError('unavailable', 'the disk was idle'));
+          if (this.#attachment?.claims.size !== 0 || this.#holders.any) return;
+          // A bucket that is away may be back later: what it lacks is uploaded then.
+          if ((await this.#attachment.backing?.trySettle()) === false) return this.#whenIdle();
+          const reason = new AppError('unavailable', 'the disk was idle');
+          await this.#detach(reason, LIMITS.bucketDetachMsMax);
         })
         .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
     };
     this.#idleTimer = setTimeout(close, LIMITS.diskIdleUnmountMs);
   }
 
-  async #detach(reason: AppError): Promise<void> {
+  async #detach(reason: AppError, settleMs = 0): Promise<void> {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
     revokeAll(attachment, reason);
@@ -380,7 +431,9 @@ export class DiskActor {
     clearInterval(attachment.renewal);
     clearTimeout(attachment.expiry);
     this.#attachment = undefined;
+    await attachment.backing?.detach(settleMs);
     if (await this.#storage.unmount()) await this.#releaseLease(attachment.lease);
+    await attachment.backing?.unmounted();
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
   }
 

@@ -158,10 +158,32 @@ export class CommandActor {
     }
     const { command, output } = this.#spec;
     const exit = await this.#container.run(command(), mounts, output);
+    await this.#settleDisks(exit);
     // When the command was ended just as it finished, the caller gets the cause and not a result.
     if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);
     this.#throwIfEnded();
     return exit;
+  }
+
+  /** What was written is where its owner wants it before the answer; or the command's end comes. */
+  async #settleDisks({ stdout, stderr }: ContainerExit): Promise<void> {
+    if (!this.writesToDisks) return;
+    const { signal } = this.#ended;
+    const ended = new Promise<void>((resolve) => {
+      signal.addEventListener('abort', () => resolve(), { once: true });
+      if (signal.aborted) resolve();
+    });
+    const written = this.#spec.mounts.filter(({ readOnly }) => !readOnly);
+    const claims = new Set(written.map((mount) => this.#claimOn(mount)));
+    const settled = Promise.all([...claims].map((claim) => claim.settle()));
+    try {
+      await Promise.race([settled, ended]);
+    } catch (error) {
+      await closeTails(stdout, stderr);
+      throw error;
+    } finally {
+      settled.catch(() => undefined); // When the command was ended first.
+    }
   }
 
   #throwIfEnded(): void {

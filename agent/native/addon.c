@@ -8,6 +8,7 @@
 #include <node_api.h>
 
 #include "container.h"
+#include "descriptors.h"
 #include "digest-calls.h"
 #include "egress.h"
 #include "files.h"
@@ -20,6 +21,7 @@ NAPI_MODULE_INIT() {
   define_mount_functions(env, exports);
   define_container_functions(env, exports);
   define_file_functions(env, exports);
+  define_descriptor_functions(env, exports);
   define_digest_functions(env, exports);
   define_listing_functions(env, exports);
   define_namespace_functions(env, exports);

@@ -70,6 +70,11 @@ interface NativeModule {
   ): Promise<number>;
   getAttribute(fd: number, name: string): Promise<Buffer | undefined>;
   setAttribute(fd: number, name: string, value: Buffer): Promise<void>;
+  takeDescriptor(pid: number, fd: number): number;
+  removeAttribute(fd: number, name: string): Promise<void>;
+  inodeHasAttribute(root: string, inode: number, name: string): Promise<boolean>;
+  syncFileSystem(root: string): Promise<void>;
+  walkFiles(root: string): Promise<Buffer>;
   newMd5(): Buffer;
   addToMd5(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
   digestMd5(state: Buffer): Buffer;
@@ -105,7 +110,7 @@ interface NativeModule {
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
- * System calls and digests that Node lacks; mounts.c, container.c, digest-calls.c, egress.c, files.c,
+ * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
  * listing-calls.c, namespaces.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
@@ -133,6 +138,9 @@ export const shimPath = new URL('build/shim', import.meta.url).pathname;
 
 /** Starts the container of a sandbox and stays with it; see container-shim.c. */
 export const containerShimPath = new URL('build/container-shim', import.meta.url).pathname;
+
+/** Makes opens of placeholders wait until they are filled; see hydrate.c. */
+export const hydratePath = new URL('build/hydrate', import.meta.url).pathname;
 
 /** Mounts disks in a container that runs; see mount-disks.c. */
 export const mountDisksPath = new URL('build/mount-disks', import.meta.url).pathname;

@@ -19,6 +19,8 @@ export interface HostGroups {
 
 /** The child group that holds the groups of virtual machines, which outlive their agent. */
 export const MACHINES_GROUP = 'sandboxes';
+/** That of the helpers of disks on buckets, which last as long as their disks are mounted. */
+export const BUCKETS_GROUP = 'buckets';
 /** That of the daemons of the host's network, which outlive their agent, too. */
 export const NETWORK_GROUP = 'network';
 
@@ -32,7 +34,7 @@ export async function endFormerProcesses(
   log: Logger,
 ): Promise<void> {
   const withinMs = LIMITS.formerProcessesMsMax;
-  const except = [MACHINES_GROUP, NETWORK_GROUP];
+  const except = [MACHINES_GROUP, NETWORK_GROUP, BUCKETS_GROUP];
   const pids = await killBelow(cgroups, cgroupParent, { except, withinMs });
   if (pids.length > 0) log.error({ pids }, 'reclaim:processesHang');
 }

@@ -1,0 +1,310 @@
+import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { repeatInBackground, runInBackground } from '../../shared/background.ts';
+import { AppError, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { MountStatus, StoredMount } from '../../shared/schemas/disk-mount.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
+import type { Bucket, BucketError } from './bucket.ts';
+import { DiskIndex } from './disk-index.ts';
+import { explainFailure } from './explain.ts';
+import { fillPlaceholder } from './hydration.ts';
+import { PlaceholderOpens, type WaitingOpen } from './opens.ts';
+import { type BucketPlaces, fileStats, placesOf, stampsOf } from './placeholders.ts';
+import { PathProblems } from './problems.ts';
+import { recoverReplaced, refresh } from './refresh.ts';
+import { upload } from './uploads.ts';
+
+interface BucketDiskOptions {
+  readonly diskId: string;
+  readonly mount: StoredMount;
+  readonly openBucket: (mount: StoredMount) => Promise<Bucket>;
+  readonly layout: { readonly mount: string; readonly contents: string };
+  readonly socketPath: string;
+  readonly group: string;
+  /** How long a command's answer waits for the bucket. */
+  readonly settleMs: number;
+  /** Whether a command or a sandbox may be writing to the disk. */
+  readonly isUsed: () => boolean;
+  /** Waits for a turn to fetch an object; what it returns gives the turn back. */
+  readonly fetchTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
+  readonly report: (status: MountStatus) => Promise<void>;
+  readonly log: Logger;
+}
+
+/** One attached disk that stands on a bucket: keeps the two the same (decision 0056). */
+export class BucketDisk {
+  readonly #options: BucketDiskOptions;
+  readonly #places: BucketPlaces;
+  readonly #index: DiskIndex;
+  /** Comparisons of disk and bucket, in either direction, one at a time. */
+  readonly #turns = new SerialQueue();
+  readonly #closed = new AbortController();
+  /** By inode, the end of the last attempt to fill it. */
+  readonly #filling = new Map<bigint, Promise<void>>();
+  readonly #conflicts = new Map<string, string>();
+  #bucket: Bucket;
+  #mount: StoredMount;
+  #opens: PlaceholderOpens | undefined;
+  #stopTicking: () => void = () => undefined;
+  #waitingUpload: Promise<void> | undefined;
+  #waitingRefresh: Promise<void> | undefined;
+  #isListed = false;
+  #isDirty = true;
+  #refreshedAt = -Infinity;
+  #refreshTookMs = 0;
+  #listingProblems = new PathProblems();
+  #nameProblems = new PathProblems();
+  #reported = '';
+
+  private constructor(options: BucketDiskOptions, bucket: Bucket, index: DiskIndex) {
+    this.#options = options;
+    this.#places = placesOf(options.layout.mount, options.layout.contents);
+    this.#bucket = bucket;
+    this.#mount = options.mount;
+    this.#index = index;
+  }
+
+  /** Watches the mounted disk. Nobody may use it before. @throws Error when that fails */
+  static async open(options: BucketDiskOptions): Promise<BucketDisk> {
+    const { layout, mount, openBucket } = options;
+    const places = placesOf(layout.mount, layout.contents);
+    await mkdir(places.replaced, { recursive: true, mode: 0o700 });
+    await rm(places.staging, { recursive: true, force: true });
+    await mkdir(places.staging, { mode: 0o700 });
+    const index = await DiskIndex.open(places.index);
+    const disk = new BucketDisk(options, await openBucket(mount), index);
+    const { socketPath, group, log } = options;
+    try {
+      disk.#opens = await PlaceholderOpens.watch({
+        ...{ mount: layout.mount, socketPath, group, log },
+        onOpen: (open) => disk.#fill(open),
+      });
+    } catch (error) {
+      await index.close();
+      throw error;
+    }
+    disk.#isListed = await stat(disk.#listedMark).then(
+      () => true,
+      () => false,
+    );
+    await disk.#recoverReplaced(true);
+    disk.#stopTicking = repeatInBackground('bucket.compare', LIMITS.bucketTickMs, () =>
+      disk.#tick(),
+    );
+    return disk;
+  }
+
+  get bytes(): number {
+    return this.#index.bytes;
+  }
+
+  /** @throws AppError `unavailable` when the bucket was never listed and cannot be now */
+  async ready(): Promise<void> {
+    if (this.#isListed) {
+      if (this.#refreshedAt === -Infinity) {
+        const refreshed = this.#refreshSoon().catch(() => undefined);
+        await settledWithin(refreshed, LIMITS.bucketAttachMsMax);
+      }
+      return;
+    }
+    await this.#refreshSoon().catch((error: unknown) => {
+      throw new AppError('unavailable', `the bucket of the disk: ${toError(error).message}`);
+    });
+  }
+
+  /** @throws AppError `outcome_unknown` */
+  async settle(): Promise<void> {
+    if (this.#mount.writeBack === 'lazy') return;
+    const until = performance.now() + this.#options.settleMs;
+    for (;;) {
+      try {
+        return await this.#uploadSoon();
+      } catch (error) {
+        const failure = explainFailure(error);
+        if (performance.now() > until || this.#closed.signal.aborted) {
+          const reason = `the bucket does not take what was written: ${failure.message}`;
+          const message = `${reason}. It is kept on the disk and uploaded once that is possible`;
+          throw new AppError('outcome_unknown', message, { cause: failure });
+        }
+        await sleep(LIMITS.bucketPauseMsMin);
+      }
+    }
+  }
+
+  changed(): void {
+    this.#isDirty = true;
+  }
+
+  /** Uses the bucket with the present credentials from now on, and tries it. */
+  async renew(mount: StoredMount): Promise<void> {
+    const former = this.#bucket;
+    this.#bucket = await this.#options.openBucket(mount);
+    this.#mount = mount;
+    former.close();
+    this.#refreshedAt = -Infinity;
+    this.#isDirty = true;
+  }
+
+  async detach(withinMs: number): Promise<boolean> {
+    let isSettled = false;
+    if (withinMs > 0 && this.#isListed) {
+      const settled = this.#uploadSoon().then(
+        () => (isSettled = true),
+        () => undefined,
+      );
+      await settledWithin(settled, withinMs);
+    }
+    this.#stopTicking();
+    this.#closed.abort(new AppError('unavailable', 'the disk is detached'));
+    await this.#turns.idle;
+    await this.#index.close();
+    return isSettled;
+  }
+
+  async trySettle(): Promise<boolean> {
+    if (!this.#isListed) return true;
+    return this.#uploadSoon().then(
+      () => true,
+      () => false,
+    );
+  }
+
+  async unmounted(): Promise<void> {
+    await this.#opens?.close();
+    this.#bucket.close();
+  }
+
+  get #listedMark(): string {
+    return join(this.#places.mount, 'bucket/listed');
+  }
+
+  async #fill(open: WaitingOpen): Promise<void> {
+    const { inode } = stampsOf(await fileStats(open.fd));
+    // One at a time: whoever is let through first may write at once.
+    const before = this.#filling.get(inode);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#filling.set(inode, promise);
+    await before;
+    try {
+      await this.#fillInTurn(open);
+    } finally {
+      resolve();
+      if (this.#filling.get(inode) === promise) this.#filling.delete(inode);
+    }
+  }
+
+  async #fillInTurn(open: WaitingOpen): Promise<void> {
+    const turn = await this.#options.fetchTurn(open.signal);
+    try {
+      const parts = { places: this.#places, index: this.#index, bucket: () => this.#bucket };
+      await fillPlaceholder(parts, open);
+    } catch (error) {
+      const failure = explainFailure(error);
+      runInBackground('bucket.report', () => this.#report(failure));
+      throw failure;
+    } finally {
+      turn.release();
+    }
+  }
+
+  async #tick(): Promise<void> {
+    if (this.#closed.signal.aborted || !this.#isListed) return;
+    const isUsed = this.#options.isUsed();
+    if (this.#isDirty || isUsed) await this.#uploadSoon().catch(() => undefined);
+    const ageMs = performance.now() - this.#refreshedAt;
+    const dueMs = Math.max(LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
+    if (ageMs > dueMs && !this.#closed.signal.aborted) {
+      await this.#refreshSoon().catch(() => undefined);
+    }
+  }
+
+  /** Shared by all who ask before it begins. */
+  #uploadSoon(): Promise<void> {
+    this.#waitingUpload ??= this.#turns.add(async () => {
+      this.#waitingUpload = undefined;
+      this.#closed.signal.throwIfAborted();
+      this.#isDirty = false;
+      try {
+        await this.#recoverReplaced(false);
+        this.#nameProblems = await upload(
+          {
+            ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+            noteConflict: (key, reason) => this.#noteConflict(key, reason),
+          },
+          this.#closed.signal,
+        );
+      } catch (error) {
+        this.#isDirty = true;
+        throw await this.#failed(error);
+      }
+      await this.#report();
+    });
+    return this.#waitingUpload;
+  }
+
+  #refreshSoon(): Promise<void> {
+    this.#waitingRefresh ??= this.#turns.add(async () => {
+      this.#waitingRefresh = undefined;
+      this.#closed.signal.throwIfAborted();
+      const begunAt = performance.now();
+      const parts = { places: this.#places, index: this.#index, bucket: this.#bucket };
+      try {
+        this.#listingProblems = await refresh(parts, this.#closed.signal);
+      } catch (error) {
+        throw await this.#failed(error);
+      }
+      this.#refreshedAt = performance.now();
+      this.#refreshTookMs = this.#refreshedAt - begunAt;
+      if (!this.#isListed) await writeFile(this.#listedMark, '', { flush: true });
+      this.#isListed = true;
+      await this.#report();
+    });
+    return this.#waitingRefresh;
+  }
+
+  async #recoverReplaced(isUnused: boolean): Promise<void> {
+    const names = await readdir(this.#places.replaced);
+    const found = await recoverReplaced(this.#places, names, isUnused);
+    for (const name of found) {
+      this.#noteConflict(name, 'written here while the object was changed in the bucket');
+    }
+  }
+
+  #noteConflict(key: string, reason: string): void {
+    if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
+    this.#options.log.warn({ diskId: this.#options.diskId }, 'bucket:conflict');
+  }
+
+  async #failed(error: unknown): Promise<BucketError> {
+    const failure = explainFailure(error);
+    const { log, diskId } = this.#options;
+    log.warn({ diskId, err: failure, cause: failure.cause }, 'bucket:compareFailed');
+    if (!this.#closed.signal.aborted) await this.#report(failure);
+    return failure;
+  }
+
+  /** Tells the directory when something is new. */
+  async #report(failure?: BucketError): Promise<void> {
+    const problems = [
+      ...[...this.#conflicts].map(([key, reason]) => ({ key, reason })),
+      ...this.#listingProblems.first,
+      ...this.#nameProblems.first,
+    ].slice(0, LIMITS.bucketProblemsShownMax);
+    const status = {
+      connectionStatus: failure === undefined ? ('connected' as const) : ('error' as const),
+      ...(failure === undefined ? {} : { authError: failure.message }),
+      problemCount: this.#conflicts.size + this.#listingProblems.count + this.#nameProblems.count,
+      problems,
+    };
+    const text = JSON.stringify(status);
+    if (text === this.#reported) return;
+    this.#reported = text;
+    await this.#options
+      .report({ ...status, checkedAt: new Date().toISOString() })
+      .catch(() => (this.#reported = ''));
+  }
+}

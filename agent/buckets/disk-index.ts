@@ -1,0 +1,170 @@
+import { createReadStream } from 'node:fs';
+import { type FileHandle, open, rename } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { errnoOf } from '../../shared/errors.ts';
+import { parseJson } from '../../shared/json.ts';
+
+/** What a file was when it was the same as its object. */
+export interface IndexRow {
+  /** From the root of the disk's contents; also the object's key, below the prefix. */
+  readonly path: string;
+  /** Of the object. */
+  readonly etag: string;
+  readonly modifiedMs: number;
+  /** Of the object and of the file. */
+  readonly sizeBytes: number;
+  readonly inode: bigint;
+  readonly mtimeNs: bigint;
+  readonly ctimeNs: bigint;
+  /** The file was empty but for its size when this was written. */
+  readonly isPlaceholder: boolean;
+}
+
+type Line = readonly [
+  path: string,
+  etag?: string,
+  modifiedMs?: number,
+  sizeBytes?: number,
+  inode?: string,
+  mtimeNs?: string,
+  ctimeNs?: string,
+  isPlaceholder?: 0 | 1,
+];
+
+const toLine = (row: IndexRow): string => {
+  const { path, etag, modifiedMs, sizeBytes, inode, mtimeNs, ctimeNs, isPlaceholder } = row;
+  const stamps = [String(inode), String(mtimeNs), String(ctimeNs)] as const;
+  const line: Line = [path, etag, modifiedMs, sizeBytes, ...stamps, isPlaceholder ? 1 : 0];
+  return `${JSON.stringify(line)}\n`;
+};
+
+function fromLine(text: string): { path: string; row: IndexRow | undefined } | undefined {
+  try {
+    const line = parseJson(text) as Line;
+    const [path, etag, modifiedMs = 0, sizeBytes = 0, inode = '0', mtime = '0', ctime = '0'] = line;
+    if (etag === undefined) return { path, row: undefined };
+    const stamps = { inode: BigInt(inode), mtimeNs: BigInt(mtime), ctimeNs: BigInt(ctime) };
+    const isPlaceholder = line[7] === 1;
+    return { path, row: { path, etag, modifiedMs, sizeBytes, ...stamps, isPlaceholder } };
+  } catch {
+    return undefined; // A line that a crash cut off.
+  }
+}
+
+/** Lines that say nothing any more are dropped at the next start, once there are so many. */
+const STALE_LINES_MAX = 10_000;
+
+/**
+ * Which object each file is. A file of lines on the disk itself, so that it moves with the disk: the
+ * last line of a path counts. A line that a crash loses costs an upload or a listing, never data.
+ */
+export class DiskIndex {
+  readonly #path: string;
+  readonly #rows = new Map<string, IndexRow>();
+  readonly #byInode = new Map<bigint, IndexRow>();
+  #file: FileHandle;
+  #unwritten: string[] = [];
+  #bytes = 0;
+
+  private constructor(path: string, file: FileHandle) {
+    this.#path = path;
+    this.#file = file;
+  }
+
+  static async open(path: string): Promise<DiskIndex> {
+    const index = new DiskIndex(path, await open(path, 'a', 0o600));
+    const lines = await index.#load();
+    if (lines > index.#rows.size + STALE_LINES_MAX) await index.#compact();
+    return index;
+  }
+
+  get size(): number {
+    return this.#rows.size;
+  }
+
+  /** Of all objects together. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  rows(): IterableIterator<IndexRow> {
+    return this.#rows.values();
+  }
+
+  get(path: string): IndexRow | undefined {
+    return this.#rows.get(path);
+  }
+
+  ofInode(inode: bigint): IndexRow | undefined {
+    return this.#byInode.get(inode);
+  }
+
+  set(row: IndexRow): void {
+    this.#forget(row.path);
+    this.#rows.set(row.path, row);
+    this.#byInode.set(row.inode, row);
+    this.#bytes += row.sizeBytes;
+    this.#unwritten.push(toLine(row));
+  }
+
+  delete(path: string): void {
+    if (!this.#forget(path)) return;
+    this.#unwritten.push(`${JSON.stringify([path])}\n`);
+  }
+
+  /** Makes what was set so far durable. */
+  async sync(): Promise<void> {
+    if (this.#unwritten.length === 0) return;
+    const text = this.#unwritten.join('');
+    this.#unwritten = [];
+    await this.#file.appendFile(text);
+    await this.#file.datasync();
+  }
+
+  async close(): Promise<void> {
+    try {
+      await this.sync();
+    } finally {
+      await this.#file.close();
+    }
+  }
+
+  #forget(path: string): boolean {
+    const row = this.#rows.get(path);
+    if (row === undefined) return false;
+    this.#rows.delete(path);
+    if (this.#byInode.get(row.inode) === row) this.#byInode.delete(row.inode);
+    this.#bytes -= row.sizeBytes;
+    return true;
+  }
+
+  async #load(): Promise<number> {
+    let lines = 0;
+    const input = createReadStream(this.#path, 'utf8');
+    for await (const text of createInterface({ input, crlfDelay: Infinity })) {
+      const line = fromLine(text);
+      lines += 1;
+      if (line === undefined) continue;
+      if (line.row === undefined) this.#forget(line.path);
+      else this.set(line.row);
+    }
+    this.#unwritten = lines === 0 ? [] : ['\n']; // After a line that a crash cut off.
+    return lines;
+  }
+
+  async #compact(): Promise<void> {
+    const next = `${this.#path}.next`;
+    const file = await open(next, 'w', 0o600);
+    this.#unwritten = [];
+    for (const row of this.#rows.values()) this.#unwritten.push(toLine(row));
+    const former = this.#file;
+    this.#file = file;
+    await this.sync();
+    await rename(next, this.#path);
+    await former.close();
+  }
+}
+
+/** Whether an error says that something is not there. */
+export const isAbsent = (error: unknown): boolean =>
+  ['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? '');

@@ -1,0 +1,121 @@
+import { close, fdatasync, ftruncate, write } from 'node:fs';
+import { readlink } from 'node:fs/promises';
+import { relative } from 'node:path';
+import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { LIMITS } from '../../shared/limits.ts';
+import { native } from '../native/native.ts';
+import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
+import type { DiskIndex, IndexRow } from './disk-index.ts';
+import { explainFailure } from './explain.ts';
+import type { WaitingOpen } from './opens.ts';
+import {
+  type BucketPlaces,
+  fileStats,
+  PLACEHOLDER_ATTRIBUTE,
+  setTimes,
+  stampsOf,
+} from './placeholders.ts';
+
+interface HydrationParts {
+  readonly places: BucketPlaces;
+  readonly index: DiskIndex;
+  /** The present one: its credentials may have been replaced. */
+  readonly bucket: () => Bucket;
+}
+
+const writeAsync = promisify(write);
+
+/**
+ * Fills a placeholder that somebody opens. The attribute goes last, after the bytes are durable: a
+ * file that was filled in part is filled anew at the next open.
+ * @throws BucketError when the object cannot be had within `LIMITS.bucketFillMsMax`
+ */
+export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen): Promise<void> {
+  if ((await native.getAttribute(open.fd, PLACEHOLDER_ATTRIBUTE)) === undefined) return;
+  const before = stampsOf(await fileStats(open.fd));
+  const { index } = parts;
+  const row = index.ofInode(before.inode) ?? (await rowOfPath(parts, open.fd, before));
+  if (row === undefined) throw new BucketError('missing', 'the object of the file is not known');
+  const fd = await open.openToWrite();
+  let object: BucketObject;
+  const isCut = before.sizeBytes !== row.sizeBytes;
+  try {
+    object = await fetchInto(
+      parts,
+      fd,
+      row.path,
+      isCut ? before.sizeBytes : undefined,
+      open.signal,
+    );
+    await promisify(fdatasync)(fd);
+    if (!isCut) await setTimes(fd, object.modifiedMs);
+    await native.removeAttribute(fd, PLACEHOLDER_ATTRIBUTE);
+  } finally {
+    await promisify(close)(fd);
+  }
+  const stamps = stampsOf(await fileStats(open.fd));
+  const { etag, modifiedMs, sizeBytes } = object;
+  const filled = { path: row.path, etag, modifiedMs, isPlaceholder: false };
+  // Cut by truncate(2) before it was opened: it differs from its object, and is uploaded.
+  const changed = { ...stamps, sizeBytes, ctimeNs: 0n };
+  if (index.get(row.path) === row || index.get(row.path) === undefined) {
+    index.set({ ...filled, ...(isCut ? changed : stamps) });
+  }
+}
+
+/** For a placeholder whose line in the index a crash lost: its path is its key. */
+async function rowOfPath(
+  { places }: HydrationParts,
+  fd: number,
+  stamps: Pick<IndexRow, 'inode' | 'sizeBytes' | 'mtimeNs' | 'ctimeNs'>,
+): Promise<IndexRow | undefined> {
+  const path = relative(places.contents, await readlink(`/proc/self/fd/${fd}`));
+  if (path === '' || path.startsWith('..')) return undefined;
+  return { path, etag: '', modifiedMs: 0, isPlaceholder: true, ...stamps };
+}
+
+/** Tries again while the storage is away, busy, or refuses credentials that may be replaced. */
+async function fetchInto(
+  { bucket }: HydrationParts,
+  fd: number,
+  key: string,
+  cutAt: number | undefined,
+  signal: AbortSignal,
+): Promise<BucketObject> {
+  const until = performance.now() + LIMITS.bucketFillMsMax;
+  for (let pauseMs = LIMITS.bucketPauseMsMin; ; pauseMs *= 2) {
+    try {
+      const { body, ...object } = await bucket().get(key, signal);
+      await writeBody(fd, body, object, cutAt);
+      await promisify(ftruncate)(fd, cutAt ?? object.sizeBytes);
+      return object;
+    } catch (error) {
+      const failure = explainFailure(error);
+      const isFinal = failure.failure === 'missing' || signal.aborted;
+      if (isFinal || performance.now() + pauseMs > until) throw failure;
+      await sleep(pauseMs);
+    }
+  }
+}
+
+async function writeBody(
+  fd: number,
+  body: Readable,
+  { sizeBytes }: BucketObject,
+  cutAt = Infinity,
+): Promise<void> {
+  let offset = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    const wanted = chunk.subarray(0, Math.max(0, cutAt - offset));
+    for (let at = 0; at < wanted.length;) {
+      const { bytesWritten } = await writeAsync(fd, wanted, at, wanted.length - at, offset + at);
+      at += bytesWritten;
+    }
+    offset += chunk.length;
+  }
+  if (offset !== sizeBytes) {
+    throw new BucketError('away', `the storage sent ${offset} of ${sizeBytes} bytes`);
+  }
+}

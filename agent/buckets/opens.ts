@@ -1,0 +1,220 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync } from 'node:fs';
+import { mkdir, stat } from 'node:fs/promises';
+import { createConnection, type Socket } from 'node:net';
+import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { runInBackground } from '../../shared/background.ts';
+import { errnoOf, toError } from '../../shared/errors.ts';
+import type { Logger } from '../../shared/log.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
+import { hydratePath, native } from '../native/native.ts';
+import { started } from '../system/started.ts';
+
+/** An open of a placeholder, which waits. */
+export interface WaitingOpen {
+  /** The file, open for reading; using it makes no open wait. */
+  readonly fd: number;
+  /** Opens the file for writing, likewise; close it before the open goes on. */
+  openToWrite(): Promise<number>;
+  /** Aborted when the helper was lost; the open is told again. */
+  readonly signal: AbortSignal;
+}
+
+interface OpensOptions {
+  /** Where the file system is mounted. */
+  readonly mount: string;
+  /** Of the helper; it may be there from a former agent. */
+  readonly socketPath: string;
+  /** cgroup.procs of the group for helpers that outlive agents. */
+  readonly group: string;
+  /** Fills the file. When it throws, the open fails with EIO. */
+  readonly onOpen: (open: WaitingOpen) => Promise<void>;
+  readonly log: Logger;
+}
+
+const GREETING_MS_MAX = 5_000;
+const START_MS_MAX = 5_000;
+const PAUSE_MS = 50;
+const GONE_MS_MAX = 2_000;
+
+/** There is no helper of this file system. */
+class NoHelperError extends Error {}
+
+/** A connection to the helper, of which there is at most one at a time. */
+class Connection {
+  readonly pid: number;
+  readonly #socket: Socket;
+  readonly #gone = new AbortController();
+  readonly #copies = new Map<number, (copy: number) => void>();
+  readonly #filling = new Map<number, Promise<void>>();
+  readonly #options: OpensOptions;
+  readonly closed: Promise<void>;
+
+  constructor(socket: Socket, pid: number, lines: AsyncIterable<string>, options: OpensOptions) {
+    this.#socket = socket;
+    this.pid = pid;
+    this.#options = options;
+    this.closed = this.#read(lines);
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  async #read(lines: AsyncIterable<string>): Promise<void> {
+    try {
+      for await (const line of lines) this.#take(line);
+    } catch {
+      // The connection broke, which is its end as well.
+    }
+    this.#gone.abort(new Error('the helper is gone'));
+    for (const settle of this.#copies.values()) settle(-1);
+    await Promise.all(this.#filling.values());
+  }
+
+  #take(line: string): void {
+    const [word, fd, copy] = line.split(' ');
+    if (word === 'write') this.#copies.get(Number(fd))?.(Number(copy));
+    if (word !== 'open' || this.#filling.has(Number(fd))) return;
+    const filled = this.#answer(Number(fd)).finally(() => this.#filling.delete(Number(fd)));
+    this.#filling.set(Number(fd), filled);
+  }
+
+  async #answer(theirs: number): Promise<void> {
+    let fd: number | undefined;
+    let verdict = 'allow';
+    try {
+      fd = native.takeDescriptor(this.pid, theirs);
+      const openToWrite = (): Promise<number> => this.#openToWrite(theirs);
+      await this.#options.onOpen({ fd, openToWrite, signal: this.#gone.signal });
+    } catch (error) {
+      verdict = 'deny';
+      this.#options.log.warn({ err: toError(error) }, 'bucket:openDenied');
+    } finally {
+      if (fd !== undefined) closeSync(fd); // Of an open file that the helper still has.
+    }
+    if (!this.#gone.signal.aborted) this.#socket.write(`${verdict} ${theirs}\n`);
+  }
+
+  async #openToWrite(theirs: number): Promise<number> {
+    const { promise, resolve } = Promise.withResolvers<number>();
+    this.#copies.set(theirs, resolve);
+    this.#socket.write(`write ${theirs}\n`);
+    const copy = await promise;
+    this.#copies.delete(theirs);
+    if (copy < 0) throw new Error('the helper cannot open the file for writing');
+    try {
+      return native.takeDescriptor(this.pid, copy);
+    } finally {
+      this.#socket.write(`close ${copy}\n`);
+    }
+  }
+}
+
+/** Fills placeholders of one mounted disk while whoever opens them waits (hydrate.c). */
+export class PlaceholderOpens {
+  readonly #options: OpensOptions;
+  #connection: Connection;
+  #isClosed = false;
+
+  private constructor(options: OpensOptions, connection: Connection) {
+    this.#options = options;
+    this.#connection = connection;
+    runInBackground('bucket.watchOpens', () => this.#stay());
+  }
+
+  /** From now on no open of a placeholder goes on before the file is filled. */
+  static async watch(options: OpensOptions): Promise<PlaceholderOpens> {
+    try {
+      return new PlaceholderOpens(options, await connect(options));
+    } catch (error) {
+      if (!(error instanceof NoHelperError)) throw error;
+      await startHelper(options);
+      return new PlaceholderOpens(options, await connect(options));
+    }
+  }
+
+  /** Call it once the disk is unmounted: the helper then ends by itself. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    if (!(await settledWithin(this.#connection.closed, GONE_MS_MAX))) this.#connection.close();
+  }
+
+  async #stay(): Promise<void> {
+    for (;;) {
+      await this.#connection.closed;
+      if (this.#isClosed) return;
+      try {
+        this.#connection = await connect(this.#options);
+      } catch (error) {
+        if (this.#isClosed) return;
+        await sleep(PAUSE_MS);
+        if (error instanceof NoHelperError) await this.#startAgain(error);
+      }
+    }
+  }
+
+  async #startAgain(err: Error): Promise<void> {
+    const { log, mount } = this.#options;
+    // All of its processes were killed at once, which let opens go on: that is why it is an error.
+    log.error({ mount, err }, 'bucket:helperLost');
+    await startHelper(this.#options).catch(() => undefined);
+  }
+}
+
+async function startHelper({ mount, socketPath, group }: OpensOptions): Promise<void> {
+  await mkdir(dirname(socketPath), { recursive: true, mode: 0o700 });
+  await mkdir(dirname(group), { recursive: true });
+  const child = await started(
+    spawn(hydratePath, [mount, socketPath, group], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+      cwd: '/',
+    }),
+  );
+  let printed = '';
+  child.stderr.on('data', (chunk: Buffer) => (printed += chunk.toString('utf8')));
+  const ended = once(child, 'exit');
+  ended.catch(() => undefined);
+  const timer = setTimeout(() => child.kill('SIGKILL'), START_MS_MAX);
+  const isReady = await Promise.race([
+    once(child.stdout, 'data').then(() => true),
+    ended.then(() => false),
+  ]);
+  clearTimeout(timer);
+  child.stdout.destroy();
+  child.stderr.destroy();
+  child.unref();
+  if (!isReady) throw new Error(`opens cannot be watched: ${printed.trim()}`);
+}
+
+/**
+ * A second helper would leave the opens of the first one waiting, so only {@link NoHelperError} says
+ * that there is none: any other failure passes.
+ */
+async function connect(options: OpensOptions): Promise<Connection> {
+  const { mount, socketPath } = options;
+  const socket = createConnection(socketPath);
+  const lines = createInterface({ input: socket, crlfDelay: Infinity })[Symbol.asyncIterator]();
+  try {
+    await once(socket, 'connect').catch((error: unknown) => {
+      const isAbsent = ['ECONNREFUSED', 'ENOENT'].includes(errnoOf(error) ?? '');
+      throw isAbsent ? new NoHelperError('nobody listens') : error;
+    });
+    socket.on('error', () => undefined); // Told by the end of its lines.
+    const late = sleep(GREETING_MS_MAX).then(() => ({ value: '', done: true }));
+    const { value: greeting } = await Promise.race([lines.next(), late]);
+    const [word, pid, device] = String(greeting).split(' ');
+    if (word !== 'hello') throw new Error('the helper does not answer');
+    const { dev } = await stat(mount, { bigint: true });
+    if (BigInt(device ?? '0') !== dev) throw new NoHelperError('it is of another file system');
+    return new Connection(socket, Number(pid), { [Symbol.asyncIterator]: () => lines }, options);
+  } catch (error) {
+    socket.on('error', () => undefined);
+    socket.destroy();
+    throw error;
+  }
+}

@@ -1,0 +1,137 @@
+import { link, rename, rmdir, unlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { errnoOf } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { atPlace, makeParents } from './beneath.ts';
+import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
+import { type DiskIndex, type IndexRow, isAbsent } from './disk-index.ts';
+import { whyNoPath } from './key-names.ts';
+import { type BucketPlaces, isSame, newName, putPlaceholder, stampsAt } from './placeholders.ts';
+import { PathProblems } from './problems.ts';
+import { inParallel } from './in-parallel.ts';
+
+export interface RefreshParts {
+  readonly places: BucketPlaces;
+  readonly index: DiskIndex;
+  readonly bucket: Bucket;
+}
+
+const FILES_AT_ONCE = 8;
+const OTHER_KIND = 'a folder and an object of this name exclude each other as files';
+
+/**
+ * Brings what others have changed in the bucket to the disk. Files that were changed on the disk since
+ * they were last the same as their objects are left to the next upload, which sees the conflict.
+ * @throws BucketError
+ */
+export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise<PathProblems> {
+  const { bucket, index } = parts;
+  const problems = new PathProblems();
+  const listed = new Set<string>();
+  for await (const page of bucket.list(signal)) {
+    const files = page.filter((object) => isFile(object, problems));
+    for (const { key } of files) listed.add(key);
+    if (listed.size > LIMITS.bucketKeysMax) {
+      throw new BucketError('other', `the bucket has more than ${LIMITS.bucketKeysMax} keys`);
+    }
+    await inParallel(files, FILES_AT_ONCE, (object) => takeObject(parts, object, problems));
+    await index.sync();
+  }
+  const gone = [...index.rows()].filter(({ path }) => !listed.has(path));
+  await inParallel(gone, FILES_AT_ONCE, (row) => dropFile(parts, row));
+  await index.sync();
+  return problems;
+}
+
+function isFile({ key, sizeBytes }: BucketObject, problems: PathProblems): boolean {
+  if (key === '' || (key.endsWith('/') && sizeBytes === 0)) return false; // Marks a folder.
+  const reason = whyNoPath(key);
+  if (reason !== undefined) problems.note(key, reason);
+  return reason === undefined;
+}
+
+async function takeObject(
+  parts: RefreshParts,
+  object: BucketObject,
+  problems: PathProblems,
+): Promise<void> {
+  const { places, index } = parts;
+  const row = index.get(object.key);
+  if (row?.etag === object.etag) return;
+  const now = await stampsAt(places.contents, object.key);
+  try {
+    if (now === undefined && row === undefined) {
+      await makeParents(places.contents, object.key);
+      await putPlaceholder(places, index, object, { isNew: true });
+    } else if (now === 'other') {
+      problems.note(object.key, OTHER_KIND);
+    } else if (now !== undefined && row !== undefined && isSame(row, now)) {
+      await setAside(parts, row);
+      await putPlaceholder(places, index, object, { isNew: false });
+    }
+  } catch (error) {
+    // Somebody made a file or directory there meanwhile, or a file is where a directory should be.
+    if (!['EEXIST', 'ENOTDIR', 'ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error;
+    if (errnoOf(error) !== 'ENOENT') problems.note(object.key, OTHER_KIND);
+  }
+}
+
+/** The object is gone: so is its file, unless it was changed here. */
+async function dropFile(parts: RefreshParts, row: IndexRow): Promise<void> {
+  const { places, index } = parts;
+  const now = await stampsAt(places.contents, row.path);
+  if (now === undefined || now === 'other' || !isSame(row, now)) {
+    if (now !== undefined) index.delete(row.path); // Uploaded anew if it is a file.
+    return;
+  }
+  await setAside(parts, row);
+  index.delete(row.path);
+  await atPlace(places.contents, row.path, unlink).catch(unlessAbsent);
+  for (let parent = dirname(row.path); parent !== '.'; parent = dirname(parent)) {
+    const isRemoved = await atPlace(places.contents, parent, rmdir).then(
+      () => true,
+      () => false,
+    );
+    if (!isRemoved) return;
+  }
+}
+
+/** Keeps a file that may be open: what is still written to it is found by {@link recoverReplaced}. */
+async function setAside({ places }: RefreshParts, row: IndexRow): Promise<void> {
+  if (row.isPlaceholder) return;
+  const name = `${row.mtimeNs}-${row.sizeBytes}-${newName()}`;
+  const target = join(places.replaced, name);
+  await atPlace(places.contents, row.path, (path) => link(path, target)).catch(unlessAbsent);
+}
+
+function unlessAbsent(error: unknown): void {
+  if (!isAbsent(error)) throw error;
+}
+
+/**
+ * Looks at the files that {@link refresh} has replaced: what was written to one afterwards, by somebody
+ * who had it open, becomes a file of the disk again. The others are removed once nobody has them open.
+ * @param names of `places.replaced`
+ * @param isUnused nobody has any of them open
+ * @returns names of the files that came back, from the disk's root
+ */
+export async function recoverReplaced(
+  places: BucketPlaces,
+  names: readonly string[],
+  isUnused: boolean,
+): Promise<string[]> {
+  const recovered: string[] = [];
+  for (const name of names) {
+    const path = join(places.replaced, name);
+    const [mtimeNs, sizeBytes] = name.split('-');
+    const now = await stampsAt(places.replaced, name);
+    if (now === undefined || now === 'other') continue;
+    const isWritten = String(now.mtimeNs) !== mtimeNs || String(now.sizeBytes) !== sizeBytes;
+    if (isWritten) {
+      const found = `recovered-${name}`;
+      await rename(path, join(places.contents, found));
+      recovered.push(found);
+    } else if (isUnused) await unlink(path);
+  }
+  return recovered;
+}

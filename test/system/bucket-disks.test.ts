@@ -1,0 +1,261 @@
+/* Disks that stand on object storage. The bucket is another disk, by its own object API. */
+import { createHash, randomBytes } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import { BucketFront } from '../helpers/bucket-front.ts';
+import { createBucketDisk, LOOPBACK_BUCKETS, readMount } from '../helpers/buckets.ts';
+import { exec } from '../helpers/disks.ts';
+import { ObjectClient } from '../helpers/objects.ts';
+import { Stack } from '../helpers/stack.ts';
+import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
+import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
+
+interface Context {
+  stack: Stack;
+  api: ApiClient;
+  objects: ObjectClient;
+}
+
+const test = anyTest as TestFn<Context>;
+
+test.before(async (t) => {
+  const stack = await Stack.start({ ...LOOPBACK_BUCKETS, BUCKET_SETTLE_MS: '2000' });
+  Object.assign(t.context, { stack });
+  const api = await stack.newClient();
+  const url = stack.environment['AGENT_PUBLIC_URL'] ?? '';
+  Object.assign(t.context, { api, objects: new ObjectClient(url, api.key) });
+});
+
+test.after.always(async (t) => {
+  await t.context.stack.stop();
+});
+
+const sha256 = (bytes: Buffer | string): string => createHash('sha256').update(bytes).digest('hex');
+
+const newBucket = ({ stack, api }: Context): Promise<DiskUser> => newDiskUser(stack, api);
+
+async function output(api: ApiClient, disk: string, command: string): Promise<string> {
+  const { exitCode, stdout, stderr } = await exec(api, disk, command);
+  if (exitCode !== 0) throw new Error(`${command} ended with ${exitCode}: ${stderr}`);
+  return stdout;
+}
+
+test('objects are files, with their sizes, times and contents', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  const large = randomBytes(3 * MiB + 17);
+  await objects.put(bucket.disk, 'a.txt', 'first\n');
+  await objects.put(bucket.disk, 'deep/er/large.bin', large);
+  await objects.put(bucket.disk, 'empty', '');
+  const disk = await createBucketDisk(api, bucket);
+  const listing = await output(api, disk.id, 'find . -type f -printf "%p %s\\n" | sort');
+  t.is(listing, `./a.txt 6\n./deep/er/large.bin ${large.length}\n./empty 0\n`);
+  t.is(
+    await output(api, disk.id, 'cat a.txt; sha256sum < deep/er/large.bin'),
+    `first\n${sha256(large)}  -\n`,
+  );
+});
+
+test('what a command changes is in the bucket when it answers', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  for (const name of ['kept', 'changed', 'removed', 'moved']) {
+    await objects.put(bucket.disk, `dir/${name}`, `old ${name}`);
+  }
+  const disk = await createBucketDisk(api, bucket);
+  const command =
+    'echo new > made; printf more >> dir/changed; rm dir/removed; mkdir to; mv dir/moved to/there; head -c 9000000 /dev/urandom > big; sha256sum < big';
+  const [digest = ''] = (await output(api, disk.id, command)).split(' ');
+  const text = async (key: string): Promise<string | undefined> => {
+    const { status, body } = await objects.get(bucket.disk, key);
+    return status === 200 ? body.toString() : undefined;
+  };
+  t.is(await text('made'), 'new\n');
+  t.is(await text('dir/kept'), 'old kept');
+  t.is(await text('dir/changed'), 'old changedmore');
+  t.is(await text('dir/removed'), undefined);
+  t.is(await text('dir/moved'), undefined);
+  t.is(await text('to/there'), 'old moved');
+  t.is(sha256((await objects.get(bucket.disk, 'big')).body), digest);
+  t.like(await readMount(api, disk.id), { connectionStatus: 'connected', problemCount: 0 });
+});
+
+test('a placeholder that is cut by its path keeps what is left', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  await objects.put(bucket.disk, 'f', '0123456789');
+  const disk = await createBucketDisk(api, bucket);
+  const cut = `perl -e 'truncate("f", 4) or die $!; open(F, "<", "f"); print <F>'`;
+  t.is(await output(api, disk.id, cut), '0123');
+  t.is((await objects.get(bucket.disk, 'f')).body.toString(), '0123');
+});
+
+/** Has the disk look at its bucket at once, where it would do so within half a minute. */
+async function lookAtBucket(api: ApiClient, diskId: string, user: DiskUser): Promise<void> {
+  const { id } = await readMount(api, diskId);
+  const keys = { accessKeyId: user.identifier, secretAccessKey: user.token };
+  await api.data('POST', `/api/disks/${diskId}/mounts/${id}/credentials`, keys);
+}
+
+test('changes by others are seen, and a conflict keeps both sides', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  for (const name of ['clean', 'gone', 'both']) await objects.put(bucket.disk, name, 'old');
+  const disk = await createBucketDisk(api, bucket);
+  await output(api, disk.id, 'cat clean gone both');
+  await objects.put(bucket.disk, 'clean', 'theirs');
+  await objects.put(bucket.disk, 'added/by/them', 'new');
+  await objects.call('DELETE', `/${bucket.disk}/gone`);
+  await objects.put(bucket.disk, 'both', 'theirs as well');
+  await output(api, disk.id, 'printf mine > both');
+  t.is((await objects.get(bucket.disk, 'both')).body.toString(), 'theirs as well');
+  await lookAtBucket(api, disk.id, bucket);
+  await waitFor('the changes to be seen', async () => {
+    return (await output(api, disk.id, 'cat added/by/them 2>/dev/null || true')) === 'new';
+  });
+  t.is(
+    await output(api, disk.id, 'cat clean both; ls gone 2>&1 || true'),
+    "theirstheirs as wellls: cannot access 'gone': No such file or directory\n",
+  );
+  t.is(await output(api, disk.id, 'cat both.conflict-*'), 'mine');
+  const { problems } = await readMount(api, disk.id);
+  t.like(problems[0], { key: 'both' });
+  t.regex(problems[0]?.reason ?? '', /both\.conflict-/u);
+});
+
+test('keys that are no file names are kept and reported', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  await objects.put(bucket.disk, 'line\nfeed', 'x');
+  await objects.put(bucket.disk, `${'n'.repeat(200)}/${'m'.repeat(200)}`, 'y');
+  const disk = await createBucketDisk(api, bucket);
+  t.is(await output(api, disk.id, 'cat line*feed n*/m*'), 'xy');
+  t.like(await readMount(api, disk.id), { problemCount: 0 });
+});
+
+test('what is cached can be read while the bucket is away; a write fails and is kept', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  await using front = await BucketFront.before(bucket.s3Url);
+  await objects.put(bucket.disk, 'cached', 'here');
+  const disk = await createBucketDisk(api, bucket, { bucketEndpoint: front.url });
+  t.is(await output(api, disk.id, 'cat cached'), 'here');
+  front.mode = 'away';
+  t.is(await output(api, disk.id, 'cat cached'), 'here');
+  const reply = await api.call('POST', `/api/disks/${disk.id}/exec`, {
+    command: 'echo 1 > written',
+  });
+  t.is(reply.status, 500);
+  t.is(reply.body.code, 'outcome_unknown');
+  t.regex(reply.body.error, /the bucket does not take .* cannot be reached/u);
+  t.like(await readMount(api, disk.id), { connectionStatus: 'error' });
+  front.mode = 'open';
+  await waitFor('the write to be uploaded', async () => {
+    return (await objects.get(bucket.disk, 'written')).body.toString() === '1\n';
+  });
+  await waitFor('the bucket to be shown as connected', async () => {
+    return (await readMount(api, disk.id)).connectionStatus === 'connected';
+  });
+  t.pass();
+});
+
+test('a bucket that asks for fewer requests gets them', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  await using front = await BucketFront.before(bucket.s3Url);
+  await objects.put(bucket.disk, 'f', 'here');
+  const disk = await createBucketDisk(api, bucket, { bucketEndpoint: front.url });
+  front.mode = 'busy';
+  t.is(await output(api, disk.id, 'cat f; for i in 1 2 3 4 5; do echo $i > $i; done'), 'here');
+  t.is((await objects.get(bucket.disk, '5')).body.toString(), '5\n');
+  front.mode = 'open';
+});
+
+/** The processes of the disk's helper. */
+async function helpersOf(diskId: string): Promise<number[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/u.test(name)).map(Number);
+  const lines = await Promise.all(
+    pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')),
+  );
+  return pids.filter((_, i) => lines[i]?.includes(`/${diskId}.sock`));
+}
+
+test('no zeros are read while the helper is killed again and again', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  const count = 60;
+  const contents = Array.from({ length: count }, () => randomBytes(2000));
+  await Promise.all(
+    contents.map((bytes, i) => objects.put(bucket.disk, `f${String(i).padStart(2, '0')}`, bytes)),
+  );
+  const disk = await createBucketDisk(api, bucket);
+  await output(api, disk.id, 'true');
+  const reads = { areLeft: true };
+  const reading = output(api, disk.id, 'sha256sum f*').finally(() => (reads.areLeft = false));
+  let kills = 0;
+  while (reads.areLeft) {
+    const pids = await helpersOf(disk.id);
+    // One or two of the three: those that are left start them anew.
+    const pid = pids.length === 3 ? pids[kills % 3] : undefined;
+    if (pid !== undefined) {
+      process.kill(pid, 'SIGKILL');
+      kills += 1;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const sums = (await reading)
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => line.split(' ')[0]);
+  t.deepEqual(sums, contents.map(sha256));
+  t.log(`${kills} kills`);
+  t.true(kills > 0);
+});
+
+test.serial('what was acknowledged before the agent was killed reaches the bucket', async (t) => {
+  const { api, objects, stack } = t.context;
+  const bucket = await newBucket(t.context);
+  const disk = await createBucketDisk(api, bucket, { writeBack: 'lazy' });
+  await output(api, disk.id, 'true');
+  await output(api, disk.id, 'mkdir d; for i in $(seq 20); do echo $i > d/$i; done');
+  await stack.agent.stop('SIGKILL');
+  await stack.startAgent();
+  await waitFor('all files to be in the bucket', async () => {
+    const { text } = await objects.call('GET', `/${bucket.disk}?list-type=2&prefix=d/`);
+    return text.split('<Key>').length === 21;
+  });
+  t.is((await objects.get(bucket.disk, 'd/20')).body.toString(), '20\n');
+});
+
+test('searches, object requests and shared files have the contents of the bucket', async (t) => {
+  const { api, objects } = t.context;
+  const bucket = await newBucket(t.context);
+  await objects.put(bucket.disk, 'logs/a', 'one needle\n');
+  await objects.put(bucket.disk, 'logs/b', 'nothing\n');
+  const disk = await createBucketDisk(api, bucket);
+  const { matches } = await api.data<{ matches: { file: string }[] }>(
+    'POST',
+    `/api/disks/${disk.id}/grep`,
+    {
+      directory: 'logs',
+      pattern: 'needle',
+      recursive: true,
+    },
+  );
+  t.deepEqual(
+    matches.map(({ file }) => file),
+    ['logs/a'],
+  );
+  t.is((await objects.get(disk.id, 'logs/b')).body.toString(), 'nothing\n');
+  const { status, text } = await objects.put(disk.id, 'put', 'by the object API');
+  t.is(status, 200, text);
+  await waitFor('the object to be in the bucket', async () => {
+    return (await objects.get(bucket.disk, 'put')).body.toString() === 'by the object API';
+  });
+  const { url } = await api.data<{ url: string }>('POST', `/api/disks/${disk.id}/share`, {
+    key: 'logs/a',
+  });
+  t.is(await (await fetch(url)).text(), 'one needle\n');
+});
