@@ -34,9 +34,10 @@ function splitRegistry(name: string): [registry: string, repository: string] {
 /**
  * Fills in registry, repository and tag of a reference. A tag beside a digest is left out, since the
  * digest alone says which image is meant.
+ * @param field of the request that it came in, for the message
  * @throws AppError `bad_request` when it is none
  */
-export function parseImageReference(text: string): ImageReference {
+export function parseImageReference(text: string, field?: string): ImageReference {
   const [named = '', digest, ...more] = text.split('@');
   const tagAt = named.lastIndexOf(':');
   const hasTag = tagAt > named.lastIndexOf('/');
@@ -52,7 +53,7 @@ export function parseImageReference(text: string): ImageReference {
     TAG.test(tag) &&
     (digest === undefined || DIGEST.test(digest));
   if (!isValid) {
-    const shown = JSON.stringify(text.slice(0, 100));
+    const shown = `${field === undefined ? '' : `${field}: `}${JSON.stringify(text.slice(0, 100))}`;
     throw new AppError(
       'bad_request',
       `${shown} is not a reference to an image: name:tag, registry/name:tag, or name@sha256:<digest>`,

@@ -48,7 +48,7 @@ export async function buildImage(
   { source: given, registry_auth: credentials }: BuildImage,
   { requestId }: RequestContext,
 ): Promise<ImageRecord> {
-  const reference = parseImageReference(given);
+  const reference = parseImageReference(given, 'source');
   const source = formatImageReference(reference);
   const image = { source, accountId: credentials === undefined ? undefined : accountId };
   const hosts = rankBuilders(deps.hub.hosts);

@@ -32,7 +32,7 @@ export async function chooseImage(
   }
   if (imageId !== undefined) return { hosts, ...(await builtImage(deps, accountId, imageId)) };
   if (given === undefined) return { hosts, baseImageOn: (host) => referenceOf(host?.image) };
-  const reference = formatImageReference(parseImageReference(given));
+  const reference = formatImageReference(parseImageReference(given, 'base_image'));
   const baseImageOn = (): string => given;
   const { imageAliases } = deps.config;
   const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));

@@ -151,7 +151,10 @@ export function endpoint(
       if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
       if (body !== undefined) body = checkBody(body, 'body');
       else if (route.bodyOptional !== true) {
-        throw new AppError('bad_request', 'the request has no body: send JSON');
+        checkBody({}, 'body'); // Names the first field that is missing.
+        const { properties = {} } = (route.body ?? {}) as { properties?: object };
+        const fields = Object.keys(properties).join(', ');
+        throw new AppError('bad_request', `the request has no body: send JSON with ${fields}`);
       }
     }
     const run = (callerGone: () => AbortSignal): Promise<Reply> =>
