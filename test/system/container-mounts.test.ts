@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
+import { createBucketDisk, LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
 import { createDisk, exec, missingDiskId } from '../helpers/disks.ts';
 import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
 import {
@@ -19,11 +20,13 @@ import {
   removeSandbox,
   sandboxPath,
 } from '../helpers/sandboxes.ts';
+import { ObjectClient } from '../helpers/objects.ts';
 import type { Stack } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
+import { newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const { serial: test } = stackTest(containerSettings());
+const { serial: test } = stackTest({ ...containerSettings(), ...LOOPBACK_BUCKETS });
 
 const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
 
@@ -214,4 +217,26 @@ test('what cannot be mounted is refused, naming position and disk', async (t) =>
   await exec(api, disk, 'ln -s /etc out');
   t.is((await create([{ ...mine, subdirectory: 'out' }])).status, 400);
   t.false(await isHeld(stack, disk));
+});
+
+test('a sandbox has the contents of a bucket, also once the agent was killed', async (t) => {
+  const { api, stack } = t.context;
+  const objects = new ObjectClient(stack.environment['AGENT_PUBLIC_URL'] ?? '', api.key);
+  const bucket = await newDiskUser(stack, api);
+  await objects.put(bucket.disk, 'early', 'one\n');
+  await objects.put(bucket.disk, 'late', 'two\n');
+  const disk = await createBucketDisk(api, bucket);
+  const mounts = [{ disk_id: disk.id, path: '/data' }];
+  const { sandbox_id: id } = await createSandbox(api, { mounts });
+  t.is(await outputOf(api, id, 'cat /data/early; echo three > /data/new'), 'one\n');
+  await waitFor('what the sandbox wrote to be in the bucket', async () => {
+    return (await objects.get(bucket.disk, 'new')).body.toString() === 'three\n';
+  });
+  await stack.agent.stop('SIGKILL');
+  await stack.startAgent();
+  await waitFor('the sandbox to be found', async () => {
+    return (await getSandbox(api, id)).status === 'running';
+  });
+  t.is(await outputOf(api, id, 'cat /data/late'), 'two\n');
+  await removeSandbox(api, id);
 });
