@@ -3,6 +3,7 @@ import type { Redis } from 'ioredis';
 import { runInBackground } from '../shared/background.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
 import { DATA_PATH } from '../shared/links/data-protocol.ts';
+import { FILES_PATH } from '../shared/links/files-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
@@ -24,6 +25,7 @@ import { type AgentConfig, readAgentConfig } from './config.ts';
 import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
+import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { RemoteObjects } from './objects/remote-objects.ts';
 import { PrincipalReads } from './objects/auth/principal.ts';
@@ -148,16 +150,21 @@ const openPublicServer = (
     (...exchange) => objects.handle(...exchange),
   );
 
-function serveSessions(
-  publicServer: Server,
-  { config, host: { sandboxes }, log }: Parts,
-  keys: ConnectionKeys,
-  gauge: Gauge,
-): SessionServer {
-  const find: SessionServerOptions['find'] = (ref) => {
+/** @returns a function that throws AppError `not_found` */
+const sandboxFinder =
+  ({ sandboxes }: Host): SessionServerOptions['find'] =>
+  (ref) => {
     if (sandboxes === undefined) throw new AppError('not_found', 'this host runs no sandboxes');
     return sandboxes.registry.find(ref);
   };
+
+function serveSessions(
+  publicServer: Server,
+  { config, host, log }: Parts,
+  keys: ConnectionKeys,
+  gauge: Gauge,
+): SessionServer {
+  const find = sandboxFinder(host);
   const countChanged = (count: number): void => gauge.set(count);
   const { allowedOrigins } = config.http;
   const sessions = new SessionServer({ keys, allowedOrigins, find, countChanged, log });
@@ -184,9 +191,12 @@ async function openIngress(
 
 /** What the internal port serves beside the operator's paths: requests of control and other hosts. */
 const internalRoutes =
-  (gate: PartRequestGate, data: DataEndpoint, objects: ObjectGateway) =>
+  (gate: PartRequestGate, data: DataEndpoint, files: FilesEndpoint, objects: ObjectGateway) =>
   (path: string): RequestListener | undefined => {
     if (path === DATA_PATH) return gate.admitting('agent-data', (...all) => data.handle(...all));
+    if (path === FILES_PATH) {
+      return gate.admitting('sandbox-files', (...all) => files.handle(...all));
+    }
     if (!path.startsWith('/dsk-')) return undefined;
     return gate.admitting('object-forward', (...all) => objects.handleForwarded(...all));
   };
@@ -242,6 +252,7 @@ async function main(): Promise<void> {
   const imageBuilds = await openImageBuilds(parts);
   const worker = openWorker(parts, imageBuilds, links, metrics);
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
+  const files = new FilesEndpoint({ find: sandboxFinder(host), log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
   const forwarder = new RequestForwarder(clusterSecret);
   const remote = new RemoteObjects(clusterSecret);
@@ -251,7 +262,7 @@ async function main(): Promise<void> {
   const ops = await startOpsServer({
     http: { ...http, port: config.adminPort, connections: config.http.internal },
     registry: metrics.registry,
-    find: internalRoutes(gate, data, objects),
+    find: internalRoutes(gate, data, files, objects),
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
@@ -274,6 +285,7 @@ async function main(): Promise<void> {
       const drained = Promise.all([
         host.drain().then(() => worker.close()),
         data.drain(),
+        files.drain(),
         objects.drain(),
         ingressClosed,
       ]);

@@ -1,3 +1,4 @@
+import type { Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
@@ -20,6 +21,7 @@ import { createApp } from './app.ts';
 import { readControlConfig } from './config.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
+import { FilesProxy } from './dispatch/files-proxy.ts';
 import { JobDispatch } from './dispatch/job-dispatch.ts';
 import { ObjectProxy } from './dispatch/object-proxy.ts';
 import { startPublicServer } from './http/public-server.ts';
@@ -41,6 +43,14 @@ const createDurations = (registry: Registry): Histogram<'method' | 'route' | 'st
     buckets: DURATION_BUCKETS,
     registers: [registry],
   });
+
+/** Answers the requests that the server has, for a while; then ends their connections. */
+async function drain(server: Server): Promise<void> {
+  const closed = new Promise((resolve) => {
+    server.close(resolve);
+  });
+  if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
+}
 
 async function main(): Promise<void> {
   const config = readControlConfig(process.env);
@@ -71,6 +81,7 @@ async function main(): Promise<void> {
 
   const { places, allowedOrigins, ...limits } = config.http;
   const { proxies } = limits.public;
+  const files = new FilesProxy(clusterSecret);
   const data = new DataProxy({ hub, clusterSecret, downloadsMax: places.downloads, proxies });
 
   const metrics = createMetrics('control');
@@ -85,7 +96,7 @@ async function main(): Promise<void> {
     ready,
   });
   hub.serve(internal);
-  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, connections };
+  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, files, connections };
   const app = createApp({ deps, log, durations, ready, allowedOrigins });
   const forwarder = new RequestForwarder(clusterSecret);
   const proxied = { hub, forwarder, allowedOrigins, proxies, durations, log };
@@ -102,16 +113,12 @@ async function main(): Promise<void> {
     () => announced.leave(),
     () => directorySpace.close(),
     // Requests under way are answered first: their answers come over the agents' links.
-    async () => {
-      const closed = new Promise((resolve) => {
-        server.close(resolve);
-      });
-      if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
-    },
+    () => drain(server),
     () => announced.withdraw(),
     () => hub.close(),
     () => jobs.close(),
     () => data.close(),
+    () => files.close(),
     () => forwarder.close(),
     () => internal.close(),
     () => redis.disconnect(),

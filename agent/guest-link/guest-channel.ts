@@ -159,6 +159,23 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return (await answered).pid;
   }
 
+  /**
+   * Starts an operation on files (file-protocol.ts), with input and output as of a process that is
+   * followed. It ends with the channel.
+   * @throws GuestFailure `unknownProcess` from a guest that is older than these
+   */
+  async startFiles(id: string, operation: Buffer): Promise<void> {
+    const { answered } = await this.#connection.inTurn(() => {
+      this.#processes.add(id, { isFollowed: true, isSession: true });
+      const refused = (): void => this.#processes.drop(id);
+      const expected = { timeoutMs: GUEST_TIMEOUTS_MS.start, refused };
+      return {
+        answered: this.#connection.ask('started', { type: 'files', id, operation }, expected),
+      };
+    });
+    await answered;
+  }
+
   /** How many bytes of input the guest was sent; after a new connection, how many it has received. */
   stdinSent(id: string): number {
     return this.#processes.flow(id).stdinSent;

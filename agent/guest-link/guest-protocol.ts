@@ -42,6 +42,8 @@ export const GUEST_LIMITS = {
   shutdownMsMax: 60_000,
   retainMs: 15 * 60_000, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
+  fileOperationsMax: 48, // At the same time.
+  fileRing: 512 * KiB, // Of an operation on files, in place of `ringMax`.
 } as const;
 
 assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
@@ -116,6 +118,7 @@ export const hostFrames = {
     kind: 20,
     fields: { server: 'ip4', isReadOnly: 'u8', export: 'text8', path: 'text16' },
   },
+  files: { kind: 22, fields: { ...process, operation: 'rest' } },
 } as const satisfies Record<string, Shape>;
 
 /** Frames from the guest: first answers, then those that it sends unasked. */

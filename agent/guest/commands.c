@@ -124,6 +124,20 @@ static void start(uint32_t request, struct reader *reader) {
   start_process(&spec, request);
 }
 
+static void start_operation(uint32_t request, struct reader *reader) {
+  struct process_spec spec = {.flags = FLAG_STDIN | FLAG_FOLLOWED | FLAG_SESSION};
+  const uint8_t *id = take_bytes(reader, ID_BYTES);
+  spec.operation_length = reader->left;
+  spec.operation = take_bytes(reader, reader->left);
+  if (!took_all(reader) || spec.operation_length == 0)
+    return answer_failed(request, FAILURE_INVALID);
+  memcpy(spec.id, id, ID_BYTES);
+  if (!is_configured()) return answer_failed(request, FAILURE_NOT_CONFIGURED);
+  if (is_frozen()) return answer_failed(request, FAILURE_FROZEN);
+  if (is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  start_process(&spec, request);
+}
+
 static void put_record(struct writer *writer, const struct process *process) {
   uint8_t flags = 0;
   if (process->terminal) flags |= FLAG_TERMINAL;
@@ -312,6 +326,7 @@ static void handle_mount(uint32_t request, struct reader *reader) {
 
 void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
   if (kind == KIND_STAGE) return stage(reader);
+  if (kind == KIND_FILES) return start_operation(request, reader);
   if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
   if (kind == KIND_MOUNT) return handle_mount(request, reader);
   if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);

@@ -83,6 +83,8 @@ static struct process *add_process(const struct process_spec *spec) {
   process->index = index;
   process->terminal = spec->flags & FLAG_TERMINAL;
   process->session = spec->flags & FLAG_SESSION;
+  process->on_files = spec->operation != NULL;
+  process->streams.ring.capacity_max = process->on_files ? LIMIT_FILE_RING : 0;
   process->timeout_at_ms = spec->timeout_ms == 0 ? 0 : now_ms() + spec->timeout_ms;
   process->columns = spec->columns;
   process->rows = spec->rows;
@@ -94,7 +96,16 @@ static struct process *add_process(const struct process_spec *spec) {
   return process;
 }
 
+static uint32_t file_operations(void) {
+  uint32_t index = 0, found = 0;
+  for (struct process *process; (process = next_process(&index)) != NULL; index++)
+    found += process->on_files;
+  return found;
+}
+
 void start_process(const struct process_spec *spec, uint32_t request) {
+  if (spec->operation != NULL && file_operations() >= LIMIT_FILE_OPERATIONS_MAX)
+    return answer_failed(request, FAILURE_BUSY);
   if (find_process(spec->id) != NULL) return answer_failed(request, FAILURE_PROCESS_EXISTS);
   if (count == LIMIT_PROCESSES_MAX) evict_process();
   struct process *process = add_process(spec);
@@ -247,7 +258,21 @@ uint64_t processes_tick(void) {
   return next;
 }
 
+/*
+ * Ends what a former host did with files. The signal comes before the end of its input, and lets an
+ * upload remove what it has begun.
+ */
+static void end_file_operations(void) {
+  uint32_t index = 0;
+  for (struct process *process; (process = next_process(&index)) != NULL; index++) {
+    if (!process->on_files) continue;
+    if (!process->ended) kill(process->pid, SIGTERM);
+    remove_process(process);
+  }
+}
+
 void processes_forget_host(void) {
+  end_file_operations();
   uint32_t index = 0;
   for (struct process *process; (process = next_process(&index)) != NULL; index++) {
     process->streams.is_followed = process->streams.taken_due = false;

@@ -15,6 +15,7 @@ struct process {
   pid_t pid;
   bool starting, terminal;
   bool session;   /* Of a process session: it is kept for a while after its end, then evicted. */
+  bool on_files;  /* It carries out an operation on files, and ends with its host. */
   bool killed;    /* The host killed it while it ran. */
   bool timed_out; /* It ran for longer than it may, and was killed for it. */
   bool ended;     /* The shell was reaped; its output may not be drained yet. */

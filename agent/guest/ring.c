@@ -32,7 +32,7 @@ static int map(struct ring *ring) {
   madvise(bytes, MAPPED, MADV_DONTFORK); /* Keeps forks fast, and output out of other processes. */
   ring->bytes = bytes;
   ring->streams = bytes + LIMIT_RING_MAX;
-  ring->capacity = LIMIT_RING_MAX;
+  ring->capacity = ring->capacity_max == 0 ? LIMIT_RING_MAX : ring->capacity_max;
   return 0;
 }
 

@@ -14,7 +14,8 @@ struct ring {
   uint64_t oldest; /* Offset of the first byte that is kept. */
   uint64_t end;    /* How many bytes the process has written. */
   uint32_t capacity;
-  uint32_t reserved; /* The part of the capacity that counts against the budget of all rings. */
+  uint32_t capacity_max; /* 0: LIMIT_RING_MAX. */
+  uint32_t reserved;     /* The part of the capacity that counts against the budget of all rings. */
 };
 
 /*

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "user.h"
 
 /* oom_score_adj of a container's processes; the guest agent keeps 0, so that it is killed last. */
@@ -101,6 +103,10 @@ static int open_pipes(const struct process_spec *spec, struct spawned *spawned, 
   else if ((child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
     error = errno;
   if (error == 0) error = open_pipe(0, &spawned->outputs[0], &child[1]);
+  if (error == 0 && spec->operation != NULL) {
+    child[2] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return child[2] < 0 ? errno : 0;
+  }
   if (error == 0) error = open_pipe(0, &spawned->outputs[1], &child[2]);
   return error;
 }
@@ -203,6 +209,22 @@ static void give_streams(const struct user *user) {
       errno = 0;
 }
 
+/* Root stays root, with nothing open but its streams: no link of /proc leads to more. */
+static _Noreturn void run_operation(const struct process_spec *spec, const int *streams) {
+  sigset_t none;
+  setsid();
+  join_group();
+  for (int fd = 0; fd < 3; fd++)
+    if (dup2(streams[fd], fd) < 0) _exit(EXIT_CANNOT_RUN);
+  close_range(3, UINT_MAX, 0); /* That of the failures, too: the host is told that it runs. */
+  sigemptyset(&none);
+  setpriority(PRIO_PROCESS, 0, 0);
+  if (processes_are_exposed) expose();
+  sigprocmask(SIG_SETMASK, &none, NULL);
+  if (chdir("/") != 0) _exit(EXIT_CANNOT_RUN);
+  run_file_operation(spec->operation, spec->operation_length, default_user);
+}
+
 static _Noreturn void run_child(const struct process_spec *spec, const int *streams, int failure) {
   setsid();
   join_group();
@@ -250,6 +272,7 @@ int spawn(const struct process_spec *spec, struct spawned *spawned) {
   if (error == 0) {
     child[3] = above_all(child[3]);
     spawned->pid = child[3] < 0 ? -1 : fork();
+    if (spawned->pid == 0 && spec->operation != NULL) run_operation(spec, child);
     if (spawned->pid == 0) run_child(spec, child, child[3]);
     if (spawned->pid < 0) error = errno;
   }

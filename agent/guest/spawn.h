@@ -8,6 +8,9 @@
 
 struct process_spec {
   uint8_t id[ID_BYTES];
+  /* Instead of a command: an operation on files (files.h), as the host sent it. */
+  const uint8_t *operation;
+  size_t operation_length;
   uint8_t flags;
   uint16_t columns, rows;
   uint64_t timeout_ms; /* 0: none. */
@@ -28,7 +31,7 @@ struct spawn_failure {
 struct spawned {
   pid_t pid;
   int input;      /* -1 when stdin is empty. */
-  int outputs[2]; /* The second is -1 for a terminal. */
+  int outputs[2]; /* The second is -1 for a terminal, and for an operation on files. */
   int failure;
 };
 

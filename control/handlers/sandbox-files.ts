@@ -17,9 +17,12 @@ import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
 import { route } from '../http/route.ts';
 import { pathOfBody, pathOfQuery } from '../services/path-bytes.ts';
 import {
-  changeSandboxFiles,
   listSandboxFiles,
+  makeSandboxDirectory,
+  moveSandboxFile,
   openSandboxFile,
+  removeSandboxFile,
+  statSandboxFile,
   watchSandboxFiles,
   writeSandboxFile,
 } from '../services/sandbox-files.ts';
@@ -82,7 +85,7 @@ const writeSandboxFileRoute = route({
   handle: (input) => writeSandboxFile(input, pathOfQuery(input.search), input.query),
 });
 
-const removeSandboxFile = route({
+const removeSandboxFileRoute = route({
   method: 'delete',
   path: files,
   operationId: 'removeSandboxFile',
@@ -97,8 +100,7 @@ const removeSandboxFile = route({
   errors: [...common, 'directory_not_empty'],
   async handle(input) {
     const path = pathOfQuery(input.search);
-    const isRecursive = input.query.recursive === true;
-    await changeSandboxFiles(input, { type: 'remove', path, isRecursive });
+    await removeSandboxFile(input, { path, recursive: input.query.recursive === true });
     return { status: 204 };
   },
 });
@@ -118,7 +120,7 @@ const listSandboxFilesRoute = route({
   handle: (input) => listSandboxFiles(input, pathOfQuery(input.search), input.query),
 });
 
-const statSandboxFile = route({
+const statSandboxFileRoute = route({
   method: 'get',
   path: `${files}/stat`,
   operationId: 'statSandboxFile',
@@ -132,12 +134,11 @@ const statSandboxFile = route({
   async handle(input) {
     const path = pathOfQuery(input.search);
     const follow = input.query.follow ?? true;
-    const { file } = await changeSandboxFiles(input, { type: 'stat', path, follow });
-    return { status: 200, data: file };
+    return { status: 200, data: await statSandboxFile(input, { path, follow }) };
   },
 });
 
-const moveSandboxFile = route({
+const moveSandboxFileRoute = route({
   method: 'post',
   path: `${files}/move`,
   operationId: 'moveSandboxFile',
@@ -151,9 +152,8 @@ const moveSandboxFile = route({
   errors: [...writing, 'directory_not_empty', 'other_file_system'],
   async handle(input) {
     const { from, from_encoded, to, to_encoded, overwrite = false } = input.body;
-    const { file } = await changeSandboxFiles(input, {
-      type: 'move',
-      path: pathOfBody('from', from, from_encoded),
+    const file = await moveSandboxFile(input, {
+      from: pathOfBody('from', from, from_encoded),
       to: pathOfBody('to', to, to_encoded),
       overwrite,
     });
@@ -176,11 +176,9 @@ const createSandboxDirectory = route({
   errors: writing,
   async handle(input) {
     const { path, path_encoded, mode, uid, gid, parents = false } = input.body;
-    const { file, isNew } = await changeSandboxFiles(input, {
-      type: 'makeDirectory',
-      path: pathOfBody('path', path, path_encoded),
-      ...{ mode, uid, gid, parents },
-    });
+    const bytes = pathOfBody('path', path, path_encoded);
+    const given = { mode, uid, gid, parents };
+    const { file, isNew } = await makeSandboxDirectory(input, bytes, given);
     return { status: isNew ? 201 : 200, data: file };
   },
 });
@@ -202,17 +200,17 @@ const watchSandboxFilesRoute = route({
     watchSandboxFiles(input, {
       path: pathOfQuery(input.search),
       follow: input.query.follow ?? true,
-      isRecursive: input.query.recursive ?? false,
+      recursive: input.query.recursive ?? false,
     }),
 });
 
 export const sandboxFileRoutes = [
   readSandboxFile,
   writeSandboxFileRoute,
-  removeSandboxFile,
+  removeSandboxFileRoute,
   listSandboxFilesRoute,
-  statSandboxFile,
-  moveSandboxFile,
+  statSandboxFileRoute,
+  moveSandboxFileRoute,
   createSandboxDirectory,
   watchSandboxFilesRoute,
 ];

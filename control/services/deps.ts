@@ -4,6 +4,7 @@ import type { ConnectionSigner } from '../../shared/links/connection-token.ts';
 import type { AgentHub } from '../dispatch/agent-hub.ts';
 import type { DirectorySpace } from '../dispatch/directory-space.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
+import type { FilesProxy } from '../dispatch/files-proxy.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
 import type { ImageAliases } from './image-aliases.ts';
 
@@ -33,6 +34,7 @@ export interface Deps {
   readonly hub: AgentHub;
   readonly jobs: JobDispatch;
   readonly data: DataProxy;
+  readonly files: FilesProxy;
   /** Signs the URLs of sandbox connections. */
   readonly connections: ConnectionSigner;
 }

@@ -62,7 +62,7 @@ function keepHeadBytes(sent: ClientRequest): void {
 }
 
 /** What a request is for. A token for one purpose is refused for the other. */
-export type PartPurpose = 'agent-data' | 'object-forward';
+export type PartPurpose = 'agent-data' | 'object-forward' | 'sandbox-files';
 
 export interface PartRequest extends Head {
   readonly purpose: PartPurpose;

@@ -20,6 +20,7 @@ import {
   settledSandbox,
 } from '../helpers/sandboxes.ts';
 import { putProgram } from '../helpers/network-checks.ts';
+import { checkFiles, Files } from '../helpers/sandbox-files.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
@@ -75,6 +76,11 @@ test('a guest’s kernel loads what containers and firewalls need when it is ask
   const byName = `${modprobe} br-netfilter && ls /proc/sys/net/bridge | head -n 1`;
   t.is(await outputOf(api, shared.sandbox_id, byName), 'bridge-nf-call-arptables\n');
   t.is((await execIn(api, shared.sandbox_id, `${modprobe} no-such-module`)).exit_code, 1);
+});
+
+test('files go up and down, are listed, watched and removed', async (t) => {
+  const { api, stack, shared } = t.context;
+  await checkFiles(t, new Files(stack, api, shared.sandbox_id));
 });
 
 test('a command’s output and exit code arrive', async (t) => {

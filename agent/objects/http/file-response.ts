@@ -31,8 +31,10 @@ export interface FileResponseOptions {
 
 const ETAG_HEX_DIGITS = 32;
 
+type Stats = Pick<BigIntStats, 'ino' | 'size' | 'mtimeNs' | 'ctimeNs' | 'mtime'>;
+
 /** Changes whenever the content does: each write advances ctime, which nobody can set back. */
-export function factsOf(stats: BigIntStats, contentType: string): FileFacts {
+export function factsOf(stats: Stats, contentType: string): FileFacts {
   const { ino, size, mtimeNs, ctimeNs, mtime } = stats;
   const hash = createHash('sha256').update([ino, size, mtimeNs, ctimeNs].join(' ')).digest('hex');
   const etag = `"${hash.slice(0, ETAG_HEX_DIGITS)}"`;

@@ -7,6 +7,7 @@ import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { failpoint } from '../../system/failpoint.ts';
+import { SandboxFiles } from '../files/sandbox-files.ts';
 import { Attachment, type ProcessClient } from './attachment.ts';
 import type { WaitingInput } from './process-input.ts';
 import {
@@ -18,7 +19,7 @@ import {
 } from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
-import { whenThawed } from './when-thawed.ts';
+import { whenThawed } from '../../guest-link/when-thawed.ts';
 
 /** What a client asks to be started. */
 export interface SessionProcessSpec {
@@ -62,6 +63,8 @@ interface Use {
 
 /** The processes that clients start in one sandbox and attach to. They belong to the guest. */
 export class SandboxProcesses {
+  /** Its files are within reach exactly while its processes are. */
+  readonly files = new SandboxFiles();
   readonly #options: SandboxProcessesOptions;
   readonly #processes = new Map<string, SessionProcess>();
   /** Called when a process that the guest was asked to start is known to run. */
@@ -87,6 +90,7 @@ export class SandboxProcesses {
 
   useBy(use: Use): void {
     this.#use = use;
+    this.files.holdBy(() => use.hold());
   }
 
   /** Every channel of this guest from now on takes its processes up. */
@@ -99,6 +103,7 @@ export class SandboxProcesses {
     };
     link.on('opened', opened);
     if (link.channel !== undefined) opened(link.channel, link.processes);
+    this.files.connect(link);
   }
 
   /**
@@ -166,17 +171,20 @@ export class SandboxProcesses {
   /** The sandbox is about to stop, and what runs in it with it. */
   expectStop(why: string): void {
     for (const process of this.#processes.values()) process.expectEnd(why);
+    this.files.release(why);
   }
 
   /** Sends all clients away, and those that come, until `acceptAgain` or `connect`. */
   releaseClients(error?: SessionError): void {
     this.#isRefusing = true;
     for (const process of this.#processes.values()) process.releaseClients(error);
+    this.files.release('the sandbox is paused');
   }
 
   /** After `releaseClients`, when the sandbox runs on. */
   acceptAgain(): void {
     this.#isRefusing = false;
+    this.files.acceptAgain();
   }
 
   /** The machine is gone: what ran in it has ended. */
@@ -188,6 +196,7 @@ export class SandboxProcesses {
       else process.lose(status, reason);
     }
     this.#processes.clear();
+    this.files.disconnect();
   }
 
   /** The machine rests, or runs on without this agent: its processes are found again later. */
@@ -196,6 +205,7 @@ export class SandboxProcesses {
     this.#isRefusing = true;
     for (const process of this.#processes.values()) process.leave(error);
     this.#processes.clear();
+    this.files.disconnect();
   }
 
   async #start(process: SessionProcess, spec: SessionProcessSpec): Promise<void> {

@@ -3,6 +3,7 @@ import type { Middleware } from 'koa';
 import Type, { type TSchema } from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
+import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { plainAddress } from '../../../shared/http/ip-allowlist.ts';
 import { JsonRefused, parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -122,6 +123,19 @@ function checkKey(key: string): string {
 const fingerprintOf = (ctx: RequestContext): string =>
   sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}`);
 
+/** An upload may be answered before all of it was read; the connection is of no more use then. */
+async function withUpload<T>(
+  { upload }: Route,
+  { req, res }: RequestContext,
+  handle: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await handle();
+  } finally {
+    if (upload === true && !req.complete && !res.headersSent) lingerAfterAnswer(req, res);
+  }
+}
+
 /** One route as middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
@@ -176,7 +190,7 @@ export function endpoint(
       });
     const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
     if (key === '') {
-      const reply = await run(() => hangUpSignal(ctx));
+      const reply = await withUpload(route, ctx, () => run(() => hangUpSignal(ctx)));
       return 'stream' in reply ? renderStream(ctx, reply) : render(ctx, reply);
     }
     const { requestId } = state;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { GuestFailure } from '../../guest-link/guest-errors.ts';
+import { GuestFailure } from './guest-errors.ts';
 
 const LOOK_AGAIN_MS = 50;
 

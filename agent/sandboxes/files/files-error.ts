@@ -1,0 +1,19 @@
+import { AppError } from '../../../shared/errors.ts';
+import { GuestFailure } from '../../guest-link/guest-errors.ts';
+
+export const notRunning = (): AppError =>
+  new AppError('sandbox_not_running', 'the sandbox is not running: its files are out of reach');
+export const silent = (cause?: unknown): AppError =>
+  new AppError('unavailable', 'the sandbox does not answer now; try again', { cause });
+
+/** What the caller is told when the guest does not begin an operation, or is lost in it. */
+export function toFilesError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  if (!(error instanceof GuestFailure)) return silent(error);
+  if (error.code === 'unknownProcess') {
+    const message = 'the sandbox runs since before its host served files: stop it and start it';
+    return new AppError('not_enabled', message, { cause: error });
+  }
+  const message = `the sandbox cannot begin it now: ${error.message}`;
+  return new AppError('no_capacity', message, { cause: error });
+}
