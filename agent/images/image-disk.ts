@@ -13,7 +13,9 @@ const PROCESSES_MAX = 128;
 const LOOK_MS = 200;
 const SYNC_MS_MAX = 300_000;
 /** Owns the blocks that no image may use; nobody else has this id. */
-const RESERVED_UID = 2 ** 31 - 2;
+const RESERVED_UID = 65_533; // The field has 16 bits.
+/** What ext4 keeps back for itself of every file system that is mounted. */
+const KERNEL_BLOCKS = 4096;
 /** What umoci needs to make the files of others as their layers say. */
 const CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'MKNOD', 'SETFCAP'].map(
   (name) => `CAP_${name}`,
@@ -82,7 +84,7 @@ async function format({ path, sizeBytes, bytesMax }: ImageDiskSpec): Promise<voi
   const described = await run('dumpe2fs', ['-h', path]);
   const figure = (name: string): number =>
     Number(new RegExp(`^${name}:\\s+(\\d+)$`, 'mu').exec(described)?.[1]);
-  const usable = Math.ceil(bytesMax / figure('Block size'));
+  const usable = Math.ceil(bytesMax / figure('Block size')) + KERNEL_BLOCKS;
   const reserved = Math.max(0, figure('Free blocks') - usable);
   const changes = [
     `ssv r_blocks_count ${reserved}`,
@@ -90,6 +92,12 @@ async function format({ path, sizeBytes, bytesMax }: ImageDiskSpec): Promise<voi
     'rmdir lost+found',
   ];
   await run('debugfs', ['-w', '-f', '-', path], { input: `${changes.join('\n')}\n` });
+  // debugfs succeeds whatever becomes of its commands, and this is what bounds the image.
+  const changed = await run('dumpe2fs', ['-h', path]);
+  const isReserved =
+    new RegExp(`^Reserved block count:\\s+${reserved}$`, 'mu').test(changed) &&
+    new RegExp(`^Reserved blocks uid:\\s+${RESERVED_UID}\\b`, 'mu').test(changed);
+  if (!isReserved) throw new Error(`the blocks of ${path} beyond its bound cannot be reserved`);
 }
 
 async function unpack(

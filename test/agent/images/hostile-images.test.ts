@@ -13,6 +13,7 @@ import { ImageEviction } from '../../../agent/images/image-eviction.ts';
 import { RegionStore } from '../../../agent/images/region-store.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { MiB } from '../../../shared/units.ts';
+import { isFull } from '../../helpers/full.ts';
 import { type ImageHost, openImageHost } from '../../helpers/image-host.ts';
 import { hostArchitecture, imageOf, layerOf, TestRegistry } from '../../helpers/registry.ts';
 import type { TarEntry } from '../../helpers/tar.ts';
@@ -116,11 +117,16 @@ test.serial('device nodes of an image are dead on the host', async (t) => {
 });
 
 test.serial('a bomb ends at its bound and takes no space', async (t) => {
-  // 300 kB that unpack to 300 MB, in one file and in many.
+  // 300 kB that unpack to 300 MB, in one file and in many; and nothing but inodes, each with a block.
   const zeros = Buffer.alloc(100 * MiB);
+  const empty = Array.from({ length: 20_000 }, (_, index): TarEntry => {
+    return { name: `${index}/`, type: 'directory' };
+  });
   for (const entries of [
     [{ name: 'a', content: Buffer.concat([zeros, zeros, zeros]) }],
     [1, 2, 3].map((index) => ({ name: String(index), content: zeros })),
+    Array.from({ length: 100 }, (_, index) => ({ name: `f${index}`, content: Buffer.alloc(MiB) })),
+    ...(isFull ? [empty] : []),
   ]) {
     const reference = await pushLayers(entries);
     const failure = await t.throwsAsync(host.builder.bring({ reference }, { accountId }), {
