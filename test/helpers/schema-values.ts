@@ -58,6 +58,7 @@ const OF_EACH_TYPE: Readonly<Record<string, unknown>> = {
 };
 /** How many texts of a pattern stand for all of them. */
 const TEXTS = isFull ? 6 : 2;
+const WRONG_TEXTS = isFull ? Number.POSITIVE_INFINITY : 3;
 const UNKNOWN_FIELD = 'noSuchField';
 const BAD_TEXTS = ['', '\0', ' ', '/', '..', 'é', 'x y', '=', 'a\nb', '\u{1f600}', 'UPPER_-.'];
 /** Beyond this, a text that is as long as it may be says nothing more. */
@@ -227,7 +228,9 @@ export class SchemaValues {
 
   #texts(schema: JsonSchema): Samples {
     const { const: constant, enum: values, pattern, minLength = 0, maxLength } = schema;
-    const wrong = BAD_TEXTS.map((value) => ({ value, why: JSON.stringify(value) }));
+    const wrong = BAD_TEXTS.filter((text) => !this.isValid(schema, text))
+      .slice(0, WRONG_TEXTS)
+      .map((value) => ({ value, why: JSON.stringify(value) }));
     if (constant !== undefined) return { valid: [{ value: constant, why: 'is' }], invalid: wrong };
     if (values !== undefined) return { valid: [], invalid: wrong };
     const drawn =

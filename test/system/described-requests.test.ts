@@ -22,7 +22,7 @@ import { SchemaDocument } from '../helpers/schema-values.ts';
 import { containerSettings } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 
-const DRAWN = isFull ? 300 : 3;
+const DRAWN = isFull ? 300 : 2;
 const AT_ONCE = 8;
 
 interface Context {
