@@ -125,7 +125,7 @@ test('changes by others are seen, and a conflict keeps both sides', async (t) =>
   t.regex(problems[0]?.reason ?? '', /both\.conflict-/u);
 });
 
-test('keys that are no file names are kept and reported', async (t) => {
+test('keys with line feeds and long parts are files', async (t) => {
   const { api, objects } = t.context;
   const bucket = await newBucket(t.context);
   await objects.put(bucket.disk, 'line\nfeed', 'x');
