@@ -249,6 +249,12 @@ export const LIMITS = {
   sessionFirstMessageMs: 10_000,
   // A text frame, or a frame of input, of which clients send at most 1 MiB.
   sessionMessageBytesMax: 2 * MiB,
+  // Input of a client of version 2 that the process has not taken.
+  sessionInputWindowBytes: 2 * MiB,
+  // How far ahead of what a client of version 2 has read it may be sent output.
+  sessionWindowBytes: MiB,
+  sessionWindowBytesMin: 64 * KiB,
+  sessionWindowBytesMax: 64 * MiB,
   sessionPingMs: 30_000,
   sessionCheckMs: 1_000,
   // Two pings that were not answered.

@@ -58,6 +58,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     this.#processes = new GuestProcesses(this.#connection, {
       output: (output) => this.emit('output', output),
       exited: (exit) => this.emit('exited', exit),
+      taken: (id, offset) => this.emit('taken', id, offset),
       evicted: (id) => this.emit('evicted', id),
     });
   }

@@ -16,6 +16,7 @@ import { ProcessFlow } from './process-flow.ts';
 interface Handlers {
   readonly output: (output: GuestOutput) => void;
   readonly exited: (exit: GuestExit) => void;
+  readonly taken: (processId: string, offset: number) => void;
   readonly evicted: (processId: string) => void;
 }
 
@@ -146,7 +147,10 @@ export class GuestProcesses {
   }
 
   receiveTaken({ id, offset }: Answer<'taken'>): void {
-    this.#flowOfGuest(id)?.receiveTaken(offset);
+    const flow = this.#flowOfGuest(id);
+    if (flow === undefined) return;
+    flow.receiveTaken(offset);
+    this.#handlers.taken(id, offset);
   }
 
   /** Asks for one page. @returns the index of the next page; 0 after the last */

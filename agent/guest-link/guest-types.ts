@@ -22,6 +22,8 @@ export interface GuestExit {
 export interface GuestEvents {
   output: [output: GuestOutput];
   exited: [exit: GuestExit];
+  /** The process has taken all input before the offset. */
+  taken: [processId: string, offset: number];
   /** The guest has discarded what it kept of this ended process. */
   evicted: [processId: string];
   /** The guest shuts down, because the host asked it to or by itself. */

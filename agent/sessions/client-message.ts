@@ -10,13 +10,26 @@ import type { SessionProcessSpec } from '../sandboxes/processes/sandbox-processe
 /* What clients say in text frames (docs/sessions.md). */
 
 const NO_NUL = '^[^\\0]*$';
+const UUID = '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 const VARIABLE_NAME = '^[^=\\0]+$';
 const processId = Type.String({ minLength: 1, maxLength: 64 });
 const windowEdge = Type.Integer({ minimum: 1, maximum: 65_535 });
+const { sessionWindowBytesMin, sessionWindowBytesMax, sessionWindowBytes } = LIMITS;
 const DEFAULT_TERMINAL = { columns: 80, rows: 24 } as const;
+
+/** Of connections that are attached to a process: how its bytes are sent both ways. */
+const framing = {
+  client_id: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
+  version: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 })),
+  window: Type.Optional(
+    Type.Integer({ minimum: sessionWindowBytesMin, maximum: sessionWindowBytesMax }),
+  ),
+};
 
 const Start = Type.Object({
   type: Type.Literal('start'),
+  ...framing,
+  process_id: Type.Optional(Type.String({ pattern: UUID })),
   command: Type.String({ minLength: 1, maxLength: GUEST_LIMITS.commandMax, pattern: NO_NUL }),
   terminal: Type.Optional(
     Type.Union([
@@ -50,6 +63,7 @@ const Start = Type.Object({
 
 const Attach = Type.Object({
   type: Type.Literal('attach'),
+  ...framing,
   process_id: processId,
   offset: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
 });
@@ -66,6 +80,8 @@ const Resize = Type.Object({
 const FirstMessage = taggedUnion('type', [Start, Attach, Kill, Resize]);
 export type FirstMessage = Type.Static<typeof FirstMessage>;
 export type StartMessage = Type.Static<typeof Start>;
+/** Of a connection that a process's bytes go over. */
+export type AttachingMessage = StartMessage | Type.Static<typeof Attach>;
 
 const checkFirst = compile(FirstMessage);
 
@@ -92,14 +108,45 @@ export function parseFirstMessage(data: Buffer, isBinary: boolean): FirstMessage
   }
 }
 
-/** The only text that may follow. @throws SessionError `invalid_request` for any other */
-export function checkCloseStdin(data: Buffer): void {
+/** How far ahead of what it has read a client may be sent output, in bytes; Infinity in version 1. */
+export const windowOf = ({ version, window }: AttachingMessage): number =>
+  version === 2 ? (window ?? sessionWindowBytes) : Infinity;
+
+const CloseStdin = Type.Object({ type: Type.Literal('close_stdin') });
+const Read = Type.Object({
+  type: Type.Literal('read'),
+  offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+});
+export type NextMessage = Type.Static<typeof CloseStdin> | Type.Static<typeof Read>;
+
+const checkNext = {
+  1: compile(CloseStdin),
+  2: compile(taggedUnion('type', [CloseStdin, Read])),
+} as const;
+
+/** A text frame after the first one. @throws SessionError `invalid_request` */
+export function parseNextMessage(data: Buffer, version: 1 | 2): NextMessage {
   const value = parse(data);
-  const type: unknown =
-    typeof value === 'object' && value !== null ? Reflect.get(value, 'type') : undefined;
-  if (type !== 'close_stdin') {
-    throw refuse('after the first message, only close_stdin and binary frames of input may follow');
+  try {
+    return checkNext[version](value, 'message');
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    const known = version === 1 ? 'close_stdin' : 'close_stdin, read';
+    const message = `after the first message, only ${known} and binary frames of input may follow`;
+    throw refuse(message, error);
   }
+}
+
+const INPUT_HEAD_BYTES = 8;
+
+/**
+ * Input of version 2: u64 big-endian offset among all input of the process, the bytes.
+ * @throws SessionError `invalid_request`
+ */
+export function decodeInput(data: Buffer): { offset: number; bytes: Buffer } {
+  const offset = data.length < INPUT_HEAD_BYTES ? Infinity : Number(data.readBigUInt64BE(0));
+  if (!Number.isSafeInteger(offset)) throw refuse('a frame of input begins with its offset');
+  return { offset, bytes: data.subarray(INPUT_HEAD_BYTES) };
 }
 
 function terminalOf({ terminal }: StartMessage): SessionProcessSpec['terminal'] {
@@ -127,6 +174,7 @@ export function toProcessSpec(message: StartMessage): SessionProcessSpec {
     throw refuse(`cwd has at most ${GUEST_LIMITS.directoryMax} bytes`);
   }
   return {
+    id: message.process_id,
     command,
     environment,
     directory: cwd ?? undefined,

@@ -1,23 +1,36 @@
+import { randomUUID } from 'node:crypto';
 import type { WebSocket } from 'ws';
+import { LIMITS } from '../../shared/limits.ts';
 import type { OutputPiece, ProcessClient } from '../sandboxes/processes/attachment.ts';
 import type {
   AttachedProcess,
   SandboxProcesses,
 } from '../sandboxes/processes/sandbox-processes.ts';
-import type { SessionError } from '../sandboxes/processes/session-error.ts';
+import { SessionError } from '../sandboxes/processes/session-error.ts';
 import type { SessionExit } from '../sandboxes/processes/session-exit.ts';
-import { checkCloseStdin, type FirstMessage, toProcessSpec } from './client-message.ts';
+import {
+  type AttachingMessage,
+  decodeInput,
+  parseNextMessage,
+  toProcessSpec,
+  windowOf,
+} from './client-message.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
-type AttachingMessage = Extract<FirstMessage, { type: 'start' | 'attach' }>;
-
 /**
  * A connection that is attached to one process: output to the client, input from it. The process
- * sends no more than the guest's window ahead of what has left this host, so no queue grows here.
+ * sends no more than the guest's window ahead of what has left this host, so no queue grows here. In
+ * version 2 it also sends no more than the client's window ahead of what the client has read.
  */
 export class ProcessConnection implements ProcessClient {
   readonly #socket: WebSocket;
+  readonly #version: 1 | 2;
+  readonly #failed: (error: unknown) => void;
+  readonly #clientId: string;
+  readonly #window: number;
+  /** The output before this offset may be sent on: the client has read all but a window of it. */
+  #credit = Infinity;
   #process: AttachedProcess | undefined;
   /** Sent, and not all of it taken over by the kernel. */
   #leavingFrames = 0;
@@ -26,37 +39,55 @@ export class ProcessConnection implements ProcessClient {
   /** All output before this offset has left. */
   #leftEnd = 0;
 
-  constructor(socket: WebSocket) {
+  /** @param failed called when input that was received is refused */
+  constructor(socket: WebSocket, message: AttachingMessage, failed: (error: unknown) => void) {
     this.#socket = socket;
+    this.#failed = failed;
+    this.#version = message.version === 2 ? 2 : 1;
+    this.#clientId = message.client_id ?? randomUUID();
+    this.#window = windowOf(message);
+    this.#credit = (message.type === 'attach' ? (message.offset ?? 0) : 0) + this.#window;
   }
 
   /** For how long the client has not taken any of what waits for it, in milliseconds. */
   get stalledMs(): number {
-    return this.#leavingFrames === 0 ? 0 : performance.now() - this.#movedAt;
+    const isWaiting = this.#leavingFrames > 0 || this.#leftEnd > this.#credit;
+    return isWaiting ? performance.now() - this.#movedAt : 0;
   }
 
   /** Starts the process or attaches to it. @throws SessionError */
   async open(processes: SandboxProcesses, message: AttachingMessage): Promise<void> {
-    const socket = this.#socket;
     const process =
       message.type === 'start'
-        ? await processes.start(toProcessSpec(message), this, (id) =>
-            sendEvent(socket, { type: 'started', process_id: id }),
-          )
+        ? await processes.start(toProcessSpec(message), this, (id) => this.#greet('started', id))
         : await processes.attach(message.process_id, message.offset ?? 0, this, () =>
-            sendEvent(socket, { type: 'attached', process_id: message.process_id }),
+            this.#greet('attached', message.process_id),
           );
     this.#process = process;
-    process.acknowledge(this.#leftEnd);
+    this.#acknowledge();
+    this.inputTaken(process.input.taken, process.input.end);
     // It may have ended, or the client hung up, meanwhile.
-    if (socket.readyState !== socket.OPEN) this.close();
+    if (this.#socket.readyState !== this.#socket.OPEN) this.close();
   }
 
   /** A frame after the first one. Settles when the next may be read. @throws SessionError */
   async receive(data: Buffer, isBinary: boolean): Promise<void> {
-    if (isBinary) return this.#process?.write(data);
-    checkCloseStdin(data);
-    await this.#process?.closeInput();
+    if (isBinary) return this.#receiveInput(data);
+    const message = parseNextMessage(data, this.#version);
+    if (message.type === 'close_stdin') {
+      const closing = this.#process?.closeInput();
+      if (this.#version === 1) await closing;
+      else closing?.catch(this.#failed);
+      return;
+    }
+    this.#movedAt = performance.now();
+    this.#credit = Math.max(this.#credit, message.offset + this.#window);
+    this.#acknowledge();
+  }
+
+  /** Tells a client of version 2, which cannot see the server's pings, that it is still heard. */
+  showAlive(): void {
+    if (this.#version === 2) sendEvent(this.#socket, { type: 'alive' });
   }
 
   /** The client is gone. */
@@ -73,8 +104,12 @@ export class ProcessConnection implements ProcessClient {
       this.#leavingFrames -= 1;
       this.#movedAt = performance.now();
       this.#leftEnd = end;
-      this.#process?.acknowledge(end);
+      this.#acknowledge();
     });
+  }
+
+  inputTaken(taken: number, end: number): void {
+    if (this.#version === 2) sendEvent(this.#socket, { type: 'input', offset: taken, end });
   }
 
   ended(exit: SessionExit): void {
@@ -86,5 +121,27 @@ export class ProcessConnection implements ProcessClient {
     if (error === undefined) hangUp(this.#socket, CLOSE_CODES.leaving, 'the sandbox was paused');
     else sendError(this.#socket, error);
     this.close();
+  }
+
+  #greet(type: 'started' | 'attached', processId: string): void {
+    sendEvent(this.#socket, { type, process_id: processId });
+  }
+
+  #acknowledge(): void {
+    this.#process?.acknowledge(Math.min(this.#leftEnd, this.#credit));
+  }
+
+  async #receiveInput(data: Buffer): Promise<void> {
+    const process = this.#process;
+    if (this.#version === 1) return process?.write(data);
+    if (process === undefined) return;
+    const { offset, bytes } = decodeInput(data);
+    if (offset + bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes) {
+      const message = `at most ${LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
+      throw new SessionError('invalid_request', message);
+    }
+    // Not awaited: what the client has read is told behind its input, and a process that waits for
+    // that to be heard would never take the input.
+    process.write(bytes, { offset, clientId: this.#clientId }).catch(this.#failed);
   }
 }

@@ -13,7 +13,8 @@ export const CLOSE_CODES = {
 /** A server event as clients read it: fields that are undefined are left out. */
 type ServerEvent =
   | { readonly type: 'started' | 'attached'; readonly process_id: string }
-  | { readonly type: 'killed' | 'resized' }
+  | { readonly type: 'killed' | 'resized' | 'alive' }
+  | { readonly type: 'input'; readonly offset: number; readonly end: number }
   | { readonly type: 'error'; readonly error: string; readonly message: string }
   | {
       readonly type: 'exit';

@@ -60,7 +60,9 @@ export class Session {
   }
 
   ping(): void {
-    if (this.#socket.readyState === this.#socket.OPEN) this.#socket.ping();
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#socket.ping();
+    this.#connection?.showAlive();
   }
 
   /** The host leaves; clients attach again. */
@@ -92,7 +94,7 @@ export class Session {
     const message = parseFirstMessage(data, isBinary);
     const processes = await this.#processes();
     if (message.type === 'start' || message.type === 'attach') {
-      this.#connection = new ProcessConnection(this.#socket);
+      this.#connection = new ProcessConnection(this.#socket, message, (error) => this.#fail(error));
       return this.#connection.open(processes, message);
     }
     await this.#control(processes, message);

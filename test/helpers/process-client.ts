@@ -15,6 +15,8 @@ export class TestClient implements ProcessClient {
   readonly pieces: Buffer[] = [];
   cursor = 0;
   hasGap = false;
+  /** All input before this offset was taken. */
+  taken = 0;
   exit: SessionExit | undefined;
   detachedBy: SessionError | undefined;
   isDetached = false;
@@ -34,6 +36,10 @@ export class TestClient implements ProcessClient {
     this.pieces.push(Buffer.from(bytes));
     this.cursor = offset + bytes.length;
     setImmediate(() => this.process?.acknowledge(this.cursor));
+  }
+
+  inputTaken(taken: number): void {
+    this.taken = taken;
   }
 
   ended(exit: SessionExit): void {

@@ -8,6 +8,11 @@ export type OutputPiece = Omit<GuestOutput, 'processId'>;
 /** Who is told of a process. Each is called by the process, never while it makes a call itself. */
 export interface ProcessClient {
   output(piece: OutputPiece): void;
+  /**
+   * The process has taken all input before `taken`: nothing can lose it any more. Input goes on at
+   * `end`.
+   */
+  inputTaken(taken: number, end: number): void;
   /** After the last byte of output; nothing follows. */
   ended(exit: SessionExit): void;
   /** The process may run on, but tells this client nothing more. @param error absent for a pause */

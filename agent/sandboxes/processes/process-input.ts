@@ -11,6 +11,14 @@ export interface WaitingInput {
   readonly bytesMax: number;
 }
 
+/** Where input belongs that a client counts, so that it may send again what it does not know to be there. */
+export interface InputPosition {
+  /** Of the first byte among all input of the process. */
+  readonly offset: number;
+  /** Tells this client's input from that of others. */
+  readonly clientId: string;
+}
+
 /**
  * The input of one process, from all of its clients in the order of its arrival. A channel that
  * breaks loses none of it: on the next one the guest tells how much it has, and the rest is sent
@@ -28,12 +36,20 @@ export class ProcessInput {
   readonly #waiting: WaitingInput;
   #waitingBytes = 0;
   #isOver = false;
+  /** Whether anything came from this host, and the client of the last of it, if it has said who it is. */
+  #hasWritten = false;
+  #writer: string | undefined;
 
   /** @param received how many bytes the guest has already */
   constructor(processId: string, waiting: WaitingInput, received: number) {
     this.#waiting = waiting;
     this.#processId = processId;
     this.#end = received;
+  }
+
+  /** Behind the last byte that was accepted. */
+  get acceptedEnd(): number {
+    return this.#end;
   }
 
   /** Sends what the guest may have missed, and from now on over this channel. */
@@ -53,9 +69,11 @@ export class ProcessInput {
 
   /**
    * Resolves when the guest has taken all of it from the host.
-   * @throws SessionError `no_capacity` when too much waits for a process that does not read
+   * @param position what was accepted before of it is ignored
+   * @throws SessionError `no_capacity` when too much waits for a process that does not read;
+   * `input_conflict` when the position is not where this client's input goes on
    */
-  async write(bytes: Buffer): Promise<void> {
+  async write(bytes: Buffer, position?: InputPosition): Promise<void> {
     if (this.#isOver) return;
     const waiting = this.#waiting;
     const { length } = bytes;
@@ -68,8 +86,10 @@ export class ProcessInput {
     waiting.bytes += length;
     try {
       await this.#queue.add(async () => {
-        this.#kept = Buffer.concat([this.#kept, bytes]);
-        this.#end += length;
+        const fresh = this.#unknownOf(bytes, position);
+        this.#kept = Buffer.concat([this.#kept, fresh]);
+        this.#end += fresh.length;
+        this.#hasWritten = true;
         await this.#send();
       });
     } finally {
@@ -87,6 +107,22 @@ export class ProcessInput {
         await channel.closeStdin(this.#processId);
       }),
     );
+  }
+
+  /** What of the bytes was not accepted before. @throws SessionError `input_conflict` */
+  #unknownOf(bytes: Buffer, position: InputPosition | undefined): Buffer {
+    const writer = this.#writer;
+    this.#writer = position?.clientId;
+    if (position === undefined) return bytes;
+    // Bytes at an offset that is taken are the same bytes only if they come from the same client.
+    const isOther = this.#hasWritten && writer !== position.clientId;
+    const isKnown = position.offset < this.#end && !isOther;
+    if (position.offset !== this.#end && !isKnown) {
+      this.#writer = writer;
+      const message = `input goes on at ${this.#end}, not at ${position.offset}: another client has written`;
+      throw new SessionError('input_conflict', message);
+    }
+    return bytes.subarray(this.#end - position.offset);
   }
 
   /** Sends what was accepted and not sent. */

@@ -9,7 +9,7 @@ import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-p
 import { failpoint } from '../../system/failpoint.ts';
 import { SandboxFiles } from '../files/sandbox-files.ts';
 import { Attachment, type ProcessClient } from './attachment.ts';
-import type { WaitingInput } from './process-input.ts';
+import type { InputPosition, WaitingInput } from './process-input.ts';
 import {
   guestSilent,
   processNotFound,
@@ -23,6 +23,8 @@ import { whenThawed } from '../../guest-link/when-thawed.ts';
 
 /** What a client asks to be started. */
 export interface SessionProcessSpec {
+  /** Chosen by the client, so that a start that is repeated does not start it again. */
+  readonly id?: string | undefined;
   readonly command: string;
   readonly environment: Readonly<Record<string, string>>;
   /** The sandbox's own when undefined. */
@@ -36,8 +38,10 @@ export interface SessionProcessSpec {
 export interface AttachedProcess {
   /** Everything before the offset has left the host for this client. */
   acknowledge(offset: number): void;
-  /** Resolves when the guest has taken all of it. @throws SessionError `no_capacity` */
-  write(bytes: Buffer): Promise<void>;
+  /** How much input the process has taken, and where input goes on. */
+  readonly input: { readonly taken: number; readonly end: number };
+  /** As `ProcessInput.write`. @throws SessionError `no_capacity`, `input_conflict` */
+  write(bytes: Buffer, position?: InputPosition): Promise<void>;
   /** End of file after everything that was written before; nothing for a terminal. */
   closeInput(): Promise<void>;
   /** The client leaves, the process runs on. */
@@ -107,17 +111,22 @@ export class SandboxProcesses {
   }
 
   /**
-   * Starts a process with its first client.
+   * Starts a process with its first client, or attaches the client to the process that an earlier
+   * call has started under the same id.
    * @param started told its id before anything else of it
    * @throws SessionError
    */
   async start(
-    spec: SessionProcessSpec,
+    { id: wantedId, ...spec }: SessionProcessSpec,
     client: ProcessClient,
     started: (processId: string) => void,
   ): Promise<AttachedProcess> {
+    if (wantedId !== undefined) await this.#listed();
+    const id = wantedId ?? randomUUID();
+    if (this.#starting.has(id)) throw guestSilent();
+    if (this.#processes.has(id)) return this.attach(id, 0, client, () => started(id));
     const attachment = new Attachment(client, 0, this.#takePlace());
-    const process = new SessionProcess(randomUUID(), this.#waitingInput);
+    const process = new SessionProcess(id, this.#waitingInput);
     process.attachFirst(attachment);
     this.#processes.set(process.id, process);
     this.#starting.set(process.id, () => started(process.id));
@@ -208,7 +217,7 @@ export class SandboxProcesses {
     this.files.disconnect();
   }
 
-  async #start(process: SessionProcess, spec: SessionProcessSpec): Promise<void> {
+  async #start(process: SessionProcess, spec: Omit<SessionProcessSpec, 'id'>): Promise<void> {
     const { id } = process;
     const streams = { stdin: true, isFollowed: true, isSession: true, user: '' };
     const environment = { ...this.#use.environment(), ...spec.environment };
@@ -235,9 +244,12 @@ export class SandboxProcesses {
   #handleOf(process: SessionProcess, attachment: Attachment): AttachedProcess {
     return {
       acknowledge: (offset) => process.acknowledge(attachment, offset),
-      write: async (bytes) => {
+      get input() {
+        return { taken: process.inputTaken, end: process.input.acceptedEnd };
+      },
+      write: async (bytes, position) => {
         this.#use.touch();
-        await process.input.write(bytes);
+        await process.input.write(bytes, position);
       },
       closeInput: () => process.input.close(),
       detach: () => process.detach(attachment),
@@ -263,14 +275,17 @@ export class SandboxProcesses {
   }
 
   /** Waits for the guest's list when this agent has just found the machine. */
-  async #find(id: string): Promise<SessionProcess> {
+  async #listed(): Promise<void> {
     if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
-    if (!this.#isListed) {
-      const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
-      await once(this.#link, 'opened', { signal }).catch(() => {
-        throw guestSilent();
-      });
-    }
+    if (this.#isListed) return;
+    const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    await once(this.#link, 'opened', { signal }).catch(() => {
+      throw guestSilent();
+    });
+  }
+
+  async #find(id: string): Promise<SessionProcess> {
+    await this.#listed();
     const process = this.#processes.get(id);
     if (process === undefined) throw processNotFound();
     return process;
@@ -320,6 +335,9 @@ export class SandboxProcesses {
   #listen(channel: GuestChannel): void {
     channel.on('output', ({ processId, ...piece }) => {
       this.#processes.get(processId)?.receiveOutput(channel, piece);
+    });
+    channel.on('taken', (processId, offset) => {
+      this.#processes.get(processId)?.receiveTaken(offset);
     });
     channel.on('exited', ({ processId, ...end }) => {
       this.#processes.get(processId)?.receiveEnd(end);

@@ -8,6 +8,7 @@ export type SessionErrorCode =
   | 'max_concurrent_execs_reached'
   | 'sandbox_not_running'
   | 'no_capacity'
+  | 'input_conflict'
   | 'internal_error';
 
 /** A refusal of what a client of a process session asked for. */

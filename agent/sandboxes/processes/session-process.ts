@@ -21,6 +21,8 @@ export class SessionProcess {
   readonly #attachments = new Set<Attachment>();
   #channel: GuestChannel | undefined;
   #end: ProcessEnd | undefined;
+  /** All input before this offset was taken by the process. */
+  #inputTaken = 0;
   /** Why the sandbox is about to end it, if it is. */
   #expected: string | undefined;
 
@@ -28,6 +30,10 @@ export class SessionProcess {
   constructor(id: string, waiting: WaitingInput, received = 0) {
     this.id = id;
     this.input = new ProcessInput(id, waiting, received);
+  }
+
+  get inputTaken(): number {
+    return this.#inputTaken;
   }
 
   get hasEnded(): boolean {
@@ -44,6 +50,7 @@ export class SessionProcess {
   /** Goes on over a new channel, which tells it as this record. */
   adopt(channel: GuestChannel, record: GuestProcessRecord): void {
     this.#channel = channel;
+    this.receiveTaken(record.stdinTaken);
     if (hasFlag(record, PROCESS_FLAGS.exited)) this.#end ??= endOfProcess(record);
     if (this.hasEnded) this.input.end();
     else this.input.resume(channel);
@@ -82,6 +89,12 @@ export class SessionProcess {
       this.#tellEnd(attachment);
     }
     this.#acknowledge(); // Also of what none of them wanted.
+  }
+
+  receiveTaken(offset: number): void {
+    if (offset <= this.#inputTaken) return;
+    this.#inputTaken = offset;
+    for (const { client } of this.#attachments) client.inputTaken(offset, this.input.acceptedEnd);
   }
 
   receiveEnd(end: ProcessEnd): void {

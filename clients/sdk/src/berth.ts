@@ -1,0 +1,45 @@
+import { ApiKeys } from './api-keys.ts';
+import { Disks, EXEC_POLICY } from './disk.ts';
+import { type CreatingCallOptions, Http, type HttpOptions } from './http.ts';
+import { Images } from './image.ts';
+import { Sandboxes } from './sandbox.ts';
+import { Snapshots } from './snapshot.ts';
+import type { ExecResult, RunMultiExec } from './types.ts';
+
+/** Where the API is, who calls it, and what counts for all calls that do not say otherwise. */
+export type BerthOptions = HttpOptions;
+
+/**
+ * The account's disks, sandboxes and everything else behind one API key.
+ *
+ * @example
+ * const berth = new Berth({ baseUrl: 'https://berth.example', apiKey: 'key-…' });
+ * await using sandbox = await berth.sandboxes.create();
+ * const { stdout } = await sandbox.run('uname -a');
+ */
+export class Berth {
+  readonly disks: Disks;
+  readonly sandboxes: Sandboxes;
+  readonly snapshots: Snapshots;
+  readonly images: Images;
+  readonly apiKeys: ApiKeys;
+  readonly #http: Http;
+
+  constructor(options: BerthOptions) {
+    const http = new Http(options);
+    this.#http = http;
+    this.disks = new Disks(http);
+    this.sandboxes = new Sandboxes(http);
+    this.snapshots = new Snapshots(http);
+    this.images = new Images(http);
+    this.apiKeys = new ApiKeys(http);
+  }
+
+  /** Runs one command on several disks, and waits for its end. @throws as `Disk.exec` */
+  async exec(exec: RunMultiExec, options: CreatingCallOptions = {}): Promise<ExecResult> {
+    const { data } = await this.#http.call(EXEC_POLICY, options, (client, init) =>
+      client.POST('/api/exec', { ...init, body: exec }),
+    );
+    return data;
+  }
+}

@@ -1,0 +1,173 @@
+import createClient, { type Client } from 'openapi-fetch';
+import {
+  ApiError,
+  CallTimeoutError,
+  ConnectionError,
+  NotFoundError,
+  toApiError,
+} from './errors.ts';
+import type { paths } from './generated/api.ts';
+import { randomId } from './ids.ts';
+import { anySignal, backoffMs, reasonOf, sleep } from './timing.ts';
+
+/** What every call takes. */
+export interface CallOptions {
+  /** Ends the call; it then rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /** For how long the call may take with all repetitions, in milliseconds. */
+  readonly timeoutMs?: number | undefined;
+  /** How often it is repeated at most when it failed in a way that may pass. */
+  readonly retries?: number | undefined;
+}
+
+/** What calls take that create or run something. */
+export interface CreatingCallOptions extends CallOptions {
+  /**
+   * Repeated within 24 hours with the same key, the call is not carried out again. A random one by
+   * default. `false`: none, so the call is not repeated when its answer was lost, and a command ends
+   * when its caller hangs up.
+   */
+  readonly idempotencyKey?: string | false | undefined;
+}
+
+/**
+ * When a failed call is repeated. `repeatable`: whatever passes, because doing it twice is doing it
+ * once. `keyed`: the same, thanks to an Idempotency-Key. `refused`: only when the server says that
+ * nothing was begun. `never`: not even then.
+ */
+export type Retry = 'repeatable' | 'keyed' | 'refused' | 'never';
+
+/** How a call is made; see {@link CallOptions} for what callers choose. */
+export interface CallPolicy {
+  readonly retry: Retry;
+  /** Deletes something: a repetition that finds nothing has succeeded. */
+  readonly isDeletion?: boolean;
+  /** For how long one attempt may wait for its answer, in milliseconds. */
+  readonly attemptMs?: number;
+  /** Unless the caller says otherwise. */
+  readonly timeoutMs?: number;
+}
+
+/** What one attempt adds to a request. */
+export interface Attempt {
+  readonly signal: AbortSignal;
+  readonly headers: Record<string, string>;
+}
+
+interface Answer<T> {
+  readonly data?: T | undefined;
+  readonly error?: unknown;
+  readonly response: Response;
+}
+
+/** Where and as whom calls are made. */
+export interface HttpOptions {
+  /** Where the API is, as in `https://berth.example`. */
+  readonly baseUrl: string;
+  /** `key-…`. Whoever has it can do everything with the account: keep it out of public pages. */
+  readonly apiKey: string;
+  /** For how long a call may take with all repetitions, in milliseconds. Default 1 minute. */
+  readonly timeoutMs?: number | undefined;
+  /** How often a call is repeated at most. Default 5. */
+  readonly retries?: number | undefined;
+  /** Makes the requests; the runtime's own by default. */
+  readonly fetch?: typeof fetch | undefined;
+  /** Opens process sessions; the runtime's own by default. */
+  readonly WebSocket?: typeof WebSocket | undefined;
+}
+
+const TIMEOUT_MS = 60_000;
+const ATTEMPT_MS = 30_000; // No call but the execs is held for more than 20 s.
+const RETRIES = 5;
+const BACKOFF_FIRST_MS = 200;
+const BACKOFF_MAX_MS = 5_000;
+
+/** @internal Calls of the API: credentials, deadlines, repetitions, errors. */
+export class Http {
+  readonly #options: HttpOptions;
+  readonly #client: Client<paths>;
+
+  constructor(options: HttpOptions) {
+    this.#options = options;
+    const { baseUrl, apiKey, fetch = globalThis.fetch } = options;
+    this.#client = createClient<paths>({
+      baseUrl: baseUrl.replace(/\/+$/u, ''),
+      headers: { authorization: `Bearer ${apiKey}` },
+      fetch: (request) => fetch(request),
+    });
+  }
+
+  /**
+   * Makes a call until it succeeds or may not be repeated.
+   * @returns the body of the answer
+   */
+  async call<T>(
+    policy: CallPolicy,
+    options: CreatingCallOptions,
+    attempt: (client: Client<paths>, init: Attempt) => Promise<Answer<T>>,
+  ): Promise<T> {
+    const { signal } = options;
+    const timeoutMs =
+      options.timeoutMs ?? policy.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
+    const deadline = AbortSignal.timeout(timeoutMs);
+    const ended = anySignal(signal, deadline);
+    const { headers, retry } = this.#keyFor(policy.retry, options.idempotencyKey);
+    const retries = options.retries ?? this.#options.retries ?? RETRIES;
+    try {
+      for (let n = 0; ; n += 1) {
+        try {
+          const slow = policy.attemptMs ?? ATTEMPT_MS;
+          const init = { signal: anySignal(ended, AbortSignal.timeout(slow)), headers };
+          return bodyOf(await attempt(this.#client, init));
+        } catch (error) {
+          if (ended.aborted) throw error;
+          const failure = toFailure(error);
+          const isGone = failure instanceof NotFoundError;
+          if (n > 0 && isGone && policy.isDeletion === true) return undefined as T;
+          if (n >= retries || !mayRepeat(failure, retry)) throw failure;
+          const backoff = backoffMs(n, BACKOFF_FIRST_MS, BACKOFF_MAX_MS);
+          const asked = failure instanceof ApiError ? (failure.retryAfterMs ?? 0) : 0;
+          await sleep(asked + backoff, ended);
+        }
+      }
+    } catch (error) {
+      if (signal?.aborted === true) throw reasonOf(signal);
+      if (deadline.aborted) throw new CallTimeoutError(timeoutMs);
+      throw error;
+    }
+  }
+
+  openSocket(url: string): WebSocket {
+    const { WebSocket = globalThis.WebSocket } = this.#options;
+    return new WebSocket(url);
+  }
+
+  #keyFor(
+    retry: Retry,
+    key: string | false | undefined,
+  ): { headers: Record<string, string>; retry: Retry } {
+    if (retry !== 'keyed') return { headers: {}, retry };
+    if (key === false) return { headers: {}, retry: 'refused' };
+    return { headers: { 'idempotency-key': key ?? randomId() }, retry };
+  }
+}
+
+function bodyOf<T>({ data, error, response }: Answer<T>): T {
+  if (response.ok) return data as T;
+  throw toApiError(response, error);
+}
+
+const toFailure = (error: unknown): Error =>
+  error instanceof ApiError
+    ? error
+    : new ConnectionError('no answer came from the server', { cause: error });
+
+/** Answers of proxies before Berth, which say nothing about what Berth has done. */
+const PROXY_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
+
+function mayRepeat(failure: Error, retry: Retry): boolean {
+  if (retry === 'never') return false;
+  if (!(failure instanceof ApiError)) return retry !== 'refused';
+  if (failure.code === 'unknown') return retry !== 'refused' && PROXY_STATUSES.has(failure.status);
+  return failure.status === 429 || (failure.status === 503 && failure.code !== 'not_enabled');
+}

@@ -1,0 +1,42 @@
+/**
+ * Client for Berth: shared disks, serverless execution and persistent sandboxes.
+ *
+ * @packageDocumentation
+ */
+export { ApiKeys } from './api-keys.ts';
+export { Berth, type BerthOptions } from './berth.ts';
+export { Disk, Disks, type NewDiskUser } from './disk.ts';
+export {
+  ApiError,
+  type ApiFailure,
+  BadRequestError,
+  BerthError,
+  CallTimeoutError,
+  ConflictError,
+  ConnectionError,
+  DeadlineError,
+  ForbiddenError,
+  NotFoundError,
+  OutcomeUnknownError,
+  OutputLostError,
+  PreconditionError,
+  ProcessLostError,
+  RateLimitError,
+  ServerError,
+  SessionError,
+  TooLargeError,
+  UnauthorizedError,
+  UnavailableError,
+} from './errors.ts';
+export type { CallOptions, CreatingCallOptions } from './http.ts';
+export { Image, Images } from './image.ts';
+export { type Page, Pages } from './pages.ts';
+export { type Input, Process, type ProcessResult, type StartOptions } from './process.ts';
+export { type CreateSandboxOptions, type RunOptions, Sandbox, Sandboxes } from './sandbox.ts';
+export { SandboxExecs } from './sandbox-execs.ts';
+export { SandboxNetwork } from './sandbox-network.ts';
+export type { OutputChunk, ProcessExit } from './session/frames.ts';
+export type { SessionOptions } from './session/session.ts';
+export { Snapshot, Snapshots } from './snapshot.ts';
+export type * from './types.ts';
+export type { WaitOptions } from './waiting.ts';

@@ -1,0 +1,289 @@
+import { BerthError } from './errors.ts';
+import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
+import { randomId } from './ids.ts';
+import { type Input, Process, type ProcessResult, type StartOptions } from './process.ts';
+import { SandboxExecs } from './sandbox-execs.ts';
+import { SandboxNetwork } from './sandbox-network.ts';
+import { Session, type SessionHost, type SessionOptions } from './session/session.ts';
+import { Snapshot } from './snapshot.ts';
+import type {
+  CreateSandbox,
+  ForkSandbox,
+  SandboxInfo,
+  SandboxTimeout,
+  StartSandbox,
+} from './types.ts';
+import { poll, type WaitOptions } from './waiting.ts';
+
+const READ = { retry: 'repeatable' } as const;
+const MOVING: ReadonlySet<string> = new Set(['pending', 'pausing', 'stopping']);
+const STOPPED: ReadonlySet<string> = new Set(['stopped', 'exited', 'failed']);
+type Status = SandboxInfo['status'];
+
+/** What creating a sandbox takes beside its fields. */
+export interface CreateSandboxOptions extends CreatingCallOptions {
+  /** `false`: do not wait until it runs. */
+  readonly wait?: boolean | undefined;
+}
+
+/** What {@link Sandbox.run} takes. */
+export interface RunOptions extends StartOptions {
+  /** All of its input. */
+  readonly input?: Input | AsyncIterable<Input> | undefined;
+}
+
+/**
+ * A persistent machine that can be paused, resumed and forked. `await using` stops and deletes it at the
+ * end of the scope.
+ */
+export class Sandbox implements AsyncDisposable {
+  /** Commands whose records the API keeps. */
+  readonly execs: SandboxExecs;
+  /** What it may connect to, and the ways to its ports. */
+  readonly network: SandboxNetwork;
+  readonly #http: Http;
+  readonly #host: SessionHost;
+  #info: SandboxInfo;
+
+  /** @internal */
+  constructor(http: Http, info: SandboxInfo) {
+    this.#http = http;
+    this.#info = info;
+    this.execs = new SandboxExecs(http, info.sandbox_id);
+    this.network = new SandboxNetwork(http, info.sandbox_id);
+    this.#host = {
+      url: (signal) => this.#connectionUrl(signal),
+      status: async (signal) => (await this.refresh({ signal })).status,
+      open: (url) => http.openSocket(url),
+    };
+  }
+
+  get id(): string {
+    return this.#info.sandbox_id;
+  }
+
+  get name(): string {
+    return this.#info.name;
+  }
+
+  /** As the API last said; see {@link refresh}. */
+  get status(): Status {
+    return this.#info.status;
+  }
+
+  /** What the API last said of it. */
+  get info(): SandboxInfo {
+    return this.#info;
+  }
+
+  /** Asks the API anew. @throws NotFoundError */
+  async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await getSandbox(this.#http, this.id, options);
+    return this.#info;
+  }
+
+  /**
+   * Waits until it rests in a state.
+   * @throws BerthError `sandbox_failed` when that is another one than those wanted
+   */
+  async settled(wanted: readonly Status[], options: WaitOptions = {}): Promise<this> {
+    const found = await poll(options, async (call) => {
+      const { status } = MOVING.has(this.status) ? await this.refresh(call) : this.#info;
+      return MOVING.has(status) ? undefined : status;
+    });
+    if (wanted.includes(found)) return this;
+    const why = this.#info.exit_message ?? this.#info.exit_reason ?? 'no reason given';
+    throw new BerthError('sandbox_failed', `the sandbox is ${found}: ${why}`);
+  }
+
+  /**
+   * Starts a process, and resolves when it runs. It is started once, whatever happens on the way.
+   * @throws SessionError `process_failed`; ConflictError `sandbox_not_running`
+   */
+  async start(command: string, options: StartOptions = {}): Promise<Process> {
+    const { env, cwd, terminal, timeoutSeconds, ...session } = options;
+    const fields = { env: env ?? {}, cwd, terminal, timeout_seconds: timeoutSeconds };
+    return this.#hold({ id: randomId(), start: { command, ...fields } }, session);
+  }
+
+  /**
+   * Attaches to a process that runs, or has ended within the last 15 minutes.
+   * @param options `offset`: the first byte of output wanted; when it is not kept any more, output begins
+   * at the oldest that is
+   * @throws SessionError `process_not_found`
+   */
+  async attach(
+    processId: string,
+    { offset = 0, ...session }: SessionOptions & { readonly offset?: number } = {},
+  ): Promise<Process> {
+    return this.#hold({ id: processId, offset }, session);
+  }
+
+  /** Runs a command to its end. Any exit code is a result. @throws as {@link Process.exit} */
+  async run(command: string, { input, ...options }: RunOptions = {}): Promise<ProcessResult> {
+    const process = await this.start(command, options);
+    const pieces = typeof input === 'string' || input instanceof Uint8Array ? [input] : input;
+    const writing = process.writeAll(pieces ?? []).then(() => process.closeInput());
+    const [result] = await Promise.all([process.result(), writing]);
+    return result;
+  }
+
+  /** Boots it from its disk; the memory of a paused one is discarded. */
+  async boot(body: StartSandbox = {}, options: WaitOptions = {}): Promise<this> {
+    const params = { path: { sid: this.id }, query: { wait: true } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.POST('/api/sandboxes/{sid}/start', { ...init, params, body }),
+    );
+    return this.#moved(data, ['running'], options);
+  }
+
+  /** Continues from a pause: processes, memory and open files are as they were. */
+  async resume(options: WaitOptions = {}): Promise<this> {
+    return this.#act('resume', ['running'], options);
+  }
+
+  /** Keeps memory and processes, and gives memory and processors back. */
+  async pause(options: WaitOptions = {}): Promise<this> {
+    return this.#act('pause', ['paused'], options);
+  }
+
+  /** Shuts it down; the disk is kept. */
+  async stop(options: WaitOptions = {}): Promise<this> {
+    return this.#act('stop', ['stopped', 'exited', 'failed'], options);
+  }
+
+  /**
+   * Copies it with disk, memory and processes, and waits until the copy runs.
+   * @throws ConflictError; BerthError `sandbox_failed`
+   */
+  async fork(copy: ForkSandbox = {}, options: CreateSandboxOptions = {}): Promise<Sandbox> {
+    const { wait = true, ...call } = options;
+    const params = { path: { sid: this.id }, query: { wait } };
+    const { data } = await this.#http.call({ retry: 'keyed' }, call, (client, init) =>
+      client.POST('/api/sandboxes/{sid}/fork', { ...init, params, body: copy }),
+    );
+    const sandbox = new Sandbox(this.#http, data);
+    return wait ? sandbox.settled(['running'], { signal: call.signal }) : sandbox;
+  }
+
+  /** Keeps its disk and memory under a name, and waits until that is done. */
+  async snapshot(name: string, options: CreateSandboxOptions = {}): Promise<Snapshot> {
+    const { wait = true, ...call } = options;
+    const params = { path: { sid: this.id }, query: { wait } };
+    const { data } = await this.#http.call({ retry: 'keyed' }, call, (client, init) =>
+      client.POST('/api/sandboxes/{sid}/snapshots', { ...init, params, body: { name } }),
+    );
+    const snapshot = new Snapshot(this.#http, data);
+    return wait ? snapshot.ready({ signal: call.signal }) : snapshot;
+  }
+
+  /** Sets after how long it is paused. */
+  async setTimeout(limits: SandboxTimeout, options: CallOptions = {}): Promise<SandboxInfo> {
+    const params = { path: { sid: this.id } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.POST('/api/sandboxes/{sid}/timeout', { ...init, params, body: limits }),
+    );
+    this.#info = data;
+    return data;
+  }
+
+  /**
+   * Stops it if it runs, and deletes it with its disk.
+   * @throws ConflictError `sandbox_has_forks`
+   */
+  async delete(options: WaitOptions = {}): Promise<void> {
+    if (!STOPPED.has((await this.refresh(options)).status)) await this.stop(options);
+    const params = { path: { sid: this.id } };
+    await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
+      client.DELETE('/api/sandboxes/{sid}', { ...init, params }),
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.delete();
+  }
+
+  async #hold(
+    process: ConstructorParameters<typeof Session>[1],
+    options: SessionOptions,
+  ): Promise<Process> {
+    const session = new Session(this.#host, process, options);
+    await session.ready;
+    return new Process(session, this.#host);
+  }
+
+  async #act(
+    action: 'resume' | 'pause' | 'stop',
+    wanted: readonly Status[],
+    options: WaitOptions,
+  ): Promise<this> {
+    const params = { path: { sid: this.id }, query: { wait: true } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.POST(`/api/sandboxes/{sid}/${action}`, { ...init, params }),
+    );
+    return this.#moved(data, wanted, options);
+  }
+
+  #moved(info: SandboxInfo, wanted: readonly Status[], options: WaitOptions): Promise<this> {
+    this.#info = info;
+    return this.settled(wanted, options);
+  }
+
+  async #connectionUrl(signal: AbortSignal): Promise<string> {
+    const params = { path: { sid: this.id } };
+    const { data } = await this.#http.call(READ, { signal }, (client, init) =>
+      client.POST('/api/sandboxes/{sid}/connections', { ...init, params }),
+    );
+    return data.url;
+  }
+}
+
+async function getSandbox(http: Http, id: string, options: CallOptions): Promise<SandboxInfo> {
+  const { data } = await http.call(READ, options, (client, init) =>
+    client.GET('/api/sandboxes/{sid}', { ...init, params: { path: { sid: id } } }),
+  );
+  return data;
+}
+
+/** The sandboxes of the account. */
+export class Sandboxes {
+  readonly #http: Http;
+
+  /** @internal */
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** Creates a sandbox, and waits until it runs. @throws BerthError `sandbox_failed` */
+  async create(sandbox: CreateSandbox = {}, options: CreateSandboxOptions = {}): Promise<Sandbox> {
+    const { wait = true, ...call } = options;
+    const params = { query: { wait } };
+    const { data } = await this.#http.call({ retry: 'keyed' }, call, (client, init) =>
+      client.POST('/api/sandboxes', { ...init, params, body: sandbox }),
+    );
+    const created = new Sandbox(this.#http, data);
+    return wait ? created.settled(['running'], { signal: call.signal }) : created;
+  }
+
+  /** @throws NotFoundError */
+  async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    return new Sandbox(this.#http, await getSandbox(this.#http, id, options));
+  }
+
+  /** The sandbox of this name, if there is one. */
+  async find(name: string, options: CallOptions = {}): Promise<Sandbox | undefined> {
+    return (await this.list(options)).find((sandbox) => sandbox.name === name);
+  }
+
+  /** All of them, oldest first. @param options `filesystem`: only those that mount this disk */
+  async list({
+    filesystem,
+    ...options
+  }: CallOptions & { readonly filesystem?: string } = {}): Promise<Sandbox[]> {
+    const query = filesystem === undefined ? {} : { filesystem };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.GET('/api/sandboxes', { ...init, params: { query } }),
+    );
+    return data.sandboxes.map((info) => new Sandbox(this.#http, info));
+  }
+}
