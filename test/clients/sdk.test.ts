@@ -13,6 +13,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import anyTest, { type TestFn } from 'ava';
 import { Berth, type Process } from '@berth/sdk';
+import { runJob } from '../../examples/ci-job.ts';
+import { CodeInterpreter } from '../../examples/code-interpreter.ts';
+import { solve } from '../../examples/coding-agent.ts';
+import { nightlyReport } from '../../examples/nightly-report.ts';
 import { KiB } from '../../shared/units.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { openPage } from '../helpers/browser.ts';
@@ -151,6 +155,57 @@ test('the packed client brings its types along', async (t) => {
       export { status };
     `),
   );
+});
+
+test('the examples do what they say', async (t) => {
+  const { api } = t.context;
+  const berth = new Berth({ baseUrl: api.baseUrl, apiKey: api.key });
+  const interpret = async (): Promise<void> => {
+    await using interpreter = await CodeInterpreter.create(berth);
+    t.is(await interpreter.run('x = 20\nprint(x + 1)'), '21\n');
+    await interpreter.rest();
+    t.is(await interpreter.run('print(x * 2)'), '40\n');
+    t.regex(await interpreter.run('1 / 0'), /ZeroDivisionError/u);
+  };
+  const solveTask = async (): Promise<void> => {
+    const outcomes = await solve(berth, {
+      prepare: 'echo "echo 3" > sum.sh',
+      test: '[ "$(sh sum.sh)" = 4 ]',
+      attempts: [
+        { name: 'wrong', command: 'echo "echo 5" > sum.sh' },
+        { name: 'right', command: 'echo "echo 4" > sum.sh' },
+      ],
+    });
+    t.deepEqual(
+      outcomes.map(({ name, passed }) => [name, passed]),
+      [
+        ['wrong', false],
+        ['right', true],
+      ],
+    );
+    t.regex(outcomes[1]?.diff ?? '', /^\+echo 4$/mu);
+  };
+  const runJobs = async (): Promise<void> => {
+    const steps = [
+      { name: 'build', command: 'echo built >> product' },
+      { name: 'test', command: 'grep built product && false' },
+      { name: 'deploy', command: 'touch deployed' },
+    ];
+    const first = await runJob(berth, 'shop', '17', steps);
+    const again = await runJob(berth, 'shop', '17', steps);
+    t.deepEqual([first.failed, again.failed], ['test', 'test']);
+    const log = await (await fetch(again.logUrl)).text();
+    t.is(log, '== build\n== test\nbuilt\n');
+  };
+  const report = async (): Promise<void> => {
+    const disk = await berth.disks.create({ name: 'night-web' });
+    await disk.exec('mkdir logs; printf "ok\\nERROR disk full\\n" > logs/a; echo FATAL > logs/b');
+    await berth.disks.create({ name: 'night-quiet' });
+    const lines = (await nightlyReport(berth, 'night-')).split('\n');
+    t.is(lines[0], 'night-web: 2 matches');
+    t.true(lines.includes('  logs/a:2: ERROR disk full'));
+  };
+  await Promise.all([interpret(), solveTask(), runJobs(), report()]);
 });
 
 /** Sends random bytes for as long as it is not stopped, and compares what comes back. */
