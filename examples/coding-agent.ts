@@ -39,5 +39,5 @@ export async function solve(berth: Berth, { prepare, test, attempts }: Task): Pr
   await using base = await berth.sandboxes.create({ mem_size_mib: 256 });
   const prepared = await base.run(`mkdir /work && cd /work && ${prepare} && cp -a /work /original`);
   if (prepared.exitCode !== 0) throw new Error(`the sources are not ready: ${prepared.stderr}`);
-  return Promise.all(attempts.map((attempt) => tryOut(base, attempt, test)));
+  return await Promise.all(attempts.map((attempt) => tryOut(base, attempt, test)));
 }
