@@ -2,7 +2,7 @@
  * A code interpreter: one Python that keeps its variables from call to call, in a sandbox that is paused
  * while nobody asks. Language models get this as their tool `run_python`.
  */
-import type { Berth, Process, Sandbox } from '@berth/sdk';
+import type { Berth, OutputChunk, Process, Sandbox } from '@berth/sdk';
 
 /** Reads a program, ended by a line with NUL alone, runs it, and answers with a line of the same. */
 const REPL = `
@@ -22,7 +22,7 @@ while True:
 export class CodeInterpreter implements AsyncDisposable {
   readonly #sandbox: Sandbox;
   readonly #python: Process;
-  readonly #output: AsyncIterator<{ readonly bytes: Uint8Array }>;
+  readonly #output: AsyncGenerator<OutputChunk, void>;
   readonly #decoder = new TextDecoder();
 
   private constructor(sandbox: Sandbox, python: Process) {
@@ -49,9 +49,9 @@ export class CodeInterpreter implements AsyncDisposable {
     await this.#python.write(`${program}\n\0\n`);
     let text = '';
     while (!text.endsWith('\0\n')) {
-      const { value, done } = await this.#output.next();
-      if (done === true) throw new Error(`Python has ended: ${text}`);
-      text += this.#decoder.decode(value.bytes, { stream: true });
+      const next = await this.#output.next();
+      if (next.done === true) throw new Error(`Python has ended: ${text}`);
+      text += this.#decoder.decode(next.value.bytes, { stream: true });
     }
     return text.slice(0, -2);
   }

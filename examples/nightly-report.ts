@@ -15,8 +15,8 @@ export interface Finding {
 const EXAMPLES = 3;
 
 async function search(disk: Disk, pattern: string): Promise<Finding> {
-  const search = { directory: 'logs', pattern, recursive: true, maxResults: 10_000 };
-  const { matches, stoppedReason } = await disk.grep(search);
+  const what = { directory: 'logs', pattern, recursive: true, maxResults: 10_000 };
+  const { matches, stoppedReason } = await disk.grep(what);
   return {
     disk: disk.name,
     matches: matches.length,

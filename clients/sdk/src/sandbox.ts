@@ -53,7 +53,7 @@ export class Sandbox implements AsyncDisposable {
     this.network = new SandboxNetwork(http, info.sandbox_id);
     this.#host = {
       url: (signal) => this.#connectionUrl(signal),
-      status: async (signal) => (await this.refresh({ signal })).status,
+      status: async (signal) => (await getSandbox(http, info.sandbox_id, { signal })).status,
       open: (url) => http.openSocket(url),
     };
   }

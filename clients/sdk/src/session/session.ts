@@ -1,5 +1,4 @@
 import {
-  ApiError,
   BerthError,
   ConnectionError,
   NotFoundError,
@@ -7,6 +6,7 @@ import {
   ProcessLostError,
   SessionError,
   UnauthorizedError,
+  UnavailableError,
 } from '../errors.ts';
 import { randomId } from '../ids.ts';
 import { anySignal, backoffMs, sleep } from '../timing.ts';
@@ -53,6 +53,8 @@ const PASSING: ReadonlySet<string> = new Set([
 ]);
 /** A sandbox in one of these has its processes, or will have them again. */
 const WITH_PROCESSES: ReadonlySet<string> = new Set(['running', 'pending', 'pausing', 'paused']);
+/** The answer to a creation may say `running` before everybody knows. */
+const COMING: ReadonlySet<string> = new Set(['pending', 'running']);
 const STANDING: ReadonlySet<string> = new Set(['pending', 'pausing', 'paused']);
 
 /**
@@ -248,7 +250,7 @@ export class Session {
   async #endure(error: Error): Promise<void> {
     this.#signal.throwIfAborted();
     if (!(error instanceof BerthError) || !this.#mayPass(error)) throw this.#asLoss(error);
-    if (isOfState(error) && (await this.#isStandingStill())) {
+    if (isOfState(error) && (await this.#isStandingStill(error))) {
       this.#failingSince = undefined;
       return sleep(PAUSED_POLL_MS, this.#signal);
     }
@@ -266,24 +268,29 @@ export class Session {
   }
 
   #mayPass(error: BerthError): boolean {
-    if (error instanceof ConnectionError) return true;
+    if (error instanceof ConnectionError || isOfState(error)) return true;
     // A process that never ran is refused for good, but for what only asks to try again.
     if (error instanceof SessionError) {
       return this.#isReady ? PASSING.has(error.code) : error.code === 'internal_error';
     }
     if (error instanceof NotFoundError || error instanceof UnauthorizedError) return false;
-    return !(error instanceof ApiError) || this.#isReady || !isOfState(error);
+    return this.#isReady || error instanceof UnavailableError;
   }
 
-  /** Whether the sandbox is paused, or on its way from or to a pause. @throws ProcessLostError */
-  async #isStandingStill(): Promise<boolean> {
+  /**
+   * Whether the sandbox is paused, or on its way from or to a pause. One that only comes up is waited for
+   * by a first connection too.
+   * @throws ProcessLostError; the error, when there was no connection yet
+   */
+  async #isStandingStill(error: Error): Promise<boolean> {
     try {
       const status = await this.#host.status(this.#signal);
+      if (!this.#isReady && !COMING.has(status)) throw error;
       if (WITH_PROCESSES.has(status)) return STANDING.has(status);
       throw new ProcessLostError(`the sandbox is ${status}, and its processes are gone`);
-    } catch (error) {
-      if (error instanceof ConnectionError) return false;
-      throw error;
+    } catch (failure) {
+      if (failure instanceof ConnectionError) return false;
+      throw failure;
     }
   }
 
