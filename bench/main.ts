@@ -1,5 +1,6 @@
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
+import { benchFiles } from './files.ts';
 import { benchGrep } from './grep.ts';
 import { benchImage } from './image.ts';
 import { benchIngress } from './ingress.ts';
@@ -14,6 +15,7 @@ import { benchSnapshot } from './snapshot.ts';
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
+  files: benchFiles,
   grep: benchGrep,
   image: benchImage,
   ingress: benchIngress,

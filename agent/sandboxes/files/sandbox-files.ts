@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { settledWithin } from '../../../shared/settled-within.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
@@ -10,6 +11,8 @@ import { whenThawed } from '../../guest-link/when-thawed.ts';
 import { encodeOperation, type MoreAsked } from './file-records.ts';
 import { FileWorker } from './file-worker.ts';
 import { notRunning, silent, toFilesError } from './files-error.ts';
+
+const END_AWAITED_MS = 200;
 
 /** The operations on files that run in one sandbox. They end with the channel that began them. */
 export class SandboxFiles {
@@ -79,14 +82,19 @@ export class SandboxFiles {
     }
   }
 
-  /** Nobody waits for the end of an operation that was cut; its place is taken until then. */
+  /**
+   * The place is taken until the guest has forgotten the operation. One that is done ends at once, and
+   * its caller waits for that, so that the next request finds the place; nobody waits for one that was
+   * cut for longer.
+   */
   async #end(worker: FileWorker, release: () => void): Promise<void> {
     const ended = worker.end().finally(() => {
       this.#workers.delete(worker.id);
       release();
     });
-    if (worker.hasExited) await ended;
-    else runInBackground('sandboxFiles.end', () => ended);
+    if (!(await settledWithin(ended, END_AWAITED_MS))) {
+      runInBackground('sandboxFiles.end', () => ended);
+    }
   }
 
   #takePlace({ type }: FileOperation): () => void {
