@@ -33,6 +33,7 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 /** Limit on the agent's memory, whatever its guests do. By itself it takes about 130 MiB. */
 const AGENT_BYTES_MAX = 512 * MiB;
@@ -151,7 +152,6 @@ while time.time() < end:
 print(written)
 `;
 import { KiB, MiB } from '../../shared/units.ts';
-import { isFull } from '../helpers/full.ts';
 
 test.serial(
   'a guest whose root garbles the channel harms only itself, and answers again afterwards',

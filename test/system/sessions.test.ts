@@ -2,12 +2,12 @@
 import { once } from 'node:events';
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import * as fc from '../helpers/fast-check.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { type ConnectionClaims, ConnectionSigner } from '../../shared/links/connection-token.ts';
+import { freePorts } from '../helpers/ports.ts';
 import { openPage } from '../helpers/browser.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import {
@@ -22,21 +22,26 @@ import {
 import { connectionUrl, runInSession, TestSession } from '../helpers/sessions.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { isFull } from '../helpers/full.ts';
 
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
   readonly id: string;
+  /** Its pages may use control and agents. */
+  readonly pageOrigin: string;
 }
 const test = anyTest as TestFn<Context>;
 
 test.before(async (t) => {
-  const stack = await Stack.start(sandboxSettings());
+  const [port] = await freePorts(1);
+  const pageOrigin = `http://127.0.0.1:${port}`;
+  const stack = await Stack.start({ ...sandboxSettings(), ALLOWED_ORIGINS: pageOrigin });
   Object.assign(t.context, { stack });
   const api = await stack.newClient();
   const body = { env: { FROM_SANDBOX: 'sandbox', BOTH: 'sandbox' }, max_concurrent_execs: 64 };
   const { sandbox_id: id } = await createSandbox(api, body);
-  Object.assign(t.context, { api, id });
+  Object.assign(t.context, { api, id, pageOrigin });
 });
 
 test.after.always((t) => t.context.stack.stop());
@@ -538,7 +543,6 @@ async def main():
                 print(event['type'], event['status'], event['exit_code'], event['cursor'], total)
 asyncio.run(main())
 `;
-import { isFull } from '../helpers/full.ts';
 
 test('Debian’s python3-websockets runs a command', async (t) => {
   const { api, id } = t.context;
@@ -548,7 +552,7 @@ test('Debian’s python3-websockets runs a command', async (t) => {
 });
 
 test('a browser runs a command', async (t) => {
-  const { api, id, stack } = t.context;
+  const { api, id, stack, pageOrigin } = t.context;
   const url = await connectionUrl(api, id);
   const told = Promise.withResolvers<string>();
   const page = `<!doctype html><script>
@@ -571,16 +575,14 @@ test('a browser runs a command', async (t) => {
     if (request.url?.startsWith('/told') === true) told.resolve(decodeURIComponent(search));
     response.writeHead(200, { 'content-type': 'text/html' }).end(page);
   });
-  server.listen(0, '127.0.0.1');
+  const { port, hostname } = new URL(pageOrigin);
+  server.listen(Number(port), hostname);
+  t.teardown(() => server.close());
   await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  {
-    await using _ = openPage(`http://127.0.0.1:${port}/`, stack.directory);
-    const seen = await told.promise;
-    t.true(seen.startsWith('?from a browser! '), seen);
-    t.true(seen.endsWith('"exit_code":3,"exit_reason":"exit code 3"} 1000'), seen);
-  }
-  server.close();
+  await using _ = openPage(`${pageOrigin}/`, stack.directory);
+  const seen = await told.promise;
+  t.true(seen.startsWith('?from a browser! '), seen);
+  t.true(seen.endsWith('"exit_code":3,"exit_reason":"exit code 3"} 1000'), seen);
 });
 
 test('a sandbox with an attached client is not idle, and its lifetime stays as it was', async (t) => {
