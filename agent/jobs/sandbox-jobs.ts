@@ -16,13 +16,13 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
       network: network && parseNetworkPolicy(network),
     });
     await actor.settled(waitMs);
-    return answer({ sandbox: actor.record });
+    return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.action': async ({ payload: { action, mounts, waitMs, ...ref } }) => {
     const actor = registry.find(ref);
     await (action === 'start' ? actor.start(mounts) : actor[action]());
     await actor.settled(waitMs);
-    return answer({ sandbox: actor.record });
+    return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.delete': async ({ payload: ref }) => {
     const dependentForks = await registry.delete(ref);
@@ -31,18 +31,18 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
   'sandbox.fork': async ({ payload: { childId, name, checkpoint, waitMs, ...ref } }) => {
     const child = await registry.fork(ref, { sandboxId: childId, name, checkpoint });
     await child.settled(waitMs);
-    return answer({ sandbox: child.record });
+    return answer({ sandbox: await child.publishedRecord() });
   },
   ...snapshotJobs(registry),
   'sandbox.setLimits': async ({ payload: { timeoutSeconds, idleTtlSeconds, ...ref } }) => {
     const actor = registry.find(ref);
     await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
-    return answer({ sandbox: actor.record });
+    return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.setNetwork': async ({ payload: { policy, ...ref } }) => {
     const actor = registry.find(ref);
     await actor.setNetwork(parseNetworkPolicy(policy));
-    return answer({ sandbox: actor.record });
+    return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.decisions': async ({ payload: ref }) =>
     answer({ decisions: await registry.find(ref).decisions() }),

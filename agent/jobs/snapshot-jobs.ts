@@ -14,7 +14,7 @@ export const snapshotJobs = (registry: SandboxRegistry): JobHandlers<SnapshotJob
       network: network && parseNetworkPolicy(network),
     });
     await actor.settled(waitMs);
-    return answer({ sandbox: actor.record });
+    return answer({ sandbox: await actor.publishedRecord() });
   },
   'snapshot.create': async ({ payload: { snapshotId, name, waitMs, ...ref } }) => {
     const snapshot = await registry.snapshot(ref, { snapshotId, name });

@@ -149,6 +149,13 @@ export class JournalledSandbox {
     await this.#deps.publisher.publishNew(this.record);
   }
 
+  /** The sandbox as it is now, once the directory shows it so, or after a second. */
+  async publishedRecord(): Promise<SandboxRecord> {
+    const { record } = this;
+    await this.#deps.publisher.published(record.id);
+    return record;
+  }
+
   /** Resolves when the sandbox is in no transition, or after `waitMs`. */
   async settled(waitMs: number): Promise<void> {
     const until = performance.now() + waitMs;

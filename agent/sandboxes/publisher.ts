@@ -39,6 +39,12 @@ export class Publisher<R extends { readonly id: string }> {
     await settledWithin(writing, PUBLISHED_MS_MAX);
   }
 
+  /** Resolves when the directory has what was published of an id, or after a second. */
+  async published(id: string): Promise<void> {
+    const writing = this.#writing.get(id);
+    if (writing !== undefined) await settledWithin(writing, PUBLISHED_MS_MAX);
+  }
+
   /**
    * Publishes a new record: resolves only when the directory has it, so that its creator can find
    * it.

@@ -367,6 +367,14 @@ export class SandboxActor {
     await this.#gate.send(async () => undefined);
   }
 
+  /**
+   * The sandbox as it is now, once the directory shows it so, or after a second: who is answered with
+   * it finds it there.
+   */
+  publishedRecord(): Promise<SandboxRecord> {
+    return this.#context.sandbox.publishedRecord();
+  }
+
   /** Resolves when the sandbox is in no transition, or after `waitMs`. */
   settled(waitMs: number): Promise<void> {
     return this.#context.sandbox.settled(waitMs);
