@@ -48,6 +48,7 @@ class Connection {
   readonly pid: number;
   readonly #socket: Socket;
   readonly #gone = new AbortController();
+  /** By the helper's serial of the open. */
   readonly #copies = new Map<number, (copy: number) => void>();
   readonly #filling = new Map<number, Promise<void>>();
   readonly #options: OpensOptions;
@@ -76,19 +77,20 @@ class Connection {
   }
 
   #take(line: string): void {
-    const [word, fd, copy] = line.split(' ');
-    if (word === 'write') this.#copies.get(Number(fd))?.(Number(copy));
-    if (word !== 'open' || this.#filling.has(Number(fd))) return;
-    const filled = this.#answer(Number(fd)).finally(() => this.#filling.delete(Number(fd)));
-    this.#filling.set(Number(fd), filled);
+    const [word, ...numbers] = line.split(' ');
+    const [serial = 0, fd = -1] = numbers.map(Number);
+    if (word === 'write') this.#copies.get(serial)?.(fd);
+    if (word !== 'open' || this.#filling.has(serial)) return;
+    const filled = this.#answer(serial, fd).finally(() => this.#filling.delete(serial));
+    this.#filling.set(serial, filled);
   }
 
-  async #answer(theirs: number): Promise<void> {
+  async #answer(serial: number, theirs: number): Promise<void> {
     let fd: number | undefined;
     let verdict = 'allow';
     try {
       fd = native.takeDescriptor(this.pid, theirs);
-      const openToWrite = (): Promise<number> => this.#openToWrite(theirs);
+      const openToWrite = (): Promise<number> => this.#openToWrite(serial, theirs);
       await this.#options.onOpen({ fd, openToWrite, signal: this.#gone.signal });
     } catch (error) {
       verdict = 'deny';
@@ -96,15 +98,15 @@ class Connection {
     } finally {
       if (fd !== undefined) closeSync(fd); // Of an open file that the helper still has.
     }
-    if (!this.#gone.signal.aborted) this.#socket.write(`${verdict} ${theirs}\n`);
+    if (!this.#gone.signal.aborted) this.#socket.write(`${verdict} ${serial} ${theirs}\n`);
   }
 
-  async #openToWrite(theirs: number): Promise<number> {
+  async #openToWrite(serial: number, theirs: number): Promise<number> {
     const { promise, resolve } = Promise.withResolvers<number>();
-    this.#copies.set(theirs, resolve);
-    this.#socket.write(`write ${theirs}\n`);
+    this.#copies.set(serial, resolve);
+    this.#socket.write(`write ${serial} ${theirs}\n`);
     const copy = await promise;
-    this.#copies.delete(theirs);
+    this.#copies.delete(serial);
     if (copy < 0) throw new Error('the helper cannot open the file for writing');
     try {
       return native.takeDescriptor(this.pid, copy);

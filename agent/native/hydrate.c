@@ -17,12 +17,15 @@
  *
  * Lines to the agent, numbers in decimal:
  *   hello PID DEVICE   first: the process that has the descriptors, and the file system's number
- *   open FD            an open of a placeholder waits; perhaps told more than once
- *   write FD COPY      the answer to `write`; COPY is -1 when it failed
+ *   open SERIAL FD     an open of a placeholder waits; perhaps told more than once
+ *   write SERIAL COPY  the answer to `write`; COPY is -1 when it failed
  * Lines from the agent:
- *   write FD           opens the file once more, for writing, which makes no open wait
+ *   write SERIAL FD    opens the file once more, for writing, which makes no open wait
  *   close COPY         closes such a descriptor
- *   allow FD, deny FD  lets the open go on, or fail
+ *   allow SERIAL FD    lets the open go on; one of a file that is still a placeholder is told again
+ *   deny SERIAL FD     has the open fail
+ * The number of a descriptor is soon that of another open, so the agent's words count only for the
+ * open that has this serial.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -59,7 +62,14 @@
 
 #define PLACEHOLDER "trusted.berth.placeholder"
 
-enum { CHECK_MS = 200, LINE_BYTES = 64, EVENT_BYTES = 4096, NONE = -1, PATIENCE = 2 };
+enum {
+  CHECK_MS = 200,
+  LINE_BYTES = 64,
+  EVENT_BYTES = 4096,
+  NONE = -1,
+  PATIENCE = 2,
+  DESCRIPTORS_MAX = 1 << 16,
+};
 
 /* What all processes know. Descriptors are the same in all of them. */
 struct state {
@@ -68,6 +78,8 @@ struct state {
   int group, listener;
   _Atomic pid_t watcher, commander, holder;
   _Atomic int connection;
+  _Atomic uint32_t last_serial;
+  _Atomic uint32_t serials[DESCRIPTORS_MAX]; /* Of the open that waits with this descriptor. */
 };
 
 static struct state *state;
@@ -106,9 +118,19 @@ static void tell(const char *line) {
   if (sent != (ssize_t)length) shutdown(connection, SHUT_RDWR);
 }
 
+static uint32_t serial_of(int fd) {
+  uint32_t known = 0, fresh = atomic_fetch_add(&state->last_serial, 1) + 1;
+  return atomic_compare_exchange_strong(&state->serials[fd], &known, fresh) ? fresh : known;
+}
+
+/* Of several processes that want to answer an open, one may: its descriptor is closed once. */
+static void answer_once(int fd, uint32_t serial, uint32_t response) {
+  if (atomic_compare_exchange_strong(&state->serials[fd], &serial, 0)) answer(fd, response);
+}
+
 static void tell_open(int fd) {
   char line[LINE_BYTES];
-  snprintf(line, sizeof line, "open %d\n", fd);
+  snprintf(line, sizeof line, "open %u %d\n", serial_of(fd), fd);
   tell(line);
 }
 
@@ -138,7 +160,7 @@ static void settle(int fd) {
   if (is_placeholder(fd))
     tell_open(fd);
   else
-    answer(fd, FAN_ALLOW);
+    answer_once(fd, serial_of(fd), FAN_ALLOW);
 }
 
 static void tell_if_waiting(int fd) {
@@ -159,6 +181,15 @@ static bool is_alive(pid_t pid) {
   bool has_ended = poll(&ended, 1, 0) == 1;
   close(ended.fd);
   return !has_ended;
+}
+
+/* Returns when it is gone. Whoever starts a process anew has noted a negative number meanwhile. */
+static void end_process(pid_t pid) {
+  struct pollfd ended = {.fd = pid > 0 ? process_fd(pid) : NONE, .events = POLLIN};
+  if (ended.fd < 0) return;
+  kill(pid, SIGKILL);
+  poll(&ended, 1, -1);
+  close(ended.fd);
 }
 
 /* Starts a process anew if it has ended. Of several that try, one does. */
@@ -236,25 +267,25 @@ static int open_to_write(int fd) {
   return copy;
 }
 
-static void open_copy(int fd) {
+static void open_copy(int fd, uint32_t serial, bool is_meant) {
   char line[LINE_BYTES];
-  snprintf(line, sizeof line, "write %d %d\n", fd, is_waiting(fd) ? open_to_write(fd) : NONE);
+  snprintf(line, sizeof line, "write %u %d\n", serial, is_meant ? open_to_write(fd) : NONE);
   tell(line);
 }
 
 static void obey(const char *line) {
   char word[16];
   int fd;
-  if (sscanf(line, "%15s %d", word, &fd) != 2 || fd < 0) return;
-  if (strcmp(word, "write") == 0) {
-    open_copy(fd);
-  } else if (strcmp(word, "close") == 0) {
-    close_copy(fd);
-  } else if (strcmp(word, "allow") == 0) {
-    if (is_waiting(fd)) answer(fd, FAN_ALLOW);
-  } else if (strcmp(word, "deny") == 0) {
-    if (is_waiting(fd)) answer(fd, DENY_WITH(EIO));
-  }
+  uint32_t serial;
+  if (sscanf(line, "close %d", &fd) == 1 && fd >= 0) return close_copy(fd);
+  if (sscanf(line, "%15s %u %d", word, &serial, &fd) != 3) return;
+  if (fd < 0 || fd >= DESCRIPTORS_MAX) return;
+  bool is_meant = serial != 0 && atomic_load(&state->serials[fd]) == serial && is_waiting(fd);
+  if (strcmp(word, "write") == 0) open_copy(fd, serial, is_meant);
+  if (!is_meant) return;
+  if (strcmp(word, "allow") == 0 && is_placeholder(fd)) return tell_open(fd);
+  if (strcmp(word, "allow") == 0) answer_once(fd, serial, FAN_ALLOW);
+  if (strcmp(word, "deny") == 0) answer_once(fd, serial, DENY_WITH(EIO));
 }
 
 /* @returns false when the connection has ended */
@@ -307,11 +338,7 @@ static void command(void) {
   bool is_first = atomic_load(&state->watcher) == 0;
   if (!is_first) {
     disconnect();
-    int former = process_fd(atomic_load(&state->watcher));
-    kill(atomic_load(&state->watcher), SIGKILL);
-    struct pollfd ended = {.fd = former, .events = POLLIN};
-    poll(&ended, 1, -1);
-    close(former);
+    end_process(atomic_load(&state->watcher));
   }
   restart(&state->holder, hold);
   restart(&state->watcher, watch);
@@ -339,7 +366,7 @@ static void command(void) {
       length = 0;
     }
   }
-  kill(atomic_load(&state->watcher), SIGKILL);
+  end_process(atomic_load(&state->watcher));
 }
 
 static void look_after(_Atomic pid_t *role, void (*body)(void), int *misses) {
@@ -390,7 +417,7 @@ int main(int argc, char **argv) {
   signal(SIGHUP, SIG_IGN);
   signal(SIGINT, SIG_IGN);
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = files.rlim_max;
+    files.rlim_cur = files.rlim_max < DESCRIPTORS_MAX ? files.rlim_max : DESCRIPTORS_MAX;
     setrlimit(RLIMIT_NOFILE, &files);
   }
   state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -192,13 +192,18 @@ export async function makeSandboxDirectory(
   return { file: fileOf(answer), isNew: answer.isNew === true };
 }
 
+/** Of base64url: a path as the host takes it. */
+const CURSOR_MAX = 8190;
+
 /** One page of a directory. @throws AppError what the host says */
 export async function listSandboxFiles(
   context: FilesContext,
   path: Buffer,
   { follow = true, recursive = false, limit = LIMITS.fileListDefault, cursor }: ListFilesQuery,
 ): Promise<{ status: number; data: { entries: SandboxFile[] }; nextCursor?: string }> {
-  if (cursor !== undefined && !/^[\w-]+$/u.test(cursor)) {
+  const isCursor =
+    cursor === undefined || (/^[\w-]+$/u.test(cursor) && cursor.length <= CURSOR_MAX);
+  if (!isCursor) {
     throw new AppError('bad_request', 'cursor is not one that a page was answered with');
   }
   const { entries = [], next } = await ask(context, {

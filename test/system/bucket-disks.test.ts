@@ -1,6 +1,7 @@
 /* Disks that stand on object storage. The bucket is another disk, by its own object API. */
 import { createHash, randomBytes } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { BucketFront } from '../helpers/bucket-front.ts';
@@ -185,10 +186,10 @@ async function helpersOf(diskId: string): Promise<number[]> {
 test('no zeros are read while the helper is killed again and again', async (t) => {
   const { api, objects } = t.context;
   const bucket = await newBucket(t.context);
-  const count = 60;
+  const count = 200;
   const contents = Array.from({ length: count }, () => randomBytes(2000));
   await Promise.all(
-    contents.map((bytes, i) => objects.put(bucket.disk, `f${String(i).padStart(2, '0')}`, bytes)),
+    contents.map((bytes, i) => objects.put(bucket.disk, `f${String(i).padStart(3, '0')}`, bytes)),
   );
   const disk = await createBucketDisk(api, bucket);
   await output(api, disk.id, 'true');
@@ -196,14 +197,13 @@ test('no zeros are read while the helper is killed again and again', async (t) =
   const reading = output(api, disk.id, 'sha256sum f*').finally(() => (reads.areLeft = false));
   let kills = 0;
   while (reads.areLeft) {
+    const former = await helpersOf(disk.id);
+    await sleep(100);
     const pids = await helpersOf(disk.id);
-    // One or two of the three: those that are left start them anew.
-    const pid = pids.length === 3 ? pids[kills % 3] : undefined;
-    if (pid !== undefined) {
-      process.kill(pid, 'SIGKILL');
-      kills += 1;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    // One of the three at a time: those that are left start it anew.
+    if (pids.length !== 3 || pids.join() !== former.join()) continue;
+    process.kill(pids[kills % 3] ?? 0, 'SIGKILL');
+    kills += 1;
   }
   const sums = (await reading)
     .split('\n')
