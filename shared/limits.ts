@@ -90,6 +90,8 @@ export const LIMITS = {
   rangesMax: 16,
   // Each download has two such buffers, whatever the size of its file.
   downloadBufferBytes: 256 * KiB,
+  // Objects up to this size are read by the call that opens them.
+  objectReadAtOnceBytesMax: 64 * KiB,
   downloadsPerHostMax: 256,
   downloadsPerNodeMax: 1024,
   // How long control waits for the host's first byte. The disk may have to be attached first.

@@ -6,8 +6,11 @@
  *     directory, other flags a regular file: EISDIR for a directory, and ENXIO for everything else,
  *     which is not opened at all, because a FIFO could block and a device could do anything. EIO
  *     when there is no root.
- *   openObject(root, path, flags, name) -> Promise<{ fd, attribute? }>
- *     openBeneath and getAttribute in one call.
+ *   openObject(root, path, flags, name, contentMax)
+ *                                       -> Promise<{ fd, attribute?, content?, changedNs? }>
+ *     openBeneath and getAttribute in one call, and the whole content of a regular file of up to
+ *     `contentMax` bytes with the ctime from before it was read. While the file still has that
+ *     ctime, it still has that content.
  *   write(fd, offset, chunks)           -> Promise<void>    all of the buffers, from the offset on
  *   writeBack(fd, offset, length)       -> Promise<void>    starts it (sync_file_range(2))
  *   copyRange(from, to, fromOffset, toOffset, length) -> Promise<number>
@@ -27,11 +30,14 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "beneath.h"
 #include "chunks.h"
 #include "task.h"
+
+enum { TICK_NS = 11000000 };
 
 struct file_task {
   struct task task;
@@ -40,7 +46,11 @@ struct file_task {
   int64_t offset, to_offset, length;
   struct chunks chunks;
   bool is_found;
-  uint8_t *value; /* Of an attribute. */
+  uint8_t *value;      /* Of an attribute. */
+  int64_t content_max; /* Files with more bytes are not read. */
+  size_t content_length;
+  uint8_t *content;
+  struct timespec changed; /* The ctime from before the content was read. */
 };
 
 static void release(struct task *task) {
@@ -50,6 +60,7 @@ static void release(struct task *task) {
   free(file->name);
   free_chunks(&file->chunks);
   free(file->value);
+  free(file->content);
 }
 
 static napi_value result_fd(napi_env env, struct task *task) {
@@ -72,12 +83,22 @@ static napi_value result_attribute(napi_env env, struct task *task) {
   return value;
 }
 
+static void set_content(napi_env env, napi_value object, const struct file_task *file) {
+  napi_value content, changed;
+  int64_t changed_ns = file->changed.tv_sec * 1000000000LL + file->changed.tv_nsec;
+  napi_create_buffer_copy(env, file->content_length, file->content, NULL, &content);
+  napi_create_bigint_int64(env, changed_ns, &changed);
+  napi_set_named_property(env, object, "content", content);
+  napi_set_named_property(env, object, "changedNs", changed);
+}
+
 static napi_value result_object(napi_env env, struct task *task) {
+  struct file_task *file = (struct file_task *)task;
   napi_value value;
   napi_create_object(env, &value);
   napi_set_named_property(env, value, "fd", result_fd(env, task));
-  if (((struct file_task *)task)->is_found)
-    napi_set_named_property(env, value, "attribute", result_attribute(env, task));
+  if (file->is_found) napi_set_named_property(env, value, "attribute", result_attribute(env, task));
+  if (file->content != NULL) set_content(env, value, file);
   return value;
 }
 
@@ -181,11 +202,51 @@ static int run_get_attribute(struct task *task) {
   return 0;
 }
 
+/*
+ * Whether a change from now on leaves another ctime: the kernel's clock for it may move only with its
+ * timer (settled-file.ts).
+ */
+static bool is_settled(const struct stat *found) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (now.tv_sec - found->st_ctim.tv_sec) * 1000000000LL + now.tv_nsec -
+             found->st_ctim.tv_nsec >=
+         TICK_NS;
+}
+
+/* Leaves the content NULL when it cannot be read whole: whoever reads it next learns why. */
+static int read_content(struct file_task *file) {
+  struct stat found;
+  uint8_t *content;
+  size_t length = 0;
+  if (file->content_max == 0) return 0;
+  if (fstat(file->fd, &found) != 0) return errno;
+  if (!S_ISREG(found.st_mode) || found.st_size > file->content_max) return 0;
+  if (!is_settled(&found)) return 0;
+  if ((content = malloc((size_t)found.st_size + 1)) == NULL) return ENOMEM;
+  while (length < (size_t)found.st_size) {
+    size_t left = (size_t)found.st_size - length;
+    ssize_t count = pread(file->fd, content + length, left, (off_t)length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    length += (size_t)count;
+  }
+  if (length < (size_t)found.st_size) {
+    free(content);
+    return 0;
+  }
+  file->content = content;
+  file->content_length = length;
+  file->changed = found.st_ctim;
+  return 0;
+}
+
 static int run_open_object(struct task *task) {
   struct file_task *file = (struct file_task *)task;
   int error = run_open(task);
   if (error != 0) return error;
   error = run_get_attribute(task);
+  if (error == 0) error = read_content(file);
   if (error != 0) close(file->fd);
   return error;
 }
@@ -214,12 +275,13 @@ static napi_value js_open_beneath(napi_env env, napi_callback_info info) {
 }
 
 static napi_value js_open_object(napi_env env, napi_callback_info info) {
-  napi_value args[4];
+  napi_value args[5];
   struct file_task *file = new_file_task(run_open_object, result_object);
-  if (file == NULL || !read_arguments(env, info, 4, args) ||
+  if (file == NULL || !read_arguments(env, info, 5, args) ||
       (file->root = copy_text(env, args[0])) == NULL ||
       (file->path = copy_text(env, args[1])) == NULL || !read_int32(env, args[2], &file->flags) ||
-      (file->name = copy_text(env, args[3])) == NULL)
+      (file->name = copy_text(env, args[3])) == NULL ||
+      !read_size(env, args[4], &file->content_max))
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "openat2", NULL);
 }

@@ -58,7 +58,8 @@ interface NativeModule {
     path: string,
     flags: number,
     attribute: string,
-  ): Promise<{ fd: number; attribute?: Buffer }>;
+    contentMax: number,
+  ): Promise<{ fd: number; attribute?: Buffer; content?: Buffer; changedNs?: bigint }>;
   write(fd: number, offset: number, chunks: readonly Buffer[]): Promise<void>;
   writeBack(fd: number, offset: number, length: number): Promise<void>;
   copyRange(

@@ -177,7 +177,7 @@ export class DataEndpoint {
       const method = request.method === 'HEAD' ? 'HEAD' : 'GET';
       const { status, headers, body } = respondWithFile(facts, method, fileHeaders(request));
       response.writeHead(status, { ...headers, ...own });
-      await sendBody(fd, body, response, (bytes) => {
+      await sendBody({ fd }, body, response, (bytes) => {
         notes['bytesSent'] = Number(notes['bytesSent']) + bytes;
       });
     } finally {

@@ -68,6 +68,7 @@ export class Exchange {
     this.#progress = this.#endWithoutProgress(idleMsMax);
     response.once('close', () => {
       clearInterval(this.#progress);
+      if (response.writableFinished) return; // Nobody is at work for it any more.
       this.#ended.abort(new S3Error('IncompleteBody', 'The connection ended.'));
     });
   }
@@ -106,7 +107,7 @@ export class Exchange {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
       if (object !== undefined) {
-        await sendBody(object.file.fd, object.parts, response, (bytes) => {
+        await sendBody(object.file, object.parts, response, (bytes) => {
           this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
         });
       }

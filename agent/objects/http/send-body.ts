@@ -3,6 +3,13 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { readBytes } from '../../disks/disk-calls.ts';
 import type { BodyPart } from './file-response.ts';
 
+/** A file that is open for reading. */
+export interface BodySource {
+  readonly fd: number;
+  /** All that is in it, if that was read already. */
+  readonly content?: Buffer | undefined;
+}
+
 /** Settles when the bytes have been written: their buffer may then be reused. */
 function write(to: Writable, bytes: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -27,6 +34,15 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
   }
 }
 
+/** A body whose file was read already. */
+function join(content: Buffer, body: readonly BodyPart[]): Buffer {
+  const parts = body.map((part) =>
+    typeof part === 'string' ? Buffer.from(part) : content.subarray(part.start, part.end + 1),
+  );
+  const [first, ...others] = parts;
+  return first !== undefined && others.length === 0 ? first : Buffer.concat(parts);
+}
+
 /**
  * Writes the parts of a body with two alternating buffers: one is filled from the file while the
  * other is sent. Does not end the stream.
@@ -34,12 +50,18 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
  * @throws Error when the file cannot be read, ends early, or the connection ends
  */
 export async function sendBody(
-  fd: number,
+  { fd, content }: BodySource,
   body: readonly BodyPart[],
   to: Writable,
   onSent: (bytes: number) => void,
   bufferBytes: number = LIMITS.downloadBufferBytes,
 ): Promise<void> {
+  if (content !== undefined) {
+    const bytes = join(content, body);
+    if (bytes.length > 0) await write(to, bytes);
+    onSent(bytes.length);
+    return;
+  }
   const longest = Math.max(
     0,
     ...body.map((part) => (typeof part === 'string' ? 0 : part.end - part.start + 1)),

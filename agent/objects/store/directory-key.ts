@@ -44,7 +44,7 @@ export async function unmarkAsKey(contents: string, path: string): Promise<void>
 export async function findDirectoryKey(contents: string, key: string) {
   const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
   try {
-    const opened = await openWithAttribute(contents, key.slice(0, -1), flags, ATTRIBUTE);
+    const opened = await openWithAttribute(contents, key.slice(0, -1), flags, ATTRIBUTE, 0);
     try {
       if ((opened.attribute ?? '').length === 0) return undefined;
       return { key, sizeBytes: 0, etag: EMPTY_ETAG, modifiedAt: statusOf(opened.fd).modifiedAt };

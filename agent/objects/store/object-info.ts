@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { closeReadFile, getAttribute, openWithAttribute } from '../../disks/disk-calls.ts';
 import type { ObjectChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { type Attributes, statusOf } from './file-calls.ts';
+import { type Attributes, type FileStatus, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import {
   decodeRecord,
@@ -13,7 +13,7 @@ import {
   RECORD_ATTRIBUTE,
   UNHASHED,
 } from './object-record.ts';
-import { clockMoved } from './settled-file.ts';
+import { settledStatus } from './settled-file.ts';
 import { isAbsent } from './store-errors.ts';
 
 export interface ObjectInfo extends Attributes {
@@ -34,6 +34,8 @@ export interface ObjectInfo extends Attributes {
 export interface OpenObject extends ObjectInfo {
   /** A descriptor to read from; do not read a directory's. */
   readonly fd: number;
+  /** All of it, when it was asked for, is small and has not changed since it was read. */
+  readonly content?: Buffer | undefined;
   readonly close: () => Promise<void>;
 }
 
@@ -60,20 +62,33 @@ export function checkAttributes({ contentType = '' }: WriteAttributes): void {
   }
 }
 
-/** @throws S3Error `NoSuchKey` */
-export async function openObject(contents: string, target: ObjectPath): Promise<OpenObject> {
+/**
+ * @param options.contentMax reads the object's content at once when it has no more bytes than this
+ * @throws S3Error `NoSuchKey`
+ */
+export async function openObject(
+  contents: string,
+  target: ObjectPath,
+  { contentMax = 0 } = {},
+): Promise<OpenObject> {
   const flags = constants.O_RDONLY | (target.isDirectory ? constants.O_DIRECTORY : 0);
-  const { fd, attribute } = await openWithAttribute(
+  const { fd, attribute, content, changedNs } = await openWithAttribute(
     contents,
     target.path,
     flags,
     RECORD_ATTRIBUTE,
+    contentMax,
   ).catch((error: unknown) => {
     throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
   });
   try {
-    await clockMoved(statusOf(fd), attribute);
-    return { ...infoOf(fd, attribute, target), fd, close: () => closeReadFile(fd) };
+    const status = await settledStatus(fd, attribute);
+    return {
+      ...infoOf(status, attribute, target),
+      fd,
+      content: status.ctimeNs === changedNs ? content : undefined,
+      close: () => closeReadFile(fd),
+    };
   } catch (error) {
     await closeReadFile(fd);
     throw error;
@@ -82,7 +97,7 @@ export async function openObject(contents: string, target: ObjectPath): Promise<
 
 /** @throws S3Error `NoSuchKey` */
 export async function headObject(contents: string, target: ObjectPath): Promise<ObjectInfo> {
-  const { fd: _, close, ...info } = await openObject(contents, target);
+  const { fd: _, content: _content, close, ...info } = await openObject(contents, target);
   await close();
   return info;
 }
@@ -103,11 +118,10 @@ export async function findObject(
 /** Describes an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
   const attribute = target.isDirectory ? undefined : await getAttribute(fd, RECORD_ATTRIBUTE);
-  return infoOf(fd, attribute, target);
+  return infoOf(statusOf(fd), attribute, target);
 }
 
-function infoOf(fd: number, attribute: Buffer | undefined, target: ObjectPath): ObjectInfo {
-  const status = statusOf(fd);
+function infoOf(status: FileStatus, attribute: Buffer | undefined, target: ObjectPath): ObjectInfo {
   const { mode, uid, gid, modifiedAt, sizeBytes } = status;
   const common = { mode, uid, gid, modifiedAt };
   if (target.isDirectory) {

@@ -77,10 +77,13 @@ export class ObjectStore {
     return asS3(() => headObject(this.#disk.contents, target));
   }
 
-  /** @throws S3Error `NoSuchKey` */
-  async open(key: string): Promise<OpenObject> {
+  /**
+   * @param options as `openObject` takes them
+   * @throws S3Error `NoSuchKey`
+   */
+  async open(key: string, options?: { readonly contentMax: number }): Promise<OpenObject> {
     const target = readKey(key);
-    return asS3(() => openObject(this.#disk.contents, target));
+    return asS3(() => openObject(this.#disk.contents, target, options));
   }
 
   /**

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FileIdentity } from '../../native/native.ts';
+import { type FileStatus, statusOf } from './file-calls.ts';
 import { decodeRecord } from './object-record.ts';
 
 /**
@@ -15,9 +16,12 @@ export function isUnsettled(file: FileIdentity, record: Buffer | undefined): boo
 }
 
 /**
- * Waits until the next change of the file will show in its times. An ETag is made of them when a command
- * wrote the file, so that it must not be given away before.
+ * The status of an open file, once the next change of it will show in its times. An ETag is made of
+ * them when a command wrote the file, so that it must not be given away before.
  */
-export async function clockMoved(file: FileIdentity, record: Buffer | undefined): Promise<void> {
-  if (isUnsettled(file, record)) await sleep(TICK_MS);
+export async function settledStatus(fd: number, record: Buffer | undefined): Promise<FileStatus> {
+  const status = statusOf(fd);
+  if (!isUnsettled(status, record)) return status;
+  await sleep(TICK_MS);
+  return statusOf(fd);
 }

@@ -22,11 +22,27 @@ test('texts and ranges arrive in order, whatever the size of the buffers', async
     },
   });
   let sent = 0;
-  await sendBody(file.fd, body, to, (bytes) => void (sent += bytes), BUFFER_BYTES);
+  await sendBody(file, body, to, (bytes) => void (sent += bytes), BUFFER_BYTES);
   const parts = [content, content.subarray(5, 6), content.subarray(990)];
   const [whole = content, one = content, tail = content] = parts;
   const expected = Buffer.concat([Buffer.from('<'), whole, Buffer.from('|'), one, tail]);
   t.deepEqual(Buffer.concat(arrived), expected);
+  t.is(sent, expected.length);
+});
+
+test('texts and ranges of a content that was read already arrive in order', async (t) => {
+  const body = ['<', { start: 0, end: 999 }, '|', { start: 990, end: 999 }];
+  const arrived = new PassThrough();
+  let sent = 0;
+  await sendBody({ fd: -1, content }, body, arrived, (bytes) => void (sent += bytes));
+  arrived.end();
+  const expected = Buffer.concat([
+    Buffer.from('<'),
+    content,
+    Buffer.from('|'),
+    content.subarray(990),
+  ]);
+  t.deepEqual(Buffer.concat(await arrived.toArray()), expected);
   t.is(sent, expected.length);
 });
 
@@ -37,7 +53,7 @@ test('a file that ends early is an error, not a short body', async (t) => {
   await using file = await open(path);
   await truncate(path, 100);
   const to = new PassThrough().resume();
-  const sending = sendBody(file.fd, [{ start: 0, end: 999 }], to, () => undefined, BUFFER_BYTES);
+  const sending = sendBody(file, [{ start: 0, end: 999 }], to, () => undefined, BUFFER_BYTES);
   await t.throwsAsync(sending, { message: /truncated/u });
 });
 
@@ -49,7 +65,7 @@ test('nothing is read ahead of a reader that takes nothing, and its end ends the
   let sent = 0;
   const stuck = new Writable({ write: () => undefined });
   const whole = [{ start: 0, end: 999 }];
-  const sending = sendBody(file.fd, whole, stuck, (bytes) => void (sent += bytes), BUFFER_BYTES);
+  const sending = sendBody(file, whole, stuck, (bytes) => void (sent += bytes), BUFFER_BYTES);
   setImmediate(() => stuck.destroy());
   await t.throwsAsync(sending);
   t.is(sent, 0);

@@ -13,9 +13,11 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { onBehalfOf } from '../../../../agent/disks/disk-threads.ts';
 import type { ObjectInfo } from '../../../../agent/objects/store/object-info.ts';
+import { TICK_MS } from '../../../../agent/objects/store/settled-file.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
 import { MiB, TiB } from '../../../../shared/units.ts';
@@ -307,6 +309,59 @@ test('an open object stays what it was', async (t) => {
   await put(disk, 'held', 'after!');
   t.is(await readFile(`/proc/self/fd/${opened.fd}`, 'utf8'), 'before');
   await opened.close();
+});
+
+const settle = (): Promise<void> => sleep(2 * TICK_MS);
+
+test('a small object is read by the call that opens it, unless it is too young or too large', async (t) => {
+  const { store, layout } = t.context.disk;
+  const path = join(layout.contents, 'at-once');
+  const contentMax = 1000;
+  const contentAtOnce = async (): Promise<string | undefined> => {
+    const { content, close } = await store.open('at-once', { contentMax });
+    await close();
+    return content?.toString();
+  };
+  await writeFile(path, 'one');
+  t.not(await contentAtOnce(), 'two'); // Perhaps still too young.
+  await settle();
+  t.is(await contentAtOnce(), 'one');
+  await writeFile(path, 'two');
+  await settle();
+  t.is(await contentAtOnce(), 'two');
+  await truncate(path, 0);
+  await settle();
+  t.is(await contentAtOnce(), '');
+  await writeFile(path, 'x'.repeat(contentMax));
+  await settle();
+  t.is((await contentAtOnce())?.length, contentMax);
+  await truncate(path, contentMax + 1);
+  await settle();
+  t.is(await contentAtOnce(), undefined);
+});
+
+test('what is served is never older than its ETag, though commands write as fast as they can', async (t) => {
+  const { store, layout } = t.context.disk;
+  const path = join(layout.contents, 'fast');
+  await writeFile(path, '0000');
+  const seen = new Map<string, string>();
+  const done = new AbortController();
+  const writing = (async () => {
+    for (let count = 0; !done.signal.aborted; count += 1) {
+      await writeFile(path, String(count % 10_000).padStart(4, '0'), { flag: 'r+' });
+      if (count % 5 === 0) await sleep(TICK_MS * 2);
+    }
+  })();
+  for (let round = 0; round < 150; round += 1) {
+    const { content, etag, close } = await store.open('fast', { contentMax: 100 });
+    await close();
+    if (content === undefined) continue;
+    const known = seen.get(etag);
+    t.true(known === undefined || known === content.toString(), `${etag} had two contents`);
+    seen.set(etag, content.toString());
+  }
+  done.abort();
+  await writing;
 });
 
 test('appending makes, extends, and has the ETag of the whole', async (t) => {
