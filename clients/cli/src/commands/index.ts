@@ -1,0 +1,47 @@
+import type { CommandUnknownOpts } from '@commander-js/extra-typings';
+
+/** A command, or a group of them. Its module is loaded when it is used: start-up is most of a short run. */
+export interface CommandEntry {
+  readonly name: string;
+  readonly summary: string;
+  readonly load: () => Promise<CommandUnknownOpts>;
+}
+
+/** What `berth --help` lists, in this order. */
+export const COMMANDS: readonly CommandEntry[] = [
+  {
+    name: 'login',
+    summary: 'keep the URL and API key of a server',
+    load: async () => (await import('./login.ts')).loginCommand(),
+  },
+  {
+    name: 'profile',
+    summary: 'servers that berth login has kept',
+    load: async () => (await import('./profile.ts')).profileCommand(),
+  },
+  {
+    name: 'sandbox',
+    summary: 'persistent machines: create, run, shell, pause, fork',
+    load: async () => (await import('./sandbox.ts')).sandboxCommand(),
+  },
+  {
+    name: 'snapshot',
+    summary: 'what sandboxes were, kept to create others from',
+    load: async () => (await import('./snapshot.ts')).snapshotGroup(),
+  },
+  {
+    name: 'image',
+    summary: 'images of registries, built for sandboxes',
+    load: async () => (await import('./image.ts')).imageCommand(),
+  },
+  {
+    name: 'key',
+    summary: 'API keys of the account',
+    load: async () => (await import('./key.ts')).keyCommand(),
+  },
+  {
+    name: 'doctor',
+    summary: 'what works here and what does not',
+    load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+];

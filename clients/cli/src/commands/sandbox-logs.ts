@@ -1,0 +1,70 @@
+import type { Sandbox, SandboxExec } from '@berth/sdk';
+import { leaf } from '../command.ts';
+import { opened } from '../context.ts';
+import { findSandbox } from '../find.ts';
+import type { Output, Shown } from '../output.ts';
+import { formatAge } from '../text.ts';
+
+const POLL_MS = 500;
+
+const outcomeOf = ({ status, exit_code: code }: SandboxExec): string =>
+  code === undefined || code === null ? status : `${status} (${code})`;
+
+const EXECS: Shown<SandboxExec> = {
+  id: ({ exec_id: id }) => id,
+  columns: [
+    { head: 'ID', of: ({ exec_id: id }) => id },
+    { head: 'STATUS', of: outcomeOf },
+    { head: 'STARTED', of: ({ started_at: time }) => formatAge(time) },
+    { head: 'COMMAND', of: ({ command }) => command, gives: true },
+  ],
+};
+
+/** What is new in a text whose older part may have been dropped meanwhile. */
+function newPart(former: string, text: string): string {
+  if (text.startsWith(former)) return text.slice(former.length);
+  const tail = former.slice(-1024);
+  const at = text.lastIndexOf(tail);
+  return at === -1 ? text : text.slice(at + tail.length);
+}
+
+/** Prints what a command writes until it has ended. @returns the exit code */
+async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promise<number> {
+  let stdout = '';
+  let stderr = '';
+  for (;;) {
+    const exec = await sandbox.execs.get(id);
+    process.stdout.write(newPart(stdout, exec.stdout ?? ''));
+    process.stderr.write(newPart(stderr, exec.stderr ?? ''));
+    stdout = exec.stdout ?? '';
+    stderr = exec.stderr ?? '';
+    if (exec.status !== 'running') return exec.exit_code ?? 1;
+    if (!isFollowed) return 0;
+    await new Promise((resolve) => {
+      setTimeout(resolve, POLL_MS);
+    });
+  }
+}
+
+async function printLog(sandbox: Sandbox, id: string, isFollowed: boolean, output: Output) {
+  if (!output.isJson) return follow(sandbox, id, isFollowed);
+  output.json(isFollowed ? await sandbox.execs.ended(id) : await sandbox.execs.get(id));
+  return 0;
+}
+
+export const logsCommand = () =>
+  leaf('logs')
+    .summary('list the commands that were begun with run --detach, and their output')
+    .description(
+      `List the commands that were begun with "berth sandbox run --detach" or over the API; with an id, print what
+one has written, and end with its exit code once it has ended.`,
+    )
+    .argument('<sandbox>', 'its name or id')
+    .argument('[id]', 'of the command')
+    .option('-f, --follow', 'go on until it has ended')
+    .action(async (name, id, { follow: isFollowed = false, ...options }) => {
+      const { output, berth } = await opened(options);
+      const sandbox = await findSandbox(berth, name);
+      if (id === undefined) return output.list(await sandbox.execs.list(), EXECS);
+      process.exitCode = await printLog(sandbox, id, isFollowed, output);
+    });

@@ -1,0 +1,84 @@
+import type { Writable } from 'node:stream';
+import type { OutputChunk, Process, ProcessExit } from '@berth/sdk';
+import { Failure } from './failure.ts';
+
+/** What a shell reports for a command that signal n ended. */
+const SIGNALLED = 128;
+const SIGNAL_NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;
+type EndingSignal = keyof typeof SIGNAL_NUMBERS;
+const ENDING = Object.keys(SIGNAL_NUMBERS) as EndingSignal[];
+const KILLED = SIGNALLED + 9;
+/** As timeout(1) ends. */
+const TIMED_OUT = 124;
+
+/** Waits while whoever reads our output does not. */
+export async function writeTo(stream: Writable, bytes: Uint8Array): Promise<void> {
+  if (stream.write(bytes)) return;
+  await new Promise<void>((resolve) => {
+    stream.once('drain', resolve);
+    stream.once('close', resolve);
+  });
+}
+
+const writeChunk = ({ stream, bytes }: OutputChunk): Promise<void> =>
+  writeTo(stream === 'stdout' ? process.stdout : process.stderr, bytes);
+
+/** The exit code that says what became of a process. @throws Failure when nobody knows */
+export function exitCodeOf({ status, exitCode, reason }: ProcessExit): number {
+  if (exitCode !== undefined) return exitCode;
+  if (status === 'timed_out') return TIMED_OUT;
+  if (status === 'cancelled') return KILLED;
+  const next = 'look whether it was done before you repeat it';
+  throw new Failure(reason ?? 'the sandbox lost the command', next);
+}
+
+/** Kills the process when this program is to end, as a terminal does whose window is closed. */
+export class SignalForwarding implements Disposable {
+  readonly #process: Process;
+  #received: EndingSignal | undefined;
+
+  constructor(remote: Process) {
+    this.#process = remote;
+    for (const signal of ENDING) process.on(signal, this.#forward);
+  }
+
+  /** Overrules the exit code of the process that was killed. */
+  get exitCode(): number | undefined {
+    return this.#received === undefined ? undefined : SIGNALLED + SIGNAL_NUMBERS[this.#received];
+  }
+
+  [Symbol.dispose](): void {
+    for (const signal of ENDING) process.off(signal, this.#forward);
+  }
+
+  readonly #forward = (signal: NodeJS.Signals): void => {
+    const isSecond = this.#received !== undefined;
+    this.#received = signal as EndingSignal;
+    // A second one does not wait for a sandbox that does not answer.
+    if (isSecond) process.exit(this.exitCode);
+    this.#process.kill().catch(() => process.exit(this.exitCode));
+  };
+}
+
+/** Sends our input to the process, and its end. */
+async function forwardInput(remote: Process): Promise<void> {
+  for await (const bytes of process.stdin) await remote.write(bytes as Uint8Array);
+  remote.closeInput();
+}
+
+/**
+ * Passes output, and input if it is wanted, through pipes until the process has ended.
+ * @returns its exit code
+ */
+export async function pipeProcess(remote: Process, hasInput: boolean): Promise<number> {
+  using signals = new SignalForwarding(remote);
+  if (hasInput) forwardInput(remote).catch(() => undefined); // Its end says what happened.
+  else remote.closeInput();
+  try {
+    for await (const chunk of remote) await writeChunk(chunk);
+    const code = exitCodeOf(await remote.exit);
+    return signals.exitCode ?? code;
+  } finally {
+    if (hasInput) process.stdin.destroy(); // Nobody reads it any more; we need not wait for its end.
+  }
+}

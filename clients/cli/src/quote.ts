@@ -1,0 +1,25 @@
+/** One word of a shell's command line, whatever is in it. */
+const quote = (word: string): string =>
+  /^[\w@%+=:,./-]+$/u.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+
+/**
+ * What a shell is given to run: one word is a command line, as in `berth disk exec work 'ls | wc -l'`; several
+ * are a program and its arguments, which come to it as they are.
+ */
+export const commandLine = (words: readonly string[]): string =>
+  words.length === 1 ? (words[0] ?? '') : words.map((word) => quote(word)).join(' ');
+
+/**
+ * The words of a remote command behind the name of what it runs in. The name may be left out when the command
+ * follows `--`.
+ * @param words what commander found, which has dropped a `--` in front of them
+ * @param all the whole command line
+ */
+export function splitTarget(
+  words: readonly string[],
+  all: readonly string[],
+): { readonly target: string | undefined; readonly command: readonly string[] } {
+  if (all[all.length - words.length - 1] === '--') return { target: undefined, command: words };
+  const [target, ...rest] = words;
+  return { target, command: rest[0] === '--' ? rest.slice(1) : rest };
+}

@@ -1,0 +1,105 @@
+import { CommanderError } from '@commander-js/extra-typings';
+import {
+  ApiError,
+  BerthError,
+  CallTimeoutError,
+  ConnectionError,
+  UnauthorizedError,
+} from '@berth/sdk';
+import { EXIT, Failure, UsageFailure } from './failure.ts';
+import { visible } from './text.ts';
+
+interface Explanation {
+  /** For programs. */
+  readonly code: string;
+  readonly message: string;
+  /** What to do about it. */
+  readonly next?: string | undefined;
+  readonly exitCode: number;
+}
+
+/** What helps against errors of the API, by their code. */
+const NEXT: Readonly<Record<string, string>> = {
+  sandbox_not_running: 'berth sandbox resume or start brings it back',
+  sandbox_has_forks: 'delete its forks and snapshots first, see berth sandbox ls',
+  snapshot_in_use: 'delete the sandboxes that were created from it first',
+  sandbox_name_conflict: 'choose another name, see berth sandbox ls',
+  snapshot_name_conflict: 'choose another name, see berth snapshot ls',
+  disk_conflict: 'choose another name, see berth disk ls',
+  sandbox_not_stopped: 'berth sandbox stop stops it',
+  no_capacity: 'stop or pause what is not needed, or try again later',
+  not_enabled: 'ask the operator for a host that can, see berth doctor',
+  outcome_unknown: 'look whether it was done before you repeat it',
+  process_not_found: 'it ended more than 15 minutes ago, or its sandbox was stopped',
+  image_not_ready: 'berth image build builds it',
+  rate_limited: 'try again in a moment',
+};
+
+/** @param json whether the error is for a program: then it is one line of JSON on stderr. @returns the exit code */
+export function reportFailure(error: unknown, argv: readonly string[]): number {
+  const { code, message, next, exitCode } = explain(error, argv);
+  const isJson = argv.slice(0, dashesIn(argv)).includes('--json');
+  const sentence = `${visible(message.trim().replace(/\.$/u, ''))}${next === undefined ? '.' : `: ${next}.`}`;
+  process.stderr.write(
+    isJson
+      ? `${JSON.stringify({ error: { code, message, ...(next === undefined ? {} : { next }) } })}\n`
+      : `berth: ${sentence}\n`,
+  );
+  return exitCode;
+}
+
+/** Where the words of a remote command begin. */
+function dashesIn(argv: readonly string[]): number {
+  const at = argv.indexOf('--');
+  return at === -1 ? argv.length : at;
+}
+
+function explain(error: unknown, argv: readonly string[]): Explanation {
+  if (error instanceof CommanderError) return explainUsage(error, argv);
+  const exitCode = runsRemotely(argv) ? EXIT.notRun : EXIT.failure;
+  if (error instanceof UsageFailure) {
+    return { code: 'usage', message: error.message, next: error.next, exitCode: EXIT.usage };
+  }
+  if (error instanceof Failure) {
+    return { code: 'failed', message: error.message, next: error.next, exitCode };
+  }
+  if (error instanceof BerthError) return { ...explainBerth(error), exitCode };
+  const { code = 'failed', message } = error as NodeJS.ErrnoException;
+  return { code, message, exitCode };
+}
+
+function explainBerth(error: BerthError): Omit<Explanation, 'exitCode'> {
+  const { code, message } = error;
+  if (error instanceof UnauthorizedError) {
+    return { code, message: 'the API key is not valid', next: 'berth login sets another one' };
+  }
+  if (error instanceof ConnectionError) {
+    return { code, message, next: 'berth doctor says what can be reached' };
+  }
+  if (error instanceof CallTimeoutError) return { code, message, next: 'try again' };
+  const isServers = error instanceof ApiError && error.status >= 500 && NEXT[code] === undefined;
+  const next = isServers
+    ? `the server's log has more under request ${error.requestId ?? 'unknown'}`
+    : NEXT[code];
+  return { code, message, next };
+}
+
+const HELP_CODES: ReadonlySet<string> = new Set(['commander.help', 'commander.helpDisplayed']);
+
+function explainUsage(error: CommanderError, argv: readonly string[]): Explanation {
+  if (HELP_CODES.has(error.code)) {
+    return { code: 'usage', message: 'a command is missing', exitCode: EXIT.usage };
+  }
+  const message = error.message.replace(/^error: /u, '').replace(/\n\(?(.*?)\)?$/su, ' ($1)');
+  const known = error.code === 'commander.unknownCommand' ? 1 : 2;
+  const words = argv
+    .slice(0, known)
+    .filter((word) => /^[a-z-]+$/u.test(word) && !word.startsWith('-'));
+  const next = `see ${['berth', ...words, '--help'].join(' ')}`;
+  return { code: 'usage', message, next, exitCode: EXIT.usage };
+}
+
+/** Whether the exit code of this command is that of a remote one. */
+const runsRemotely = ([group, name]: readonly string[]): boolean =>
+  (group === 'sandbox' && (name === 'run' || name === 'shell')) ||
+  (group === 'disk' && name === 'exec');

@@ -1,0 +1,41 @@
+import { Command, type CommandUnknownOpts } from '@commander-js/extra-typings';
+import { type CommandEntry, COMMANDS } from './commands/index.ts';
+import { VERSION } from './version.ts';
+
+/** In a list, what a command does begins in lower case and has no full stop. */
+function inList(command: CommandUnknownOpts): string {
+  const text = command.summary() || command.description();
+  return `${text[0]?.toLowerCase() ?? ''}${text.slice(1).replace(/\.$/u, '')}`;
+}
+
+/** What every command of the tree has: usage errors are thrown, and printed in one place. */
+function configure(command: CommandUnknownOpts): void {
+  command
+    .exitOverride()
+    .enablePositionalOptions()
+    .configureHelp({ subcommandDescription: inList })
+    .configureOutput({ outputError: () => undefined })
+    .helpOption('-h, --help', 'show this help');
+  if (command.commands.length > 0) command.helpCommand(false);
+  for (const each of command.commands) configure(each);
+}
+
+/** A command that is only listed. */
+const listed = ({ name, summary }: CommandEntry): Command => new Command(name).summary(summary);
+
+/**
+ * The tree of commands.
+ * @param wanted the one to load; all of them for completions
+ */
+export async function commandTree(wanted: string): Promise<CommandUnknownOpts> {
+  const program = new Command('berth')
+    .description('Shared disks, commands on them, and persistent sandboxes.')
+    .version(VERSION, '-V, --version', 'show the version')
+    .usage('<command> [options]')
+    .addHelpText('after', '\nberth <command> --help says more. Start with: berth login');
+  for (const entry of COMMANDS) {
+    program.addCommand(entry.name === wanted ? await entry.load() : listed(entry));
+  }
+  configure(program);
+  return program;
+}

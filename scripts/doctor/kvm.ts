@@ -1,0 +1,50 @@
+/* Whether guests boot here, and how fast they will be. */
+import { access, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { chooseAccelerator } from '../../agent/microvm/qemu/accelerator.ts';
+import { detectCgroups } from '../../agent/system/cgroup.ts';
+import type { Env } from '../env-file.ts';
+import { failed, type Finding, ok, warning } from './finding.ts';
+
+const CHECK = 'kvm';
+/** Outside the ids that agents give to their machines. */
+const PROBE_UID = 600_099_990;
+
+/** Boots a guest under KVM in a place of its own: /dev/kvm alone does not say that one would get anywhere. */
+async function bootsUnderKvm(guestDir: string, rootDisk: string): Promise<boolean> {
+  const directory = await mkdtemp(join(tmpdir(), 'berth-doctor-'));
+  const cgroups = await detectCgroups();
+  const host = { guestDir, rootDisk, cgroups, cgroupParent: `/berth-doctor-${process.pid}` };
+  const log = pino({ level: 'silent' });
+  try {
+    return (await chooseAccelerator('auto', { host, directory, uid: PROBE_UID, log })) === 'kvm';
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** Whether virtual machines run here, and whether they run at the processor's speed. */
+export async function checkKvm(config: Env): Promise<Finding[]> {
+  if (config['SANDBOX_RUNTIME'] === 'container') {
+    return [ok(CHECK, 'sandboxes are containers here (SANDBOX_RUNTIME): nothing to boot')];
+  }
+  const { GUEST_DIR: guestDir, DEFAULT_ROOT_DISK: rootDisk } = config;
+  if (guestDir === undefined || rootDisk === undefined) {
+    return [failed(CHECK, 'there is no guest to boot', 'run ./scripts/setup')];
+  }
+  const slow = 'sandboxes are emulated, and many times slower';
+  const hasDevice = await access('/dev/kvm').then(
+    () => true,
+    () => false,
+  );
+  if (!hasDevice) {
+    const next =
+      'turn on virtualization in the firmware, or nested virtualization for this machine';
+    return [warning(CHECK, `there is no /dev/kvm: ${slow}`, next)];
+  }
+  if (await bootsUnderKvm(guestDir, rootDisk)) return [ok(CHECK, 'a guest boots under KVM')];
+  const message = `/dev/kvm is there, but a guest does not boot under it within 10 s: ${slow}`;
+  return [warning(CHECK, message, 'use a host whose KVM works, or SANDBOX_RUNTIME=container')];
+}

@@ -1,0 +1,166 @@
+/* What runs here, or what keeps it from running: ports, Redis, public addresses, leftovers. */
+import { readFile, readdir } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { connectRedis } from '../../shared/directory/redis.ts';
+import type { Env } from '../env-file.ts';
+import { readStackState } from '../stack-state.ts';
+import { failed, type Finding, ok, warning } from './finding.ts';
+
+const LOOPBACK = '127.0.0.1';
+
+/** Settings with a port, and the setting with the address that it is at. */
+const PORTS = [
+  ['REDIS_PORT', undefined],
+  ['CONTROL_PORT', 'CONTROL_HOST'],
+  ['CONTROL_INTERNAL_PORT', 'CONTROL_HOST'],
+  ['AGENT_PORT', 'AGENT_HOST'],
+  ['AGENT_ADMIN_PORT', 'AGENT_HOST'],
+  ['INGRESS_PORT', 'AGENT_HOST'],
+] as const;
+
+/** @returns why it cannot be listened on; undefined when it can */
+function tryPort(port: number, host: string): Promise<string | undefined> {
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen({ port, host, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
+}
+
+/** Whether what is to listen can. While the stack runs, it has its ports. */
+export async function checkPorts(config: Env): Promise<Finding[]> {
+  if ((await readStackState()).isRunning)
+    return [ok('ports', 'the stack of this checkout has its ports')];
+  const found: Finding[] = [];
+  for (const [name, hostName] of PORTS) {
+    const port = config[name];
+    if (port === undefined) continue;
+    const why = await tryPort(Number(port), (hostName && config[hostName]) ?? LOOPBACK);
+    if (why === undefined) continue;
+    const next = `end what listens there, or choose another port: ${name}=… ./scripts/up`;
+    found.push(failed('ports', `${name}=${port} cannot be listened on (${why})`, next));
+  }
+  return found.length > 0 ? found : [ok('ports', 'all ports are free')];
+}
+
+/** What Redis must be set to, so that what was acknowledged outlives a crash. */
+const DURABLE = [
+  ['appendonly', 'yes', 'what was acknowledged is lost when Redis ends'],
+  [
+    'appendfsync',
+    'always',
+    'what was acknowledged in the last second is lost when the host crashes',
+  ],
+  ['maxmemory-policy', 'noeviction', 'Redis may drop records when its memory is full'],
+] as const;
+
+const CLOCK_MS_MAX = 2_000;
+
+async function inspectRedis(url: string): Promise<Finding[]> {
+  const redis = connectRedis(url, () => undefined);
+  try {
+    await redis.connect();
+    const found: Finding[] = [];
+    for (const [name, wanted, otherwise] of DURABLE) {
+      const [, value = ''] = await redis.config('GET', name);
+      if (value === wanted) continue;
+      const next = `set ${name} ${wanted} in redis.conf`;
+      found.push(failed('redis', `${name} is ${value}: ${otherwise}`, next));
+    }
+    const persistence = await redis.info('persistence');
+    if (!/^aof_last_write_status:ok\r?$/mu.test(persistence)) {
+      found.push(
+        failed('redis', 'its last write to the log failed', 'look at its disk and its log'),
+      );
+    }
+    const [seconds] = await redis.time();
+    const aheadMs = Math.abs(Date.now() - Number(seconds) * 1_000);
+    found.push(
+      aheadMs > CLOCK_MS_MAX
+        ? failed(
+            'clock',
+            `the clocks of this host and of Redis are ${Math.round(aheadMs / 1_000)} s apart`,
+            'synchronize both by NTP',
+          )
+        : ok('clock', 'agrees with the clock of Redis'),
+    );
+    const isDurable = found.every(({ check }) => check !== 'redis');
+    return isDurable ? [ok('redis', 'keeps what it has acknowledged'), ...found] : found;
+  } finally {
+    redis.disconnect();
+  }
+}
+
+/** Whether Redis is there and keeps what it is told; and whether its clock agrees with ours. */
+export async function checkRedis(config: Env): Promise<Finding[]> {
+  const url = config['REDIS_URL'];
+  if (url === undefined) return [failed('redis', 'REDIS_URL is not set', 'run ./scripts/setup')];
+  try {
+    return await inspectRedis(url);
+  } catch (error) {
+    if (!(await readStackState()).isRunning && config['REDIS_PORT'] !== undefined) {
+      return [ok('redis', 'does not run: ./scripts/up starts it')];
+    }
+    const message = `cannot be reached: ${error instanceof Error ? error.message : String(error)}`;
+    return [failed('redis', message, 'start it, or mend REDIS_URL')];
+  }
+}
+
+const ANSWER_MS_MAX = 5_000;
+
+async function reach(what: string, url: string): Promise<Finding> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_MS_MAX) });
+    await response.body?.cancel();
+    return ok('addresses', `${what} answers at ${url}`);
+  } catch {
+    const next = 'open the port, and see that the name leads here';
+    return failed('addresses', `${what} does not answer at ${url}`, next);
+  }
+}
+
+/** Whether control and agent can be reached where callers are sent. */
+export async function checkAddresses(config: Env): Promise<Finding[]> {
+  if (!(await readStackState()).isRunning && config['CONTROL_PORT'] !== undefined) {
+    return [ok('addresses', 'nothing runs: ./scripts/up starts it')];
+  }
+  const { PUBLIC_BASE_URL: control, AGENT_PUBLIC_URL: agent } = config;
+  return Promise.all([
+    ...(control === undefined ? [] : [reach('control', `${control}/readyz`)]),
+    ...(agent === undefined ? [] : [reach('the agent', agent)]),
+  ]);
+}
+
+/** Mounts, loop devices and machines that an agent without a process has left. */
+export async function checkLeftovers(config: Env): Promise<Finding[]> {
+  if ((await readStackState()).isRunning)
+    return [ok('leftovers', 'the stack of this checkout runs')];
+  const directories = [config['AGENT_DATA_DIR'], config['STORAGE_DIR']].filter(
+    (path) => path !== undefined,
+  );
+  const mounts = (await readFile('/proc/self/mountinfo', 'utf8'))
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .filter((point) => directories.some((directory) => point.startsWith(`${directory}/`)));
+  const loops = await loopFiles();
+  const attached = loops.filter((file) => directories.some((path) => file.startsWith(`${path}/`)));
+  const next = './scripts/up takes them over; ./scripts/up, then ./scripts/down removes them';
+  return [
+    ...(mounts.length === 0
+      ? []
+      : [warning('leftovers', `${mounts.length} mounts, such as ${mounts[0]}`, next)]),
+    ...(attached.length === 0
+      ? []
+      : [warning('leftovers', `${attached.length} loop devices, such as of ${attached[0]}`, next)]),
+    ...(mounts.length + attached.length === 0 ? [ok('leftovers', 'none')] : []),
+  ];
+}
+
+/** The files behind the loop devices. */
+async function loopFiles(): Promise<string[]> {
+  const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
+  const files = names.map((name) =>
+    readFile(`/sys/block/${name}/loop/backing_file`, 'utf8').catch(() => ''),
+  );
+  return (await Promise.all(files)).map((text) => text.trim()).filter(Boolean);
+}

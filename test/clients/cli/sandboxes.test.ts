@@ -1,0 +1,132 @@
+/* `berth sandbox …` against a real stack; terminals are real, with tmux at their other end. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Cli } from '../../helpers/cli.ts';
+import { containerSettings } from '../../helpers/sandboxes.ts';
+import { stackTest } from '../../helpers/stack-test.ts';
+import { Terminal } from '../../helpers/terminal.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+interface Shown {
+  readonly sandbox_id: string;
+  readonly name: string;
+  readonly status: string;
+}
+
+const test = stackTest(containerSettings(), async ({ stack, api }) => ({
+  cli: await Cli.in(stack.directory, api),
+}));
+
+test('a sandbox is made, listed, paused, resumed, forked and deleted', async (t) => {
+  const { cli } = t.context;
+  const made = await cli.json<Shown>('sandbox', 'create', 'life', '--memory', '256M');
+  t.is(made.status, 'running');
+  t.regex(await cli.output('sandbox', 'ls'), /^NAME +STATUS +.*\n(?:.*\n)*life +running /u);
+  t.is(await cli.output('sandbox', 'pause', 'life'), 'life is paused\n');
+  t.is(await cli.output('sandbox', 'resume', made.sandbox_id, '--quiet'), `${made.sandbox_id}\n`);
+  const copy = await cli.json<Shown>('sandbox', 'fork', 'life', 'copy');
+  t.is(copy.name, 'copy');
+  const refused = await cli.run(['sandbox', 'rm', 'life', 'nobody']);
+  t.deepEqual(refused, {
+    code: 1,
+    stdout: '',
+    stderr: 'berth: there is no sandbox nobody: see berth sandbox ls.\n',
+  });
+  t.regex(await cli.output('sandbox', 'rm', '--dry-run', 'copy'), /^would delete copy \(/u);
+  t.is(await cli.output('sandbox', 'rm', 'copy', 'life'), 'copy is deleted\nlife is deleted\n');
+  t.notRegex(await cli.output('sandbox', 'ls'), /life|copy/u);
+});
+
+test('run passes words, input, output and the exit code, whatever is in them', async (t) => {
+  const { cli } = t.context;
+  await cli.output('sandbox', 'create', 'runs', '--memory', '256');
+  const odd = ['a b', "it's", '-rf', 'x\ny', '$HOME', ''];
+  const words = await cli.output('sandbox', 'run', 'runs', '--', 'printf', '<%s>', ...odd);
+  t.is(words, odd.map((word) => `<${word}>`).join(''));
+  const both = await cli.run(['sandbox', 'run', 'runs', 'echo out; echo err >&2; exit 7']);
+  t.deepEqual(both, { code: 7, stdout: 'out\n', stderr: 'err\n' });
+  const input = 'x'.repeat(3_000_000);
+  const echoed = await cli.run(['sandbox', 'run', '-i', 'runs', '--', 'wc', '-c'], { input });
+  t.is(echoed.stdout.trim(), String(input.length));
+  const timed = await cli.run(['sandbox', 'run', '--timeout', '1s', 'runs', 'sleep 60']);
+  t.is(timed.code, 124);
+  const unknown = await cli.run(['sandbox', 'run', 'nobody', '--', 'true']);
+  t.is(unknown.code, 125);
+  const wrong = await cli.run(['sandbox', 'run', '--memory', 'much', '--', 'true']);
+  t.is(wrong.code, 2);
+  t.regex(wrong.stderr, /^berth: option '--memory <size>' .*see berth sandbox run --help\.\n$/u);
+});
+
+test('run without a sandbox makes one for the command', async (t) => {
+  const { cli } = t.context;
+  const ran = await cli.run(['sandbox', 'run', '--memory', '256', '-e', 'STAGE=test', '--', 'env']);
+  t.is(ran.code, 0, ran.stderr);
+  t.regex(ran.stdout, /^STAGE=test$/mu);
+});
+
+test('a command goes on without us, and its output is there later', async (t) => {
+  const { cli } = t.context;
+  await cli.output('sandbox', 'create', 'detached', '--memory', '256');
+  const line = 'for i in 1 2 3; do echo line $i; sleep 0.3; done; exit 4';
+  const begun = await cli.output('sandbox', 'run', '-d', '-q', 'detached', line);
+  const log = await cli.run(['sandbox', 'logs', 'detached', begun.trim(), '--follow']);
+  t.deepEqual(log, { code: 4, stdout: 'line 1\nline 2\nline 3\n', stderr: '' });
+  t.regex(await cli.output('sandbox', 'logs', 'detached'), /completed \(4\)/u);
+});
+
+test('a shell takes keys, sizes and the end of input as a local one does', async (t) => {
+  const { cli, stack } = t.context;
+  await cli.output('sandbox', 'create', 'shell', '--memory', '256');
+  const words = [...cli.command, 'sandbox', 'shell', 'shell'];
+  await using terminal = await Terminal.open(stack.directory, words, cli.environment);
+  await terminal.shows(/[#$] $/mu);
+  await terminal.enter('echo size $(stty size)');
+  await terminal.shows(/^size 24 80$/mu);
+  await terminal.resize(100, 30);
+  await waitFor('the new size', async () => {
+    await terminal.enter('stty size');
+    await sleep(200);
+    return /^30 100$/mu.test(await terminal.screen());
+  });
+  await terminal.enter('sleep 1000');
+  await sleep(500);
+  await terminal.press('C-c');
+  await terminal.enter('echo interrupted $?');
+  await terminal.shows(/^interrupted 130$/mu);
+  await terminal.enter('cat');
+  await terminal.enter('typed');
+  await terminal.press('C-z');
+  await terminal.shows(/Stopped/u);
+  await terminal.enter('kill -9 %1; sleep 0.3; (exit 3)');
+  await terminal.shows(/Killed/u);
+  await terminal.press('C-d');
+  await terminal.shows(/\[ended with 3\]/u);
+});
+
+test('a shell is left with ~. and found again, and outlives its agent', async (t) => {
+  const { cli, stack } = t.context;
+  await cli.output('sandbox', 'create', 'left', '--memory', '256');
+  const words = [...cli.command, 'sandbox', 'shell', 'left'];
+  await using first = await Terminal.open(stack.directory, words, cli.environment);
+  await first.shows(/[#$] $/mu);
+  await first.enter('echo marker-$((40 + 2))');
+  await first.shows(/^marker-42$/mu);
+  await first.enter('~.');
+  const [, id = ''] = await first.shows(/--attach (\S+)/u);
+  await first.shows(/\[ended with 0\]/u);
+  const again = [...words, '--attach', id];
+  await using second = await Terminal.open(stack.directory, again, cli.environment);
+  await second.shows(/^marker-42$/mu);
+  await second.enter('for i in $(seq 1 400); do echo n$i; sleep 0.01; done; echo all');
+  await second.shows(/^n20$/mu);
+  await stack.agent.stop('SIGKILL');
+  await sleep(300);
+  await stack.startAgent();
+  await second.shows(/^all$/mu);
+  const numbers = [...(await second.screen()).matchAll(/^n(\d+)$/gmu)].map(([, n]) => Number(n));
+  t.deepEqual(
+    numbers,
+    Array.from({ length: 400 }, (_, i) => i + 1),
+  );
+  await second.enter('exit');
+  await second.shows(/\[ended with 0\]/u);
+});
