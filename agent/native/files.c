@@ -203,8 +203,8 @@ static int run_get_attribute(struct task *task) {
 }
 
 /*
- * Whether a change from now on leaves another ctime: the kernel's clock for it may move only with its
- * timer (settled-file.ts).
+ * Whether a change from now on leaves another ctime: the kernel's clock for it may move only with
+ * its timer (settled-file.ts).
  */
 static bool is_settled(const struct stat *found) {
   struct timespec now;
