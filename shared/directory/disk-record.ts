@@ -1,4 +1,4 @@
-import type { ChainableCommander } from 'ioredis';
+import type { Redis } from 'ioredis';
 import { parseJson } from '../json.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
 import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
@@ -93,45 +93,25 @@ function toUsage(fields: Record<string, string>): DiskUsage {
   };
 }
 
-/** Queues the reads of one disk; {@link toDiskEntries} decodes the replies. */
-export function queueDiskRead(
-  pipeline: ChainableCommander,
+/** Reads a disk. The commands of reads at the same time travel to Redis together. */
+export async function readDisk(
+  redis: Redis,
   { region, accountId, diskId }: { region: string; accountId: string; diskId: string },
-): void {
-  pipeline
-    .hgetall(keys.disk(region, accountId, diskId))
-    .hgetall(keys.diskUsers(region, accountId, diskId))
-    .get(keys.diskLease(region, accountId, diskId));
-}
-
-const READS_PER_DISK = 3;
-
-/** The disks behind the replies to {@link queueDiskRead}, in order; undefined for one that does not exist. */
-export function toDiskEntries(
-  accountId: string,
-  replies: [error: Error | null, result: unknown][] | null,
-): (DiskEntry | undefined)[] {
-  const values = (replies ?? []).map(([error, result]) => {
-    if (error !== null) throw error;
-    return result;
-  });
-  const entries: (DiskEntry | undefined)[] = [];
-  for (let i = 0; i < values.length; i += READS_PER_DISK) {
-    const fields = values[i] as Record<string, string>;
-    const users = values[i + 1] as Record<string, string>;
-    const record = toRecord(accountId, fields, users);
-    const lease = values[i + 2] as string | null;
-    const handler = leaseHolder(lease);
-    const { mountStatus } = fields;
-    entries.push(
-      record && {
-        record,
-        usage: toUsage(fields),
-        clients: toClients(fields),
-        ...(mountStatus === undefined ? {} : { mountStatus: parse<MountStatus>(mountStatus) }),
-        ...(handler === undefined ? {} : { handler, isHeld: isHeldLease(lease) }),
-      },
-    );
-  }
-  return entries;
+): Promise<DiskEntry | undefined> {
+  const [fields, users, lease] = await Promise.all([
+    redis.hgetall(keys.disk(region, accountId, diskId)),
+    redis.hgetall(keys.diskUsers(region, accountId, diskId)),
+    redis.get(keys.diskLease(region, accountId, diskId)),
+  ]);
+  const record = toRecord(accountId, fields, users);
+  if (record === undefined) return undefined;
+  const handler = leaseHolder(lease);
+  const { mountStatus } = fields;
+  return {
+    record,
+    usage: toUsage(fields),
+    clients: toClients(fields),
+    ...(mountStatus === undefined ? {} : { mountStatus: parse<MountStatus>(mountStatus) }),
+    ...(handler === undefined ? {} : { handler, isHeld: isHeldLease(lease) }),
+  };
 }

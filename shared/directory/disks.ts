@@ -5,13 +5,7 @@ import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
 import { DiskOrigins } from './disk-origins.ts';
-import {
-  type DiskEntry,
-  type DiskRecord,
-  type DiskUserRecord,
-  queueDiskRead,
-  toDiskEntries,
-} from './disk-record.ts';
+import { type DiskEntry, type DiskRecord, type DiskUserRecord, readDisk } from './disk-record.ts';
 import * as scripts from './disk-scripts.ts';
 import { DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
@@ -118,9 +112,7 @@ export class Disks {
   }
 
   async get(accountId: string, diskId: string): Promise<DiskEntry | undefined> {
-    const pipeline = this.#redis.pipeline();
-    queueDiskRead(pipeline, { region: this.region, accountId, diskId });
-    return toDiskEntries(accountId, await pipeline.exec())[0];
+    return readDisk(this.#redis, { region: this.region, accountId, diskId });
   }
 
   async findByName(accountId: string, name: string): Promise<DiskEntry | undefined> {
@@ -130,10 +122,7 @@ export class Disks {
 
   async list(accountId: string, request: PageRequest): Promise<Page<DiskEntry>> {
     const page = await readPage(this.#redis, keys.disks(this.region, accountId), request);
-    const pipeline = this.#redis.pipeline();
-    for (const diskId of page.items)
-      queueDiskRead(pipeline, { region: this.region, accountId, diskId });
-    const entries = toDiskEntries(accountId, await pipeline.exec());
+    const entries = await Promise.all(page.items.map((diskId) => this.get(accountId, diskId)));
     return { ...page, items: entries.filter((entry) => entry !== undefined) };
   }
 

@@ -1,6 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
-import type { Caller } from '../../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskRecord } from '../../../shared/directory/disk-record.ts';
 import type { Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
@@ -8,10 +7,10 @@ import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { unseal } from '../../../shared/secrets.ts';
+import { SharedReads } from '../../../shared/shared-reads.ts';
 import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { SharedReads } from './shared-reads.ts';
 import { headerValue } from '../protocol/raw-headers.ts';
 import {
   type Payload,
@@ -30,9 +29,8 @@ export interface PrincipalDeps {
   readonly encryptionKey: Buffer;
 }
 
-/** Clients look the same credentials up on many connections at once. */
+/** Clients use the same disk on many connections at once. */
 export class PrincipalReads {
-  readonly callers = new SharedReads<Caller>();
   readonly disks = new SharedReads<DiskEntry | undefined>();
   readonly origins = new SharedReads<readonly string[]>();
 }
@@ -139,9 +137,7 @@ export async function authenticate(
   if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
-    const { accountId } = await deps.reads.callers.read(header, () =>
-      deps.authenticator.authenticate(header),
-    );
+    const { accountId } = await deps.authenticator.authenticate(header);
     const declared = headerValue(head.rawHeaders, 'x-amz-content-sha256');
     const payload = declared === undefined ? UNSIGNED : readPayload(declared);
     return { principal: { kind: 'account', accountId }, payload };

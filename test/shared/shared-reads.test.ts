@@ -1,5 +1,5 @@
 import test from 'ava';
-import { SharedReads } from '../../../../agent/objects/auth/shared-reads.ts';
+import { SharedReads } from '../../shared/shared-reads.ts';
 
 /** Reads that end when the test says so; each gives its number. */
 function makeLoads() {
