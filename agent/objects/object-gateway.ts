@@ -4,7 +4,7 @@ import { isPreflight } from '../../shared/http/cross-origin.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import {
   type Origin,
@@ -40,7 +40,7 @@ import type { PostForm } from './auth/post-policy.ts';
 import { RequestBody } from './http/request-body.ts';
 import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
 import { CopySources } from './copy-sources.ts';
-import { ObjectStores } from './object-stores.ts';
+import { ObjectStores, type OpenStore } from './object-stores.ts';
 import type { RemoteObjects } from './remote-objects.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
 
@@ -237,9 +237,10 @@ export class ObjectGateway {
     const clientId = newClientId();
     const onRevoked = (reason: AppError): void => exchange.abort(reason);
     await using opened = new AsyncDisposableStack();
-    const open = async ({ record }: DiskEntry) =>
-      opened.use(await this.#stores.open(record, clientId, onRevoked)).store;
-    const store = await open(disk);
+    const open = async ({ record }: DiskEntry): Promise<OpenStore> =>
+      opened.use(await this.#stores.open(record, clientId, onRevoked));
+    const own = await open(disk);
+    const { store } = own;
     const call: ObjectCall = {
       headers: headers.values,
       ...{ target, disk, store, form },
@@ -248,15 +249,18 @@ export class ObjectGateway {
       ),
       openSource: (source) =>
         this.#sources.open(source, {
-          ...{ disk, store, headers, opened, open, signal: exchange.signal },
+          ...{ disk, store, headers, opened, signal: exchange.signal },
+          open: async (other) => (await open(other)).store,
           authorize: (bucket) =>
             authorizeOther(principals, admission.principal, bucket, origin.address),
         }),
     };
     const { accountId } = disk.record;
-    await onBehalfOf(accountId, exchange.signal, async () =>
-      exchange.send(await named.operation(call)),
-    );
+    await onBehalfOf(accountId, exchange.signal, async () => {
+      const reply = await named.operation(call);
+      if (named.changesObjects === true) await settle(own);
+      await exchange.send(reply);
+    });
   }
 
   async #passOn(exchange: Exchange, origin: Origin, hostId: string): Promise<void> {
@@ -284,6 +288,15 @@ export class ObjectGateway {
     this.#options.directory.disks
       .recordClient(record, { identifier, ipAddress: address })
       .catch(() => this.#clientsNoted.delete(name));
+  }
+}
+
+/** Waits until a change is in the object storage behind the disk, if there is any. */
+async function settle(store: OpenStore): Promise<void> {
+  try {
+    await store.settle();
+  } catch (error) {
+    throw new S3Error('ServiceUnavailable', toError(error).message, { cause: error });
   }
 }
 

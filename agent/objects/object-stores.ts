@@ -11,6 +11,8 @@ interface Shared {
 /** A store that is open for one request. */
 export interface OpenStore extends AsyncDisposable {
   readonly store: ObjectStore;
+  /** As that of a claim. */
+  settle(): Promise<void>;
 }
 
 /** The stores of the disks in use: requests share one store per disk, and so its locks. */
@@ -37,6 +39,7 @@ export class ObjectStores {
     shared.users += 1;
     return {
       store: shared.store,
+      settle: () => claim.settle(),
       [Symbol.asyncDispose]: async () => {
         shared.users -= 1;
         if (shared.users === 0) this.#shared.delete(diskId);

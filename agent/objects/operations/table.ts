@@ -96,12 +96,18 @@ const bucketOperations: readonly Row[] = [
   },
   { method: 'HEAD', name: 'HeadBucket', operation: headBucket, accepts: {} },
   {
-    ...{ method: 'POST', flag: 'delete', name: 'DeleteObjects', operation: deleteObjects },
+    ...{
+      method: 'POST',
+      flag: 'delete',
+      name: 'DeleteObjects',
+      changesObjects: true,
+      operation: deleteObjects,
+    },
     accepts: { headers: CHECKED },
   },
   // Its fields are declared where its form is read.
   {
-    ...{ method: 'POST', name: 'PostObject', accepts: {} },
+    ...{ method: 'POST', name: 'PostObject', changesObjects: true, accepts: {} },
     operation: postObject({ headers: [...STORED, ...CHECKED] }),
   },
   {
@@ -135,11 +141,13 @@ const objectOperations: readonly Row[] = [
     accepts: { headers: CHECKED, query: ['partNumber'] },
   },
   {
-    ...{ method: 'PUT', flag: 'append', name: 'AppendObject', operation: appendObject },
+    ...{ method: 'PUT', flag: 'append', name: 'AppendObject' },
+    ...{ operation: appendObject, changesObjects: true },
     accepts: { headers: [...STORED, ...CHECKED] },
   },
   {
-    ...{ method: 'PUT', header: 'x-amz-copy-source', name: 'CopyObject', operation: copyObject },
+    ...{ method: 'PUT', header: 'x-amz-copy-source', name: 'CopyObject' },
+    ...{ operation: copyObject, changesObjects: true },
     accepts: {
       headers: [
         ...[...STORED, ...SOURCE, ...CONDITIONS],
@@ -148,7 +156,7 @@ const objectOperations: readonly Row[] = [
     },
   },
   {
-    ...{ method: 'PUT', name: 'PutObject', operation: putObject },
+    ...{ method: 'PUT', name: 'PutObject', operation: putObject, changesObjects: true },
     accepts: { headers: [...STORED, ...CHECKED, ...CONDITIONS] },
   },
   {
@@ -159,6 +167,7 @@ const objectOperations: readonly Row[] = [
   {
     ...{ method: 'POST', flag: 'uploadId' },
     ...{ name: 'CompleteMultipartUpload', operation: completeMultipartUpload },
+    changesObjects: true,
     accepts: {
       headers: [...CHECKED, ...CONDITIONS, 'x-amz-checksum-type', 'x-amz-mp-object-size'],
     },
@@ -168,7 +177,7 @@ const objectOperations: readonly Row[] = [
     ...{ name: 'AbortMultipartUpload', operation: abortMultipartUpload, accepts: {} },
   },
   {
-    ...{ method: 'DELETE', name: 'DeleteObject', operation: deleteObject },
+    ...{ method: 'DELETE', name: 'DeleteObject', changesObjects: true, operation: deleteObject },
     accepts: {
       headers: ['if-match', 'x-amz-if-match-last-modified-time', 'x-amz-if-match-size'],
       query: ['versionId'],
@@ -179,6 +188,8 @@ const objectOperations: readonly Row[] = [
 export interface NamedOperation {
   readonly name: string;
   readonly operation: Operation;
+  /** It changes what callers see of the disk. */
+  readonly changesObjects?: true;
 }
 
 /**
