@@ -366,6 +366,7 @@ export const LIMITS = {
   bucketConflictsMax: 1_000,
   bucketPauseMsMin: 500, // Between attempts; doubled where they go on for longer.
   bucketFillMsMax: 30_000, // How long the open of a placeholder waits for its object to begin.
+  bucketRoomMsMax: 10_000, // How long it waits for other files to be given up.
   bucketAttachMsMax: 5_000, // How long the first use waits for a bucket that was listed before.
   bucketDetachMsMax: 3_000,
   bucketTickMs: 3_000, // How often what was written without a command is uploaded.

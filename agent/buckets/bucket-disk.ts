@@ -8,13 +8,15 @@ import type { Logger } from '../../shared/log.ts';
 import type { MountStatus, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
-import type { Bucket, BucketError } from './bucket.ts';
+import { type Bucket, BucketError } from './bucket.ts';
 import { DiskIndex } from './disk-index.ts';
+import { DiskReport } from './disk-report.ts';
 import { explainFailure } from './explain.ts';
+import { FileTurns } from './file-turns.ts';
+import { giveUpFiles, roomOn } from './give-up.ts';
 import { fillPlaceholder } from './hydration.ts';
 import { PlaceholderOpens, type WaitingOpen } from './opens.ts';
 import { type BucketPlaces, fileStats, placesOf, stampsOf } from './placeholders.ts';
-import { PathProblems } from './problems.ts';
 import { recoverReplaced, refresh } from './refresh.ts';
 import { upload } from './uploads.ts';
 
@@ -35,6 +37,9 @@ interface BucketDiskOptions {
   readonly log: Logger;
 }
 
+/** Of a disk's size: when files are given up, and how much is free afterwards. */
+const ROOM = { leastPart: 0.1, wantedPart: 0.25 };
+
 /** One attached disk that stands on a bucket: keeps the two the same (decision 0056). */
 export class BucketDisk {
   readonly #options: BucketDiskOptions;
@@ -43,22 +48,21 @@ export class BucketDisk {
   /** Comparisons of disk and bucket, in either direction, one at a time. */
   readonly #turns = new SerialQueue();
   readonly #closed = new AbortController();
-  /** By inode, the end of the last attempt to fill it. */
-  readonly #filling = new Map<bigint, Promise<void>>();
-  readonly #conflicts = new Map<string, string>();
+  /** Whoever opens a file first and is let through may write to it at once. */
+  readonly #files = new FileTurns();
+  readonly #report: DiskReport;
   #bucket: Bucket;
   #mount: StoredMount;
   #opens: PlaceholderOpens | undefined;
   #stopTicking: () => void = () => undefined;
   #waitingUpload: Promise<void> | undefined;
   #waitingRefresh: Promise<void> | undefined;
+  #waitingRoom: Promise<void> | undefined;
+  #roomWanted = 0;
   #isListed = false;
   #isDirty = true;
   #refreshedAt = -Infinity;
   #refreshTookMs = 0;
-  #listingProblems = new PathProblems();
-  #nameProblems = new PathProblems();
-  #reported = '';
 
   private constructor(options: BucketDiskOptions, bucket: Bucket, index: DiskIndex) {
     this.#options = options;
@@ -66,6 +70,7 @@ export class BucketDisk {
     this.#bucket = bucket;
     this.#mount = options.mount;
     this.#index = index;
+    this.#report = new DiskReport(options.report);
   }
 
   /** Watches the mounted disk. Nobody may use it before. @throws Error when that fails */
@@ -184,27 +189,22 @@ export class BucketDisk {
 
   async #fill(open: WaitingOpen): Promise<void> {
     const { inode } = stampsOf(await fileStats(open.fd));
-    // One at a time: whoever is let through first may write at once.
-    const before = this.#filling.get(inode);
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#filling.set(inode, promise);
-    await before;
-    try {
-      await this.#fillInTurn(open);
-    } finally {
-      resolve();
-      if (this.#filling.get(inode) === promise) this.#filling.delete(inode);
-    }
+    await this.#files.take(inode, () => this.#fillInTurn(open));
   }
 
   async #fillInTurn(open: WaitingOpen): Promise<void> {
     const turn = await this.#options.fetchTurn(open.signal);
     try {
-      const parts = { places: this.#places, index: this.#index, bucket: () => this.#bucket };
-      await fillPlaceholder(parts, open);
+      await fillPlaceholder(
+        {
+          ...{ places: this.#places, index: this.#index, bucket: () => this.#bucket },
+          makeRoom: (bytes) => this.#makeRoom(bytes),
+        },
+        open,
+      );
     } catch (error) {
       const failure = explainFailure(error);
-      runInBackground('bucket.report', () => this.#report(failure));
+      runInBackground('bucket.report', () => this.#report.tell(failure));
       throw failure;
     } finally {
       turn.release();
@@ -215,6 +215,7 @@ export class BucketDisk {
     if (this.#closed.signal.aborted || !this.#isListed) return;
     const isUsed = this.#options.isUsed();
     if (this.#isDirty || isUsed) await this.#uploadSoon().catch(() => undefined);
+    if (isUsed) await this.#makeRoom(0);
     const ageMs = performance.now() - this.#refreshedAt;
     const dueMs = Math.max(LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
     if (ageMs > dueMs && !this.#closed.signal.aborted) {
@@ -230,7 +231,7 @@ export class BucketDisk {
       this.#isDirty = false;
       try {
         await this.#recoverReplaced(false);
-        this.#nameProblems = await upload(
+        this.#report.ofNames = await upload(
           {
             ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
             noteConflict: (key, reason) => this.#noteConflict(key, reason),
@@ -241,7 +242,7 @@ export class BucketDisk {
         this.#isDirty = true;
         throw await this.#failed(error);
       }
-      await this.#report();
+      await this.#report.tell();
     });
     return this.#waitingUpload;
   }
@@ -253,7 +254,7 @@ export class BucketDisk {
       const begunAt = performance.now();
       const parts = { places: this.#places, index: this.#index, bucket: this.#bucket };
       try {
-        this.#listingProblems = await refresh(parts, this.#closed.signal);
+        this.#report.ofKeys = await refresh(parts, this.#closed.signal);
       } catch (error) {
         throw await this.#failed(error);
       }
@@ -261,9 +262,41 @@ export class BucketDisk {
       this.#refreshTookMs = this.#refreshedAt - begunAt;
       if (!this.#isListed) await writeFile(this.#listedMark, '', { flush: true });
       this.#isListed = true;
-      await this.#report();
+      await this.#report.tell();
     });
     return this.#waitingRefresh;
+  }
+
+  /**
+   * Sees to it that this much can be written, and something more, if files can be given up for it.
+   * @throws BucketError when not even this much can
+   */
+  async #makeRoom(bytes: number): Promise<void> {
+    const { freeBytes, totalBytes } = await roomOn(this.#places.mount);
+    if (freeBytes >= bytes + totalBytes * ROOM.leastPart) return;
+    this.#roomWanted = Math.max(this.#roomWanted, bytes + totalBytes * ROOM.wantedPart);
+    // An upload may be waiting for the file that this is for: it goes on without room, then.
+    await settledWithin(this.#giveUpSoon(), LIMITS.bucketRoomMsMax);
+    if ((await roomOn(this.#places.mount)).freeBytes >= bytes) return;
+    const reason = 'everything else on it is in use, or not in the bucket yet';
+    throw new BucketError('other', `the disk is full: ${reason}`);
+  }
+
+  /** Shared by all who ask before it begins. Never fails. */
+  #giveUpSoon(): Promise<void> {
+    this.#waitingRoom ??= this.#turns.add(async () => {
+      this.#waitingRoom = undefined;
+      const wanted = this.#roomWanted;
+      this.#roomWanted = 0;
+      const { signal } = this.#closed;
+      if (signal.aborted) return;
+      const parts = {
+        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        inTurn: <T>(inode: bigint, work: () => Promise<T>) => this.#files.take(inode, work),
+      };
+      await giveUpFiles(parts, wanted, signal).catch((error: unknown) => this.#failed(error));
+    });
+    return this.#waitingRoom;
   }
 
   async #recoverReplaced(isUnused: boolean): Promise<void> {
@@ -275,7 +308,7 @@ export class BucketDisk {
   }
 
   #noteConflict(key: string, reason: string): void {
-    if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
+    this.#report.noteConflict(key, reason);
     this.#options.log.warn({ diskId: this.#options.diskId }, 'bucket:conflict');
   }
 
@@ -283,28 +316,7 @@ export class BucketDisk {
     const failure = explainFailure(error);
     const { log, diskId } = this.#options;
     log.warn({ diskId, err: failure, cause: failure.cause }, 'bucket:compareFailed');
-    if (!this.#closed.signal.aborted) await this.#report(failure);
+    if (!this.#closed.signal.aborted) await this.#report.tell(failure);
     return failure;
-  }
-
-  /** Tells the directory when something is new. */
-  async #report(failure?: BucketError): Promise<void> {
-    const problems = [
-      ...[...this.#conflicts].map(([key, reason]) => ({ key, reason })),
-      ...this.#listingProblems.first,
-      ...this.#nameProblems.first,
-    ].slice(0, LIMITS.bucketProblemsShownMax);
-    const status = {
-      connectionStatus: failure === undefined ? ('connected' as const) : ('error' as const),
-      ...(failure === undefined ? {} : { authError: failure.message }),
-      problemCount: this.#conflicts.size + this.#listingProblems.count + this.#nameProblems.count,
-      problems,
-    };
-    const text = JSON.stringify(status);
-    if (text === this.#reported) return;
-    this.#reported = text;
-    await this.#options
-      .report({ ...status, checkedAt: new Date().toISOString() })
-      .catch(() => (this.#reported = ''));
   }
 }

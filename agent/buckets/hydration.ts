@@ -4,6 +4,7 @@ import { relative } from 'node:path';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { native } from '../native/native.ts';
 import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
@@ -23,9 +24,13 @@ interface HydrationParts {
   readonly index: DiskIndex;
   /** The present one: its credentials may have been replaced. */
   readonly bucket: () => Bucket;
+  /** Frees room on the disk for so many bytes. @throws BucketError when there is none */
+  readonly makeRoom: (bytes: number) => Promise<void>;
 }
 
 const writeAsync = promisify(write);
+/** The attribute's value while a file is being given up (give-up.c). */
+const LEAVING = 'leaving';
 
 /**
  * Fills a placeholder that somebody opens. The attribute goes last, after the bytes are durable: a
@@ -33,7 +38,9 @@ const writeAsync = promisify(write);
  * @throws BucketError when the object cannot be had within `LIMITS.bucketFillMsMax`
  */
 export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen): Promise<void> {
-  if ((await native.getAttribute(open.fd, PLACEHOLDER_ATTRIBUTE)) === undefined) return;
+  const mark = await native.getAttribute(open.fd, PLACEHOLDER_ATTRIBUTE);
+  if (mark === undefined) return;
+  if (mark.toString() === LEAVING) return keepContents(open);
   const before = stampsOf(await fileStats(open.fd));
   const { index } = parts;
   const row = index.ofInode(before.inode) ?? (await rowOfPath(parts, open.fd, before));
@@ -42,13 +49,7 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   let object: BucketObject;
   const isCut = before.sizeBytes !== row.sizeBytes;
   try {
-    object = await fetchInto(
-      parts,
-      fd,
-      row.path,
-      isCut ? before.sizeBytes : undefined,
-      open.signal,
-    );
+    object = await fetchInto(parts, fd, row, isCut ? before.sizeBytes : undefined, open.signal);
     await promisify(fdatasync)(fd);
     if (!isCut) await setTimes(fd, object.modifiedMs);
     await native.removeAttribute(fd, PLACEHOLDER_ATTRIBUTE);
@@ -65,6 +66,16 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   }
 }
 
+/** A crash came before it was certain that the file could be given up: it has its contents. */
+async function keepContents(open: WaitingOpen): Promise<void> {
+  const fd = await open.openToWrite();
+  try {
+    await native.removeAttribute(fd, PLACEHOLDER_ATTRIBUTE);
+  } finally {
+    await promisify(close)(fd);
+  }
+}
+
 /** For a placeholder whose line in the index a crash lost: its path is its key. */
 async function rowOfPath(
   { places }: HydrationParts,
@@ -78,21 +89,24 @@ async function rowOfPath(
 
 /** Tries again while the storage is away, busy, or refuses credentials that may be replaced. */
 async function fetchInto(
-  { bucket }: HydrationParts,
+  { bucket, makeRoom }: HydrationParts,
   fd: number,
-  key: string,
+  { path, sizeBytes }: IndexRow,
   cutAt: number | undefined,
   signal: AbortSignal,
 ): Promise<BucketObject> {
   const until = performance.now() + LIMITS.bucketFillMsMax;
   for (let pauseMs = LIMITS.bucketPauseMsMin; ; pauseMs *= 2) {
     try {
-      const { body, ...object } = await bucket().get(key, signal);
+      await makeRoom(cutAt ?? sizeBytes);
+      const { body, ...object } = await bucket().get(path, signal);
       await writeBody(fd, body, object, cutAt);
       await promisify(ftruncate)(fd, cutAt ?? object.sizeBytes);
       return object;
     } catch (error) {
       const failure = explainFailure(error);
+      // What was written of it may be what fills the disk, and nobody gives up a placeholder.
+      if (errnoOf(error) === 'ENOSPC') await native.punch(fd, cutAt ?? sizeBytes);
       const isFinal = failure.failure === 'missing' || signal.aborted;
       if (isFinal || performance.now() + pauseMs > until) throw failure;
       await sleep(pauseMs);

@@ -39,9 +39,21 @@ const GREETING_MS_MAX = 5_000;
 const START_MS_MAX = 5_000;
 const PAUSE_MS = 50;
 const GONE_MS_MAX = 2_000;
+/** Of the first descriptor that a child is given beside its standard ones. */
+const PASSED_FD = 3;
 
 /** There is no helper of this file system. */
 class NoHelperError extends Error {}
+
+/** How the helper introduces itself. */
+interface Greeting {
+  /** The process that has the descriptors it tells of. */
+  readonly pid: number;
+  /** The number of the watched file system. */
+  readonly device: bigint;
+  /** The fanotify group, among its descriptors. */
+  readonly group: number;
+}
 
 /** A connection to the helper, of which there is at most one at a time. */
 class Connection {
@@ -54,7 +66,12 @@ class Connection {
   readonly #options: OpensOptions;
   readonly closed: Promise<void>;
 
-  constructor(socket: Socket, pid: number, lines: AsyncIterable<string>, options: OpensOptions) {
+  constructor(
+    socket: Socket,
+    { pid }: Greeting,
+    lines: AsyncIterable<string>,
+    options: OpensOptions,
+  ) {
     this.#socket = socket;
     this.pid = pid;
     this.#options = options;
@@ -102,29 +119,32 @@ class Connection {
   }
 
   async #openToWrite(serial: number, theirs: number): Promise<number> {
+    this.#gone.signal.throwIfAborted(); // Nobody would settle it any more.
     const { promise, resolve } = Promise.withResolvers<number>();
     this.#copies.set(serial, resolve);
     this.#socket.write(`write ${serial} ${theirs}\n`);
     const copy = await promise;
     this.#copies.delete(serial);
     if (copy < 0) throw new Error('the helper cannot open the file for writing');
-    try {
-      return native.takeDescriptor(this.pid, copy);
-    } finally {
-      this.#socket.write(`close ${copy}\n`);
-    }
+    return native.takeDescriptor(this.pid, copy);
   }
 }
 
-/** Fills placeholders of one mounted disk while whoever opens them waits (hydrate.c). */
+/**
+ * Fills placeholders of one mounted disk while whoever opens them waits (hydrate.c). Keeps a copy of
+ * the fanotify group: when every process of the helper is killed at once, opens wait in the group until
+ * there is another helper, where they would otherwise go on and read zeros.
+ */
 export class PlaceholderOpens {
   readonly #options: OpensOptions;
   #connection: Connection;
+  #group: number;
   #isClosed = false;
 
-  private constructor(options: OpensOptions, connection: Connection) {
+  private constructor(options: OpensOptions, { connection, group }: Connected) {
     this.#options = options;
     this.#connection = connection;
+    this.#group = group;
     runInBackground('bucket.watchOpens', () => this.#stay());
   }
 
@@ -143,6 +163,7 @@ export class PlaceholderOpens {
   async close(): Promise<void> {
     this.#isClosed = true;
     if (!(await settledWithin(this.#connection.closed, GONE_MS_MAX))) this.#connection.close();
+    closeSync(this.#group);
   }
 
   async #stay(): Promise<void> {
@@ -150,7 +171,10 @@ export class PlaceholderOpens {
       await this.#connection.closed;
       if (this.#isClosed) return;
       try {
-        this.#connection = await connect(this.#options);
+        const { connection, group } = await connect(this.#options);
+        this.#connection = connection;
+        closeSync(this.#group); // Another copy of the same group.
+        this.#group = group;
       } catch (error) {
         if (this.#isClosed) return;
         await sleep(PAUSE_MS);
@@ -161,43 +185,65 @@ export class PlaceholderOpens {
 
   async #startAgain(err: Error): Promise<void> {
     const { log, mount } = this.#options;
-    // All of its processes were killed at once, which let opens go on: that is why it is an error.
+    // All of its processes were killed at once. The opens that it was dealing with fail.
     log.error({ mount, err }, 'bucket:helperLost');
-    await startHelper(this.#options).catch(() => undefined);
+    await startHelper(this.#options, this.#group).catch((error: unknown) => {
+      log.error({ mount, err: toError(error) }, 'bucket:helperNotStarted');
+    });
   }
 }
 
-async function startHelper({ mount, socketPath, group }: OpensOptions): Promise<void> {
+/** @param formerGroup the fanotify group of a helper that is gone */
+async function startHelper(
+  { mount, socketPath, group }: OpensOptions,
+  formerGroup?: number,
+): Promise<void> {
   await mkdir(dirname(socketPath), { recursive: true, mode: 0o700 });
   await mkdir(dirname(group), { recursive: true });
+  const passed = formerGroup === undefined ? [] : [formerGroup];
   const child = await started(
-    spawn(hydratePath, [mount, socketPath, group], {
-      stdio: ['ignore', 'pipe', 'pipe'],
+    spawn(hydratePath, [mount, socketPath, group, ...passed.map(() => String(PASSED_FD))], {
+      stdio: ['ignore', 'pipe', 'pipe', ...passed],
       detached: true,
       cwd: '/',
     }),
   );
+  const { stdout, stderr } = child;
+  if (stdout === null || stderr === null) throw new Error('the helper has no output');
   let printed = '';
-  child.stderr.on('data', (chunk: Buffer) => (printed += chunk.toString('utf8')));
+  stderr.on('data', (chunk: Buffer) => (printed += chunk.toString('utf8')));
   const ended = once(child, 'exit');
   ended.catch(() => undefined);
   const timer = setTimeout(() => child.kill('SIGKILL'), START_MS_MAX);
   const isReady = await Promise.race([
-    once(child.stdout, 'data').then(() => true),
+    once(stdout, 'data').then(() => true),
     ended.then(() => false),
   ]);
   clearTimeout(timer);
-  child.stdout.destroy();
-  child.stderr.destroy();
+  stdout.destroy();
+  stderr.destroy();
   child.unref();
   if (!isReady) throw new Error(`opens cannot be watched: ${printed.trim()}`);
+}
+
+interface Connected {
+  readonly connection: Connection;
+  /** A copy of the fanotify group. */
+  readonly group: number;
+}
+
+/** @throws Error for any other line */
+function readGreeting(line: string): Greeting {
+  const [word, pid, device = '', group] = line.split(' ');
+  if (word !== 'hello') throw new Error('the helper does not answer');
+  return { pid: Number(pid), device: BigInt(device), group: Number(group) };
 }
 
 /**
  * A second helper would leave the opens of the first one waiting, so only {@link NoHelperError} says
  * that there is none: any other failure passes.
  */
-async function connect(options: OpensOptions): Promise<Connection> {
+async function connect(options: OpensOptions): Promise<Connected> {
   const { mount, socketPath } = options;
   const socket = createConnection(socketPath);
   const lines = createInterface({ input: socket, crlfDelay: Infinity })[Symbol.asyncIterator]();
@@ -208,12 +254,13 @@ async function connect(options: OpensOptions): Promise<Connection> {
     });
     socket.on('error', () => undefined); // Told by the end of its lines.
     const late = sleep(GREETING_MS_MAX).then(() => ({ value: '', done: true }));
-    const { value: greeting } = await Promise.race([lines.next(), late]);
-    const [word, pid, device] = String(greeting).split(' ');
-    if (word !== 'hello') throw new Error('the helper does not answer');
+    const { value } = await Promise.race([lines.next(), late]);
+    const greeting = readGreeting(String(value));
     const { dev } = await stat(mount, { bigint: true });
-    if (BigInt(device ?? '0') !== dev) throw new NoHelperError('it is of another file system');
-    return new Connection(socket, Number(pid), { [Symbol.asyncIterator]: () => lines }, options);
+    if (greeting.device !== dev) throw new NoHelperError('it is of another file system');
+    const group = native.takeDescriptor(greeting.pid, greeting.group);
+    const rest = { [Symbol.asyncIterator]: () => lines };
+    return { connection: new Connection(socket, greeting, rest, options), group };
   } catch (error) {
     socket.on('error', () => undefined);
     socket.destroy();

@@ -7,7 +7,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { MiB } from '../../shared/units.ts';
 import { native } from '../native/native.ts';
 import { atPlace } from './beneath.ts';
-import type { Bucket, BucketObject } from './bucket.ts';
+import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
 import { type DiskIndex, type IndexRow, isAbsent } from './disk-index.ts';
 import { explainFailure } from './explain.ts';
 import { inParallel } from './in-parallel.ts';
@@ -127,6 +127,10 @@ async function uploadFile(parts: UploadParts, path: string, signal: AbortSignal)
   const file = await openFile(places, path);
   if (file === undefined) return; // It was removed meanwhile.
   try {
+    // Opens may go on without contents if all that watches them was killed at once.
+    if ((await native.getAttribute(file, PLACEHOLDER_ATTRIBUTE)) !== undefined) {
+      throw new BucketError('other', 'a file was opened before its contents were there');
+    }
     const { stamps, rests } = await restingStamps(file);
     const row = index.get(path);
     if (row !== undefined && isSame(row, stamps)) return; // It was only filled meanwhile.
@@ -238,8 +242,8 @@ async function removeObject(
   const now = await stampsAt(places.contents, row.path);
   if (now !== undefined && now !== 'other') return; // It was made anew meanwhile.
   // A walk can miss a file that is moved during it. The bucket has the only copy of a placeholder's.
-  const { inode, isPlaceholder } = row;
-  if (isPlaceholder && index.ofInode(inode) === row) {
+  const { inode } = row;
+  if (index.ofInode(inode) === row) {
     const isElsewhere = await native.inodeHasAttribute(
       places.mount,
       Number(inode),

@@ -8,9 +8,11 @@ export interface WalkedFile {
   readonly sizeBytes: number;
   readonly mtimeNs: bigint;
   readonly ctimeNs: bigint;
+  /** When it was last read, as exactly as the file system notes that (relatime). */
+  readonly atimeNs: bigint;
 }
 
-const HEAD_BYTES = 36;
+const HEAD_BYTES = 44;
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** All files below the root whose names can be keys; the others are noted as problems. */
@@ -29,6 +31,7 @@ export async function walk(root: string, problems: PathProblems): Promise<Walked
         sizeBytes: Number(bytes.readBigInt64LE(at + 12)),
         mtimeNs: bytes.readBigInt64LE(at + 20),
         ctimeNs: bytes.readBigInt64LE(at + 28),
+        atimeNs: bytes.readBigInt64LE(at + 36),
       });
     }
     at = end;

@@ -12,6 +12,7 @@
 #include "digest-calls.h"
 #include "egress.h"
 #include "files.h"
+#include "give-up.h"
 #include "listing-calls.h"
 #include "mounts.h"
 #include "namespaces.h"
@@ -23,6 +24,7 @@ NAPI_MODULE_INIT() {
   define_file_functions(env, exports);
   define_descriptor_functions(env, exports);
   define_digest_functions(env, exports);
+  define_give_up_functions(env, exports);
   define_listing_functions(env, exports);
   define_namespace_functions(env, exports);
   define_egress_functions(env, exports);

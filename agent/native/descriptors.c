@@ -7,9 +7,9 @@
  *   syncFileSystem(root)         -> Promise<void>    syncfs(2)
  *   walkFiles(root)              -> Promise<Buffer>
  *     All regular files below a directory, which is not followed when it is a link. Each: length of
- *     the path as uint32, then inode, size, mtime and ctime as int64 (nanoseconds), little-endian,
- *     and the path, relative, as bytes. What disappears or moves
- *     meanwhile may be left out.
+ *     the path as uint32, then inode, size, mtime, ctime and atime as int64 (nanoseconds),
+ *     little-endian, and the path, relative, as bytes. What disappears or moves meanwhile may be
+ *     left out.
  *   inodeHasAttribute(root, inode, name) -> Promise<boolean>
  *     Whether the file system mounted at root has a file with this inode, under whatever name, that
  *     has the attribute (open_by_handle_at(2)). ext4 only.
@@ -30,7 +30,7 @@
 
 #include "task.h"
 
-enum { PATH_BYTES = 65536, HEAD_BYTES = 36, FIRST_BYTES = 65536, DEPTH_MAX = 512 };
+enum { PATH_BYTES = 65536, HEAD_BYTES = 44, FIRST_BYTES = 65536, DEPTH_MAX = 512 };
 enum { INODE_AND_GENERATION = 1, ANY_GENERATION = 0 };
 
 struct attribute_task {
@@ -184,6 +184,7 @@ static int add_file(struct walk *walk, const struct stat *status, size_t path_by
   put(walk, status->st_size);
   put(walk, nanoseconds(status->st_mtim));
   put(walk, nanoseconds(status->st_ctim));
+  put(walk, nanoseconds(status->st_atim));
   memcpy(walk->bytes + walk->length, walk->path, path_bytes);
   walk->length += path_bytes;
   return 0;

@@ -74,6 +74,8 @@ interface NativeModule {
   takeDescriptor(pid: number, fd: number): number;
   removeAttribute(fd: number, name: string): Promise<void>;
   inodeHasAttribute(root: string, inode: number, name: string): Promise<boolean>;
+  giveUpContents(fd: number, name: string, mtimeNs: bigint, ctimeNs: bigint): Promise<boolean>;
+  punch(fd: number, length: number): Promise<void>;
   syncFileSystem(root: string): Promise<void>;
   walkFiles(root: string): Promise<Buffer>;
   newMd5(): Buffer;

@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
+import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { BucketFront } from '../helpers/bucket-front.ts';
 import { createBucketDisk, LOOPBACK_BUCKETS, readMount } from '../helpers/buckets.ts';
@@ -22,7 +22,11 @@ interface Context {
 const test = anyTest as TestFn<Context>;
 
 test.before(async (t) => {
-  const stack = await Stack.start({ ...LOOPBACK_BUCKETS, BUCKET_SETTLE_MS: '2000' });
+  const stack = await Stack.start({
+    ...LOOPBACK_BUCKETS,
+    BUCKET_SETTLE_MS: '2000',
+    DISK_SIZE_BYTES: String(96 * MiB),
+  });
   Object.assign(t.context, { stack });
   const api = await stack.newClient();
   const url = stack.environment['AGENT_PUBLIC_URL'] ?? '';
@@ -183,35 +187,90 @@ async function helpersOf(diskId: string): Promise<number[]> {
   return pids.filter((_, i) => lines[i]?.includes(`/${diskId}.sock`));
 }
 
-test('no zeros are read while the helper is killed again and again', async (t) => {
-  const { api, objects } = t.context;
-  const bucket = await newBucket(t.context);
-  const count = 200;
-  const contents = Array.from({ length: count }, () => randomBytes(2000));
-  await Promise.all(
-    contents.map((bytes, i) => objects.put(bucket.disk, `f${String(i).padStart(3, '0')}`, bytes)),
-  );
-  const disk = await createBucketDisk(api, bucket);
-  await output(api, disk.id, 'true');
-  const reads = { areLeft: true };
-  const reading = output(api, disk.id, 'sha256sum f*').finally(() => (reads.areLeft = false));
-  let kills = 0;
-  while (reads.areLeft) {
-    const former = await helpersOf(disk.id);
-    await sleep(100);
-    const pids = await helpersOf(disk.id);
-    // One of the three at a time: those that are left start it anew.
-    if (pids.length !== 3 || pids.join() !== former.join()) continue;
-    process.kill(pids[kills % 3] ?? 0, 'SIGKILL');
-    kills += 1;
-  }
-  const sums = (await reading)
+const sumsOf = (text: string): string[] =>
+  text
     .split('\n')
     .filter(Boolean)
-    .map((line) => line.split(' ')[0]);
-  t.deepEqual(sums, contents.map(sha256));
+    .map((line) => line.replace(/ .*/u, ''));
+
+/** A disk whose files nobody has read yet, and their sums. */
+async function unreadFiles(
+  { api, ...context }: Context,
+  make: string,
+): Promise<{ id: string; sums: string[] }> {
+  const bucket = await newBucket({ api, ...context });
+  const sums = sumsOf(await output(api, bucket.disk, `${make}; sha256sum f*`));
+  const { id } = await createBucketDisk(api, bucket);
+  await output(api, id, 'true');
+  return { id, sums };
+}
+
+const SMALL_FILES = 'for i in $(seq 10 50); do head -c 2000 /dev/urandom > f$i; done';
+
+/** Reads all files while the helper's processes are killed. @returns a line for each file */
+async function readWhileKilled(
+  t: ExecutionContext<Context>,
+  id: string,
+  pauseMs: number,
+  kill: (pids: readonly number[], round: number) => void,
+): Promise<string[]> {
+  const reads = { areLeft: true };
+  const command = 'for f in f*; do sha256sum < $f || echo unread; done';
+  const reading = output(t.context.api, id, command).finally(() => (reads.areLeft = false));
+  let kills = 0;
+  while (reads.areLeft) {
+    await sleep(pauseMs);
+    const pids = await helpersOf(id);
+    if (pids.length !== 3) continue;
+    kill(pids, kills);
+    kills += 1;
+  }
   t.log(`${kills} kills`);
   t.true(kills > 0);
+  return sumsOf(await reading);
+}
+
+test('no open fails and no zeros are read while processes of the helper are killed', async (t) => {
+  const { id, sums } = await unreadFiles(t.context, SMALL_FILES);
+  // One of the three at a time: those that are left start it anew.
+  const lines = await readWhileKilled(t, id, 20, (pids, round) => {
+    process.kill(pids[round % 3] ?? 0, 'SIGKILL');
+  });
+  t.deepEqual(lines, sums);
+});
+
+test('opens wait or fail, but read no zeros, while the whole helper is killed at once', async (t) => {
+  const { api } = t.context;
+  const { id, sums } = await unreadFiles(t.context, SMALL_FILES);
+  const lines = await readWhileKilled(t, id, 150, (pids) => {
+    for (const pid of pids) process.kill(pid, 'SIGKILL');
+  });
+  t.deepEqual(
+    lines.filter((line, i) => line !== 'unread' && line !== sums[i]),
+    [],
+  );
+  t.is(lines.length, sums.length);
+  t.deepEqual(sumsOf(await output(api, id, 'sha256sum f*')), sums);
+});
+
+test('a disk that is smaller than its bucket gives up what is not in use', async (t) => {
+  const { api } = t.context;
+  // 120 MB of mostly holes in the bucket, but not on the disk of 96 MiB.
+  const make =
+    'for i in $(seq 8); do head -c 99999 /dev/urandom > f$i; truncate -s 15M f$i; echo end >> f$i; done';
+  const { id, sums } = await unreadFiles(t.context, make);
+  const early = await output(
+    api,
+    id,
+    'exec 3< f1; chmod 640 f2; echo mine > own; sha256sum f* - <&3',
+  );
+  t.deepEqual(sumsOf(early), [...sums, sums[0]]);
+  t.deepEqual(sumsOf(await output(api, id, 'sha256sum f*')), sums);
+  t.is(await output(api, id, "stat -c '%a %s' f2; cat own"), '640 15728644\nmine\n');
+  const { stderr } = await exec(api, id, 'head -c 200000000 /dev/zero > dirty; rm dirty');
+  t.regex(stderr, /No space left on device/u);
+  t.deepEqual(sumsOf(await output(api, id, 'sha256sum f*')), sums);
+  t.is((await readMount(api, id)).problemCount, 0);
 });
 
 test.serial('what was acknowledged before the agent was killed reaches the bucket', async (t) => {
@@ -251,9 +310,9 @@ test('searches, object requests and shared files have the contents of the bucket
   t.is((await objects.get(disk.id, 'logs/b')).body.toString(), 'nothing\n');
   const { status, text } = await objects.put(disk.id, 'put', 'by the object API');
   t.is(status, 200, text);
-  await waitFor('the object to be in the bucket', async () => {
-    return (await objects.get(bucket.disk, 'put')).body.toString() === 'by the object API';
-  });
+  t.is((await objects.get(bucket.disk, 'put')).body.toString(), 'by the object API');
+  t.is((await objects.call('DELETE', `/${disk.id}/logs/b`)).status, 204);
+  t.is((await objects.get(bucket.disk, 'logs/b')).status, 404);
   const { url } = await api.data<{ url: string }>('POST', `/api/disks/${disk.id}/share`, {
     key: 'logs/a',
   });

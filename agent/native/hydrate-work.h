@@ -1,0 +1,5 @@
+/* What the process of `hydrate` does whose turn it is (hydrate.c). */
+#pragma once
+
+/* Answers the kernel and obeys the agent until the file system is unmounted. */
+void work(int slot);
