@@ -139,7 +139,7 @@ async function openFiles(config: AgentConfig, hostId: string, log: Logger): Prom
 }
 
 const openHostImages = (
-  { images, storageDir, cluster: { redisUrl } }: AgentConfig,
+  { images, storageDir, cluster: { redis } }: AgentConfig,
   parts: Omit<ImageParts, 'storageDir' | 'firstLoop' | 'clusterAddresses'> & {
     readonly directory: Directory;
     readonly loops: LoopDevices;
@@ -148,7 +148,7 @@ const openHostImages = (
   const { directory, loops, log } = parts;
   return openImages(images, {
     ...{ ...parts, storageDir, firstLoop: loops.firstNumber },
-    clusterAddresses: clusterAddresses(redisUrl, directory, log),
+    clusterAddresses: clusterAddresses(redis.url, directory, log),
   });
 };
 
@@ -199,7 +199,7 @@ async function openRuntime(
   const network = await openGuestNetwork({
     ...{ ...parts, ...settings, guestLink: settings.runtime.kind === 'microvm' ? 'tap' : 'veth' },
     leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
-    clusterAddresses: clusterAddresses(config.cluster.redisUrl, parts.directory, parts.log),
+    clusterAddresses: clusterAddresses(config.cluster.redis.url, parts.directory, parts.log),
   });
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });

@@ -6,7 +6,7 @@ import { DATA_PATH } from '../shared/links/data-protocol.ts';
 import { FILES_PATH } from '../shared/links/files-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
-import { AppError, toError } from '../shared/errors.ts';
+import { AppError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
 import { createHttpMetrics, type HttpServerOptions } from '../shared/http/http-server.ts';
 import { JobSeal } from '../shared/jobs/job-seal.ts';
@@ -17,11 +17,15 @@ import type { Gauge } from '../shared/metrics.ts';
 import { PartRequestGate } from '../shared/links/part-requests.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
+import { runService } from '../shared/settings/start-service.ts';
 import { settledWithin } from '../shared/settled-within.ts';
+import { openCertificates } from '../shared/tls/certificates.ts';
+import type { ClusterTls } from '../shared/tls/part-connections.ts';
+import type { RedisTarget } from '../shared/tls/redis-tls.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
 import { announceHost } from './links/announce-host.ts';
-import { type AgentConfig, readAgentConfig } from './config.ts';
+import { type AgentConfig, checkAgentConfig, readAgentConfig } from './config.ts';
 import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
@@ -48,12 +52,13 @@ interface Parts {
   readonly hostId: string;
   readonly directory: Directory;
   readonly host: Host;
+  readonly clusterTls: ClusterTls;
   readonly isDraining: () => boolean;
   readonly log: Logger;
 }
 
 function linkToControl(
-  { config, hostId, directory, host, isDraining, log }: Parts,
+  { config, hostId, directory, host, clusterTls, isDraining, log }: Parts,
   connectionKeys: ConnectionKeys,
 ): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
@@ -63,6 +68,7 @@ function linkToControl(
     hostId,
     clusterId,
     clusterSecret,
+    clusterTls,
     region,
     publicUrl: config.publicUrl,
     internalUrl: config.internalUrl,
@@ -99,7 +105,12 @@ function openGateway(
   const { disks: diskRegistry, storage } = host;
   const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;
-  const limits = { requestsMax: places.objectRequests, proxies: outside.proxies };
+  const { trustedProxies } = config.http;
+  const limits = {
+    requestsMax: places.objectRequests,
+    proxies: outside.proxies,
+    trustedProxies,
+  };
   return new ObjectGateway({ ...parts, ...limits, forwarder, remote, durations, log });
 }
 
@@ -130,14 +141,14 @@ const openWorker = (
 ): JobWorker =>
   new JobWorker({
     ...{ hostId, links, log, jobDurations, jobWaits },
-    redisUrl: config.cluster.redisUrl,
+    redis: config.cluster.redis,
     seal: new JobSeal(config.cluster.clusterSecret),
     execSlots: config.execSlots,
     handlers: jobHandlers(host, imageBuilds),
   });
 
 const openPublicServer = (
-  http: Pick<HttpServerOptions, 'host' | 'log' | 'metrics'>,
+  http: Pick<HttpServerOptions, 'host' | 'log' | 'metrics' | 'tls'>,
   { config }: Parts,
   objects: ObjectGateway,
 ): Promise<Server> =>
@@ -177,14 +188,15 @@ async function openIngress(
   { config, hostId, directory, host: { sandboxes }, log }: Parts,
   metrics: IngressMetrics,
 ): Promise<Ingress> {
-  const { clusterSecret: secret, region, redisUrl } = config.cluster;
+  const { clusterSecret: secret, region, redis, tls: clusterTls } = config.cluster;
   const registry = sandboxes?.registry;
   const { hosts } = directory;
   const ingress = new Ingress({ hostId, secret, hosts, registry, metrics, log });
   if (config.ingress === undefined) return ingress;
   const { threads, ...settings } = config.ingress;
   const connections = config.http.ingress;
-  await ingress.listen({ ...settings, connections, hostId, region, redisUrl }, threads);
+  const shared = { connections, hostId, region, redis, clusterTls };
+  await ingress.listen({ ...settings, ...shared }, threads);
   log.info({ port: settings.port, zone: settings.zone, threads }, 'ingress:listening');
   return ingress;
 }
@@ -212,8 +224,8 @@ function whatIsMissing(
   return isConnected ? undefined : 'not registered with any control node';
 }
 
-async function openRedis(url: string, log: Logger): Promise<Redis> {
-  const redis = connectRedis(url, (error) => log.warn({ err: error.message }, 'redis:error'));
+async function openRedis(target: RedisTarget, log: Logger): Promise<Redis> {
+  const redis = connectRedis(target, (error) => log.warn({ err: error.message }, 'redis:error'));
   try {
     await redis.connect();
   } catch (cause) {
@@ -222,6 +234,11 @@ async function openRedis(url: string, log: Logger): Promise<Redis> {
   return redis;
 }
 
+const openNodeCertificates = async ({ cluster, tls }: AgentConfig, log: Logger) => ({
+  clusterTls: await openCertificates(cluster.tls, log),
+  tls: await openCertificates(tls, log),
+});
+
 async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Promise<void> {
   const idle = worker.close();
   await builds.close();
@@ -229,14 +246,15 @@ async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Prom
   await settledWithin(idle, LIMITS.queueCloseMs); // BullMQ waits for a Redis that is away.
 }
 
-async function main(): Promise<void> {
-  const config = readAgentConfig(process.env);
-  const { redisUrl, region, clusterSecret } = config.cluster;
+async function start(config: AgentConfig): Promise<void> {
+  const { region, clusterSecret } = config.cluster;
   const identity = await claimHost(config.dataDir);
   const { hostId } = identity;
   const log = createLogger('agent', { hostId, region });
 
-  const redis = await openRedis(redisUrl, log);
+  const redis = await openRedis(config.cluster.redis, log);
+  const { clusterTls, tls } = await openNodeCertificates(config, log);
+  const auth = { clusterSecret, clusterTls };
   const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
@@ -246,7 +264,7 @@ async function main(): Promise<void> {
 
   let draining = false;
   const isDraining = (): boolean => draining;
-  const parts = { config, hostId, directory, host, isDraining, log };
+  const parts = { config, hostId, directory, host, clusterTls, isDraining, log };
   const connectionKeys = new ConnectionKeys({ hostId, region });
   const links = linkToControl(parts, connectionKeys);
   const imageBuilds = await openImageBuilds(parts);
@@ -254,19 +272,19 @@ async function main(): Promise<void> {
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
-  const forwarder = new RequestForwarder(clusterSecret);
-  const remote = new RemoteObjects(clusterSecret);
+  const forwarder = new RequestForwarder(auth);
+  const remote = new RemoteObjects(auth);
   const objects = openGateway(parts, { forwarder, remote }, metrics.objectDurations);
   const http = { host: config.host, log, metrics: createHttpMetrics(metrics.registry) };
   const ingress = await openIngress(parts, metrics.ingress);
   const ops = await startOpsServer({
-    http: { ...http, port: config.adminPort, connections: config.http.internal },
+    http: { ...http, port: config.adminPort, connections: config.http.internal, tls: clusterTls },
     registry: metrics.registry,
     find: internalRoutes(gate, data, files, objects),
     ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
-  const publicServer = await openPublicServer(http, parts, objects);
+  const publicServer = await openPublicServer({ ...http, tls }, parts, objects);
   const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
   ingress.tunnels.serve(ops);
   const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
@@ -303,7 +321,4 @@ async function main(): Promise<void> {
   ]);
 }
 
-main().catch((error: unknown) => {
-  process.stderr.write(`agent: ${toError(error).message}\n`);
-  process.exit(1);
-});
+runService({ name: 'agent', read: readAgentConfig, check: checkAgentConfig, start });

@@ -1,14 +1,27 @@
-import { ConfigReader, readClusterConfig } from '../shared/config.ts';
-import { type HttpSettings, readHttpSettings } from '../shared/http/http-settings.ts';
-import { regionPattern } from '../shared/ids.ts';
+import Type from 'typebox';
+import {
+  certificatePaths,
+  readClusterConfig,
+  readInternalUrl,
+  togetherOrNone,
+} from '../shared/settings/cluster-config.ts';
+import { type HttpSettings, readHttpSettings } from '../shared/settings/http-settings.ts';
+import { LIMITS } from '../shared/limits.ts';
+import { CommonSettings } from '../shared/settings/cluster-settings.ts';
+import { ControlSettings } from '../shared/settings/control-settings.ts';
+import {
+  readSettings,
+  refuseProblems,
+  type SettingTexts,
+} from '../shared/settings/read-settings.ts';
+import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
 import type { ServiceSettings } from './services/deps.ts';
 import { readImageAliases } from './services/image-aliases.ts';
-import { ZONE_DEFAULT, zonePattern } from '../shared/ingress-hostname.ts';
-import { LIMITS } from '../shared/limits.ts';
-import { MiB, TiB } from '../shared/units.ts';
 
 export interface ControlConfig extends ServiceSettings {
   readonly http: HttpSettings;
+  /** Certificate of the public port; undefined: it is not encrypted. */
+  readonly tls: CertificatePaths | undefined;
   readonly host: string;
   /** Where the API is served. */
   readonly port: number;
@@ -22,41 +35,41 @@ export interface ControlConfig extends ServiceSettings {
   readonly redisReserveBytes: number;
 }
 
-/** @throws Error naming every setting that is missing or wrong */
-export function readControlConfig(environment: NodeJS.ProcessEnv): ControlConfig {
-  const reader = new ConfigReader(environment);
-  const host = reader.string('CONTROL_HOST', { fallback: '127.0.0.1' });
-  const internalPort = reader.integer('CONTROL_INTERNAL_PORT', { min: 1, max: 65_535 });
-  const config: ControlConfig = {
-    cluster: readClusterConfig(reader, regionPattern),
-    http: readHttpSettings(reader, {
+const Settings = Type.Object({ ...CommonSettings.properties, ...ControlSettings.properties });
+
+/** @throws ConfigurationError naming every setting that is missing or wrong */
+export function readControlConfig(texts: SettingTexts): ControlConfig {
+  const settings = readSettings(Settings, texts);
+  const { CONTROL_HOST: host, CONTROL_INTERNAL_PORT: internalPort } = settings;
+  const { CONTROL_TLS_CERT, CONTROL_TLS_KEY } = settings;
+  refuseProblems(togetherOrNone(settings, ['CONTROL_TLS_CERT', 'CONTROL_TLS_KEY']));
+  const cluster = readClusterConfig(settings);
+  return {
+    cluster,
+    http: readHttpSettings(settings, {
       objectRequests: LIMITS.objectRequestsPerNodeMax,
       downloads: LIMITS.downloadsPerNodeMax,
     }),
     host,
-    port: reader.integer('CONTROL_PORT', { min: 1, max: 65_535 }),
+    port: settings.CONTROL_PORT,
     internalPort,
-    internalUrl: reader.string('CONTROL_INTERNAL_URL', {
-      fallback: `http://${host}:${internalPort}`,
-      pattern: '^https?://',
+    tls: certificatePaths(CONTROL_TLS_CERT, CONTROL_TLS_KEY),
+    internalUrl: readInternalUrl(cluster, {
+      name: 'CONTROL_INTERNAL_URL',
+      url: settings.CONTROL_INTERNAL_URL,
+      address: `${host}:${internalPort}`,
     }),
-    publicBaseUrl: reader.string('PUBLIC_BASE_URL', { pattern: '^https?://' }),
-    ingressZone: reader.string('INGRESS_ZONE', { fallback: ZONE_DEFAULT, pattern: zonePattern }),
-    regionIsPreview: reader.flag('REGION_PREVIEW'),
-    execTimeoutMs: reader.integer('EXEC_TIMEOUT_MS', {
-      fallback: 120_000,
-      min: 100,
-      max: LIMITS.execTimeoutMsMax,
-    }),
-    redisDataDir: environment['REDIS_DATA_DIR'] || undefined,
-    redisReserveBytes: reader.integer('REDIS_RESERVE_BYTES', {
-      fallback: 256 * MiB,
-      min: 0,
-      max: TiB,
-    }),
-    signingKeys: reader.secrets('SIGNING_KEYS', LIMITS.signingKeysMax),
-    imageAliases: readImageAliases(reader),
+    publicBaseUrl: settings.PUBLIC_BASE_URL,
+    ingressZone: settings.INGRESS_ZONE,
+    regionIsPreview: settings.REGION_PREVIEW,
+    execTimeoutMs: settings.EXEC_TIMEOUT_MS,
+    redisDataDir: settings.REDIS_DATA_DIR,
+    redisReserveBytes: settings.REDIS_RESERVE_BYTES,
+    signingKeys: settings.SIGNING_KEYS,
+    imageAliases: readImageAliases(settings.IMAGE_ALIASES),
   };
-  reader.finish();
-  return config;
 }
+
+/** Reads the files that the configuration names. @throws Error when one does not fit */
+export const checkControlConfig = ({ tls, cluster }: ControlConfig): Promise<void> =>
+  checkCertificates([tls, cluster.tls]);

@@ -2,7 +2,6 @@ import type { Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
-import { toError } from '../shared/errors.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { ConnectionSigner } from '../shared/links/connection-token.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
@@ -13,12 +12,14 @@ import { createLogger } from '../shared/log.ts';
 import { createMetrics, DURATION_BUCKETS, Histogram, type Registry } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
+import { runService } from '../shared/settings/start-service.ts';
 import { settledWithin } from '../shared/settled-within.ts';
+import { openCertificates } from '../shared/tls/certificates.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
 import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
-import { readControlConfig } from './config.ts';
+import { checkControlConfig, type ControlConfig, readControlConfig } from './config.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
 import { FilesProxy } from './dispatch/files-proxy.ts';
@@ -52,37 +53,40 @@ async function drain(server: Server): Promise<void> {
   if (!(await settledWithin(closed, LIMITS.drainMs))) server.closeAllConnections();
 }
 
-async function main(): Promise<void> {
-  const config = readControlConfig(process.env);
+async function start(config: ControlConfig): Promise<void> {
   const { cluster } = config;
   const nodeId = newNodeId();
   const log = createLogger('control', { nodeId, region: cluster.region });
 
-  const redis = connectRedis(cluster.redisUrl, (error) =>
-    log.warn({ err: error.message }, 'redis:error'),
-  );
+  const onRedisError = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
+  const redis = connectRedis(cluster.redis, onRedisError);
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
   const { clusterId, clusterSecret, region } = cluster;
   const connections = new ConnectionSigner(config.signingKeys, region);
-  const connectionKeys = connections.publicKeys;
-  const hub = new AgentHub({ nodeId, clusterId, clusterSecret, region, connectionKeys, log });
+  const { publicKeys: connectionKeys } = connections;
+  const clusterTls = await openCertificates(cluster.tls, log);
+  const auth = { clusterSecret, clusterTls };
+  const hub = new AgentHub({
+    ...{ nodeId, clusterId, clusterSecret, region, connectionKeys, log },
+    isEncrypted: clusterTls !== undefined,
+  });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
   const jobs = new JobDispatch({
     hub,
     nodeId,
-    redisUrl: cluster.redisUrl,
+    redis: cluster.redis,
     queuedJobs: directory.queuedJobs,
     seal: new JobSeal(clusterSecret),
     log,
   });
 
-  const { places, allowedOrigins, ...limits } = config.http;
+  const { places, allowedOrigins, trustedProxies, ...limits } = config.http;
   const { proxies } = limits.public;
-  const files = new FilesProxy(clusterSecret);
-  const data = new DataProxy({ hub, clusterSecret, downloadsMax: places.downloads, proxies });
+  const files = new FilesProxy(auth);
+  const data = new DataProxy({ hub, auth, downloadsMax: places.downloads, proxies });
 
   const metrics = createMetrics('control');
   ownProcessFaults(log, metrics);
@@ -91,18 +95,19 @@ async function main(): Promise<void> {
   const { host, port, internalPort, internalUrl } = config;
   const http = { host, log, metrics: createHttpMetrics(metrics) };
   const internal = await startOpsServer({
-    http: { ...http, port: internalPort, connections: limits.internal },
+    http: { ...http, port: internalPort, connections: limits.internal, tls: clusterTls },
     registry: metrics,
     ready,
   });
   hub.serve(internal);
   const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, files, connections };
   const app = createApp({ deps, log, durations, ready, allowedOrigins });
-  const forwarder = new RequestForwarder(clusterSecret);
-  const proxied = { hub, forwarder, allowedOrigins, proxies, durations, log };
+  const forwarder = new RequestForwarder(auth);
+  const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
   const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
-  const publicHttp = { ...http, port, connections: limits.public, isCrowded };
+  const tls = await openCertificates(config.tls, log);
+  const publicHttp = { ...http, port, tls, connections: limits.public, isCrowded };
   const server = await startPublicServer(publicHttp, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
@@ -125,7 +130,4 @@ async function main(): Promise<void> {
   ]);
 }
 
-main().catch((error: unknown) => {
-  process.stderr.write(`control: ${toError(error).message}\n`);
-  process.exit(1);
-});
+runService({ name: 'control', read: readControlConfig, check: checkControlConfig, start });

@@ -1,12 +1,15 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
-import { ConfigReader } from '../shared/config.ts';
+import { readRedisTarget } from '../shared/settings/cluster-config.ts';
 import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { accountIdPattern, regionPattern } from '../shared/ids.ts';
+import { AgentSettings } from '../shared/settings/agent-settings.ts';
+import { RedisSettings } from '../shared/settings/cluster-settings.ts';
+import { readSettings } from '../shared/settings/read-settings.ts';
 import { compile } from '../shared/validate.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
 import { parseJson } from '../shared/json.ts';
@@ -34,6 +37,9 @@ const Backup = Type.Object({
     }),
   ),
 });
+
+const { STORAGE_DIR } = AgentSettings.properties;
+const Settings = Type.Object({ ...RedisSettings.properties, STORAGE_DIR });
 
 class UsageError extends Error {}
 
@@ -134,13 +140,10 @@ function parseRegion(text: string): string {
 
 /** Connects to the cluster that the environment names, and prints the work's result. */
 async function report(work: (cluster: Cluster) => Promise<object>): Promise<void> {
-  const reader = new ConfigReader(process.env);
-  const redisUrl = reader.string('REDIS_URL');
-  const region = reader.string('REGION', { pattern: regionPattern });
-  const storageDir = reader.string('STORAGE_DIR');
-  reader.finish();
+  const settings = readSettings(Settings, process.env);
+  const { REGION: region, STORAGE_DIR: storageDir } = settings;
   const { json = false } = program.opts<{ json?: boolean }>();
-  const redis = connectRedis(redisUrl, () => undefined);
+  const redis = connectRedis(readRedisTarget(settings), () => undefined);
   try {
     await redis.connect();
     const result = await work({ directory: openDirectory(redis, region), storageDir });

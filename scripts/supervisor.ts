@@ -9,6 +9,7 @@ import { paths } from './local-paths.ts';
 import { endProcess, identify, isAlive } from '../shared/process-id.ts';
 import { howToStop, parseProcfile, type ServiceSpec } from './procfile.ts';
 import { Service } from './service.ts';
+import { unknownInFile } from '../shared/settings/known-settings.ts';
 import { readStackState, removeStackState, writeStackState } from './stack-state.ts';
 
 export const READY_WITHIN_MS = 60_000;
@@ -32,6 +33,8 @@ export class Supervisor {
   static async claim(report: (line: string) => void): Promise<Supervisor> {
     await claimCheckout();
     const config = await readEnvFile(paths.config);
+    const unknown = unknownInFile(Object.keys(config));
+    if (unknown.length > 0) throw new Error(`${paths.config}: ${unknown.join('; ')}`);
     const specs = parseProcfile(await readFile(paths.procfile, 'utf8'), config);
     await endLeftovers(report);
     await checkPortsAreFree(config);

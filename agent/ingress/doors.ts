@@ -1,7 +1,9 @@
 import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LIMITS } from '../../shared/limits.ts';
+import { type ClusterTls, partTlsOptions } from '../../shared/tls/part-connections.ts';
 import { connectedSocket } from '../network/connected-socket.ts';
 import { DoorError, toDoorError } from './door-error.ts';
 import type { Door, DoorFault, PortRef, ToMain, ToWorker } from './messages.ts';
@@ -17,11 +19,13 @@ type Answer = Extract<ToWorker, { readonly kind: 'opened' | 'notOpened' }>;
 /** Opens connections to ports of sandboxes, which the main thread makes or knows the way to. */
 export class Doors {
   readonly #tell: (message: ToMain) => void;
+  readonly #clusterTls: ClusterTls;
   readonly #waiting = new Map<number, Waiting>();
   #lastId = 0;
 
-  constructor(tell: (message: ToMain) => void) {
+  constructor(tell: (message: ToMain) => void, clusterTls: ClusterTls) {
     this.#tell = tell;
+    this.#clusterTls = clusterTls;
   }
 
   /**
@@ -31,7 +35,7 @@ export class Doors {
   async open(ref: PortRef, mayWake: boolean): Promise<Socket> {
     for (;;) {
       const door = await this.#ask(ref, mayWake);
-      if (door.kind === 'tunnel') return openTunnel(door);
+      if (door.kind === 'tunnel') return openTunnel(door, this.#clusterTls);
       try {
         const socket = await connectedSocket(door.fd, { timeoutMs: LIMITS.ingressOpenMsMax });
         return socket.setNoDelay(true);
@@ -63,11 +67,21 @@ export class Doors {
 }
 
 /** @throws DoorError */
-function openTunnel({ url, headers }: Extract<Door, { kind: 'tunnel' }>): Promise<Socket> {
+function openTunnel(
+  { url, headers }: Extract<Door, { kind: 'tunnel' }>,
+  tls: ClusterTls,
+): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const fail = (fault: DoorFault, cause?: unknown): void =>
     reject(new DoorError(fault, 'the host of the sandbox gave no connection', { cause }));
-  const opening = httpRequest(url, { headers, agent: false });
+  // Encryption does not depend on what the directory says.
+  const opening =
+    tls === undefined
+      ? httpRequest(url, { headers, agent: false })
+      : httpsRequest(url.replace(/^http:/u, 'https:'), {
+          ...{ headers, agent: false },
+          ...partTlsOptions(tls),
+        });
   const overdue = setTimeout(() => {
     fail('timeout');
     opening.destroy();

@@ -11,6 +11,7 @@ import { type HttpMetrics, startHttpServer } from '../../shared/http/http-server
 import { plainAddress } from '../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { Certificates } from '../../shared/tls/certificates.ts';
 import { answer, answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
 import { exchange } from './exchange.ts';
@@ -22,7 +23,7 @@ import { upgrade } from './upgrade.ts';
 
 export interface IngressServerParts {
   readonly settings: Pick<IngressWorkerData, 'zone' | 'host' | 'port' | 'answerMs' | 'connections'>;
-  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined;
+  readonly tls: Certificates | undefined;
   /** Finds what a request is judged by. @throws Error while the directory is away */
   readonly find: (
     routeId: string,

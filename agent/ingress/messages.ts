@@ -1,4 +1,6 @@
 import type { TransferLimits } from '../../shared/http/stall-clock.ts';
+import type { CertificatePaths } from '../../shared/tls/certificates.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 
 /* What the agent's main thread and the threads of its ingress tell each other. */
 
@@ -15,11 +17,13 @@ export interface PortRef {
 export interface IngressWorkerData {
   readonly hostId: string;
   readonly region: string;
-  readonly redisUrl: string;
+  readonly redis: RedisTarget;
   readonly zone: string;
   readonly host: string;
   readonly port: number;
-  readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined;
+  readonly tls: CertificatePaths | undefined;
+  /** For tunnels to other hosts. */
+  readonly clusterTls: CertificatePaths | undefined;
   /** How long a guest may take to begin its answer. */
   readonly answerMs: number;
   readonly connections: {

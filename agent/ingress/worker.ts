@@ -1,18 +1,14 @@
 import { once } from 'node:events';
-import { readFile, watch } from 'node:fs/promises';
-import type { Server } from 'node:http';
-import type { Server as TlsServer } from 'node:https';
-import { dirname } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { runInBackground } from '../../shared/background.ts';
 import { connectRedis } from '../../shared/directory/redis.ts';
 import { SandboxRoutes } from '../../shared/directory/sandbox-routes.ts';
 import { toError } from '../../shared/errors.ts';
 import { createHttpMetrics } from '../../shared/http/http-server.ts';
-import { createLogger, type Logger } from '../../shared/log.ts';
+import { createLogger } from '../../shared/log.ts';
 import { Registry } from '../../shared/metrics.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import { openCertificates } from '../../shared/tls/certificates.ts';
 import { Doors } from './doors.ts';
 import { IngressServer } from './ingress-server.ts';
 import type { IngressWorkerData, PortRef, ToMain, ToWorker } from './messages.ts';
@@ -23,53 +19,20 @@ import { UseCount } from './use-count.ts';
 /* A thread of the ingress: it has the callers' connections, the main thread everything else. */
 
 const COUNTS_EVERY_MS = 1_000;
-/** Certificate and key are written one after the other. */
-const TLS_SETTLE_MS = 200;
 const DRAIN_MS = 8_000;
 
 const settings = workerData as IngressWorkerData;
 const tell = (message: ToMain): void => parentPort?.postMessage(message, []);
 
-async function readTls(): Promise<{ cert: Buffer; key: Buffer } | undefined> {
-  if (settings.tls === undefined) return undefined;
-  const { certPath, keyPath } = settings.tls;
-  const [cert, key] = await Promise.all([readFile(certPath), readFile(keyPath)]);
-  return { cert, key };
-}
-
-/** Uses the certificate anew whenever its files change. One that cannot be read changes nothing. */
-async function watchTls(server: TlsServer, path: string, log: Logger): Promise<void> {
-  // The directory, because files are usually replaced rather than written.
-  for await (const _change of watch(dirname(path), { persistent: false })) {
-    await sleep(TLS_SETTLE_MS);
-    try {
-      server.setSecureContext((await readTls()) ?? {});
-      log.info('ingress:certificateLoaded');
-    } catch (error) {
-      log.warn({ err: toError(error) }, 'ingress:certificateRefused');
-    }
-  }
-}
-
-function watchCertificates(server: Server | TlsServer, log: Logger): void {
-  const { tls } = settings;
-  if (tls === undefined || !('setSecureContext' in server)) return;
-  for (const path of new Map(
-    [tls.certPath, tls.keyPath].map((each) => [dirname(each), each]),
-  ).values()) {
-    runInBackground('ingress.watchTls', () => watchTls(server, path, log));
-  }
-}
-
 async function main(): Promise<void> {
   const log = createLogger('agent', { hostId: settings.hostId, region: settings.region });
-  const redis = connectRedis(settings.redisUrl, (error) =>
+  const redis = connectRedis(settings.redis, (error) =>
     log.warn({ err: error.message }, 'redis:error'),
   );
   await redis.connect().catch(() => undefined); // It goes on trying; requests are answered with 503.
   const routes = new SandboxRoutes(redis, settings.region);
   const reads = new RouteReads(routes);
-  const doors = new Doors(tell);
+  const doors = new Doors(tell, await openCertificates(settings.clusterTls, log));
   const upstreams = new Upstreams(doors, settings);
   const uses = new UseCount((ref, inUse) => tell({ kind: 'use', ref, inUse }));
   const registry = new Registry();
@@ -85,7 +48,7 @@ async function main(): Promise<void> {
     }
   };
   const { server, endUpgraded } = await IngressServer.start({
-    ...{ settings, tls: await readTls(), metrics, log, noteService },
+    ...{ settings, tls: await openCertificates(settings.tls, log), metrics, log, noteService },
     find: (routeId, port, token) => reads.find(routeId, port, token),
     open: (ref, mayWake) => doors.open(ref, mayWake),
     upstream: (ref) => upstreams.of(ref),
@@ -94,7 +57,6 @@ async function main(): Promise<void> {
       answers[status] = (answers[status] ?? 0) + 1;
     },
   });
-  watchCertificates(server, log);
   setInterval(() => {
     server.getConnections((_error, connections) => tell({ kind: 'counts', connections, answers }));
     answers = {};

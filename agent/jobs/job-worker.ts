@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
 import { type JobEnvelope, type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
@@ -28,7 +29,7 @@ export type JobWaits = Histogram<'kind'>;
 
 export interface JobWorkerDeps {
   readonly hostId: string;
-  readonly redisUrl: string;
+  readonly redis: RedisTarget;
   readonly seal: JobSeal;
   readonly execSlots: number;
   readonly handlers: JobHandlers<JobKind>;
@@ -74,14 +75,14 @@ export class JobWorker {
   }
 
   #work(queue: string, concurrency: number): Worker {
-    const { hostId, redisUrl, log } = this.#deps;
+    const { hostId, redis, log } = this.#deps;
     const process = async (job: Job): Promise<void> => {
       const id = job.id ?? '';
       if (!lost.begin(id)) return;
       await this.#process(job).finally(() => lost.end(id));
     };
     const worker: Worker = new Worker(queue, process, {
-      connection: queueConnection(redisUrl, { blocking: true }),
+      connection: queueConnection(redis, { blocking: true }),
       prefix: queues.prefix(hostId),
       concurrency: concurrency + REFUSALS_AT_ONCE,
       maxStalledCount: 0,

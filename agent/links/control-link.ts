@@ -13,12 +13,14 @@ import {
   type HostLoad,
   type SandboxRuntime,
 } from '../../shared/links/stream-protocol.ts';
+import { type ClusterTls, partTlsOptions } from '../../shared/tls/part-connections.ts';
 import type { ConnectionKeys } from './connection-keys.ts';
 
 export interface ControlLinkOptions {
   readonly hostId: string;
   readonly clusterId: string;
   readonly clusterSecret: string;
+  readonly clusterTls?: ClusterTls;
   readonly region: string;
   readonly publicUrl: string;
   readonly internalUrl: string;
@@ -140,10 +142,13 @@ export class ControlLinks {
   }
 
   #connect(node: ControlNode): void {
-    const { hostId, clusterId, clusterSecret, connectionKeys, log } = this.#options;
+    const { hostId, clusterId, clusterSecret, clusterTls, connectionKeys, log } = this.#options;
     const claims = { hostId, clusterId, nodeId: node.nodeId };
     const token = signOnce(clusterSecret, 'agent-link', claims);
-    const socket = new WebSocket(node.linkUrl, {
+    // Encryption does not depend on what the directory says.
+    const url = clusterTls === undefined ? node.linkUrl : node.linkUrl.replace(/^ws:/u, 'wss:');
+    const socket = new WebSocket(url, {
+      ...partTlsOptions(clusterTls),
       headers: { authorization: `Bearer ${token}` },
       perMessageDeflate: false,
       handshakeTimeout: LIMITS.linkSilenceMsMax,

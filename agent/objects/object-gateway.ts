@@ -12,7 +12,7 @@ import {
   readOrigin,
 } from '../../shared/links/forward-request.ts';
 import { diskIdPattern, newJobId as newClientId } from '../../shared/ids.ts';
-import { plainAddress } from '../../shared/http/ip-allowlist.ts';
+import { clientAddress } from '../../shared/http/client-address.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
@@ -61,6 +61,8 @@ export interface ObjectGatewayOptions {
   readonly requestsMax: number;
   /** Addresses of proxies, which any number of clients share. */
   readonly proxies: readonly string[];
+  /** Proxies whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies: readonly string[];
   readonly durations: ObjectDurations;
   readonly log: Logger;
 }
@@ -88,7 +90,7 @@ export class ObjectGateway {
 
   /** A client's own request, on the public port. Never throws. */
   handle(request: IncomingMessage, response: ServerResponse): void {
-    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
+    const address = clientAddress(request, this.#options.trustedProxies);
     this.#begin(new Exchange(request, response), { address, hopsLeft: '1' });
   }
 

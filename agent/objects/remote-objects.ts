@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { DATA_PATH, type DataRequest } from '../../shared/links/data-protocol.ts';
-import { checkTaken, PartRequests } from '../../shared/links/part-requests.ts';
+import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
 import type { SourceObject } from './http/operation.ts';
 import { S3Error } from './protocol/errors.ts';
 import { fromRemoteError, OBJECT_HEADER, readObjectInfo } from './remote-errors.ts';
@@ -49,9 +49,8 @@ async function* readBytes(answer: IncomingMessage, length: number): AsyncGenerat
 export class RemoteObjects {
   readonly #requests: PartRequests;
 
-  /** @param secret of the cluster */
-  constructor(secret: string) {
-    this.#requests = new PartRequests(secret, FREE_SOCKETS_PER_HOST);
+  constructor(auth: PartAuth) {
+    this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);
   }
 
   /**

@@ -60,6 +60,8 @@ export interface AgentHubOptions {
   readonly clusterId: string;
   readonly clusterSecret: string;
   readonly region: string;
+  /** Whether internal ports speak TLS, this node's and those of its hosts. */
+  readonly isEncrypted: boolean;
   /** The node's public connection keys, which every agent is told. */
   readonly connectionKeys: readonly string[];
   readonly log: Logger;
@@ -175,10 +177,14 @@ export class AgentHub {
 
   #register(hostId: string, socket: WebSocket, data: Buffer): void {
     const { clusterId, clusterSecret, region, nodeId, connectionKeys, log } = this.#options;
+    const { isEncrypted } = this.#options;
     const { frame } = decodeAgentFrame(data);
     if (frame.type !== 'register' || frame.hostId !== hostId) throw new Error('not a registration');
     if (frame.clusterId !== clusterId || frame.region !== region) {
       throw new Error(`host of cluster ${frame.clusterId}, region ${frame.region}`);
+    }
+    if (frame.internalUrl.startsWith('https:') !== isEncrypted) {
+      throw new Error('CLUSTER_TLS_CERT is set on one side only');
     }
     // An agent that was restarted may be faster than the news of its former socket's end.
     this.#links.get(hostId)?.socket.terminate();

@@ -8,7 +8,7 @@ import {
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { checkTaken, PartRequests } from '../../shared/links/part-requests.ts';
+import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
 import type { AgentHub } from './agent-hub.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
@@ -37,7 +37,7 @@ const passedOn = (headers: IncomingHttpHeaders): string[] =>
 
 export interface DataProxyOptions {
   readonly hub: AgentHub;
-  readonly clusterSecret: string;
+  readonly auth: PartAuth;
   /** At the same time. */
   readonly downloadsMax: number;
   /** Addresses that any number of clients share. */
@@ -51,11 +51,11 @@ export class DataProxy {
   readonly #places: FairShares;
   readonly #proxies: readonly string[];
 
-  constructor({ hub, clusterSecret, downloadsMax, proxies }: DataProxyOptions) {
+  constructor({ hub, auth, downloadsMax, proxies }: DataProxyOptions) {
     this.#hub = hub;
     this.#places = new FairShares(downloadsMax);
     this.#proxies = proxies;
-    this.#requests = new PartRequests(clusterSecret, FREE_SOCKETS_PER_HOST);
+    this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);
   }
 
   /**

@@ -6,7 +6,7 @@ import { framingOf } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { FILE_REQUEST_HEADERS } from '../../shared/links/data-protocol.ts';
 import { FILES_PATH, filesClaims, type FilesRequest } from '../../shared/links/files-protocol.ts';
-import { checkTaken, PartRequests } from '../../shared/links/part-requests.ts';
+import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
 import type { Host } from './agent-hub.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
@@ -31,8 +31,8 @@ export class FilesProxy {
   readonly #transfers = new FairShares(LIMITS.filesPerNodeMax);
   readonly #watches = new FairShares(LIMITS.watchesPerNodeMax);
 
-  constructor(clusterSecret: string) {
-    this.#requests = new PartRequests(clusterSecret, FREE_SOCKETS_PER_HOST);
+  constructor(auth: PartAuth) {
+    this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);
   }
 
   /**

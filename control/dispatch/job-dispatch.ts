@@ -3,6 +3,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import type { QueuedJobs } from '../../shared/directory/queued-jobs.ts';
 import { isRedisRefusal, queueConnection } from '../../shared/directory/redis.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { newJobId } from '../../shared/ids.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
@@ -51,7 +52,7 @@ function explainOverdue(kind: JobKind, error: AppError): AppError {
 export interface JobDispatchDeps {
   readonly hub: AgentHub;
   readonly nodeId: string;
-  readonly redisUrl: string;
+  readonly redis: RedisTarget;
   readonly queuedJobs: QueuedJobs;
   readonly seal: JobSeal;
   readonly log: Logger;
@@ -61,16 +62,16 @@ export interface JobDispatchDeps {
 export class JobDispatch {
   readonly #hub: AgentHub;
   readonly #nodeId: string;
-  readonly #redisUrl: string;
+  readonly #redis: RedisTarget;
   readonly #queuedJobs: QueuedJobs;
   readonly #seal: JobSeal;
   readonly #log: Logger;
   readonly #queues = new Map<string, Queue>();
 
-  constructor({ hub, nodeId, redisUrl, queuedJobs, seal, log }: JobDispatchDeps) {
+  constructor({ hub, nodeId, redis, queuedJobs, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
-    this.#redisUrl = redisUrl;
+    this.#redis = redis;
     this.#queuedJobs = queuedJobs;
     this.#seal = seal;
     this.#log = log;
@@ -197,7 +198,7 @@ export class JobDispatch {
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = new Queue(name, {
-      connection: queueConnection(this.#redisUrl, { blocking: false }),
+      connection: queueConnection(this.#redis, { blocking: false }),
       prefix: queues.prefix(hostId),
       skipMetasUpdate: true,
     });

@@ -5,7 +5,7 @@ import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { FairShares } from '../../shared/fair-shares.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { RequestForwarder } from '../../shared/links/forward-request.ts';
-import { plainAddress } from '../../shared/http/ip-allowlist.ts';
+import { clientAddress } from '../../shared/http/client-address.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import type { AgentHub } from './agent-hub.ts';
@@ -38,6 +38,8 @@ export interface ObjectProxyOptions {
   readonly allowedOrigins: readonly string[];
   /** Addresses that any number of clients share. */
   readonly proxies: readonly string[];
+  /** Proxies whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies: readonly string[];
   readonly durations: Histogram<'method' | 'route' | 'status'>;
   readonly log: Logger;
 }
@@ -90,10 +92,10 @@ export class ObjectProxy {
   }
 
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { hub, forwarder, proxies, allowedOrigins } = this.#options;
+    const { hub, forwarder, proxies, trustedProxies, allowedOrigins } = this.#options;
     const isAdmitted = admitOrigin(request, response, allowedOrigins);
     if (isAdmitted && isPreflight(request)) return allowPreflight(request, response);
-    const address = plainAddress(request.socket.remoteAddress ?? '0.0.0.0');
+    const address = clientAddress(request, trustedProxies);
     using place = this.#places.take(addressParties(proxies, address));
     if (place === undefined) throw new AppError('rate_limited', 'too many requests');
     const [hostId] = rankHosts(hub.hosts, []);

@@ -1,4 +1,5 @@
-import type { ClusterConfig } from '../../shared/config.ts';
+import type { ClusterConfig } from '../../shared/settings/cluster-config.ts';
+import type { HttpSettings } from '../../shared/settings/http-settings.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { ConnectionSigner } from '../../shared/links/connection-token.ts';
 import type { AgentHub } from '../dispatch/agent-hub.ts';
@@ -11,6 +12,7 @@ import type { ImageAliases } from './image-aliases.ts';
 /** The settings that services work with; `control/config.ts` reads them. */
 export interface ServiceSettings {
   readonly cluster: ClusterConfig;
+  readonly http: Pick<HttpSettings, 'trustedProxies'>;
   /** What callers see in URLs. */
   readonly publicBaseUrl: string;
   /** The domain below which ports of sandboxes have their hostnames. */

@@ -1,4 +1,3 @@
-import type { ConfigReader } from '../../shared/config.ts';
 import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
@@ -8,22 +7,13 @@ export type ImageAliases = ReadonlySet<string>;
 /** How a host's image is called when it does not say what it is. */
 const DEFAULT_IMAGE = 'default';
 
-/** `ubuntu:26.04` is what public clients ask for when their user did not choose an image. */
-const FALLBACK = ['ubuntu:26.04', 'ubuntu', DEFAULT_IMAGE]
-  .map((reference) => `${reference}=${DEFAULT_IMAGE}`)
-  .join(',');
-
 /** The one spelling for all that mean the same. @throws AppError `bad_request` */
 const normalise = (reference: string): string =>
   formatImageReference(parseImageReference(reference));
 
-/** The setting IMAGE_ALIASES. */
-export const readImageAliases = (reader: ConfigReader): ImageAliases =>
-  new Set(
-    reader
-      .pairs('IMAGE_ALIASES', { fallback: FALLBACK, values: [DEFAULT_IMAGE] })
-      .map(([reference]) => normalise(reference)),
-  );
+/** @param pairs the setting IMAGE_ALIASES: `<reference>=default` */
+export const readImageAliases = (pairs: readonly string[]): ImageAliases =>
+  new Set(pairs.map((pair) => normalise(pair.slice(0, pair.lastIndexOf('=')))));
 
 /** The reference that says best what the image is: `debian:12`. */
 export const referenceOf = (image: SandboxImage | undefined): string =>

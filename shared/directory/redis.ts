@@ -1,6 +1,7 @@
 import type { RedisOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 import { backoffMs } from '../backoff.ts';
+import { type RedisTarget, redisTlsOptions } from '../tls/redis-tls.ts';
 
 /** Whether the error means that Redis refused, is unreachable, or did not answer in time. */
 export function isRedisFailure(error: unknown): boolean {
@@ -26,12 +27,26 @@ const RECONNECT_MS = { min: 100, max: 1_000 } as const;
 /** @param attempt counts from 1 */
 const reconnectDelayMs = (attempt: number): number => backoffMs(attempt - 1, RECONNECT_MS);
 
+/** Options that say where Redis is and how it is reached. @throws Error when a certificate cannot be read */
+function addressOptions({ url, tls }: RedisTarget): RedisOptions {
+  const { protocol, hostname, port, password, username, pathname } = new URL(url);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/u, '$1'),
+    port: Number(port || '6379'),
+    db: Number(pathname.slice(1) || '0'),
+    ...(protocol === 'rediss:' ? { tls: redisTlsOptions(tls) } : {}),
+    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+  };
+}
+
 /**
  * Opens a connection for the directory. While Redis is unreachable, commands fail at once instead of
  * queueing up, so that callers of the API get 503 and can try again.
  */
-export function connectRedis(url: string, onError: (error: Error) => void): Redis {
-  const redis = new Redis(url, {
+export function connectRedis(target: RedisTarget | string, onError: (error: Error) => void): Redis {
+  const redis = new Redis({
+    ...addressOptions(typeof target === 'string' ? { url: target } : target),
     enableOfflineQueue: false,
     enableAutoPipelining: true,
     maxRetriesPerRequest: 0,
@@ -45,15 +60,9 @@ export function connectRedis(url: string, onError: (error: Error) => void): Redi
 }
 
 /** Options for connections that BullMQ opens itself. Its workers wait until Redis is back. */
-export function queueConnection(url: string, options: { blocking: boolean }): RedisOptions {
-  const { protocol, hostname, port, password, username, pathname } = new URL(url);
+export function queueConnection(target: RedisTarget, options: { blocking: boolean }): RedisOptions {
   return {
-    host: hostname,
-    port: Number(port || '6379'),
-    db: Number(pathname.slice(1) || '0'),
-    ...(protocol === 'rediss:' ? { tls: {} } : {}),
-    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
-    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+    ...addressOptions(target),
     enableOfflineQueue: options.blocking,
     maxRetriesPerRequest: options.blocking ? null : 0,
     ...(options.blocking ? {} : { commandTimeout: 5_000 }),

@@ -12,6 +12,8 @@ import { noteExpectation } from './continue-requests.ts';
 import { lingerAfterAnswer } from './early-answer.ts';
 import { type Refusal, serveStrictly, STRICT_PARSER } from './strict-http.ts';
 import type { Logger } from '../log.ts';
+import type { Certificates } from '../tls/certificates.ts';
+import { followCertificates, serverTlsOptions } from '../tls/server-tls.ts';
 import { Counter, Gauge, type Registry } from '../metrics.ts';
 
 /** Renders the answer to a request that is refused before a handler sees it. */
@@ -31,8 +33,8 @@ export interface HttpServerOptions {
   readonly render: RenderRefusal;
   /** Whether something listens for the server's `upgrade` event. */
   readonly hasUpgrades?: boolean;
-  /** Speaks TLS with this certificate and key, in PEM. */
-  readonly tls?: Pick<ServerOptions, 'cert' | 'key'> | undefined;
+  /** Speaks TLS with this certificate, which may be replaced meanwhile. */
+  readonly tls?: Certificates | undefined;
   /** Several threads listen on the port, and the kernel divides connections among them. */
   readonly isShared?: boolean;
   /** See `findFramingFault`. */
@@ -137,7 +139,12 @@ export async function startHttpServer(
 
 function newServer(tls: HttpServerOptions['tls'], options: ServerOptions): Server | TlsServer {
   if (tls === undefined) return createServer(options);
-  return createTlsServer({ ...options, ...tls, handshakeTimeout: HANDSHAKE_MS_MAX });
+  const server = createTlsServer({
+    ...{ ...options, ...serverTlsOptions(tls) },
+    handshakeTimeout: HANDSHAKE_MS_MAX,
+  });
+  followCertificates(server, tls);
+  return server;
 }
 
 function guard(

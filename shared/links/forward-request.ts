@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises';
 import Type from 'typebox';
 import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { type BodyFraming, framingOf } from '../http/http-framing.ts';
-import { checkTaken, endToEndHeaders, PartRequests } from './part-requests.ts';
+import { checkTaken, endToEndHeaders, type PartAuth, PartRequests } from './part-requests.ts';
 import type { Claims } from './single-use-token.ts';
 import { compile } from '../validate.ts';
 
@@ -69,9 +69,8 @@ function lengthHeader({ headers }: IncomingMessage): string[] {
 export class RequestForwarder {
   readonly #requests: PartRequests;
 
-  /** @param secret of the cluster */
-  constructor(secret: string) {
-    this.#requests = new PartRequests(secret, FREE_SOCKETS_PER_HOST);
+  constructor(auth: PartAuth) {
+    this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);
   }
 
   /**

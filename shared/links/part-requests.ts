@@ -1,18 +1,20 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
-  Agent,
+  type Agent,
   type ClientRequest,
   type IncomingMessage,
   request as httpRequest,
   type RequestListener,
   type ServerResponse,
 } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { dataErrorHeaders, readDataError } from './data-protocol.ts';
 import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { AppError } from '../errors.ts';
 import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../http/http-framing.ts';
 import type { Logger } from '../log.ts';
+import { type ClusterTls, partAgent } from '../tls/part-connections.ts';
 import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
 
 /*
@@ -75,15 +77,22 @@ export interface PartRequest extends Head {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** What a part of the cluster proves with that it is one. */
+export interface PartAuth {
+  readonly clusterSecret: string;
+  readonly clusterTls?: ClusterTls;
+}
+
 /** The sending side. Connections are kept alive. */
 export class PartRequests {
   readonly #secret: string;
+  readonly #send: typeof httpRequest;
   readonly #agent: Agent;
 
-  /** @param secret the cluster's secret */
-  constructor(secret: string, freeSocketsPerHost: number) {
-    this.#secret = secret;
-    this.#agent = new Agent({ keepAlive: true, maxFreeSockets: freeSocketsPerHost });
+  constructor({ clusterSecret, clusterTls }: PartAuth, freeSocketsPerHost: number) {
+    this.#secret = clusterSecret;
+    this.#send = clusterTls === undefined ? httpRequest : httpsRequest;
+    this.#agent = partAgent(clusterTls, { keepAlive: true, maxFreeSockets: freeSocketsPerHost });
   }
 
   /**
@@ -103,7 +112,7 @@ export class PartRequests {
       ...framingHeaders(framing),
       ...[PROOF_HEADER, token],
     ];
-    const sent = httpRequest({
+    const sent = this.#send({
       agent: this.#agent,
       ...{ hostname, port, method, path: target, headers, signal },
     });

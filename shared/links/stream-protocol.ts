@@ -66,7 +66,7 @@ const AgentFrame = taggedUnion('type', [
     region: Type.String(),
     publicUrl: Type.String({ pattern: publicUrlPattern, maxLength: 2048 }),
     /** URL of the host's internal port, for the data endpoint. */
-    internalUrl: Type.String({ pattern: '^http://', maxLength: 2048 }),
+    internalUrl: Type.String({ pattern: '^https?://', maxLength: 2048 }),
     /** What its sandboxes begin with. */
     image: Type.Optional(SandboxImage),
     /** How it runs sandboxes, if it runs any. */

@@ -16,7 +16,9 @@ import { findLeaks } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
 import { provideTemplates } from './templates.ts';
+import { askWithCertificate } from './internal-port.ts';
 import { waitFor } from './wait.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { MiB } from '../../shared/units.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
@@ -28,13 +30,40 @@ const NODE_FLAGS =
     ?.split(' ') ?? [];
 const UNOWNED = /process:(?:unhandledRejection|uncaughtException)/u;
 
-const isReady = async (url: string): Promise<boolean> => {
+/** Internal ports that speak TLS ask for a certificate of the cluster. */
+const isReady = async (url: string, environment: Environment): Promise<boolean> => {
   try {
-    return (await fetch(url)).ok;
+    return isOwnTls(url, environment)
+      ? (await askWithCertificate(url, environment)) === 200
+      : (await fetch(url)).ok;
   } catch {
     return false;
   }
 };
+
+const isOwnTls = (url: string, { AGENT_ADMIN_PORT, CLUSTER_TLS_CA }: Environment): boolean =>
+  CLUSTER_TLS_CA !== undefined && new URL(url).port === AGENT_ADMIN_PORT;
+
+/** Where a stack's Redis is, for clients of the test. */
+const redisTarget = (environment: Environment): RedisTarget => ({
+  url: environment['REDIS_URL'] ?? '',
+  tls: {
+    caPath: environment['REDIS_TLS_CA'],
+    certPath: environment['REDIS_TLS_CERT'],
+    keyPath: environment['REDIS_TLS_KEY'],
+  },
+});
+
+/** Redis asks for certificates where the settings have some. */
+const redisPorts = (port: number | undefined, environment: Environment): string[] => {
+  const { REDIS_TLS_CA: ca, REDIS_TLS_CERT: cert, REDIS_TLS_KEY: key } = environment;
+  if (ca === undefined) return [`port ${port}`];
+  const files = [`tls-ca-cert-file ${ca}`, `tls-cert-file ${cert}`, `tls-key-file ${key}`];
+  return ['port 0', `tls-port ${port}`, ...files];
+};
+
+const scheme = (name: string, tls: string | undefined): string =>
+  tls === undefined ? name : `${name}s`;
 
 function firstOf(nodes: readonly StackNode[]): StackNode {
   const [node] = nodes;
@@ -67,7 +96,7 @@ export class StackNode {
   }
 
   start(): Promise<void> {
-    return startDaemon(this.daemon, () => isReady(this.#readyUrl));
+    return startDaemon(this.daemon, () => isReady(this.#readyUrl, this.environment));
   }
 }
 
@@ -121,7 +150,7 @@ export class Stack {
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
       UV_THREADPOOL_SIZE: '32', // As the Procfile has it.
-      REDIS_URL: `redis://${loopback}:${redis}`,
+      REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}`,
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
       ENCRYPTION_KEY: randomBytes(32).toString('base64'),
@@ -130,10 +159,10 @@ export class Stack {
       LOG_LEVEL: 'info',
       CONTROL_PORT: String(control),
       CONTROL_INTERNAL_PORT: String(internal),
-      PUBLIC_BASE_URL: `http://${settings['CONTROL_HOST'] ?? loopback}:${control}`,
+      PUBLIC_BASE_URL: `${scheme('http', settings['CONTROL_TLS_CERT'])}://${settings['CONTROL_HOST'] ?? loopback}:${control}`,
       AGENT_PORT: String(agent),
       AGENT_ADMIN_PORT: String(admin),
-      AGENT_PUBLIC_URL: `http://${loopback}:${agent}`,
+      AGENT_PUBLIC_URL: `${scheme('http', settings['AGENT_TLS_CERT'])}://${loopback}:${agent}`,
       AGENT_DATA_DIR: join(directory, 'agent'),
       STORAGE_DIR: join(directory, 'storage'),
       AGENT_CGROUP: `/berth-test-${randomBytes(4).toString('hex')}`,
@@ -144,7 +173,7 @@ export class Stack {
     const config = [
       `bind ${[loopback, ...redisHosts].join(' ')}`,
       'protected-mode no',
-      `port ${redis}`,
+      ...redisPorts(redis, environment),
       `dir ${directory}`,
       'appendonly yes',
       'appendfsync always',
@@ -179,7 +208,7 @@ export class Stack {
 
   startRedis(): Promise<void> {
     return startDaemon(this.redis, async () => {
-      const client = connectRedis(this.environment['REDIS_URL'] ?? '', () => undefined);
+      const client = connectRedis(redisTarget(this.environment), () => undefined);
       try {
         await client.connect();
         return (await client.ping()) === 'PONG';
@@ -223,7 +252,7 @@ export class Stack {
       ...this.environment,
       AGENT_PORT: String(port),
       AGENT_ADMIN_PORT: String(adminPort),
-      AGENT_PUBLIC_URL: `http://${settings['AGENT_HOST'] ?? loopback}:${port}`,
+      AGENT_PUBLIC_URL: `${scheme('http', this.environment['AGENT_TLS_CERT'])}://${settings['AGENT_HOST'] ?? loopback}:${port}`,
       AGENT_DATA_DIR: join(this.directory, name),
       ...settings,
     };
@@ -242,7 +271,8 @@ export class Stack {
   #addAgent(name: string, environment: Environment, within: readonly string[]): StackNode {
     const command = [...within, process.execPath, ...NODE_FLAGS, join(root, 'agent/main.ts')];
     const { AGENT_HOST: host = loopback, AGENT_ADMIN_PORT: port } = environment;
-    const node = this.#node(name, command, environment, `http://${host}:${port}`);
+    const url = `${scheme('http', environment['CLUSTER_TLS_CA'])}://${host}:${port}`;
+    const node = this.#node(name, command, environment, url);
     this.agents.push(node);
     return node;
   }
@@ -258,7 +288,7 @@ export class Stack {
   }
 
   async #connectRedis(): Promise<Redis> {
-    const client = connectRedis(this.environment['REDIS_URL'] ?? '', () => undefined);
+    const client = connectRedis(redisTarget(this.environment), () => undefined);
     await client.connect();
     return client;
   }

@@ -109,7 +109,10 @@ async function captured({ stack, victim, disk }: Context, hostId: string): Promi
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const requests = new PartRequests(stack.environment['CLUSTER_SECRET'] ?? '', 0);
+  const requests = new PartRequests(
+    { clusterSecret: stack.environment['CLUSTER_SECRET'] ?? '' },
+    0,
+  );
   const sent = requests.begin({
     ...{ purpose: 'object-forward', hostId, baseUrl: `http://127.0.0.1:${port}`, method: 'GET' },
     ...{ target: `/${disk}/kept?response-content-language=b`, framing: 'none' },

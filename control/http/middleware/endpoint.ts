@@ -4,7 +4,7 @@ import Type, { type TSchema } from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
-import { plainAddress } from '../../../shared/http/ip-allowlist.ts';
+import { clientAddress } from '../../../shared/http/client-address.ts';
 import { JsonRefused, parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { compile } from '../../../shared/validate.ts';
@@ -183,7 +183,7 @@ export function endpoint(
         requestId: state.requestId,
         method: ctx.method,
         headers: ctx.headers,
-        address: plainAddress(ctx.req.socket.remoteAddress ?? '0.0.0.0'),
+        address: clientAddress(ctx.req, deps.config.http.trustedProxies),
         arrivedAt: state.arrivedAt,
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),

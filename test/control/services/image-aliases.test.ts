@@ -4,9 +4,14 @@ import {
   readImageAliases,
   referenceOf,
 } from '../../../control/services/image-aliases.ts';
-import { ConfigReader } from '../../../shared/config.ts';
+import Type from 'typebox';
+import { ControlSettings } from '../../../shared/settings/control-settings.ts';
+import { readSettings } from '../../../shared/settings/read-settings.ts';
 
-const aliases = readImageAliases(new ConfigReader({}));
+const { IMAGE_ALIASES } = ControlSettings.properties;
+// `ubuntu:26.04` is what public clients ask for when their user did not choose an image.
+const defaults = readSettings(Type.Object({ IMAGE_ALIASES }), {});
+const aliases = readImageAliases(defaults.IMAGE_ALIASES);
 const alpine = { name: 'alpine', version: '3.22', key: 'a1' };
 const debian = { name: 'debian', version: '13', codename: 'trixie', key: 'd1' };
 

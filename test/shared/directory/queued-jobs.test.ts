@@ -11,7 +11,7 @@ const test = anyTest.serial as TestFn<{ server: Server; queue: Queue; jobs: Queu
 const PREFIX = 'berth:{host}:bull';
 
 const connectionTo = ({ redis }: Server, blocking: boolean) =>
-  queueConnection(`redis://127.0.0.1:${redis.options.port}`, { blocking });
+  queueConnection({ url: `redis://127.0.0.1:${redis.options.port}` }, { blocking });
 
 test.before(async (t) => {
   const server = await startRedis();

@@ -31,7 +31,7 @@ async function openPort(handle: PartRequestHandler) {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const requests = new PartRequests(secret, 4);
+  const requests = new PartRequests({ clusterSecret: secret }, 4);
   const begin = (method: string, framing: BodyFraming, more: string[] = []) =>
     requests.begin({
       ...{ purpose: 'object-forward', claims: {}, hostId, method, framing, target: '/x?y' },

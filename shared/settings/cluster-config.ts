@@ -1,0 +1,85 @@
+import type { Static } from 'typebox';
+import type { ClusterSettings, RedisSettings } from './cluster-settings.ts';
+import { refuseProblems } from './read-settings.ts';
+import type { CertificatePaths } from '../tls/certificates.ts';
+import type { RedisTarget } from '../tls/redis-tls.ts';
+
+/** Settings that control and agent have in common. */
+export interface ClusterConfig {
+  readonly redis: RedisTarget;
+  /** Agents and control nodes of another cluster are refused. */
+  readonly clusterId: string;
+  /** Signs the messages between control nodes and agents. */
+  readonly clusterSecret: string;
+  /** This node's certificate for internal ports; undefined: they are not encrypted. */
+  readonly tls: CertificatePaths | undefined;
+  /** Seals disk tokens; never in Redis. */
+  readonly encryptionKey: Buffer;
+  /** `<cloud>-<region>`; the part before the first `-` is shown as a disk's `provider`. */
+  readonly region: string;
+  /** Private networks that object storage behind disks may be of. */
+  readonly bucketNetworks: readonly string[];
+}
+
+type Texts = Readonly<Record<string, unknown>>;
+
+/** The problem that only some of these settings are there. */
+export function togetherOrNone(settings: Texts, names: readonly string[]): string[] {
+  const present = names.find((name) => settings[name] !== undefined);
+  if (present === undefined) return [];
+  const missing = names.filter((name) => settings[name] === undefined);
+  return missing.map((name) => `${name} is not set, but ${present} is`);
+}
+
+/** The certificate that two settings name. */
+export const certificatePaths = (
+  certPath: string | undefined,
+  keyPath: string | undefined,
+): CertificatePaths | undefined =>
+  certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
+
+/** @throws ConfigurationError */
+export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTarget {
+  const { REDIS_URL: url, REDIS_TLS_CA, REDIS_TLS_CERT, REDIS_TLS_KEY } = settings;
+  const problems = togetherOrNone(settings, ['REDIS_TLS_CERT', 'REDIS_TLS_KEY']);
+  const isSecure = url.startsWith('rediss:');
+  if (!isSecure && (REDIS_TLS_CA ?? REDIS_TLS_CERT) !== undefined) {
+    problems.push('REDIS_URL must begin with rediss://, because REDIS_TLS_CA or _CERT is set');
+  }
+  refuseProblems(problems);
+  if (!isSecure) return { url };
+  return { url, tls: { caPath: REDIS_TLS_CA, certPath: REDIS_TLS_CERT, keyPath: REDIS_TLS_KEY } };
+}
+
+/** @throws ConfigurationError when settings do not go together */
+export function readClusterConfig(settings: Static<typeof ClusterSettings>): ClusterConfig {
+  const names = ['CLUSTER_TLS_CERT', 'CLUSTER_TLS_KEY', 'CLUSTER_TLS_CA'] as const;
+  refuseProblems(togetherOrNone(settings, names));
+  const tls = certificatePaths(settings.CLUSTER_TLS_CERT, settings.CLUSTER_TLS_KEY);
+  return {
+    redis: readRedisTarget(settings),
+    clusterId: settings.CLUSTER_ID,
+    clusterSecret: settings.CLUSTER_SECRET,
+    tls: tls === undefined ? undefined : { ...tls, caPath: settings.CLUSTER_TLS_CA },
+    encryptionKey: Buffer.from(settings.ENCRYPTION_KEY, 'base64'),
+    region: settings.REGION,
+    bucketNetworks: settings.BUCKET_REACHABLE_NETWORKS,
+  };
+}
+
+/**
+ * The URL of a node's internal port.
+ * @param url the setting `name`, if it is set
+ * @throws ConfigurationError when the URL says something else about TLS than the certificates
+ */
+export function readInternalUrl(
+  { tls }: Pick<ClusterConfig, 'tls'>,
+  { name, url, address }: { name: string; url: string | undefined; address: string },
+): string {
+  const scheme = tls === undefined ? 'http://' : 'https://';
+  if (url === undefined) return scheme + address;
+  const because = tls === undefined ? 'is not set' : 'is set';
+  const problem = `${name} must begin with ${scheme}, because CLUSTER_TLS_CERT ${because}`;
+  refuseProblems(url.startsWith(scheme) ? [] : [problem]);
+  return url;
+}

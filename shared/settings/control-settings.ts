@@ -1,0 +1,107 @@
+import Type from 'typebox';
+import { parseImageReference } from '../image-reference.ts';
+import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
+import { LIMITS } from '../limits.ts';
+import { MiB, TiB } from '../units.ts';
+import { absolutePath, flag, integer, list, port, text } from './kinds.ts';
+
+const SECRET_LENGTH_MIN = 32;
+
+function isAlias(pair: string): boolean {
+  const [, reference] = /^([^=]+)=default$/u.exec(pair) ?? [];
+  try {
+    return reference !== undefined && parseImageReference(reference) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+export const ControlSettings = Type.Object({
+  CONTROL_HOST: text({
+    form: 'address',
+    default: '127.0.0.1',
+    description: 'address for both ports',
+  }),
+  CONTROL_PORT: port({ setUp: '8700', description: 'HTTP API' }),
+  CONTROL_TLS_CERT: Type.Optional(
+    absolutePath({
+      fallback: 'none: no TLS',
+      description:
+        'certificate chain (PEM) of `CONTROL_PORT`, which then speaks TLS alone ([TLS](#tls))',
+    }),
+  ),
+  CONTROL_TLS_KEY: Type.Optional(
+    absolutePath({ fallback: 'none', description: 'key (PEM) of `CONTROL_TLS_CERT`' }),
+  ),
+  CONTROL_INTERNAL_PORT: port({
+    setUp: '8701',
+    description: 'agent links, health, metrics. Never public',
+  }),
+  CONTROL_INTERNAL_URL: Type.Optional(
+    text({
+      pattern: '^https?://',
+      form: 'URL',
+      fallback: '`http://<CONTROL_HOST>:<CONTROL_INTERNAL_PORT>`, or `https://`',
+      description:
+        'how agents reach this node; set it when `CONTROL_HOST` is not an address that they can use',
+    }),
+  ),
+  PUBLIC_BASE_URL: text({
+    pattern: '^https?://',
+    form: 'URL',
+    setUp: '`http://127.0.0.1:<CONTROL_PORT>`',
+    description: 'what callers see, in `/openapi.json` and in share links',
+  }),
+  SIGNING_KEYS: list({
+    minItems: 1,
+    maxItems: LIMITS.signingKeysMax,
+    form: `1 to ${LIMITS.signingKeysMax} secrets of at least ${SECRET_LENGTH_MIN} characters`,
+    expected: `1 to ${LIMITS.signingKeysMax} secrets of at least ${SECRET_LENGTH_MIN} characters`,
+    isFit: (secret) => secret.length >= SECRET_LENGTH_MIN,
+    setUp: 'made by set-up',
+    description:
+      'the first signs share links and, by a key derived from it, connection URLs; all verify. The same on every control node; see [signing keys](#signing-keys)',
+  }),
+  INGRESS_ZONE: text({
+    pattern: zonePattern,
+    form: 'domain',
+    default: ZONE_DEFAULT,
+    description:
+      'the domain below which ports of sandboxes have their hostnames (`<port>-<route-id>.<zone>`); the same for control and agents',
+  }),
+  REGION_PREVIEW: flag({
+    description: '`true`: only accounts that were let in may create disks here',
+  }),
+  EXEC_TIMEOUT_MS: integer({
+    unit: 'ms',
+    default: 120_000,
+    minimum: 100,
+    maximum: LIMITS.execTimeoutMsMax,
+    description: 'deadline of an exec with all waiting',
+  }),
+  IMAGE_ALIASES: list({
+    default: ['ubuntu:26.04=default', 'ubuntu=default', 'default=default'],
+    form: '`<reference>=default` pairs',
+    expected: 'pairs <reference>=default, separated by commas',
+    isFit: isAlias,
+    description:
+      "what callers may name as `base_image` whatever the host's image is, beside what the image says it is itself. A missing tag counts as `latest`, a missing registry as `docker.io`",
+  }),
+  REDIS_DATA_DIR: Type.Optional(
+    text({
+      form: 'path',
+      fallback: 'none',
+      setUp: '`.local/redis`',
+      description:
+        'where Redis keeps its files, on a node that can see them. Set it on at least one node, which then watches the free space there for all',
+    }),
+  ),
+  REDIS_RESERVE_BYTES: integer({
+    unit: 'bytes',
+    default: 256 * MiB,
+    minimum: 0,
+    maximum: TiB,
+    description:
+      'below this much free space in `REDIS_DATA_DIR` POST and PUT are refused with `directory_full`; what runs goes on, reading, deleting and connecting to sandboxes too',
+  }),
+});

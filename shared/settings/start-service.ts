@@ -1,0 +1,66 @@
+import { readFileSync } from 'node:fs';
+import { parseArgs, parseEnv } from 'node:util';
+import { toError } from '../errors.ts';
+import { suspectInEnvironment, unknownInEnvironment, unknownInFile } from './known-settings.ts';
+import { ConfigurationError, refuseProblems, type SettingTexts } from './read-settings.ts';
+
+export interface Service<Config> {
+  readonly name: 'control' | 'agent';
+  /** @throws ConfigurationError */
+  readonly read: (texts: SettingTexts) => Config;
+  /** Reads the files that the configuration names. @throws Error when one does not fit */
+  readonly check?: (config: Config) => Promise<void>;
+  readonly start: (config: Config) => Promise<void>;
+}
+
+/** Read before this process could set it. */
+const ENVIRONMENT_ONLY = 'UV_THREADPOOL_SIZE';
+
+/**
+ * Runs a service as its command line says: `--config <file>` reads settings (`NAME=value` lines)
+ * before those of the environment, `--check` reads the configuration, says what is wrong with it,
+ * and ends with exit code 0 or 1.
+ */
+export function runService<Config>(service: Service<Config>): void {
+  run(service).catch((error: unknown) => {
+    for (const line of linesOf(error)) process.stderr.write(`${service.name}: ${line}\n`);
+    process.exit(1);
+  });
+}
+
+async function run<Config>({ name, read, check, start }: Service<Config>): Promise<void> {
+  const { values } = parseArgs({
+    options: { config: { type: 'string' }, check: { type: 'boolean', default: false } },
+  });
+  const names = Object.keys(process.env);
+  for (const problem of suspectInEnvironment(names)) {
+    process.stderr.write(`${name}: warning: ${problem}\n`);
+  }
+  refuseProblems(unknownInEnvironment(names));
+  if (values.config !== undefined) Object.assign(process.env, readConfigurationFile(values.config));
+  const config = read(process.env);
+  await check?.(config);
+  if (values.check) process.stdout.write(`${name}: the configuration is valid\n`);
+  else await start(config);
+}
+
+/** @throws Error when the file cannot be read, ConfigurationError when it has unknown settings */
+function readConfigurationFile(path: string): Record<string, string> {
+  let texts: NodeJS.Dict<string>;
+  try {
+    texts = parseEnv(readFileSync(path, 'utf8'));
+  } catch (error) {
+    const message = `the configuration file cannot be read: ${toError(error).message}`;
+    throw new Error(message, { cause: error });
+  }
+  const problems = unknownInFile(Object.keys(texts)).map((problem) => `${path}: ${problem}`);
+  const isMisplaced = texts[ENVIRONMENT_ONLY] !== undefined;
+  if (isMisplaced) problems.push(`${ENVIRONMENT_ONLY} must be set in the environment`);
+  refuseProblems(problems);
+  return texts as Record<string, string>;
+}
+
+const linesOf = (error: unknown): readonly string[] =>
+  error instanceof ConfigurationError && process.argv.includes('--check')
+    ? error.problems
+    : [toError(error).message];

@@ -1,0 +1,96 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import {
+  suspectInEnvironment,
+  unknownInEnvironment,
+  unknownInFile,
+} from '../../../shared/settings/known-settings.ts';
+
+const root = join(import.meta.dirname, '../../..');
+
+const CONTROL = {
+  REDIS_URL: 'redis://127.0.0.1:1',
+  CLUSTER_ID: 'test',
+  CLUSTER_SECRET: 's'.repeat(32),
+  ENCRYPTION_KEY: Buffer.alloc(32).toString('base64'),
+  REGION: 'local-test',
+  CONTROL_PORT: '1',
+  CONTROL_INTERNAL_PORT: '2',
+  PUBLIC_BASE_URL: 'http://127.0.0.1:1',
+  SIGNING_KEYS: 'k'.repeat(32),
+};
+
+/** Runs `control/main.ts --check` on a configuration file. */
+async function check(
+  settings: Record<string, string>,
+  environment: Record<string, string> = {},
+): Promise<{ code: number; stdout: string; stderr: string }> {
+  const directory = await mkdtemp(join(tmpdir(), 'berth-config-'));
+  const file = join(directory, 'config.env');
+  const lines = Object.entries(settings).map(([name, value]) => `${name}=${value}\n`);
+  await writeFile(file, lines.join(''));
+  // Half of the time would be compiling.
+  const NODE_COMPILE_CACHE = join(root, '.local/compile-cache');
+  const env = { PATH: process.env['PATH'], NODE_COMPILE_CACHE, ...environment };
+  const command = [join(root, 'control/main.ts'), '--check', '--config', file];
+  try {
+    return await new Promise((resolve) => {
+      execFile(process.execPath, command, { env }, (error, stdout, stderr) => {
+        resolve({ code: Number(error?.code ?? 0), stdout, stderr });
+      });
+    });
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+test('a valid configuration file is checked without being run', async (t) => {
+  const { code, stdout, stderr } = await check(CONTROL);
+  t.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+  t.is(stdout, 'control: the configuration is valid\n');
+});
+
+test('a check says on one line each what is wrong', async (t) => {
+  const { code, stderr } = await check({ ...CONTROL, REGION: 'x', CONTROL_PORT: '0' });
+  t.is(code, 1);
+  t.deepEqual(stderr.split('\n'), [
+    'control: REGION does not match ^[a-z0-9]+-[a-z0-9]+(-[a-z0-9]+)*$',
+    'control: CONTROL_PORT must be an integer from 1 to 65535',
+    '',
+  ]);
+});
+
+test('settings that are none are refused in the file, and in the environment if they are ours', async (t) => {
+  const [file, environment] = await Promise.all([
+    check({ ...CONTROL, CONTROL_HOSTS: '127.0.0.1' }),
+    check(CONTROL, { BERTH_PORT: '1', CONTROL_PROT: '1', FOREIGN: '1' }),
+  ]);
+  t.is(file.code, 1);
+  t.regex(file.stderr, /CONTROL_HOSTS is no setting: did you mean CONTROL_HOST\?/u);
+  t.is(environment.code, 1);
+  t.regex(environment.stderr, /warning: CONTROL_PROT is no setting: did you mean CONTROL_PORT\?/u);
+  t.regex(environment.stderr, /BERTH_PORT is no setting/u);
+  t.notRegex(environment.stderr, /FOREIGN/u);
+});
+
+test('a file may hold settings of every part, and an environment variables of other programs', (t) => {
+  t.deepEqual(
+    unknownInFile(['CONTROL_PORT', 'AGENT_PORT', 'REDIS_PORT', 'NODE_OPTIONS', 'TZ']),
+    [],
+  );
+  t.is(unknownInFile(['HOME', 'REDIS_PORTS']).length, 2);
+  const foreign = ['HOME', 'REDIS_SERVICE_HOST', 'AGENT_NAME', 'BERTH_TEST_FULL'];
+  t.deepEqual(unknownInEnvironment(foreign), []);
+  t.deepEqual(suspectInEnvironment(foreign), []);
+});
+
+test('a configuration file that is not there is an error', async (t) => {
+  const command = [join(root, 'agent/main.ts'), '--check', '--config', '/nonexistent/agent.env'];
+  const stderr = await new Promise<string>((resolve) => {
+    execFile(process.execPath, command, (_error, _stdout, text) => resolve(text));
+  });
+  t.regex(stderr, /agent: the configuration file cannot be read: ENOENT/u);
+});
