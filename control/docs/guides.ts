@@ -10,7 +10,7 @@ export interface Guide extends RenderedMarkdown {
   /** From the root of the repository. */
   readonly file: string;
   readonly url: string;
-  readonly group: 'Guides' | 'Project' | 'Decisions';
+  readonly group: 'Guides' | 'TypeScript client' | 'Project' | 'Decisions';
 }
 
 const PROJECT = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
@@ -29,13 +29,15 @@ function urlOf(file: string): string {
 
 function groupOf(file: string): Guide['group'] {
   if (!file.startsWith('docs/')) return 'Project';
-  return file.startsWith('docs/decisions/') ? 'Decisions' : 'Guides';
+  if (file.startsWith('docs/decisions/')) return 'Decisions';
+  return file.startsWith('docs/sdk/') ? 'TypeScript client' : 'Guides';
 }
 
 /** Renders the guides, the decisions, and the files about the project. */
 export async function readGuides(): Promise<Guide[]> {
   const files = [
     ...(await markdownIn('docs')),
+    ...(await markdownIn('docs/sdk')),
     ...PROJECT,
     ...(await markdownIn('docs/decisions')),
   ];

@@ -72,6 +72,7 @@ function navigationOf(
   return [
     { title: 'API reference', entries: reference },
     { title: 'Guides', entries: of('Guides') },
+    { title: 'TypeScript client', entries: of('TypeScript client') },
     { title: 'Project', entries: of('Project') },
     { title: 'Decisions', entries: of('Decisions'), isLong: true },
   ];

@@ -36,6 +36,7 @@ export class ApiKeys {
     });
   }
 
+  /** From now on it is refused. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
     await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
       client.DELETE('/api/tokens/{id}', { ...init, params: { path: { id } } }),

@@ -1,7 +1,9 @@
+import { DiskFiles } from './files/disk-files.ts';
 import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
 import type { operations } from './generated/api.ts';
 import { Pages } from './pages.ts';
 import type {
+  BucketMount,
   CreatedDiskInfo,
   CreateDisk,
   CreateShareUrl,
@@ -10,6 +12,7 @@ import type {
   DiskUser,
   ExecResult,
   GrepResult,
+  MountCredentials,
   RunGrep,
   ShareUrl,
 } from './types.ts';
@@ -25,6 +28,8 @@ const DELETION = { retry: 'repeatable', isDeletion: true } as const;
 
 /** A disk. `await using` deletes it at the end of the scope. */
 export class Disk implements AsyncDisposable {
+  /** Its files, without a command. */
+  readonly files: DiskFiles;
   readonly #http: Http;
   #info: DiskInfo | CreatedDiskInfo;
 
@@ -32,6 +37,7 @@ export class Disk implements AsyncDisposable {
   constructor(http: Http, info: DiskInfo | CreatedDiskInfo) {
     this.#http = http;
     this.#info = info;
+    this.files = new DiskFiles(http, info.id);
   }
 
   get id(): string {
@@ -92,6 +98,7 @@ export class Disk implements AsyncDisposable {
     return data;
   }
 
+  /** Ends the access of a user at once. */
   async removeUser(
     { type, identifier }: Pick<DiskUser, 'type' | 'identifier'>,
     options: CallOptions = {},
@@ -122,6 +129,49 @@ export class Disk implements AsyncDisposable {
       }),
     );
     return data.allowedIps;
+  }
+
+  /** The origins whose pages may read objects and shared files in browsers; empty: none. */
+  async allowedOrigins(options: CallOptions = {}): Promise<string[]> {
+    const path = { id: this.id };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.GET('/api/disks/{id}/allowed-origins', { ...init, params: { path } }),
+    );
+    return data.allowedOrigins;
+  }
+
+  /** Replaces them. @returns them as they count now */
+  async setAllowedOrigins(allowedOrigins: string[], options: CallOptions = {}): Promise<string[]> {
+    const path = { id: this.id };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.PUT('/api/disks/{id}/allowed-origins', {
+        ...init,
+        params: { path },
+        body: { allowedOrigins },
+      }),
+    );
+    return data.allowedOrigins;
+  }
+
+  /**
+   * Replaces the credentials of the object storage behind the disk.
+   * @param mountId as `info.mounts` shows it
+   * @returns the mount, with what came of trying them
+   */
+  async setMountCredentials(
+    mountId: string,
+    credentials: MountCredentials,
+    options: CallOptions = {},
+  ): Promise<BucketMount> {
+    const params = { path: { id: this.id, mountId } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.POST('/api/disks/{id}/mounts/{mountId}/credentials', {
+        ...init,
+        params,
+        body: credentials,
+      }),
+    );
+    return data;
   }
 
   /** The checkouts that running commands hold or wait for. */

@@ -1,3 +1,5 @@
+import { xmlText } from './xml.ts';
+
 /** Everything that this client throws by itself; an aborted call throws the signal's reason. */
 export class BerthError extends Error {
   /** What programs tell errors apart by: a code of the API, or one of this client. */
@@ -90,6 +92,9 @@ export class ProcessLostError extends BerthError {
   }
 }
 
+/** A watch has ended for good; the codes are those of the API, as `not_found` when the directory is gone. */
+export class WatchEndedError extends BerthError {}
+
 /** Output was written while nobody read it, and more of it than is kept. */
 export class OutputLostError extends BerthError {
   /** The first byte that is missing. */
@@ -125,6 +130,25 @@ const fieldOf = (body: unknown, name: string): string | undefined => {
 };
 
 const UNAUTHORIZED = 401;
+
+/** What the object API says in a body, when a HEAD request has none. */
+const CODES_WITHOUT_BODY: Readonly<Record<number, string>> = {
+  403: 'AccessDenied',
+  404: 'NoSuchKey',
+  412: 'PreconditionFailed',
+};
+
+/** @internal The body of an answer that tells a failure: JSON, or XML from the object API. */
+export async function readFailure(response: Response): Promise<unknown> {
+  const text = await response.text();
+  if (text === '') return { code: CODES_WITHOUT_BODY[response.status] };
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    const code = xmlText(text, 'Code');
+    return code === undefined ? text : { code, error: xmlText(text, 'Message') };
+  }
+}
 
 /** @internal The error that an answer tells. */
 export function toApiError(response: Response, body: unknown): ApiError {

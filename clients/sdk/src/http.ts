@@ -4,11 +4,12 @@ import {
   CallTimeoutError,
   ConnectionError,
   NotFoundError,
+  readFailure,
   toApiError,
 } from './errors.ts';
 import type { paths } from './generated/api.ts';
 import { randomId } from './ids.ts';
-import { anySignal, backoffMs, reasonOf, sleep } from './timing.ts';
+import { backoffMs, Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
 
 /** What every call takes. */
 export interface CallOptions {
@@ -42,9 +43,9 @@ export interface CallPolicy {
   readonly retry: Retry;
   /** Deletes something: a repetition that finds nothing has succeeded. */
   readonly isDeletion?: boolean;
-  /** For how long one attempt may wait for its answer, in milliseconds. */
+  /** For how long one attempt may wait for its answer, in milliseconds. May be infinite. */
   readonly attemptMs?: number;
-  /** Unless the caller says otherwise. */
+  /** Unless the caller says otherwise. May be infinite. */
   readonly timeoutMs?: number;
 }
 
@@ -52,6 +53,16 @@ export interface CallPolicy {
 export interface Attempt {
   readonly signal: AbortSignal;
   readonly headers: Record<string, string>;
+}
+
+/** A request whose body or answer is content, not JSON. */
+export interface ContentRequest {
+  readonly method: 'GET' | 'HEAD' | 'PUT' | 'DELETE';
+  /** Path and query, percent-encoded. */
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string | undefined>>;
+  /** Called for each attempt. */
+  readonly body?: ((signal: AbortSignal) => Promise<NonNullable<RequestInit['body']>>) | undefined;
 }
 
 interface Answer<T> {
@@ -85,16 +96,26 @@ const BACKOFF_MAX_MS = 5_000;
 /** @internal Calls of the API: credentials, deadlines, repetitions, errors. */
 export class Http {
   readonly #options: HttpOptions;
+  readonly #baseUrl: string;
   readonly #client: Client<paths>;
 
   constructor(options: HttpOptions) {
     this.#options = options;
-    const { baseUrl, apiKey, fetch = globalThis.fetch } = options;
+    this.#baseUrl = options.baseUrl.replace(/\/+$/u, '');
     this.#client = createClient<paths>({
-      baseUrl: baseUrl.replace(/\/+$/u, ''),
-      headers: { authorization: `Bearer ${apiKey}` },
-      fetch: (request) => fetch(request),
+      baseUrl: this.#baseUrl,
+      headers: this.#credentials,
+      fetch: (request) => this.#fetch(request),
     });
+  }
+
+  get #credentials(): Record<string, string> {
+    return { authorization: `Bearer ${this.#options.apiKey}` };
+  }
+
+  #fetch(request: Request): Promise<Response> {
+    const { fetch = globalThis.fetch } = this.#options;
+    return fetch(request);
   }
 
   /**
@@ -109,16 +130,17 @@ export class Http {
     const { signal } = options;
     const timeoutMs =
       options.timeoutMs ?? policy.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
-    const deadline = AbortSignal.timeout(timeoutMs);
-    const ended = anySignal(signal, deadline);
+    const deadline = new Deadline(timeoutMs);
+    const linked = new LinkedSignal(signal, deadline.signal);
+    const ended = linked.signal;
     const { headers, retry } = this.#keyFor(policy.retry, options.idempotencyKey);
     const retries = options.retries ?? this.#options.retries ?? RETRIES;
     try {
       for (let n = 0; ; n += 1) {
         try {
-          const slow = policy.attemptMs ?? ATTEMPT_MS;
-          const init = { signal: anySignal(ended, AbortSignal.timeout(slow)), headers };
-          return bodyOf(await attempt(this.#client, init));
+          return await this.#try(policy, ended, (until) =>
+            attempt(this.#client, { signal: until, headers }),
+          );
         } catch (error) {
           if (ended.aborted) throw error;
           const failure = toFailure(error);
@@ -132,9 +154,50 @@ export class Http {
       }
     } catch (error) {
       if (signal?.aborted === true) throw reasonOf(signal);
-      if (deadline.aborted) throw new CallTimeoutError(timeoutMs);
+      if (deadline.isOver) throw new CallTimeoutError(timeoutMs);
       throw error;
+    } finally {
+      deadline.clear();
+      linked.release();
     }
+  }
+
+  async #try<T>(
+    { attemptMs = ATTEMPT_MS }: CallPolicy,
+    ended: AbortSignal,
+    attempt: (signal: AbortSignal) => Promise<Answer<T>>,
+  ): Promise<T> {
+    const late = new Deadline(attemptMs);
+    const linked = new LinkedSignal(ended, late.signal);
+    try {
+      return bodyOf(await attempt(linked.signal));
+    } finally {
+      late.clear();
+      linked.release();
+    }
+  }
+
+  /**
+   * Sends or fetches content.
+   * @returns the answer as soon as its head is here; from then on it ends by whoever reads it
+   */
+  content(
+    policy: CallPolicy,
+    options: CallOptions,
+    { method, path, headers = {}, body }: ContentRequest,
+  ): Promise<Response> {
+    const given = Object.entries(headers).filter(([, value]) => value !== undefined);
+    return this.call(policy, options, async (_client, { signal }) => {
+      const init: RequestInit & { duplex?: 'half' } = {
+        method,
+        signal,
+        headers: { ...(Object.fromEntries(given) as Record<string, string>), ...this.#credentials },
+        ...(body === undefined ? {} : { body: await body(signal), duplex: 'half' }),
+      };
+      const response = await this.#fetch(new Request(this.#baseUrl + path, init));
+      if (response.ok) return { data: response, response };
+      return { error: await readFailure(response), response };
+    });
   }
 
   openSocket(url: string): WebSocket {

@@ -27,7 +27,26 @@ export {
   TooLargeError,
   UnauthorizedError,
   UnavailableError,
+  WatchEndedError,
 } from './errors.ts';
+export type { FileContent, StreamedContent, WholeContent } from './files/content.ts';
+export {
+  type DiskFile,
+  DiskFiles,
+  type ListDiskFilesOptions,
+  type ReadDiskFileOptions,
+  type WriteDiskFileOptions,
+} from './files/disk-files.ts';
+export { FileDownload, type FileRange } from './files/download.ts';
+export { decodePath, type FilePath } from './files/paths.ts';
+export {
+  type MakeDirectoryOptions,
+  type ReadFileOptions,
+  SandboxFiles,
+  type WatchFilesOptions,
+  type WriteFileOptions,
+} from './files/sandbox-files.ts';
+export { type FileChange, FileWatch } from './files/watch.ts';
 export type { CallOptions, CreatingCallOptions } from './http.ts';
 export { Image, Images } from './image.ts';
 export { type Page, Pages } from './pages.ts';

@@ -73,6 +73,7 @@ export class SandboxNetwork {
     return data;
   }
 
+  /** Takes back that a port is public. */
   async unexpose(port: number, options: CallOptions = {}): Promise<void> {
     const params = { path: { sid: this.#sid, port } };
     await this.#http.call(READ, options, (client, init) =>
@@ -104,6 +105,16 @@ export class SandboxNetwork {
     });
   }
 
+  /** Without the token itself, which only its creation shows. @throws NotFoundError */
+  async token(tokenId: string, options: CallOptions = {}): Promise<PortToken> {
+    const params = { path: { sid: this.#sid, tokenId } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.GET('/api/sandboxes/{sid}/port-tokens/{tokenId}', { ...init, params }),
+    );
+    return data;
+  }
+
+  /** From now on it opens nothing. */
   async deleteToken(tokenId: string, options: CallOptions = {}): Promise<void> {
     const params = { path: { sid: this.#sid, tokenId } };
     await this.#http.call(DELETION, options, (client, init) =>

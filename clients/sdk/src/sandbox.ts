@@ -1,4 +1,5 @@
 import { BerthError } from './errors.ts';
+import { SandboxFiles } from './files/sandbox-files.ts';
 import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
 import { randomId } from './ids.ts';
 import { type Input, Process, type ProcessResult, type StartOptions } from './process.ts';
@@ -41,6 +42,8 @@ export class Sandbox implements AsyncDisposable {
   readonly execs: SandboxExecs;
   /** What it may connect to, and the ways to its ports. */
   readonly network: SandboxNetwork;
+  /** Its files, while it runs. */
+  readonly files: SandboxFiles;
   readonly #http: Http;
   readonly #host: SessionHost;
   #info: SandboxInfo;
@@ -51,9 +54,12 @@ export class Sandbox implements AsyncDisposable {
     this.#info = info;
     this.execs = new SandboxExecs(http, info.sandbox_id);
     this.network = new SandboxNetwork(http, info.sandbox_id);
+    const status = async (signal: AbortSignal): Promise<Status> =>
+      (await getSandbox(http, info.sandbox_id, { signal })).status;
+    this.files = new SandboxFiles(http, info.sandbox_id, status);
     this.#host = {
+      status,
       url: (signal) => this.#connectionUrl(signal),
-      status: async (signal) => (await getSandbox(http, info.sandbox_id, { signal })).status,
       open: (url) => http.openSocket(url),
     };
   }

@@ -1,6 +1,6 @@
 import { CallTimeoutError } from './errors.ts';
 import type { CallOptions } from './http.ts';
-import { anySignal, reasonOf, sleep } from './timing.ts';
+import { Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
 
 const POLL_FIRST_MS = 100;
 const POLL_MAX_MS = 2_000;
@@ -19,8 +19,9 @@ export async function poll<T>(
   { signal, timeoutMs = WAIT_MS }: WaitOptions,
   look: (options: CallOptions) => Promise<T | undefined>,
 ): Promise<T> {
-  const deadline = AbortSignal.timeout(timeoutMs);
-  const ended = anySignal(signal, deadline);
+  const deadline = new Deadline(timeoutMs);
+  const linked = new LinkedSignal(signal, deadline.signal);
+  const ended = linked.signal;
   try {
     for (let pauseMs = POLL_FIRST_MS; ; pauseMs = Math.min(POLL_MAX_MS, pauseMs * 1.5)) {
       const found = await look({ signal: ended });
@@ -29,7 +30,10 @@ export async function poll<T>(
     }
   } catch (error) {
     if (signal?.aborted === true) throw reasonOf(signal);
-    if (deadline.aborted) throw new CallTimeoutError(timeoutMs);
+    if (deadline.isOver) throw new CallTimeoutError(timeoutMs);
     throw error;
+  } finally {
+    deadline.clear();
+    linked.release();
   }
 }

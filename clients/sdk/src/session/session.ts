@@ -9,7 +9,7 @@ import {
   UnavailableError,
 } from '../errors.ts';
 import { randomId } from '../ids.ts';
-import { anySignal, backoffMs, sleep } from '../timing.ts';
+import { backoffMs, LinkedSignal, sleep } from '../timing.ts';
 import { Connection } from './connection.ts';
 import { encodeInput, type OutputChunk, type ProcessExit, type ServerEvent } from './frames.ts';
 import { Gate } from './gate.ts';
@@ -70,7 +70,7 @@ export class Session {
   readonly #reconnectMs: number;
   readonly #gate = new Gate();
   readonly #clientId = randomId();
-  readonly #left = new AbortController();
+  readonly #left: LinkedSignal;
   readonly #signal: AbortSignal;
   readonly #ready = Promise.withResolvers<void>();
   readonly #exit = Promise.withResolvers<ProcessExit>();
@@ -101,11 +101,14 @@ export class Session {
     this.#mayBeginLater = process.start === undefined;
     this.#window = options.window ?? WINDOW_BYTES;
     this.#reconnectMs = options.reconnectMs ?? RECONNECT_MS;
-    this.#signal = anySignal(options.signal, this.#left.signal);
+    this.#left = new LinkedSignal(options.signal);
+    this.#signal = this.#left.signal;
     this.output = new OutputQueue(this.#gate);
     this.#exit.promise.catch(() => undefined); // Those who wait for it are told.
     this.#ready.promise.catch(() => undefined);
-    this.#run().catch((error: unknown) => this.#end(error as Error));
+    this.#run()
+      .catch((error: unknown) => this.#end(error as Error))
+      .finally(() => this.#left.release());
   }
 
   /** Resolves when the process is known to run. */

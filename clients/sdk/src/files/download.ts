@@ -1,0 +1,174 @@
+import { BerthError, ConnectionError } from '../errors.ts';
+import { backoffMs, reasonOf, sleep } from '../timing.ts';
+import { bodyPieces } from './body-pieces.ts';
+
+/** Which part of a file: all of it when both are left out. */
+export interface FileRange {
+  /** The first byte wanted; negative: counted from the end of the file. */
+  readonly offset?: number | undefined;
+  /** How many bytes at most; not with a negative offset. */
+  readonly length?: number | undefined;
+}
+
+/** @internal Fetches content. @param etag only of the file with this tag */
+export type FetchContent = (
+  range: string | undefined,
+  etag: string | undefined,
+) => Promise<Response>;
+
+/** @internal The header `Range`. @throws BerthError `bad_range` */
+export function rangeHeader({ offset = 0, length }: FileRange): string | undefined {
+  const isNumber = Number.isSafeInteger(offset) && (length === undefined || length > 0);
+  if (!isNumber || (offset < 0 && length !== undefined)) {
+    const what = 'offset is an integer, length at least 1 and not given with a negative offset';
+    throw new BerthError('bad_range', what);
+  }
+  if (offset < 0) return `bytes=${offset}`;
+  if (length !== undefined) return `bytes=${offset}-${offset + length - 1}`;
+  return offset === 0 ? undefined : `bytes=${offset}-`;
+}
+
+/** Longer than the server itself waits for a file system. */
+const SILENCE_MS_MAX = 90_000;
+const BACKOFF_FIRST_MS = 200;
+const BACKOFF_MAX_MS = 5_000;
+const PARTIAL_CONTENT = 206;
+
+/**
+ * A file, or a part of it, that is open to be read. Its content is read once. When the connection
+ * breaks, reading goes on at the byte where it broke, and ends with `PreconditionError` if the file has
+ * changed since. A file that is not read is to be cancelled.
+ *
+ * @example
+ * const file = await sandbox.files.read('/var/log/big.log');
+ * for await (const bytes of file) write(bytes);
+ */
+export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable {
+  /** Of the whole file, in bytes. */
+  readonly size: number;
+  /** Where the part begins that comes. */
+  readonly offset: number;
+  /** How many bytes come. */
+  readonly length: number;
+  /** Changes with the content of the file. */
+  readonly etag: string | undefined;
+  /** When the content was last changed, to the second. */
+  readonly modifiedAt: Date | undefined;
+  readonly contentType: string | undefined;
+  readonly #fetch: FetchContent;
+  readonly #retries: number;
+  readonly #signal: AbortSignal | undefined;
+  #response: Response | undefined;
+
+  /** @internal */
+  constructor(
+    response: Response,
+    fetch: FetchContent,
+    { retries, signal }: { readonly retries: number; readonly signal: AbortSignal | undefined },
+  ) {
+    const { headers } = response;
+    const part = /^bytes (\d+)-(\d+)\/(\d+)$/u.exec(headers.get('content-range') ?? '');
+    this.length = Number(headers.get('content-length') ?? 0);
+    this.offset = part === null ? 0 : Number(part[1]);
+    this.size = part === null ? this.length : Number(part[3]);
+    this.etag = headers.get('etag') ?? undefined;
+    this.contentType = headers.get('content-type') ?? undefined;
+    const modified = headers.get('last-modified');
+    this.modifiedAt = modified === null ? undefined : new Date(modified);
+    this.#response = response;
+    this.#fetch = fetch;
+    this.#retries = retries;
+    this.#signal = signal;
+  }
+
+  /** @throws PreconditionError, ConnectionError; BerthError `content_taken` the second time */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
+    let response: Response | undefined = this.#take();
+    const end = this.offset + this.length;
+    let failures = 0;
+    for (let at = this.offset; at < end;) {
+      try {
+        response ??= await this.#goOn(at, end);
+        for await (const piece of bodyPieces(response, SILENCE_MS_MAX, this.#signal)) {
+          at += piece.length;
+          failures = 0;
+          yield piece;
+        }
+        if (at < end) throw new ConnectionError('the content ended before its end');
+      } catch (error) {
+        if (this.#signal?.aborted === true) throw reasonOf(this.#signal);
+        const mayPass = error instanceof ConnectionError && this.etag !== undefined;
+        if (!mayPass || failures >= this.#retries) throw error;
+        await sleep(backoffMs(failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS), this.#signal);
+        failures += 1;
+      }
+      response = undefined;
+    }
+  }
+
+  /** The content as a stream, for `pipeTo`, `Response` and the like. */
+  stream(): ReadableStream<Uint8Array<ArrayBuffer>> {
+    const pieces = this[Symbol.asyncIterator]();
+    return new ReadableStream<Uint8Array<ArrayBuffer>>(
+      {
+        async pull(controller) {
+          const { done, value } = await pieces.next();
+          if (done === true) controller.close();
+          else controller.enqueue(value as Uint8Array<ArrayBuffer>);
+        },
+        async cancel() {
+          await pieces.return();
+        },
+      },
+      { highWaterMark: 0 },
+    );
+  }
+
+  /** All of it. */
+  async bytes(): Promise<Uint8Array<ArrayBuffer>> {
+    const all = new Uint8Array(this.length);
+    let at = 0;
+    for await (const piece of this) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    return all;
+  }
+
+  /** All of it, read as UTF-8. */
+  async text(): Promise<string> {
+    return new TextDecoder().decode(await this.bytes());
+  }
+
+  /** All of it. Browsers keep a large one on their disk. */
+  blob(): Promise<Blob> {
+    return new Response(this.stream()).blob();
+  }
+
+  /** Ends the request of a file whose content is not wanted. */
+  async cancel(): Promise<void> {
+    const response = this.#response;
+    this.#response = undefined;
+    await response?.body?.cancel();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.cancel();
+  }
+
+  #take(): Response {
+    const response = this.#response;
+    if (response === undefined) {
+      throw new BerthError('content_taken', 'the content is read already, or was cancelled');
+    }
+    this.#response = undefined;
+    return response;
+  }
+
+  async #goOn(at: number, end: number): Promise<Response> {
+    const response = await this.#fetch(`bytes=${at}-${end - 1}`, this.etag);
+    if (response.status === PARTIAL_CONTENT) return response;
+    await response.body?.cancel();
+    throw new BerthError('range_ignored', 'the server sent the file from its beginning');
+  }
+}
