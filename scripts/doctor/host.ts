@@ -2,6 +2,7 @@
 import { access, constants, readFile, statfs } from 'node:fs/promises';
 import { release } from 'node:os';
 import { dirname } from 'node:path';
+import { NFT } from '../../agent/network/nft.ts';
 import { detectCgroups } from '../../agent/system/cgroup.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { GiB } from '../../shared/units.ts';
@@ -16,7 +17,7 @@ const PROGRAMS = [
   [process.arch === 'arm64' ? 'qemu-system-aarch64' : 'qemu-system-x86_64', '--version'],
   ['qemu-img', '--version'],
   ['mkfs.ext4', '-V'],
-  ['nft', '--version'],
+  [NFT, '--version'],
   ['skopeo', '--version'],
   ['bwrap', '--version'],
   ['rg', '--version'],

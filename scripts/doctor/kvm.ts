@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { chooseAccelerator } from '../../agent/microvm/qemu/accelerator.ts';
-import { detectCgroups } from '../../agent/system/cgroup.ts';
+import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { Env } from '../env-file.ts';
 import { failed, type Finding, ok, warning } from './finding.ts';
 
@@ -16,11 +16,13 @@ const PROBE_UID = 600_099_990;
 async function bootsUnderKvm(guestDir: string, rootDisk: string): Promise<boolean> {
   const directory = await mkdtemp(join(tmpdir(), 'berth-doctor-'));
   const cgroups = await detectCgroups();
-  const host = { guestDir, rootDisk, cgroups, cgroupParent: `/berth-doctor-${process.pid}` };
+  const cgroupParent = `/berth-doctor/${process.pid}`;
+  const host = { guestDir, rootDisk, cgroups, cgroupParent };
   const log = pino({ level: 'silent' });
   try {
     return (await chooseAccelerator('auto', { host, directory, uid: PROBE_UID, log })) === 'kvm';
   } finally {
+    await removeCgroups(cgroups, cgroupParent);
     await rm(directory, { recursive: true, force: true });
   }
 }

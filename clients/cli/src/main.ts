@@ -14,6 +14,10 @@ function endQuietlyWithReader(): void {
 }
 
 async function run(argv: readonly string[]): Promise<void> {
+  if (argv[0] === '__complete') {
+    const { complete } = await import('./complete.ts');
+    return complete(argv.slice(2)); // Behind `--`.
+  }
   const program = await commandTree(argv[0] ?? '');
   if (argv.length === 0) program.outputHelp();
   else await program.parseAsync([...argv], { from: 'user' });

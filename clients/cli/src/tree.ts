@@ -3,7 +3,7 @@ import { type CommandEntry, COMMANDS } from './commands/index.ts';
 import { VERSION } from './version.ts';
 
 /** In a list, what a command does begins in lower case and has no full stop. */
-function inList(command: CommandUnknownOpts): string {
+export function inList(command: CommandUnknownOpts): string {
   const text = command.summary() || command.description();
   return `${text[0]?.toLowerCase() ?? ''}${text.slice(1).replace(/\.$/u, '')}`;
 }

@@ -20,6 +20,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import('./profile.ts')).profileCommand(),
   },
   {
+    name: 'disk',
+    summary: 'shared disks, and commands on them',
+    load: async () => (await import('./disk.ts')).diskCommand(),
+  },
+  {
     name: 'sandbox',
     summary: 'persistent machines: create, run, shell, pause, fork',
     load: async () => (await import('./sandbox.ts')).sandboxCommand(),
@@ -43,5 +48,10 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'doctor',
     summary: 'what works here and what does not',
     load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+  {
+    name: 'completion',
+    summary: "print a shell's completion script",
+    load: async () => (await import('./completion.ts')).completionCommand(),
   },
 ];

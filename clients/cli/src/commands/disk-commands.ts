@@ -1,0 +1,80 @@
+import type { GrepResult } from '@berth/sdk';
+import { leaf } from '../command.ts';
+import { opened } from '../context.ts';
+import { UsageFailure } from '../failure.ts';
+import { findDisk } from '../find.ts';
+import { type Output, paint } from '../output.ts';
+import { commandLine } from '../quote.ts';
+import { visible } from '../text.ts';
+import { count, given } from '../values.ts';
+
+export const execCommand = () =>
+  leaf('exec')
+    .summary('run a command on a disk')
+    .description(
+      `Run a command on a disk and end with its exit code. Its output comes when it has ended.
+
+One word is a command line for bash; several are a program and its arguments.`,
+    )
+    .argument('<disk>', 'its name or id')
+    .argument('[command...]')
+    .usage('[options] <disk> -- <command...>')
+    .passThroughOptions()
+    .action(async (name, all, options) => {
+      const words = all[0] === '--' ? all.slice(1) : all;
+      if (words.length === 0) {
+        throw new UsageFailure('a command is missing', 'write berth disk exec work -- ls -l');
+      }
+      const { output, berth } = await opened(options);
+      const disk = await findDisk(berth, name);
+      const result = await output.during('running', () => disk.exec(commandLine(words)));
+      if (output.isJson) output.json(result);
+      else {
+        process.stdout.write(result.stdout);
+        process.stderr.write(result.stderr);
+      }
+      process.exitCode = result.exitCode;
+    });
+
+/** Reasons for which a search did not see everything. */
+const PARTIAL: Readonly<Record<string, string>> = {
+  max_results: 'stopped at the highest number of results: --max finds more',
+  deadline: 'stopped at the time limit: search a smaller directory',
+  incomplete: 'some of it could not be searched',
+  list_failed: 'the directory could not be read',
+};
+
+const FOUND_NOTHING = 1;
+const FAILED = 2;
+
+/** @returns the exit code, as grep has it */
+function report(output: Output, { matches, stoppedReason, message }: GrepResult): number {
+  for (const { file, line, text } of matches) {
+    const place = output.isQuiet ? '' : `${paint('magenta', visible(file))}:${line}:`;
+    output.text(output.isQuiet ? `${visible(file)}\n` : `${place}${visible(text)}\n`);
+  }
+  const why = PARTIAL[stoppedReason];
+  if (why !== undefined) output.note(message === undefined ? why : `${why}: ${message}`);
+  if (stoppedReason === 'list_failed') return FAILED;
+  return matches.length > 0 ? 0 : FOUND_NOTHING;
+}
+
+export const grepCommand = () =>
+  leaf('grep')
+    .summary('search the files of a disk')
+    .description(
+      'Search the files of a disk for an extended regular expression, in parallel. Ends with 1 when nothing was found.',
+    )
+    .argument('<disk>', 'its name or id')
+    .argument('<pattern>', 'as grep -E takes it; (?i) in front ignores case')
+    .argument('[directory]', 'where to search', '/')
+    .option('--no-recursive', 'only the files directly in the directory')
+    .option('--max <n>', 'stop after so many results; default 1000', count)
+    .action(async (name, pattern, directory, { recursive, max, ...options }) => {
+      const { output, berth } = await opened(options);
+      const disk = await findDisk(berth, name);
+      const search = { directory, pattern, recursive, ...given({ maxResults: max }) };
+      const result = await output.during('searching', () => disk.grep(search));
+      if (output.isJson) output.json(result);
+      else process.exitCode = report(output, result);
+    });

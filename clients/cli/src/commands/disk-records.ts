@@ -1,0 +1,110 @@
+import type { Disk, DiskInfo } from '@berth/sdk';
+import { leaf } from '../command.ts';
+import { opened } from '../context.ts';
+import { Failure } from '../failure.ts';
+import { findDisk } from '../find.ts';
+import type { Output, Shown } from '../output.ts';
+import { formatAge, formatBytes } from '../text.ts';
+import { each, given } from '../values.ts';
+
+const DISKS: Shown<DiskInfo> = {
+  id: ({ id }) => id,
+  columns: [
+    { head: 'NAME', of: ({ name }) => name, gives: true },
+    { head: 'STATUS', of: ({ status }) => status },
+    { head: 'SIZE', of: ({ dataSize }) => (dataSize === undefined ? '' : formatBytes(dataSize)) },
+    { head: 'BUCKET', of: ({ mounts }) => mounts.map(({ name }) => name).join(', '), gives: true },
+    { head: 'LAST USED', of: ({ lastAccessed }) => formatAge(lastAccessed) },
+    { head: 'CREATED', of: ({ createdAt }) => formatAge(createdAt) },
+    { head: 'ID', of: ({ id }) => id },
+  ],
+};
+
+/** Tokens of users are shown once: of a disk that was just created. */
+function showDisk(output: Output, { info }: Disk): void {
+  const users = info.authorizedUsers.map((user) => {
+    const token = 'token' in user ? `, token ${user.token}` : '';
+    return `${user.nickname ?? user.type} (${user.identifier}${token})`;
+  });
+  output.record(
+    info,
+    [
+      ['name', info.name],
+      ['id', info.id],
+      ['status', info.status],
+      ['region', info.region],
+      ['size', info.dataSize === undefined ? '' : formatBytes(info.dataSize)],
+      ['bucket', info.mounts.map(({ name }) => name).join(', ')],
+      ['users', users.join(', ')],
+      ['addresses', info.allowedIps.join(', ')],
+      ['created', `${info.createdAt} (${formatAge(info.createdAt)})`],
+    ],
+    info.id,
+  );
+}
+
+export const createCommand = () =>
+  leaf('create')
+    .description(
+      'Create a disk, or find the one of this name. The tokens of its users are printed only once.',
+    )
+    .argument('<name>', 'letters, digits, _ and -')
+    .option('--allow <address>', 'only from this address or block; more than once', each)
+    .action(async (name, { allow, ...options }) => {
+      const { output, berth } = await opened(options);
+      showDisk(output, await berth.disks.create({ name, ...given({ allowedIps: allow }) }));
+    });
+
+export const lsCommand = () =>
+  leaf('ls')
+    .description('List the disks.')
+    .action(async (options) => {
+      const { output, berth } = await opened(options);
+      const disks = await berth.disks.list().toArray();
+      output.list(
+        disks.map(({ info }) => info),
+        DISKS,
+      );
+    });
+
+export const getCommand = () =>
+  leaf('get')
+    .description('Show a disk.')
+    .argument('<disk>', 'its name or id')
+    .action(async (name, options) => {
+      const { output, berth } = await opened(options);
+      const disk = await findDisk(berth, name);
+      await disk.refresh();
+      showDisk(output, disk);
+    });
+
+/** @throws Failure unless the user agrees */
+async function confirm(names: readonly string[]): Promise<void> {
+  const what = names.join(', ');
+  if (!process.stdin.isTTY || !process.stderr.isTTY) {
+    const next = `add --yes to delete ${what} with everything on ${names.length === 1 ? 'it' : 'them'}`;
+    throw new Failure('nobody can be asked here', next);
+  }
+  const clack = await import('@clack/prompts');
+  const message = `Delete ${what} with everything on it?`;
+  const answer = await clack.confirm({ message, initialValue: false, output: process.stderr });
+  if (answer !== true) throw new Failure('nothing was deleted');
+}
+
+export const rmCommand = () =>
+  leaf('rm')
+    .description('Delete disks with everything on them.')
+    .argument('<disks...>', 'their names or ids')
+    .option('-y, --yes', 'do not ask')
+    .option('--dry-run', 'only say what would be deleted')
+    .action(async (names, { yes = false, dryRun = false, ...options }) => {
+      const { output, berth } = await opened(options);
+      const disks = await Promise.all(names.map((name) => findDisk(berth, name)));
+      if (!yes && !dryRun) await confirm(disks.map(({ name }) => name));
+      for (const disk of disks) {
+        const { id, name } = disk;
+        if (!dryRun) await disk.delete();
+        const value = { id, name, deleted: !dryRun };
+        output.done(dryRun ? `would delete ${name} (${id})` : `${name} is deleted`, value, id);
+      }
+    });

@@ -1,0 +1,135 @@
+/* What the shells' completion scripts ask for: `berth __complete -- <words>`, the last of them unfinished. */
+import type { CommandUnknownOpts, Option } from '@commander-js/extra-typings';
+import { Berth } from '@berth/sdk';
+import { findLogin } from './context.ts';
+import { readProfiles } from './profiles.ts';
+import { commandTree, inList } from './tree.ts';
+
+interface Candidate {
+  readonly value: string;
+  readonly description?: string;
+}
+
+/** The shell is to complete names of local files. */
+const FILES = ':files';
+/** Nobody waits longer for a completion. */
+const PATIENCE_MS = 2_000;
+
+/** Where on the command line the unfinished word is. */
+interface Position {
+  readonly command: CommandUnknownOpts;
+  /** The option whose value it is. */
+  readonly option: Option | undefined;
+  /** Which argument it would be otherwise. */
+  readonly index: number;
+}
+
+function locate(root: CommandUnknownOpts, words: readonly string[]): Position {
+  let command = root;
+  let index = 0;
+  let option: Option | undefined;
+  for (const word of words) {
+    if (option !== undefined) {
+      option = undefined;
+      continue;
+    }
+    if (word.startsWith('-')) {
+      const found = command.options.find(({ long, short }) => word === long || word === short);
+      option = found?.required === true ? found : undefined;
+      continue;
+    }
+    const next = command.commands.find((each) => each.name() === word);
+    if (next === undefined) index += 1;
+    else command = next;
+  }
+  return { command, option, index };
+}
+
+const options = (command: CommandUnknownOpts): Candidate[] =>
+  command.options
+    .filter(({ hidden }) => !hidden)
+    .map(({ long, short, description }) => ({ value: long ?? short ?? '', description }));
+
+const subcommands = (command: CommandUnknownOpts): Candidate[] =>
+  command.commands.map((each) => ({ value: each.name(), description: inList(each) }));
+
+async function client(): Promise<Berth> {
+  const { url, apiKey } = await findLogin(undefined);
+  return new Berth({ baseUrl: url, apiKey, timeoutMs: PATIENCE_MS, retries: 0 });
+}
+
+async function sandboxes(suffix = ''): Promise<Candidate[]> {
+  const all = await (await client()).sandboxes.list();
+  return all.map(({ name, status }) => ({ value: name + suffix, description: status }));
+}
+
+async function disks(suffix = ''): Promise<Candidate[]> {
+  const all = await (await client()).disks.list().toArray();
+  return all.map(({ name, id }) => ({ value: name + suffix, description: id }));
+}
+
+async function profiles(): Promise<Candidate[]> {
+  return Object.keys((await readProfiles()).profiles).map((value) => ({ value }));
+}
+
+const words = (...values: string[]): Candidate[] => values.map((value) => ({ value }));
+
+/** What an argument or an option's value may be, by its name in the help. */
+async function valuesOf(name: string, group: string): Promise<Candidate[]> {
+  switch (name) {
+    case 'sandbox':
+    case 'sandboxes':
+    case 'words':
+      return sandboxes();
+    case 'disk':
+    case 'disks':
+      return disks();
+    case 'disk:path':
+      return disks(':');
+    case 'shell':
+      return words('bash', 'zsh', 'fish');
+    case 'profile':
+      return profiles();
+    case 'status':
+      return words('running', 'paused', 'stopped', 'exited', 'failed');
+    case 'name':
+      return group === 'profile' ? profiles() : [];
+    case 'file':
+      return words(FILES);
+    default:
+      return [];
+  }
+}
+
+async function candidates(root: CommandUnknownOpts, all: readonly string[]): Promise<Candidate[]> {
+  const word = all.at(-1) ?? '';
+  const { command, option, index } = locate(root, all.slice(0, -1));
+  const group = all[0] ?? '';
+  if (option !== undefined) {
+    const [, value = ''] = /<([^>]+)>/u.exec(option.flags) ?? [];
+    const name = option.long === '--profile' ? 'profile' : value;
+    return valuesOf(name, group);
+  }
+  if (word.startsWith('-')) return options(command);
+  if (command.commands.length > 0) return subcommands(command);
+  const declared = command.registeredArguments;
+  const last = declared.at(-1);
+  const argument = declared[index] ?? (last?.variadic === true ? last : undefined);
+  // Behind the name of a sandbox or disk come the words of a command.
+  if (argument === undefined || (argument.name() === 'words' && index > 0)) return [];
+  return valuesOf(argument.name(), group);
+}
+
+/** Prints what the last word may become, one candidate a line, with a description behind a tab. */
+export async function complete(all: readonly string[]): Promise<void> {
+  const word = all.at(-1) ?? '';
+  const root = await commandTree(all.length > 1 ? (all[0] ?? '') : '');
+  const found = await candidates(root, all).catch(() => []); // A completion reports no errors.
+  const lines = found
+    .filter(({ value }) => value === FILES || value.startsWith(word))
+    .filter(({ value }) => !/[\n\t]/u.test(value))
+    .map(({ value, description }) =>
+      description === undefined || description === '' ? value : `${value}\t${description}`,
+    );
+  process.stdout.write(lines.map((line) => `${line}\n`).join(''));
+}
