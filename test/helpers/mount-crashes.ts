@@ -1,0 +1,124 @@
+import { join } from 'node:path';
+import anyTest, { type TestFn } from 'ava';
+import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { paths } from '../../agent/system/paths.ts';
+import type { ApiClient } from './api.ts';
+import type { Environment } from './daemon.ts';
+import { createDisk, exec } from './disks.ts';
+import {
+  type ApiSandbox,
+  createSandbox,
+  Failpoints,
+  outputOf,
+  removeSandbox,
+  settledSandbox,
+} from './sandboxes.ts';
+import { Stack } from './stack.ts';
+import { waitFor } from './wait.ts';
+
+interface Context {
+  readonly stack: Stack;
+  readonly api: ApiClient;
+  readonly points: Failpoints;
+}
+const { serial: test } = anyTest as TestFn<Context>;
+
+export interface MountCrashes {
+  readonly settings: Environment;
+  /** Failpoints from holding the disk until the sandbox has it. */
+  readonly holding: readonly string[];
+  /** Failpoints of releasing it. */
+  readonly releasing: readonly string[];
+  readonly moments: readonly ('before' | 'after')[];
+}
+
+async function heldBy(
+  stack: Stack,
+  diskId: string,
+): Promise<{ mounted: boolean; leased: boolean }> {
+  const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
+  const redis = await stack.redisClient();
+  const [key = ''] = await redis.keys(`*:disk:${diskId}:lease`);
+  const lease = key === '' ? null : await redis.get(key);
+  const mounted = (await mountsBelow(dataDir)).includes(paths.heldDisk(dataDir, diskId));
+  return { mounted, leased: lease?.endsWith(' held') === true };
+}
+
+/** The next agent takes the same steps, so the failpoint goes first. */
+async function restart({ stack, points }: Context): Promise<void> {
+  await waitFor('the agent to crash', async () => !stack.agent.isRunning, 60_000);
+  await points.disarm();
+  await stack.startAgent();
+}
+
+const RELEASED = { mounted: false, leased: false };
+const isReleased = async (stack: Stack, diskId: string): Promise<boolean> => {
+  const { mounted, leased } = await heldBy(stack, diskId);
+  return !mounted && !leased;
+};
+
+function testHolding(moment: string, point: string): void {
+  test(`killed ${moment} ${point}: the sandbox has its disk, or neither is held`, async (t) => {
+    const { stack, api, points } = t.context;
+    const { id: disk } = await createDisk(api);
+    await exec(api, disk, 'echo kept > file');
+    await points.arm(`${moment} ${point}`);
+    const body = { mem_size_mib: 256, mounts: [{ disk_id: disk, path: '/data' }] };
+    await api.call('POST', '/api/sandboxes', body);
+    await restart(t.context);
+    const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>(
+      'GET',
+      `/api/sandboxes?filesystem=${disk}`,
+    );
+    for (const { sandbox_id: id } of sandboxes) {
+      const { status } = await settledSandbox(api, id);
+      t.is(status, 'running');
+      t.is(await outputOf(api, id, 'cat /data/file'), 'kept\n');
+      t.deepEqual(await heldBy(stack, disk), { mounted: true, leased: true });
+      await removeSandbox(api, id);
+    }
+    await waitFor('the disk to be released', () => isReleased(stack, disk));
+    t.is((await exec(api, disk, 'cat file')).stdout, 'kept\n');
+  });
+}
+
+function testReleasing(moment: string, point: string): void {
+  test(`killed ${moment} ${point}: the disk is released by the next agent`, async (t) => {
+    const { stack, api, points } = t.context;
+    const { id: disk } = await createDisk(api);
+    const box = await createSandbox(api, { mounts: [{ disk_id: disk, path: '/data' }] });
+    await outputOf(api, box.sandbox_id, 'echo kept > /data/file; sync /data/file');
+    await points.arm(`${moment} ${point}`);
+    await api.call('POST', `/api/sandboxes/${box.sandbox_id}/stop`);
+    await restart(t.context);
+    await waitFor('the disk to be released', () => isReleased(stack, disk));
+    t.deepEqual(await heldBy(stack, disk), RELEASED);
+    t.is((await exec(api, disk, 'cat file')).stdout, 'kept\n');
+    await removeSandbox(api, box.sandbox_id);
+    t.is((await api.call('DELETE', `/api/disks/${disk}`)).status, 200);
+  });
+}
+
+/**
+ * Declares the tests of a file in which the agent is killed at each step of holding and releasing
+ * the disk of a sandbox. The next agent either has the sandbox with its disk, or nothing of either;
+ * the disk stays usable.
+ */
+export function testMountCrashes({ settings, holding, releasing, moments }: MountCrashes): void {
+  test.before(async (t) => {
+    const points = new Failpoints(join(process.cwd(), `.local/mounts-crash-${process.pid}`));
+    const stack = await Stack.start({ ...settings, ...points.settings });
+    Object.assign(t.context, { stack, points, api: await stack.newClient() });
+  });
+
+  test.after.always(async (t) => {
+    await t.context.points.disarm();
+    await t.context.stack.stop();
+    await t.context.points.takeReached();
+  });
+
+  for (const moment of moments) {
+    for (const point of holding) testHolding(moment, point);
+    for (const point of releasing) testReleasing(moment, point);
+  }
+}
