@@ -227,6 +227,9 @@ export class ObjectActor {
       await exec(this.#options.api, this.#options.disk, `${folder} && ${command}`);
       object.becomes(after);
     } catch {
+      // The shell opens the file before it writes: killed in between, it leaves an empty one.
+      const isEmptied = command.includes(' > ') || expected === undefined;
+      if (after !== undefined && isEmptied) object.mayBecome({ content: '', etag: undefined });
       object.mayBecome(after);
       throw new Unanswered('the command');
     }

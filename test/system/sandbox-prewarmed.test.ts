@@ -4,6 +4,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
+import { createDisk, exec } from '../helpers/disks.ts';
 import {
   type ApiSandbox,
   bring,
@@ -76,9 +77,12 @@ async function prewarmed(context: Context): Promise<string> {
 }
 
 /** Creates a sandbox while a prewarmed VM is ready. */
-async function createAhead(context: Context): Promise<{ id: string; name: string; vmId: string }> {
+async function createAhead(
+  context: Context,
+  settings: Readonly<Record<string, unknown>> = {},
+): Promise<{ id: string; name: string; vmId: string }> {
   const vmId = await prewarmed(context);
-  const { sandbox_id: id, name } = await createSandbox(context.api);
+  const { sandbox_id: id, name } = await createSandbox(context.api, settings);
   const started = await waitFor('the log to tell of the start', async () => {
     const all = await events(context, 'sandbox:started');
     return all.find(({ sandboxId }) => sandboxId === id);
@@ -108,6 +112,17 @@ test.serial(
     for (const { id } of sandboxes) await removeSandbox(api, id);
   },
 );
+
+test.serial('a prewarmed VM mounts the disks of its sandbox', async (t) => {
+  const { api } = t.context;
+  const { id: disk } = await createDisk(api);
+  await exec(api, disk, 'echo shared > file');
+  const mounts = [{ disk_id: disk, path: '/data' }];
+  const { id } = await createAhead(t.context, { mounts });
+  t.is(await outputOf(api, id, 'cat /data/file; echo written > /data/other'), 'shared\n');
+  t.is((await exec(api, disk, 'cat other')).stdout, 'written\n');
+  await removeSandbox(api, id);
+});
 
 test.serial(
   'a sandbox from a prewarmed VM stops, starts, pauses, resumes, forks and is deleted like any other',
