@@ -13,6 +13,8 @@ import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
 import { serveDocs } from './docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
+import type { McpHost } from './mcp/open-mcp.ts';
+import { MCP_PATH, serveMcp } from './mcp/serve-mcp.ts';
 import { routes } from './routes.ts';
 
 export interface AppOptions {
@@ -22,6 +24,8 @@ export interface AppOptions {
   readonly ready: ReadinessCheck;
   /** Origins whose pages may read the answers. */
   readonly allowedOrigins: readonly string[];
+  /** Where tools for language models make their calls, and which of these can be cancelled. */
+  readonly mcp: McpHost;
 }
 
 /** `/disks/{id}` as the router writes it: `/disks/:id`. */
@@ -29,19 +33,21 @@ const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1
 
 /** The public API: middleware in the order in which a request meets it. */
 export function createApp(options: AppOptions): Koa<RequestState> {
-  const { deps, log, durations, ready, allowedOrigins } = options;
+  const { deps, log, durations, ready, allowedOrigins, mcp } = options;
   const app = new Koa<RequestState>();
   const router = new Router<RequestState>();
   const authenticator = new Authenticator(deps.directory.apiKeys);
   for (const route of routes) {
     router[route.method](routerPath(route.path), endpoint(deps, authenticator, route));
   }
-  const document = JSON.stringify(openApiDocument(routes, deps.config.publicBaseUrl));
+  const { publicBaseUrl } = deps.config;
+  const document = JSON.stringify(openApiDocument(routes, publicBaseUrl));
   router.get('/openapi.json', (ctx) => {
     ctx.type = 'application/json';
     ctx.body = document;
   });
   router.get('/docs{/*page}', serveDocs(document));
+  router.post(MCP_PATH, serveMcp({ ...mcp, authenticator, publicBaseUrl, allowedOrigins }));
   router.get('/healthz', (ctx) => {
     ctx.body = 'ok\n';
   });

@@ -26,6 +26,7 @@ import { FilesProxy } from './dispatch/files-proxy.ts';
 import { JobDispatch } from './dispatch/job-dispatch.ts';
 import { ObjectProxy } from './dispatch/object-proxy.ts';
 import { startPublicServer } from './http/public-server.ts';
+import { openMcp } from './mcp/open-mcp.ts';
 
 async function whyNotReady(redis: Redis): Promise<string | undefined> {
   try {
@@ -35,6 +36,9 @@ async function whyNotReady(redis: Redis): Promise<string | undefined> {
     return 'Redis cannot be reached';
   }
 }
+
+/** Where this node's tools for language models call it: a free port that nobody else can reach. */
+const OWN_ADDRESS = { name: 'own', host: '127.0.0.1', port: 0 } as const;
 
 const createDurations = (registry: Registry): Histogram<'method' | 'route' | 'status'> =>
   new Histogram({
@@ -74,13 +78,9 @@ async function start(config: ControlConfig): Promise<void> {
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
+  const { queuedJobs } = directory;
   const jobs = new JobDispatch({
-    hub,
-    nodeId,
-    redis: cluster.redis,
-    queuedJobs: directory.queuedJobs,
-    seal: new JobSeal(clusterSecret),
-    log,
+    ...{ hub, nodeId, redis: cluster.redis, queuedJobs, seal: new JobSeal(clusterSecret), log },
   });
 
   const { places, allowedOrigins, trustedProxies, ...limits } = config.http;
@@ -96,19 +96,21 @@ async function start(config: ControlConfig): Promise<void> {
   const http = { host, log, metrics: createHttpMetrics(metrics) };
   const internal = await startOpsServer({
     http: { ...http, port: internalPort, connections: limits.internal, tls: clusterTls },
-    registry: metrics,
-    ready,
+    ...{ registry: metrics, ready },
   });
   hub.serve(internal);
   const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, files, connections };
-  const app = createApp({ deps, log, durations, ready, allowedOrigins });
   const forwarder = new RequestForwarder(auth);
   const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
-  const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
+  const publicHttp = { ...http, isCrowded: () => objects.isCrowded || data.isCrowded };
+  const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };
+  const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects);
+  const mcp = openMcp(redis, region, log, serveOwn);
+  const app = createApp({ deps, log, durations, ready, allowedOrigins, mcp });
   const tls = await openCertificates(config.tls, log);
-  const publicHttp = { ...http, port, tls, connections: limits.public, isCrowded };
-  const server = await startPublicServer(publicHttp, app.callback(), objects);
+  const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
+  const server = await startPublicServer(known, app.callback(), objects);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
   const announced = announceNode(directory.controlNodes, { nodeId, linkUrl });
@@ -119,6 +121,7 @@ async function start(config: ControlConfig): Promise<void> {
     () => directorySpace.close(),
     // Requests under way are answered first: their answers come over the agents' links.
     () => drain(server),
+    () => mcp.close(),
     () => announced.withdraw(),
     () => hub.close(),
     () => jobs.close(),

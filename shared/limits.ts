@@ -27,6 +27,8 @@ export const LIMITS = {
   pageSizeMax: 100,
   unpagedListMax: 1000, // For clients that follow no cursor.
 
+  mcpCallsPerNodeMax: 512, // Of tools for language models, at the same time.
+
   // Accounts
   apiKeysPerAccountMax: 1000,
   disksPerAccountMax: 10_000,

@@ -7,7 +7,8 @@ import { OpenApiComponents } from './openapi-components.ts';
 import { codesByStatus } from './route-errors.ts';
 import { type Route, tags } from './route.ts';
 
-const API_VERSION = '1.0.0'; // See docs/api.md, Compatibility.
+/** See docs/api.md, Compatibility. */
+export const API_VERSION = '1.0.0';
 
 const ABOUT =
   'Shared disks, commands that run on them, and persistent sandboxes. Answers are JSON envelopes: ' +

@@ -8,7 +8,7 @@ import {
 import { LIMITS } from '../../shared/limits.ts';
 import { isObjectPath, type ObjectProxy, renderObjectError } from '../dispatch/object-proxy.ts';
 
-type Options = Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'>;
+type Options = Omit<HttpServerOptions, 'headerBytesMax' | 'render'>;
 
 const OBJECT_CODES = { bad_request: 'InvalidRequest', no_capacity: 'SlowDown' } as const;
 
@@ -28,7 +28,7 @@ export function startPublicServer(
   objects: ObjectProxy,
 ): Promise<Server> {
   const { headerBytesMax } = LIMITS;
-  const server = { ...options, name: 'public', headerBytesMax, render } as const;
+  const server = { ...options, headerBytesMax, render };
   return startHttpServer(server, (request, response) => {
     // The host of the object decides whether it wants the body.
     if (isObjectPath(request.url ?? '')) return objects.handle(request, response);

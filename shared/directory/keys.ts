@@ -57,6 +57,8 @@ export const keys = {
   hosts: (region: string) => `berth:{${region}}:hosts`,
   directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
+  /** A channel, which holds nothing. */
+  cancelledTools: (region: string) => `berth:{${region}}:cancelled-tools`,
 } as const;
 
 /** Names and prefix of BullMQ queues. BullMQ refuses `:` in names. */

@@ -24,8 +24,8 @@ export type RenderRefusal = (
 ) => Refusal;
 
 export interface HttpServerOptions {
-  /** Names the server in log events and metrics. */
-  readonly name: 'public' | 'internal' | 'ingress';
+  /** Names the server in log events and metrics; `own`: what a control node calls of itself. */
+  readonly name: 'public' | 'internal' | 'ingress' | 'own';
   readonly host: string;
   readonly port: number;
   readonly headerBytesMax: number;

@@ -45,6 +45,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import('./key.ts')).keyCommand(),
   },
   {
+    name: 'mcp',
+    summary: 'tools for a language model, on standard input and output',
+    load: async () => (await import('./mcp.ts')).mcpCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'what works here and what does not',
     load: async () => (await import('./doctor.ts')).doctorCommand(),

@@ -22,6 +22,7 @@ export class InputBuffer {
   /** Behind the last byte; undefined until the server has told where input begins. */
   #end: number | undefined;
   #isClosed = false;
+  #isEndSent = false;
   #isOver = false;
   #error: Error | undefined;
   #connection: { readonly send: Send; readonly close: () => void } | undefined;
@@ -47,12 +48,13 @@ export class InputBuffer {
   /** The end of input. */
   close(): void {
     this.#isClosed = true;
-    if (this.#end !== undefined) this.#connection?.close();
+    if (this.#end !== undefined) this.#sendEnd();
   }
 
-  /** Resolves when the process has taken everything, or reads no more. */
+  /** Resolves when the process has taken everything and was told the end, or reads no more. */
   async flush(signal?: AbortSignal): Promise<void> {
-    await this.#gate.until(() => this.#untaken.length === 0 || this.#isOver, signal);
+    const isTold = (): boolean => !this.#isClosed || this.#isEndSent;
+    await this.#gate.until(() => (this.#untaken.length === 0 && isTold()) || this.#isOver, signal);
     if (this.#error !== undefined) throw this.#error;
   }
 
@@ -75,7 +77,7 @@ export class InputBuffer {
         isFirst = false;
         this.#connection = { send, close };
         for (const { offset, bytes } of this.#untaken) send(offset, bytes);
-        if (this.#isClosed) close();
+        if (this.#isClosed) this.#sendEnd();
       }
       this.#gate.open();
     };
@@ -84,6 +86,13 @@ export class InputBuffer {
   /** The connection is gone. */
   disconnect(): void {
     this.#connection = undefined;
+    this.#isEndSent = false; // Over a connection that broke: it is sent again.
+  }
+
+  #sendEnd(): void {
+    if (this.#connection === undefined) return;
+    this.#connection.close();
+    this.#isEndSent = true;
   }
 
   get #hasRoom(): boolean {

@@ -1,0 +1,27 @@
+import { createMcpServer } from '@berth/mcp';
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
+import { leaf } from '../command.ts';
+import { opened } from '../context.ts';
+import { VERSION } from '../version.ts';
+
+const MESSAGE_BYTES_MAX = 16 * 1024 * 1024;
+
+export const mcpCommand = () =>
+  leaf('mcp')
+    .summary('offer tools to a language model, by MCP on standard input and output')
+    .description(
+      `Speak the Model Context Protocol on standard input and output, for programs that give tools to a
+language model: disks, sandboxes, processes and files of the account. docs/mcp.md says how to set them up.`,
+    )
+    .action(async (options) => {
+      const { berth } = await opened(options);
+      const server = createMcpServer({ berth, version: VERSION });
+      const { stdin, stdout } = process;
+      const bounds = { maxBufferSize: MESSAGE_BYTES_MAX };
+      await server.connect(new StdioServerTransport(stdin, stdout, bounds));
+      // The program that started us has gone: what still works for it ends.
+      await new Promise((gone) => {
+        stdin.once('end', gone).once('close', gone);
+      });
+      await server.close();
+    });

@@ -1,0 +1,1 @@
+export { createMcpServer, type McpOptions } from './server.ts';

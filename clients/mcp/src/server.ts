@@ -1,0 +1,34 @@
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import type { Berth } from '@berth/sdk';
+import { diskTools } from './disks.ts';
+import { processTools } from './processes.ts';
+import { sandboxTools } from './sandboxes.ts';
+import { addTool } from './tool.ts';
+
+/** What a server of the Model Context Protocol offers, and for whom. */
+export interface McpOptions {
+  /** Makes the calls: whatever the tools do, they do as its API key. */
+  readonly berth: Berth;
+  /** Of Berth, told to clients. */
+  readonly version: string;
+}
+
+const INSTRUCTIONS = `Berth runs code in sandboxes (machines with a disk of their own, which can be paused, resumed and forked with their memory) and on shared disks.
+
+- To run code: sandbox_create, sandbox_run. Delete sandboxes that are not needed any more: sandbox_delete.
+- To try alternatives: prepare one sandbox, then sandbox_fork for each of them; copies cannot disturb each other.
+- For what runs longer than a minute, or reads input as it goes: process_start, process_output, process_input.
+- For one command on a shared disk, without a sandbox: disk_exec; it has no network.
+- Long output is cut in the middle, and the answer says so: write it to a file and read the part that matters.`;
+
+/** A server with all tools and resources. It serves one connection: make another for the next. */
+export function createMcpServer({ berth, version }: McpOptions): McpServer {
+  const server = new McpServer(
+    { name: 'berth', title: 'Berth', version },
+    { instructions: INSTRUCTIONS, capabilities: { tools: {} } },
+  );
+  for (const tool of [...diskTools, ...sandboxTools, ...processTools]) {
+    addTool(server, berth, tool);
+  }
+  return server;
+}
