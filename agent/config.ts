@@ -46,6 +46,8 @@ export interface AgentConfig extends ExecSettings {
   readonly storageReserveBytes: number;
   /** How long the answer of a command waits for the bucket behind its disk. */
   readonly bucketSettleMs: number;
+  /** Where applications of Azure get their tokens: an origin without a slash at its end. */
+  readonly azureAuthority: string;
   readonly cgroupParent: string;
   readonly seccompProfile: string;
   readonly images: ImageSettings;
@@ -225,6 +227,7 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
     diskSizeBytes: settings.DISK_SIZE_BYTES,
     storageReserveBytes: settings.STORAGE_RESERVE_BYTES,
     bucketSettleMs: settings.BUCKET_SETTLE_MS,
+    azureAuthority: settings.AZURE_AUTHORITY_HOST,
     ...readExecSettings(settings),
     cgroupParent: settings.AGENT_CGROUP,
     seccompProfile: settings.SECCOMP_PROFILE,

@@ -214,16 +214,16 @@ async function openRuntime(
 }
 
 function openDisks(
-  { cluster: { encryptionKey, bucketNetworks }, bucketSettleMs: settleMs }: AgentConfig,
+  { cluster: { encryptionKey, bucketNetworks }, bucketSettleMs, azureAuthority }: AgentConfig,
   { cgroups, cgroupParent }: HostGroups,
   parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted' | 'backing'>,
 ): DiskRegistry {
-  const settings = { encryptionKey, networks: new ReachableNetworks(bucketNetworks) };
+  const networks = new ReachableNetworks(bucketNetworks);
   const groupPath = trackingGroup(cgroups, `${cgroupParent}/${BUCKETS_GROUP}`);
   const backing = new Buckets({
     ...parts,
-    settings,
-    settleMs,
+    settings: { encryptionKey, networks, azureAuthority },
+    settleMs: bucketSettleMs,
     group: join(groupPath, 'cgroup.procs'),
   });
   const disks = new DiskRegistry({

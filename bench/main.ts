@@ -1,3 +1,4 @@
+import { benchBucket } from './bucket.ts';
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
@@ -13,6 +14,7 @@ import { benchSnapshot } from './snapshot.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
+  bucket: benchBucket,
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   files: benchFiles,

@@ -6,6 +6,8 @@ export interface BucketObject {
   readonly sizeBytes: number;
   /** Changes whenever the contents do; opaque. */
   readonly etag: string;
+  /** Of the contents, in hex, where the storage tells it. */
+  readonly md5?: string;
   readonly modifiedMs: number;
 }
 
@@ -18,6 +20,8 @@ export interface UploadSource {
 
 /** Object storage as a disk uses it. Every method throws {@link BucketError}. */
 export interface Bucket {
+  /** How long a key may be, below the mount's prefix. */
+  readonly keyBytesMax: number;
   /** Finds out whether the bucket can be reached and listed. */
   check(signal: AbortSignal): Promise<void>;
   /** All objects below the mount's prefix, in pages; keys are relative to the prefix. */
@@ -26,21 +30,30 @@ export interface Bucket {
   head(key: string, signal: AbortSignal): Promise<BucketObject | undefined>;
   /** Opens an object, its bytes compared with the checksum that the storage has of them. */
   get(key: string, signal: AbortSignal): Promise<BucketObject & { readonly body: Readable }>;
-  /** Writes a whole object, in parts if it is large, each with a checksum. */
-  put(key: string, source: UploadSource, signal: AbortSignal): Promise<BucketObject>;
+  /**
+   * Writes a whole object, in parts if it is large, each with a checksum.
+   * @param replaced what is there now, as the caller knows it. Storage that can write on a condition
+   * fails with `changed` when there is something else
+   */
+  put(
+    key: string,
+    source: UploadSource,
+    replaced: BucketObject | undefined,
+    signal: AbortSignal,
+  ): Promise<BucketObject>;
   /** Copies an object within the storage, unless it has another version by now. */
   copy(from: BucketObject, key: string, signal: AbortSignal): Promise<BucketObject>;
-  /** Idempotent. */
-  remove(key: string, signal: AbortSignal): Promise<void>;
+  /** Removes this version of an object, where the storage can tell versions apart. Idempotent. */
+  remove(object: BucketObject, signal: AbortSignal): Promise<void>;
   close(): void;
 }
 
 /**
  * What kind of failure it was: the storage does not answer (`away`), is overloaded (`busy`), refuses
  * the credentials (`auth`), has no such bucket or object (`missing`), has another version of the object
- * (`changed`), or something else.
+ * (`changed`), does not know the request (`unsupported`), or something else.
  */
-type BucketFailure = 'away' | 'busy' | 'auth' | 'missing' | 'changed' | 'other';
+type BucketFailure = 'away' | 'busy' | 'auth' | 'missing' | 'changed' | 'unsupported' | 'other';
 
 /** A failure of object storage, in words for the disk's owner. */
 export class BucketError extends Error {

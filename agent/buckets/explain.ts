@@ -1,5 +1,6 @@
 import { errnoOf, toError } from '../../shared/errors.ts';
 import { BucketError } from './bucket.ts';
+import { ADDRESS_REFUSED } from './reachable-lookup.ts';
 
 const AUTH: Readonly<Record<string, string>> = {
   InvalidAccessKeyId: 'the access key is unknown to the storage',
@@ -11,6 +12,12 @@ const AUTH: Readonly<Record<string, string>> = {
   AuthorizationHeaderMalformed: 'the storage does not accept the signature',
   RequestTimeTooSkewed: 'the clock of this host differs from that of the storage',
   AccountProblem: 'the account of the storage is not in order',
+  // Of Azure.
+  AuthenticationFailed: 'the storage does not accept the token of the application',
+  InvalidAuthenticationInfo: 'the storage does not accept the token of the application',
+  AuthorizationFailure: 'the credentials do not allow this',
+  AuthorizationPermissionMismatch: 'the credentials do not allow this',
+  InsufficientAccountPermissions: 'the credentials do not allow this',
 };
 const BUSY = new Set([
   'SlowDown',
@@ -26,6 +33,8 @@ const AWAY =
 const field = (error: Error, name: string): unknown => Reflect.get(error, name);
 
 function statusOf(error: Error): number {
+  const status: unknown = field(error, 'statusCode'); // Of Azure.
+  if (typeof status === 'number') return status;
   const metadata: unknown = field(error, '$metadata');
   if (typeof metadata !== 'object' || metadata === null) return 0;
   return Number(Reflect.get(metadata, 'httpStatusCode') ?? 0);
@@ -41,17 +50,22 @@ export function explainFailure(thrown: unknown): BucketError {
   const status = statusOf(error);
   const auth = AUTH[name] ?? AUTH[code];
   if (auth !== undefined) return new BucketError('auth', auth, options);
-  if (name === 'NoSuchBucket') {
+  if (code === ADDRESS_REFUSED) return new BucketError('other', error.message, options);
+  if (name === 'NoSuchBucket' || code === 'ContainerNotFound') {
     return new BucketError('missing', 'there is no such bucket', options);
   }
   if (name === 'NoSuchKey' || name === 'NotFound' || status === 404) {
     return new BucketError('missing', 'the storage has no such bucket or object', options);
   }
-  if (name === 'PreconditionFailed' || status === 412) {
+  if (name === 'PreconditionFailed' || status === 412 || code === 'BlobAlreadyExists') {
     return new BucketError('changed', 'the object was changed meanwhile', options);
   }
   if (status === 401 || status === 403) {
-    return new BucketError('auth', `the storage refuses the credentials (${name})`, options);
+    return new BucketError(
+      'auth',
+      `the storage refuses the credentials (${code === '' ? name : code})`,
+      options,
+    );
   }
   if (BUSY.has(name) || status === 503 || status === 429) {
     return new BucketError('busy', 'the storage asks for fewer requests (SlowDown)', options);
@@ -59,6 +73,9 @@ export function explainFailure(thrown: unknown): BucketError {
   if (AWAY.test(code) || name === 'TimeoutError' || name === 'AbortError') {
     const detail = code === '' ? 'no answer in time' : code;
     return new BucketError('away', `the storage cannot be reached (${detail})`, options);
+  }
+  if (name === 'NotImplemented' || status === 501) {
+    return new BucketError('unsupported', 'the storage does not know the request', options);
   }
   if (status >= 500) {
     return new BucketError('away', `the storage failed (${status} ${name})`, options);
@@ -68,4 +85,13 @@ export function explainFailure(thrown: unknown): BucketError {
   if (isLocal) return new BucketError('other', `the disk itself fails (${code})`, options);
   const detail = status === 0 ? name : `${status} ${name}`;
   return new BucketError('other', `the storage answered with an error (${detail})`, options);
+}
+
+/** Does some work of an SDK. @throws BucketError */
+export async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw explainFailure(error);
+  }
 }

@@ -1,4 +1,10 @@
 const NAME_BYTES_MAX = 255;
+/** Of S3 in bytes; of Azure in characters, which are never more. */
+const KEY_BYTES_MAX = 1024;
+
+/** How long a path may be to be a key below the prefix, in bytes. */
+export const keyBytesMaxBelow = (prefix: string): number =>
+  KEY_BYTES_MAX - Buffer.byteLength(prefix);
 
 /** Why a key cannot be the path of a file; undefined when it can. */
 export function whyNoPath(key: string): string | undefined {

@@ -6,11 +6,13 @@ import {
   type StoredMount,
 } from '../../shared/schemas/disk-mount.ts';
 import { unseal } from '../../shared/secrets.ts';
-import { type Bucket, BucketError } from './bucket.ts';
+import type { Bucket } from './bucket.ts';
 
 export interface BucketSettings {
   readonly encryptionKey: Buffer;
   readonly networks: ReachableNetworks;
+  /** Where applications of Azure get their tokens. */
+  readonly azureAuthority: string;
 }
 
 /**
@@ -18,13 +20,17 @@ export interface BucketSettings {
  * @throws BucketError when it cannot be used from here
  */
 export async function openBucket(
-  { encryptionKey, networks }: BucketSettings,
+  settings: BucketSettings,
   diskId: string,
   mount: StoredMount,
 ): Promise<Bucket> {
-  if (mount.type === 'azure-blob') throw new BucketError('other', 'azure-blob is not built yet');
   const sealed = mount.sealedCredentials;
-  const text = unseal(encryptionKey, sealed, mountSealContext(diskId, mount.id));
+  const text = unseal(settings.encryptionKey, sealed, mountSealContext(diskId, mount.id));
+  const credentials = parseJson(text) as MountCredentials;
+  if (mount.type === 'azure-blob') {
+    const { AzureBucket } = await import('./azure-bucket.ts');
+    return new AzureBucket(mount, credentials, settings);
+  }
   const { S3Bucket } = await import('./s3-bucket.ts');
-  return new S3Bucket(mount, parseJson(text) as MountCredentials, networks);
+  return new S3Bucket(mount, credentials, settings.networks);
 }

@@ -3,11 +3,13 @@ import { isIP, type LookupFunction } from 'node:net';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import { BucketError } from './bucket.ts';
 
-const refusal = (host: string): BucketError =>
-  new BucketError(
-    'other',
-    `${host} is a private address; BUCKET_REACHABLE_NETWORKS says which may be used`,
-  );
+/** The code of a refusal, which is all that some SDKs keep of an error besides its message. */
+export const ADDRESS_REFUSED = 'ERR_ADDRESS_REFUSED';
+
+const refusal = (host: string): BucketError & { readonly code: string } => {
+  const message = `${host} is a private address; BUCKET_REACHABLE_NETWORKS says which may be used`;
+  return Object.assign(new BucketError('other', message), { code: ADDRESS_REFUSED });
+};
 
 /** @throws BucketError for an endpoint that is an address out of reach; names are judged later */
 export function refuseAddress(endpoint: string, networks: ReachableNetworks): void {

@@ -21,7 +21,8 @@ import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
 import type { Bucket, BucketObject, UploadSource } from './bucket.ts';
-import { explainFailure } from './explain.ts';
+import { explained, explainFailure } from './explain.ts';
+import { keyBytesMaxBelow } from './key-names.ts';
 import { reachableLookup, refuseAddress } from './reachable-lookup.ts';
 
 /** Objects up to this size are one request; larger ones are uploaded in parts. */
@@ -75,17 +76,49 @@ function openClient(
   });
 }
 
+/** What must be at the key for a write to be made. */
+interface Condition {
+  readonly IfMatch?: string;
+  readonly IfNoneMatch?: string;
+}
+
+interface Target extends Condition {
+  readonly Bucket: string;
+  readonly Key: string;
+}
+
+/** An ETag is the MD5 of the contents, unless they were uploaded in parts or are encrypted with a key
+ * of the owner's: then it is of another form, or equals no MD5. */
+function versionOf(etag = ''): Pick<BucketObject, 'etag' | 'md5'> {
+  const [, md5] = /^"([0-9a-f]{32})"$/u.exec(etag) ?? [];
+  return md5 === undefined ? { etag } : { etag, md5 };
+}
+
+/** Of a listing with `encoding-type=url`; some servers escape spaces as forms do. */
+function decodeKey(key: string): string {
+  try {
+    return decodeURIComponent(key.replaceAll('+', ' '));
+  } catch {
+    return key;
+  }
+}
+
 /** A bucket of storage that speaks S3. */
 export class S3Bucket implements Bucket {
+  readonly keyBytesMax: number;
   readonly #client: S3Client;
   readonly #bucket: string;
   readonly #prefix: string;
+  /** Whether it may know conditions of writes; Google's interface does not. */
+  #knowsConditions: boolean;
 
   /** @throws BucketError when its address is out of reach */
   constructor(mount: StoredMount, credentials: MountCredentials, networks: ReachableNetworks) {
     this.#client = openClient(mount, credentials, networks);
     this.#bucket = mount.bucketName;
     this.#prefix = mount.prefix;
+    this.keyBytesMax = keyBytesMaxBelow(mount.prefix);
+    this.#knowsConditions = mount.type !== 'gcs';
   }
 
   async check(abortSignal: AbortSignal): Promise<void> {
@@ -103,14 +136,17 @@ export class S3Bucket implements Bucket {
         Bucket: this.#bucket,
         Prefix: this.#prefix,
         MaxKeys: PAGE_KEYS,
+        // XML cannot say every character that a key may have.
+        EncodingType: 'url',
         ...(token === undefined ? {} : { ContinuationToken: token }),
       });
       const page = await explained(() => this.#client.send(command, { abortSignal }));
+      const keyOf = page.EncodingType === 'url' ? decodeKey : (key: string) => key;
       yield (page.Contents ?? []).map(({ Key = '', Size = 0, ETag = '', LastModified }) => ({
-        key: Key.slice(this.#prefix.length),
+        key: keyOf(Key).slice(this.#prefix.length),
         sizeBytes: Size,
-        etag: ETag,
         modifiedMs: LastModified?.getTime() ?? 0,
+        ...versionOf(ETag),
       }));
       token = page.NextContinuationToken;
       if (page.IsTruncated !== true || token === undefined) return;
@@ -124,8 +160,8 @@ export class S3Bucket implements Bucket {
       return {
         key,
         sizeBytes: head.ContentLength ?? 0,
-        etag: head.ETag ?? '',
         modifiedMs: head.LastModified?.getTime() ?? 0,
+        ...versionOf(head.ETag),
       };
     } catch (error) {
       if (explainFailure(error).failure === 'missing') return undefined;
@@ -142,18 +178,26 @@ export class S3Bucket implements Bucket {
     return {
       key,
       sizeBytes: reply.ContentLength ?? 0,
-      etag: reply.ETag ?? '',
       modifiedMs: reply.LastModified?.getTime() ?? 0,
+      ...versionOf(reply.ETag),
       body: reply.Body as Readable,
     };
   }
 
-  async put(key: string, source: UploadSource, signal: AbortSignal): Promise<BucketObject> {
-    const etag =
-      source.sizeBytes <= PART_BYTES
-        ? await this.#putWhole(key, source, signal)
-        : await this.#putParts(key, source, signal);
-    return { key, sizeBytes: source.sizeBytes, etag, modifiedMs: Date.now() };
+  async put(
+    key: string,
+    source: UploadSource,
+    replaced: BucketObject | undefined,
+    signal: AbortSignal,
+  ): Promise<BucketObject> {
+    const { sizeBytes } = source;
+    const etag = await this.#onCondition(replaced, (condition) => {
+      const target = { ...this.#named(key), ...condition };
+      return sizeBytes <= PART_BYTES
+        ? this.#putWhole(target, source, signal)
+        : this.#putParts(target, source, signal);
+    });
+    return { key, sizeBytes, modifiedMs: Date.now(), ...versionOf(etag) };
   }
 
   async copy(from: BucketObject, key: string, abortSignal: AbortSignal): Promise<BucketObject> {
@@ -164,10 +208,10 @@ export class S3Bucket implements Bucket {
       CopySourceIfMatch: from.etag,
     });
     const reply = await explained(() => this.#client.send(command, { abortSignal }));
-    return { ...from, key, etag: reply.CopyObjectResult?.ETag ?? '' };
+    return { ...from, key, ...versionOf(reply.CopyObjectResult?.ETag) };
   }
 
-  async remove(key: string, abortSignal: AbortSignal): Promise<void> {
+  async remove({ key }: BucketObject, abortSignal: AbortSignal): Promise<void> {
     const command = new DeleteObjectCommand(this.#named(key));
     await explained(() => this.#client.send(command, { abortSignal }));
   }
@@ -180,16 +224,40 @@ export class S3Bucket implements Bucket {
     return { Bucket: this.#bucket, Key: `${this.#prefix}${key}` };
   }
 
-  async #putWhole(key: string, source: UploadSource, abortSignal: AbortSignal): Promise<string> {
+  /** Has the storage refuse a write over another object than the known one, if it can do that. */
+  async #onCondition<T>(
+    replaced: BucketObject | undefined,
+    write: (condition: Condition) => Promise<T>,
+  ): Promise<T> {
+    if (!this.#knowsConditions) return write({});
+    try {
+      return await write(
+        replaced === undefined ? { IfNoneMatch: '*' } : { IfMatch: replaced.etag },
+      );
+    } catch (error) {
+      if (explainFailure(error).failure !== 'unsupported') throw error;
+      this.#knowsConditions = false;
+      return await write({});
+    }
+  }
+
+  async #putWhole(
+    target: Target,
+    source: UploadSource,
+    abortSignal: AbortSignal,
+  ): Promise<string | undefined> {
     const body = await source.read(0, source.sizeBytes);
-    const command = new PutObjectCommand({ ...this.#named(key), Body: body });
+    const command = new PutObjectCommand({ ...target, Body: body });
     const reply = await explained(() => this.#client.send(command, { abortSignal }));
-    return reply.ETag ?? '';
+    return reply.ETag;
   }
 
   /** One part after the other: memory holds one, and several files are uploaded at the same time. */
-  async #putParts(key: string, source: UploadSource, abortSignal: AbortSignal): Promise<string> {
-    const named = this.#named(key);
+  async #putParts(
+    { IfMatch, IfNoneMatch, ...named }: Target,
+    source: UploadSource,
+    abortSignal: AbortSignal,
+  ): Promise<string | undefined> {
     const send = { abortSignal };
     const begun = await explained(() =>
       this.#client.send(new CreateMultipartUploadCommand(named), send),
@@ -207,21 +275,15 @@ export class S3Bucket implements Bucket {
       }
       const command = new CompleteMultipartUploadCommand({
         ...upload,
+        ...(IfMatch === undefined ? {} : { IfMatch }),
+        ...(IfNoneMatch === undefined ? {} : { IfNoneMatch }),
         MultipartUpload: { Parts: parts },
       });
-      return (await explained(() => this.#client.send(command, send))).ETag ?? '';
+      return (await explained(() => this.#client.send(command, send))).ETag;
     } catch (error) {
       // Nobody would ever complete it, and its parts cost money.
       await this.#client.send(new AbortMultipartUploadCommand(upload)).catch(() => undefined);
       throw error;
     }
-  }
-}
-
-async function explained<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw explainFailure(error);
   }
 }

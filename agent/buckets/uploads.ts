@@ -56,7 +56,10 @@ export async function upload(parts: UploadParts, signal: AbortSignal): Promise<P
   const { places, index } = parts;
   const problems = new PathProblems();
   const files = await walk(places.contents, problems);
-  const changed = files.filter((file) => !isKnown(index, file));
+  const { keyBytesMax } = parts.bucket;
+  const changed = files.filter(
+    (file) => !isKnown(index, file) && isKey(file, keyBytesMax, problems),
+  );
   if (changed.length > 0) {
     // Writes back mapped pages: the next write to one moves the file's ctime again.
     await native.syncFileSystem(places.mount);
@@ -69,6 +72,13 @@ export async function upload(parts: UploadParts, signal: AbortSignal): Promise<P
   await inParallel(gone, REMOVALS_AT_ONCE, (row) => removeObject(parts, row, signal));
   await index.sync();
   return problems;
+}
+
+/** Whether the path can be a key; notes it otherwise, and the file stays on the disk alone. */
+function isKey({ path }: WalkedFile, keyBytesMax: number, problems: PathProblems): boolean {
+  const isFit = Buffer.byteLength(path) <= keyBytesMax;
+  if (!isFit) problems.note(path, `longer than the ${keyBytesMax} bytes that a key can have here`);
+  return isFit;
 }
 
 function isKnown(index: DiskIndex, file: WalkedFile): boolean {
@@ -116,7 +126,7 @@ async function takePlaceholder(
     return true;
   } catch (error) {
     const { failure } = explainFailure(error);
-    if (failure === 'changed' || failure === 'missing' || failure === 'other') return false;
+    if (['changed', 'missing', 'unsupported', 'other'].includes(failure)) return false;
     throw error;
   }
 }
@@ -139,7 +149,9 @@ async function uploadFile(parts: UploadParts, path: string, signal: AbortSignal)
     if (!isOurs && !(await isEqual(file, stamps.sizeBytes, present))) {
       return await keepBoth(parts, path, present, signal);
     }
-    const object = isOurs ? await put(bucket, path, file, stamps.sizeBytes, signal) : present;
+    const object = isOurs
+      ? await put(bucket, { path, file, sizeBytes: stamps.sizeBytes }, present, signal)
+      : present;
     const { etag, modifiedMs } = object;
     const taken = { path, etag, modifiedMs, isPlaceholder: false, ...stamps };
     index.set(rests ? taken : { ...taken, ctimeNs: 0n });
@@ -181,11 +193,11 @@ async function restingStamps(file: number): Promise<{ stamps: Stamps; rests: boo
   }
 }
 
+/** @param replaced the object that the file takes the place of */
 const put = (
   bucket: Bucket,
-  path: string,
-  file: number,
-  sizeBytes: number,
+  { path, file, sizeBytes }: { path: string; file: number; sizeBytes: number },
+  replaced: BucketObject | undefined,
   signal: AbortSignal,
 ): Promise<BucketObject> => {
   const readPart = async (offset: number, length: number): Promise<Buffer> => {
@@ -198,19 +210,20 @@ const put = (
     }
     return buffer;
   };
-  return bucket.put(path, { sizeBytes, read: readPart }, signal);
+  return bucket.put(path, { sizeBytes, read: readPart }, replaced, signal);
 };
 
 /** Whether the object is what the file is: an upload whose answer was lost, for example. */
 async function isEqual(
   file: number,
   sizeBytes: number,
-  { etag, sizeBytes: objectBytes }: BucketObject,
+  { md5, sizeBytes: objectBytes }: BucketObject,
 ): Promise<boolean> {
-  if (objectBytes !== sizeBytes || sizeBytes > COMPARED_BYTES_MAX) return false;
+  if (md5 === undefined || objectBytes !== sizeBytes) return false;
+  if (sizeBytes > COMPARED_BYTES_MAX) return false;
   const bytes = Buffer.alloc(sizeBytes);
   await readAsync(file, bytes, 0, sizeBytes, 0);
-  return etag === `"${createHash('md5').update(bytes).digest('hex')}"`;
+  return md5 === createHash('md5').update(bytes).digest('hex');
 }
 
 /** Both sides have changed the file: it gets another name, and the object its place. */
@@ -252,6 +265,6 @@ async function removeObject(
     if (isElsewhere) return;
   }
   const present = await bucket.head(row.path, signal);
-  if (present !== undefined && present.etag === row.etag) await bucket.remove(row.path, signal);
+  if (present !== undefined && present.etag === row.etag) await bucket.remove(present, signal);
   index.delete(row.path);
 }

@@ -55,6 +55,21 @@ function normalisePrefix(text: string): string {
   return `${path}/`;
 }
 
+/** @returns the bucket and where it is; no endpoint: the usual one of its type */
+function placeOf(input: DiskMountInput): { bucketName: string; endpoint: string | undefined } {
+  if (input.type !== 'azure-blob') {
+    const endpoint = 'bucketEndpoint' in input ? input.bucketEndpoint : undefined;
+    return { bucketName: input.bucketName, endpoint };
+  }
+  const { containerName: bucketName, storageAccountName: account } = input;
+  const usual = account === undefined ? undefined : `https://${account}.blob.core.windows.net`;
+  const endpoint = input.endpoint ?? usual;
+  if (endpoint === undefined) throw refused('azure-blob needs storageAccountName or endpoint');
+  // Tokens of applications are not sent over a plain connection.
+  if (!endpoint.startsWith('https:')) throw refused('the endpoint must begin with https://');
+  return { bucketName, endpoint };
+}
+
 /** What the credentials of a mount of this type must have. @throws AppError `bad_request` */
 function checkCredentials(type: MountType, given: MountCredentials): MountCredentials {
   const isAzure = type === 'azure-blob';
@@ -92,17 +107,14 @@ export function newMounts(
 ): StoredMount[] {
   const networks = new ReachableNetworks(deps.config.cluster.bucketNetworks);
   return inputs.map((input) => {
-    if (input.type === 'azure-blob') {
-      throw refused('azure-blob is not built yet; use storage that speaks S3');
-    }
     const id = newMountId();
     const credentials = checkCredentials(input.type, input);
-    const given = 'bucketEndpoint' in input ? input.bucketEndpoint : undefined;
+    const { bucketName, endpoint } = placeOf(input);
     return {
       id,
       type: input.type,
-      bucketName: input.bucketName,
-      ...(given === undefined ? {} : { endpoint: normaliseEndpoint(given, networks) }),
+      bucketName,
+      ...(endpoint === undefined ? {} : { endpoint: normaliseEndpoint(endpoint, networks) }),
       prefix: normalisePrefix(input.bucketPrefix ?? ''),
       writeBack: input.writeBack ?? 'sync',
       sealedCredentials: sealCredentials(deps, diskId, id, credentials),

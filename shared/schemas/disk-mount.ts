@@ -45,7 +45,12 @@ const secret = (description: string, example: string) =>
 const accessKeyId = secret('Names the key pair.', 'AKIAIOSFODNN7EXAMPLE');
 const secretAccessKey = secret('The secret of the key pair.', 'wJalrXUtnFEMI/EXAMPLEKEY');
 const sessionToken = Type.Optional(secret('Of temporary credentials.', 'FwoGZXIvYXdzEXAMPLE'));
-const tenantId = secret('The tenant of the application.', 'contoso.onmicrosoft.com');
+const tenantId = Type.String({
+  pattern: '^[A-Za-z0-9][A-Za-z0-9.-]{0,254}$',
+  writeOnly: true,
+  description: 'The tenant of the application: its id, or a domain of it.',
+  examples: ['contoso.onmicrosoft.com'],
+});
 const clientId = secret('The application.', '00001111-aaaa-2222-bbbb-3333cccc4444');
 const clientSecret = secret('The secret of the application.', 'a-client-secret');
 
@@ -79,13 +84,20 @@ const AzureMount = Type.Object({
   tenantId,
   clientId,
   clientSecret,
-  endpoint: Type.Optional(bucketEndpoint),
+  endpoint: Type.Optional(
+    Type.String({
+      ...ENDPOINT,
+      description:
+        'Where the storage account is reached, with https://. Private addresses are refused unless set free.',
+      examples: ['https://trainingdata.blob.core.windows.net'],
+    }),
+  ),
   storageAccountName: Type.Optional(
     Type.String({
       minLength: 3,
       maxLength: 24,
       pattern: '^[a-z0-9]+$',
-      description: 'The storage account; part of the default endpoint.',
+      description: 'The storage account, which the endpoint follows from unless one is given.',
       examples: ['trainingdata'],
     }),
   ),
@@ -188,7 +200,6 @@ export const StoredMount = Type.Object({
   bucketName: Type.String(),
   /** Without a slash at its end. Absent: that of its type. */
   endpoint: Type.Optional(Type.String()),
-  storageAccountName: Type.Optional(Type.String()),
   /** Empty, or ends in a slash. */
   prefix: Type.String(),
   writeBack: Type.Enum(['sync', 'lazy']),

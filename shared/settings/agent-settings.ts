@@ -90,6 +90,13 @@ const placeSettings = {
     description:
       'how long the answer of a command waits for the bucket behind its disk before it fails',
   }),
+  AZURE_AUTHORITY_HOST: text({
+    default: 'https://login.microsoftonline.com',
+    pattern: '^https://[^/?#@]+$',
+    form: 'URL',
+    description:
+      'where applications of Azure get their tokens for `azure-blob` mounts; another one in national clouds',
+  }),
   AGENT_CGROUP: text({
     default: '/berth',
     pattern: '^/[A-Za-z0-9_-]+$',

@@ -192,5 +192,23 @@ test(
   /https/u,
 );
 test('a prefix that leads out', refused, { ...s3, bucketPrefix: 'a/../b' }, /bucketPrefix/u);
-test('Azure, for now', refused, azure, /azure-blob is not built yet/u);
+test('Azure without an account', refused, azure, /storageAccountName or endpoint/u);
+test(
+  'a plain connection to Azure',
+  refused,
+  { ...azure, endpoint: 'http://127.0.0.1:10000/account' },
+  /https/u,
+);
+test(
+  'a private address for Azure',
+  refused,
+  { ...azure, endpoint: 'https://169.254.169.254/account' },
+  /private address/u,
+);
+test(
+  'a tenant that is a path',
+  refused,
+  { ...azure, storageAccountName: 'data', tenantId: '../common' },
+  /tenantId/u,
+);
 test('Azure without a secret', refused, { ...azure, clientSecret: undefined }, /clientSecret/u);

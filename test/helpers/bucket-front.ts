@@ -1,24 +1,45 @@
 import { once } from 'node:events';
-import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  request,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createTlsServer, request as requestTls } from 'node:https';
 
 const SLOW_DOWN =
   '<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please slow down.</Message></Error>';
 
+interface Tls {
+  readonly cert: Buffer;
+  readonly key: Buffer;
+}
+
 /** Stands before a bucket, so that a test can take the bucket away. */
 export class BucketFront implements AsyncDisposable {
   readonly #target: URL;
-  readonly #server = createServer((asked, answer) => this.#serve(asked, answer));
-  /** `away` breaks every connection; `busy` answers every fourth request with 503 SlowDown. */
-  mode: 'open' | 'away' | 'busy' = 'open';
+  readonly #tls: Tls | undefined;
+  readonly #server: Server;
+  /**
+   * `away` breaks every connection, `unlisted` those of listings; `busy` answers every fourth request
+   * with 503 SlowDown.
+   */
+  mode: 'open' | 'away' | 'unlisted' | 'busy' = 'open';
   /** Requests that were let through or answered. */
   requests = 0;
 
-  private constructor(target: string) {
+  private constructor(target: string, tls: Tls | undefined) {
     this.#target = new URL(target);
+    this.#tls = tls;
+    const serve = (asked: IncomingMessage, answer: ServerResponse): void =>
+      this.#serve(asked, answer);
+    this.#server = tls === undefined ? createServer(serve) : createTlsServer(tls, serve);
   }
 
-  static async before(target: string): Promise<BucketFront> {
-    const front = new BucketFront(target);
+  /** @param tls of the server; the front has the same certificate */
+  static async before(target: string, tls?: Tls): Promise<BucketFront> {
+    const front = new BucketFront(target, tls);
     front.#server.listen(0, '127.0.0.1');
     await once(front.#server, 'listening');
     return front;
@@ -27,7 +48,7 @@ export class BucketFront implements AsyncDisposable {
   get url(): string {
     const address = this.#server.address();
     if (address === null || typeof address === 'string') throw new Error('the front is closed');
-    return `http://127.0.0.1:${address.port}`;
+    return `${this.#target.protocol}//127.0.0.1:${address.port}`;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -38,7 +59,8 @@ export class BucketFront implements AsyncDisposable {
 
   #serve(asked: IncomingMessage, answer: ServerResponse): void {
     this.requests += 1;
-    if (this.mode === 'away') {
+    const isListing = /[?&](?:list-type|comp=list)/u.test(asked.url ?? '');
+    if (this.mode === 'away' || (this.mode === 'unlisted' && isListing)) {
       asked.socket.destroy();
       return;
     }
@@ -50,11 +72,16 @@ export class BucketFront implements AsyncDisposable {
     const { hostname, port } = this.#target;
     const { method, url, headers } = asked;
     // The host stays: the signature covers it.
-    const sent = request({ hostname, port, method, path: url, headers }, (got) => {
+    const options = { hostname, port, method, path: url, headers };
+    const pass = (got: IncomingMessage): void => {
       answer.writeHead(got.statusCode ?? 500, got.headers);
       got.pipe(answer);
       got.on('error', () => answer.destroy());
-    });
+    };
+    const sent =
+      this.#tls === undefined
+        ? request(options, pass)
+        : requestTls({ ...options, ca: this.#tls.cert }, pass);
     sent.on('error', () => answer.destroy());
     asked.on('error', () => sent.destroy());
     asked.pipe(sent);

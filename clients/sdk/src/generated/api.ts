@@ -1319,7 +1319,7 @@ export interface components {
                  */
                 containerName: string;
                 /**
-                 * @description The tenant of the application.
+                 * @description The tenant of the application: its id, or a domain of it.
                  * @example contoso.onmicrosoft.com
                  */
                 tenantId: string;
@@ -1334,12 +1334,12 @@ export interface components {
                  */
                 clientSecret: string;
                 /**
-                 * @description Where the storage is reached. Private addresses are refused unless set free.
-                 * @example https://objects.example.com
+                 * @description Where the storage account is reached, with https://. Private addresses are refused unless set free.
+                 * @example https://trainingdata.blob.core.windows.net
                  */
                 endpoint?: string;
                 /**
-                 * @description The storage account; part of the default endpoint.
+                 * @description The storage account, which the endpoint follows from unless one is given.
                  * @example trainingdata
                  */
                 storageAccountName?: string;
@@ -2195,7 +2195,7 @@ export interface components {
              */
             sessionToken?: string;
             /**
-             * @description The tenant of the application.
+             * @description The tenant of the application: its id, or a domain of it.
              * @example contoso.onmicrosoft.com
              */
             tenantId?: string;
