@@ -43,7 +43,7 @@ import { Ingress, type IngressMetrics } from './ingress/ingress.ts';
 import { JobWorker, type JobWorkerDeps } from './jobs/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
 import { SessionServer, type SessionServerOptions } from './sessions/session-server.ts';
-import { createAgentMetrics } from './metrics.ts';
+import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 
@@ -251,15 +251,13 @@ async function start(config: AgentConfig): Promise<void> {
   const identity = await claimHost(config.dataDir);
   const { hostId } = identity;
   const log = createLogger('agent', { hostId, region });
-
   const redis = await openRedis(config.cluster.redis, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
   const auth = { clusterSecret, clusterTls };
   const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
-  const { observeStart } = metrics;
-  const host: Host = await openHost(config, directory, hostId, { observeStart, log });
+  const host: Host = await openHost(config, directory, hostId, { ...metrics, log });
   const { disks, storage, sandboxes } = host;
 
   let draining = false;
@@ -269,6 +267,7 @@ async function start(config: AgentConfig): Promise<void> {
   const links = linkToControl(parts, connectionKeys);
   const imageBuilds = await openImageBuilds(parts);
   const worker = openWorker(parts, imageBuilds, links, metrics);
+  createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
   const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });

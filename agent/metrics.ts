@@ -1,14 +1,20 @@
+import type { Redis } from 'ioredis';
+import type { QueuedJobs } from '../shared/directory/queued-jobs.ts';
 import {
   Counter,
   createMetrics,
+  createRedisMetrics,
   DURATION_BUCKETS,
   Gauge,
   Histogram,
+  measuredOnce,
   type Registry,
 } from '../shared/metrics.ts';
+import { MiB } from '../shared/units.ts';
 import type { Host } from './host.ts';
 import type { IngressMetrics } from './ingress/ingress.ts';
-import type { JobDurations, JobWaits } from './jobs/job-worker.ts';
+import type { JobDurations, JobWaits, JobWorker } from './jobs/job-worker.ts';
+import type { ControlLinks } from './links/control-link.ts';
 import type { ObjectDurations } from './objects/object-gateway.ts';
 import { overduePrograms } from './system/spawn.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
@@ -121,18 +127,145 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
       for (const state of sandboxes()?.states ?? []) count.inc({ state });
     },
   });
-  const capacity: Gauge<'resource' | 'part'> = new Gauge({
-    name: 'berth_sandbox_capacity',
-    help: 'What running sandboxes may use of this host, and what they use',
-    labelNames: ['resource', 'part'] as const,
+  const memory: Gauge<'part'> = new Gauge({
+    name: 'berth_sandbox_capacity_memory_bytes',
+    help: 'Memory that running sandboxes may take of this host together, and what is given to them',
+    labelNames: ['part'] as const,
     registers: [registry],
     collect() {
       const load = sandboxes()?.load;
       if (load === undefined) return;
-      capacity.set({ resource: 'memory_mib', part: 'total' }, load.memoryMib);
-      capacity.set({ resource: 'memory_mib', part: 'used' }, load.memoryMibUsed);
-      capacity.set({ resource: 'vcpus', part: 'total' }, load.vcpus);
-      capacity.set({ resource: 'vcpus', part: 'used' }, load.vcpusUsed);
+      memory.set({ part: 'total' }, load.memoryMib * MiB);
+      memory.set({ part: 'used' }, load.memoryMibUsed * MiB);
+    },
+  });
+  const vcpus: Gauge<'part'> = new Gauge({
+    name: 'berth_sandbox_capacity_vcpus',
+    help: 'Processors that running sandboxes may have of this host together, and those they have',
+    labelNames: ['part'] as const,
+    registers: [registry],
+    collect() {
+      const load = sandboxes()?.load;
+      if (load === undefined) return;
+      vcpus.set({ part: 'total' }, load.vcpus);
+      vcpus.set({ part: 'used' }, load.vcpusUsed);
+    },
+  });
+  createUsageMetrics(registry, sandboxes);
+}
+
+const usageMetrics = [
+  {
+    kind: Counter,
+    name: 'berth_sandbox_cpu_seconds_total',
+    help: 'Processor time of a sandbox since it was started or resumed last',
+    field: 'cpuSeconds',
+  },
+  {
+    kind: Gauge,
+    name: 'berth_sandbox_memory_bytes',
+    help: 'Memory of the host that a sandbox holds, without cache that could be given back',
+    field: 'memoryBytes',
+  },
+  {
+    kind: Gauge,
+    name: 'berth_sandbox_stored_bytes',
+    help: 'Storage that disk and checkpoint of a sandbox take',
+    field: 'storedBytes',
+  },
+  {
+    kind: Counter,
+    name: 'berth_sandbox_network_received_bytes_total',
+    help: 'Bytes that came to a sandbox since it was started or resumed last',
+    field: 'receivedBytes',
+  },
+  {
+    kind: Counter,
+    name: 'berth_sandbox_network_sent_bytes_total',
+    help: 'Bytes that a sandbox has sent since it was started or resumed last',
+    field: 'sentBytes',
+  },
+] as const;
+
+/** What each running sandbox uses; measured once for all of them whenever figures are asked for. */
+function createUsageMetrics(registry: Registry, sandboxes: () => Host['sandboxes']): void {
+  const measure = measuredOnce(async () => (await sandboxes()?.registry.usages()) ?? []);
+  for (const { kind: Kind, name, help, field } of usageMetrics) {
+    const metric: Counter<'sandbox_id'> | Gauge<'sandbox_id'> = new Kind({
+      ...{ name, help, registers: [registry] },
+      labelNames: ['sandbox_id'] as const,
+      async collect() {
+        const usages = await measure();
+        metric.reset(); // Sandboxes that run no more are left out.
+        for (const { sandboxId, usage } of usages) {
+          const value = usage[field];
+          if (value !== undefined) metric.inc({ sandbox_id: sandboxId }, value);
+        }
+      },
+    });
+  }
+}
+
+/** How the host is connected to the rest of the cluster. */
+export function createClusterGauges(
+  registry: Registry,
+  {
+    redis,
+    queuedJobs,
+    worker,
+    links,
+  }: {
+    readonly redis: Redis;
+    readonly queuedJobs: QueuedJobs;
+    readonly worker: Pick<JobWorker, 'queues'>;
+    readonly links: Pick<ControlLinks, 'registeredCount'>;
+  },
+): void {
+  createRedisMetrics(registry, redis);
+  const linked: Gauge = new Gauge({
+    name: 'berth_control_links',
+    help: 'Control nodes that this host is registered with',
+    registers: [registry],
+    collect: () => linked.set(links.registeredCount),
+  });
+  createQueueGauges(registry, queuedJobs, worker);
+}
+
+function createQueueGauges(
+  registry: Registry,
+  queuedJobs: QueuedJobs,
+  worker: Pick<JobWorker, 'queues'>,
+): void {
+  // Without Redis nothing is known: the figures are missing then.
+  const measure = measuredOnce(async () => {
+    const queues = Object.entries(worker.queues);
+    const asked = queues.map(async ([queue, bull]) => {
+      const waiting = await queuedJobs.waiting(bull).catch(() => undefined);
+      return waiting === undefined ? [] : [{ queue, ...waiting }];
+    });
+    return (await Promise.all(asked)).flat();
+  });
+  const labels = { labelNames: ['queue'] as const, registers: [registry] };
+  const depths: Gauge<'queue'> = new Gauge({
+    ...labels,
+    name: 'berth_queue_jobs',
+    help: 'Jobs that wait in a queue of this host and were not taken',
+    async collect() {
+      const waiting = await measure();
+      depths.reset();
+      for (const { queue, count } of waiting) depths.set({ queue }, count);
+    },
+  });
+  const ages: Gauge<'queue'> = new Gauge({
+    ...labels,
+    name: 'berth_queue_oldest_job_seconds',
+    help: 'How long the oldest job waits that was not taken from a queue of this host; 0: none does',
+    async collect() {
+      const waiting = await measure();
+      ages.reset();
+      for (const { queue, oldestAt = Date.now() } of waiting) {
+        ages.set({ queue }, Math.max(0, Date.now() - oldestAt) / 1000);
+      }
     },
   });
 }

@@ -9,7 +9,6 @@ import { createHttpMetrics } from '../shared/http/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { JobSeal } from '../shared/jobs/job-seal.ts';
 import { createLogger } from '../shared/log.ts';
-import { createMetrics, DURATION_BUCKETS, Histogram, type Registry } from '../shared/metrics.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
 import { runService } from '../shared/settings/start-service.ts';
@@ -25,6 +24,7 @@ import { DataProxy } from './dispatch/data-proxy.ts';
 import { FilesProxy } from './dispatch/files-proxy.ts';
 import { JobDispatch } from './dispatch/job-dispatch.ts';
 import { ObjectProxy } from './dispatch/object-proxy.ts';
+import { createControlMetrics } from './metrics.ts';
 import { startPublicServer } from './http/public-server.ts';
 import { openMcp } from './mcp/open-mcp.ts';
 
@@ -39,15 +39,6 @@ async function whyNotReady(redis: Redis): Promise<string | undefined> {
 
 /** Where this node's tools for language models call it: a free port that nobody else can reach. */
 const OWN_ADDRESS = { name: 'own', host: '127.0.0.1', port: 0 } as const;
-
-const createDurations = (registry: Registry): Histogram<'method' | 'route' | 'status'> =>
-  new Histogram({
-    name: 'berth_request_duration_seconds',
-    help: 'Time from a request to its answer',
-    labelNames: ['method', 'route', 'status'] as const,
-    buckets: DURATION_BUCKETS,
-    registers: [registry],
-  });
 
 /** Answers the requests that the server has, for a while; then ends their connections. */
 async function drain(server: Server): Promise<void> {
@@ -88,15 +79,14 @@ async function start(config: ControlConfig): Promise<void> {
   const files = new FilesProxy(auth);
   const data = new DataProxy({ hub, auth, downloadsMax: places.downloads, proxies });
 
-  const metrics = createMetrics('control');
-  ownProcessFaults(log, metrics);
-  const durations = createDurations(metrics);
+  const { registry, durations } = createControlMetrics({ redis, hub, directorySpace });
+  ownProcessFaults(log, registry);
   const ready = (): Promise<string | undefined> => whyNotReady(redis);
   const { host, port, internalPort, internalUrl } = config;
-  const http = { host, log, metrics: createHttpMetrics(metrics) };
+  const http = { host, log, metrics: createHttpMetrics(registry) };
   const internal = await startOpsServer({
     http: { ...http, port: internalPort, connections: limits.internal, tls: clusterTls },
-    ...{ registry: metrics, ready },
+    ...{ registry, ready },
   });
   hub.serve(internal);
   const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, files, connections };

@@ -46,7 +46,7 @@ export interface JobWorkerDeps {
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;
-  readonly #workers: Worker[];
+  readonly #workers: Readonly<Record<'exec' | 'sandbox' | 'host', Worker>>;
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
   #isDraining = false;
@@ -54,12 +54,20 @@ export class JobWorker {
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
-    this.#workers = [
+    this.#workers = {
       // A queue knows no accounts, so jobs are taken from it at once and wait for their turn here.
-      this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
-      this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
-      this.#work(queues.host(deps.hostId), LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax),
-    ];
+      exec: this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
+      sandbox: this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
+      host: this.#work(
+        queues.host(deps.hostId),
+        LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax,
+      ),
+    };
+  }
+
+  /** The queues that it takes jobs from, by what they are for. */
+  get queues(): Readonly<Record<'exec' | 'sandbox' | 'host', Pick<Worker, 'toKey'>>> {
+    return this.#workers;
   }
 
   /** Refuses sandbox jobs from now on. The exec registry refuses commands by itself. */
@@ -71,7 +79,7 @@ export class JobWorker {
   async close(): Promise<void> {
     for (const lost of this.#lostJobs) lost.close();
     this.#turns.close();
-    await Promise.all(this.#workers.map((worker) => worker.close()));
+    await Promise.all(Object.values(this.#workers).map((worker) => worker.close()));
   }
 
   #work(queue: string, concurrency: number): Worker {

@@ -46,6 +46,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
   },
   'sandbox.decisions': async ({ payload: ref }) =>
     answer({ decisions: await registry.find(ref).decisions() }),
+  'sandbox.usage': async ({ payload: ref }) => answer({ usage: await registry.find(ref).usage() }),
   'sandbox.discard': async ({ payload: ref }) => {
     await registry.discard(ref);
     return answer({});
@@ -89,6 +90,7 @@ export const noSandboxJobs: JobHandlers<SandboxJobKind> = {
   'sandbox.setLimits': refuse,
   'sandbox.setNetwork': refuse,
   'sandbox.decisions': refuse,
+  'sandbox.usage': refuse,
   'sandbox.discard': refuse,
   'sandbox.exec': refuse,
   'sandbox.execs': refuse,

@@ -59,9 +59,13 @@ export class ControlLinks {
     this.#options = options;
   }
 
-  /** Whether this host is registered with at least one control node. */
+  /** How many control nodes this host is registered with. */
+  get registeredCount(): number {
+    return [...this.#links.values()].filter((link) => link.registered).length;
+  }
+
   get isConnected(): boolean {
-    return [...this.#links.values()].some((link) => link.registered);
+    return this.registeredCount > 0;
   }
 
   start(): void {

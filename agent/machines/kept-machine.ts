@@ -4,7 +4,12 @@ import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { hostBootId, isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { Machine, MachineEnd, MachineOrigin } from '../sandboxes/machine-driver.ts';
+import type {
+  Machine,
+  MachineEnd,
+  MachineOrigin,
+  MachineUsage,
+} from '../sandboxes/machine-driver.ts';
 import type { MachineCgroup } from './machine-cgroup.ts';
 import {
   isEndKnown,
@@ -13,6 +18,7 @@ import {
   recordKill,
   type StopRequest,
 } from './machine-end.ts';
+import { readMachineUsage, type UsageInterface } from './machine-usage.ts';
 import { type MachineIdentity, readIdentity } from './shim-files.ts';
 import type { SocketGuestLink } from './socket-guest-link.ts';
 
@@ -92,6 +98,13 @@ export abstract class KeptMachine implements Machine {
     this.#detached.abort();
     this.guest.close();
   }
+
+  usage(): Promise<MachineUsage> {
+    return readMachineUsage(this.cgroup.machinePath, this.pid, this.link);
+  }
+
+  /** Its interface to the network, as {@link pid} sees it. */
+  protected abstract readonly link: UsageInterface;
 
   /** Resolves once its shim has ended, or it is no longer watched. */
   protected abstract keeperEnded(keeper: ProcessId): Promise<void>;

@@ -3,6 +3,7 @@ import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../guest-link/guest-errors.ts';
+import { SLOT_TAP } from '../network/slot.ts';
 import { KeptMachine, type MachineParts } from '../machines/kept-machine.ts';
 import { type Observed, recordObserved } from '../machines/machine-end.ts';
 import { runPaths } from '../machines/shim-files.ts';
@@ -34,6 +35,8 @@ export class MicrovmMachine extends KeptMachine {
   readonly #parts: VmParts;
   readonly #monitor: MonitorWatch;
   readonly #openGuest: () => void;
+
+  protected readonly link = { name: SLOT_TAP, isHostEnd: true };
 
   constructor(parts: VmParts) {
     const paths = runPaths(parts.runDir);

@@ -32,8 +32,10 @@ export interface SlotPlan {
  * The subnet is one that neither container engines nor clusters take by default.
  */
 export const GUEST_MAC = '02:00:00:00:00:02';
+/** The slot's end of the link to a virtual machine. */
+export const SLOT_TAP = 'tap0';
 const INSIDE = {
-  tap: 'tap0',
+  tap: SLOT_TAP,
   guestAddress: '10.255.255.2',
   gatewayAddress: '10.255.255.1',
   prefixBits: 30,

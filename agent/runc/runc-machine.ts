@@ -2,6 +2,7 @@ import { Backoff } from '../../shared/backoff.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { KeptMachine, type MachineParts } from '../machines/kept-machine.ts';
+import { CONTAINER_LINK } from '../network/slot-namespace.ts';
 import { SocketGuestLink } from '../machines/socket-guest-link.ts';
 
 /** How often to look whether it has ended: soon after its guest hung up, then ever more rarely. */
@@ -11,6 +12,8 @@ const LOOK_MS = { min: 2, max: 1_000 } as const;
 export class RuncMachine extends KeptMachine {
   /** Number of the slot that this agent has linked it to. */
   connectedTo: number | undefined;
+
+  protected readonly link = { name: CONTAINER_LINK, isHostEnd: false };
 
   constructor(parts: MachineParts, socket: string) {
     super(parts, new SocketGuestLink(socket));

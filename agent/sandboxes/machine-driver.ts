@@ -76,6 +76,15 @@ export interface MachineOrigin {
   readonly beganAt: number;
 }
 
+/** What a machine uses, as the kernel counts it; what this host cannot measure is missing. */
+export interface MachineUsage {
+  /** Since the machine began. */
+  readonly cpuSeconds?: number;
+  readonly memoryBytes?: number;
+  readonly receivedBytes?: number;
+  readonly sentBytes?: number;
+}
+
 /** A running machine. It keeps running when the agent ends. */
 export interface Machine {
   /** Undefined for a machine that a former agent started. */
@@ -91,6 +100,7 @@ export interface Machine {
    * @param why for the sandbox's `exit_message`
    */
   kill(why?: string): Promise<MachineEnd>;
+  usage(): Promise<MachineUsage>;
   /** Stops watching the machine, which keeps running; `ended` stays open. */
   detach(): void;
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxUsage } from '../../shared/jobs/jobs.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
@@ -293,6 +294,16 @@ export class SandboxActor {
   /** What was decided about the sandbox's connections. */
   decisions(): Promise<NetworkDecision[]> {
     return this.#context.deps.policies.decisions(this.id);
+  }
+
+  /** What the sandbox uses now: of a machine only while one runs. */
+  async usage(): Promise<SandboxUsage> {
+    const { current, deps } = this.#context;
+    const [machine, storedBytes] = await Promise.all([
+      current.machine?.usage() ?? {},
+      deps.driver.storedBytes(this.#context.sandbox.row.vmId),
+    ]);
+    return { ...machine, storedBytes };
   }
 
   /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */

@@ -1,5 +1,6 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
+import type { SandboxUsage } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
@@ -70,6 +71,17 @@ export class SandboxRegistry {
   /** Tells of each state that a sandbox enters from now on. */
   watchStates(watcher: (row: SandboxRow) => void): void {
     this.#stateWatchers.add(watcher);
+  }
+
+  /** What each sandbox with a running machine uses now. */
+  async usages(): Promise<{ sandboxId: string; usage: SandboxUsage }[]> {
+    const running = [...this.#actors.values()].filter(({ record }) => record.state === 'running');
+    const usages = running.map(async (actor) => {
+      // One whose files change just now is left out.
+      const usage = await actor.usage().catch(() => undefined);
+      return usage === undefined ? [] : [{ sandboxId: actor.id, usage }];
+    });
+    return (await Promise.all(usages)).flat();
   }
 
   /** The state of each sandbox. */

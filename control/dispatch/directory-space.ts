@@ -39,6 +39,15 @@ export class DirectorySpace {
     );
   }
 
+  /** Where Redis keeps its files; undefined on a node that cannot see them. */
+  get freeBytes(): number | undefined {
+    return this.#watch?.freeBytes;
+  }
+
+  get reserveBytes(): number {
+    return this.#options.reserveBytes;
+  }
+
   /** @throws AppError `directory_full` */
   refuseIfLow(): void {
     this.#watch?.refuseIfLow();

@@ -8,6 +8,7 @@ import {
   SandboxPath,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
+import { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
@@ -15,6 +16,7 @@ import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { deleteSandbox } from '../services/sandbox-actions.ts';
 import { createSandbox } from '../services/create-sandbox.ts';
 import { endpointsOf } from '../services/sandbox-ports.ts';
+import { measureSandbox } from '../services/sandbox-usage.ts';
 import { findSandbox } from '../services/find-sandbox.ts';
 
 const tag = 'Sandboxes';
@@ -91,6 +93,23 @@ const getSandbox = route({
   },
 });
 
+const getSandboxMetrics = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/metrics',
+  operationId: 'getSandboxMetrics',
+  summary: 'Measure what a sandbox uses',
+  description:
+    'Measured by its host for this request. What the host cannot measure is missing, and so is what only a running sandbox has.',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(SandboxUsage) },
+  errors: ['not_found', ...SANDBOX_HOST_ERRORS],
+  async handle({ deps, caller, params, requestId }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    return { status: 200, data: await measureSandbox(deps, ref, { requestId }) };
+  },
+});
+
 const deleteSandboxRoute = route({
   method: 'delete',
   path: '/api/sandboxes/{sid}',
@@ -111,4 +130,10 @@ const deleteSandboxRoute = route({
   },
 });
 
-export const sandboxRoutes = [listSandboxes, createSandboxRoute, getSandbox, deleteSandboxRoute];
+export const sandboxRoutes = [
+  listSandboxes,
+  createSandboxRoute,
+  getSandbox,
+  getSandboxMetrics,
+  deleteSandboxRoute,
+];

@@ -20,6 +20,16 @@ export class QueuedJobs {
     this.#redis = redis;
   }
 
+  /** How many jobs wait in a queue, and when the oldest of them was queued (ms since the epoch). */
+  async waiting(queue: QueueKeys): Promise<{ count: number; oldestAt: number | undefined }> {
+    const [count, oldest] = await Promise.all([
+      this.#redis.llen(queue.toKey('wait')),
+      this.#redis.lindex(queue.toKey('wait'), -1),
+    ]);
+    const at = oldest === null ? null : await this.#redis.hget(queue.toKey(oldest), 'timestamp');
+    return { count, oldestAt: at === null ? undefined : Number(at) };
+  }
+
   /**
    * Removes a job that no host has taken. `Queue.remove` would not do: it also reports success for a
    * job that ran and was removed, and for one whose host let its lock expire.

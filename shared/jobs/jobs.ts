@@ -236,6 +236,8 @@ const kinds = {
   },
   /** What was decided about connections of the sandbox. */
   'sandbox.decisions': { ...onSandbox, payload: SandboxRef },
+  /** What the sandbox uses now. */
+  'sandbox.usage': { ...onSandbox, payload: SandboxRef },
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
   'sandbox.discard': { ...onSandbox, payload: SandboxRef },
   /** Its output is beside it when it has ended. */
@@ -308,12 +310,23 @@ export interface JobResults {
   'sandbox.setLimits': { readonly sandbox: SandboxRecord };
   'sandbox.setNetwork': { readonly sandbox: SandboxRecord };
   'sandbox.decisions': { readonly decisions: readonly NetworkDecision[] };
+  'sandbox.usage': { readonly usage: SandboxUsage };
   'sandbox.discard': Record<string, never>;
   /** Its output is beside it when it has ended. */
   'sandbox.exec': { readonly exec: SandboxExecRecord };
   'sandbox.execs': { readonly execs: readonly SandboxExecRecord[] };
   'sandbox.execOutput': { readonly exec: SandboxExecRecord };
   'sandbox.cancelExec': { readonly exec: SandboxExecRecord };
+}
+
+/** What a sandbox uses; what its host cannot measure, or what only a running one has, is missing. */
+export interface SandboxUsage {
+  /** Since it was started or resumed last. */
+  readonly cpuSeconds?: number;
+  readonly memoryBytes?: number;
+  readonly receivedBytes?: number;
+  readonly sentBytes?: number;
+  readonly storedBytes: number;
 }
 
 /** A delegation: one exec's exclusive use of a file or directory (docs/api.md, delegations). */

@@ -145,6 +145,7 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxNetwork: { method: 'GET', path: `${sandboxPath}/network` },
   setSandboxNetwork: { method: 'PUT', path: `${sandboxPath}/network`, body: {} },
   listSandboxNetworkDecisions: { method: 'GET', path: `${sandboxPath}/network/decisions` },
+  getSandboxMetrics: { method: 'GET', path: `${sandboxPath}/metrics` },
   createSnapshot: { method: 'POST', path: `${sandboxPath}/snapshots`, body: { name: 'kept' } },
   listSnapshots: { method: 'GET', path: '/api/snapshots' },
   buildImage: { method: 'POST', path: '/api/images', body: { source: 'debian:12' } },

@@ -15,6 +15,7 @@ import {
   type MachineEnd,
   type MachineImage,
   type MachineOrigin,
+  type MachineUsage,
   type MachineOwner,
   type MachineSpec,
 } from '../../agent/sandboxes/machine-driver.ts';
@@ -113,6 +114,10 @@ class InMemoryMachine implements Machine {
     this.vm.hostKill ??= why;
     await this.#effect('kill machine', () => this.vm.stop('killed'));
     return this.ended;
+  }
+
+  async usage(): Promise<MachineUsage> {
+    return {}; // Nothing is measured of machines in memory.
   }
 
   async pause(): Promise<void> {

@@ -23,6 +23,7 @@ import { TestSession } from '../helpers/sessions.ts';
 import type { Stack } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { MiB } from '../../shared/units.ts';
 
 const test = stackTest(containerSettings());
 
@@ -123,10 +124,8 @@ const settledAs = (api: ApiClient, id: string, status: string): Promise<ApiSandb
 async function memoryUsed(stack: Stack): Promise<number> {
   const port = stack.environment['AGENT_ADMIN_PORT'];
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  const line = /^berth_sandbox_capacity\{resource="memory_mib",part="used",.*\} (\d+)$/mu.exec(
-    text,
-  );
-  return Number(line?.[1]);
+  const line = /^berth_sandbox_capacity_memory_bytes\{part="used",.*\} (\d+)$/mu.exec(text);
+  return Number(line?.[1]) / MiB;
 }
 
 test.serial(

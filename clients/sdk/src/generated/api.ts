@@ -345,6 +345,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sandboxes/{sid}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Measure what a sandbox uses
+         * @description Measured by its host for this request. What the host cannot measure is missing, and so is what only a running sandbox has.
+         */
+        get: operations["getSandboxMetrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes/{sid}/start": {
         parameters: {
             query?: never;
@@ -2872,6 +2892,40 @@ export interface components {
              */
             idle_ttl_seconds?: number;
         } | unknown | unknown;
+        /** SandboxUsage */
+        SandboxUsage: {
+            /**
+             * Format: date-time
+             * @description When it was measured.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            measured_at: string;
+            /**
+             * @description Processor time that its machine has used since it was started or resumed last, all processors together.
+             * @example 12.5
+             */
+            cpu_seconds?: number;
+            /**
+             * @description Memory of the host that its machine holds, without cache that could be given back at once.
+             * @example 188743680
+             */
+            memory_bytes?: number;
+            /**
+             * @description Storage that its disk and its checkpoint take, what it shares with forks included.
+             * @example 25165824
+             */
+            stored_bytes: number;
+            /**
+             * @description Bytes that came to it over the network since it was started or resumed last.
+             * @example 10485760
+             */
+            network_received_bytes?: number;
+            /**
+             * @description Bytes that it has sent since then.
+             * @example 524288
+             */
+            network_sent_bytes?: number;
+        };
         /** ShareUrl */
         ShareUrl: {
             /**
@@ -3857,6 +3911,36 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    getSandboxMetrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the sandbox: a UUID, in upper or lower case. */
+                sid: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["SandboxUsage"];
+                    };
+                };
             };
         };
     };
