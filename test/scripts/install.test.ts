@@ -1,0 +1,108 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { type Env, readEnvFile } from '../../scripts/env-file.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
+
+const checkout = join(import.meta.dirname, '../..');
+const NODE_COMPILE_CACHE = join(checkout, '.local/compile-cache');
+
+interface Outcome {
+  readonly code: number;
+  readonly output: string;
+}
+
+const run = (program: string, args: readonly string[]): Promise<Outcome> =>
+  new Promise((resolve) => {
+    const env = { PATH: process.env['PATH'], NODE_COMPILE_CACHE };
+    execFile(program, args, { env }, (error, stdout, stderr) =>
+      resolve({ code: Number(error?.code ?? 0), output: stdout + stderr }),
+    );
+  });
+const install = (...args: string[]): Promise<Outcome> =>
+  run(process.execPath, [join(checkout, 'scripts/install.ts'), ...args]);
+const settingsOf = (root: string, role: string): Promise<Env> =>
+  readEnvFile(join(root, `etc/berth/${role}.env`));
+const unitIn = (root: string, role: string): string =>
+  join(root, `etc/systemd/system/berth-${role}.service`);
+
+test('three hosts get configurations of one cluster, which control and agent accept', async (t) => {
+  await using first = await temporaryDirectory();
+  await using second = await temporaryDirectory();
+  const [one, two] = [first.path, second.path];
+  for (const role of ['redis', 'control', 'agent']) {
+    const { code, output } = await install(role, '--root', one, '--address', '10.0.0.1');
+    t.is(code, 0, output);
+  }
+  const cluster = join(one, 'etc/berth/cluster.env');
+  const joined = ['--root', two, '--address', '10.0.0.2', '--cluster', cluster];
+  t.is((await install('agent', ...joined)).code, 0);
+
+  const [control, agent, other] = await Promise.all([
+    settingsOf(one, 'control'),
+    settingsOf(one, 'agent'),
+    settingsOf(two, 'agent'),
+  ]);
+  for (const name of ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REDIS_URL', 'REGION']) {
+    t.truthy(control[name], name);
+    t.deepEqual([agent[name], other[name]], [control[name], control[name]], name);
+  }
+  t.regex(control['REDIS_URL'] ?? '', /^redis:\/\/:[0-9a-f]{48}@10\.0\.0\.1:6379$/u);
+  t.is(other['AGENT_PUBLIC_URL'], 'http://10.0.0.2:8710');
+  t.is(agent['SIGNING_KEYS'], undefined, 'agents sign nothing for callers');
+
+  const checks = await Promise.all(
+    ['control', 'agent'].map((role) =>
+      run(process.execPath, [
+        join(checkout, `${role}/main.ts`),
+        ...['--check', '--config', join(one, `etc/berth/${role}.env`)],
+      ]),
+    ),
+  );
+  for (const { code, output } of checks) t.is(code, 0, output);
+  for (const name of ['control.env', 'agent.env', 'cluster.env', 'redis.conf']) {
+    t.is((await stat(join(one, 'etc/berth', name))).mode & 0o777, 0o600, name);
+  }
+
+  const before = await readFile(join(one, 'etc/berth/control.env'), 'utf8');
+  t.is((await install('control', '--root', one, '--address', '10.0.0.9')).code, 0);
+  t.is(await readFile(join(one, 'etc/berth/control.env'), 'utf8'), before, 'values are kept');
+});
+
+test('only the agent is root, and what it started outlives it', async (t) => {
+  await using directory = await temporaryDirectory();
+  const { path: root } = directory;
+  const roles = ['redis', 'control', 'agent'];
+  for (const role of roles) t.is((await install(role, '--root', root)).code, 0);
+  const [redis = '', control = '', agent = ''] = await Promise.all(
+    roles.map((role) => readFile(unitIn(root, role), 'utf8')),
+  );
+  for (const unit of [redis, control]) {
+    t.regex(unit, /^User=berth-(?:redis|control)$/mu);
+    t.regex(unit, /^CapabilityBoundingSet=$/mu);
+    t.regex(unit, /^ProtectSystem=strict$/mu);
+  }
+  t.notRegex(agent, /^User=/mu);
+  t.regex(agent, /^KillMode=process$/mu);
+  if (!existsSync('/usr/bin/systemd-analyze')) {
+    t.log('systemd is not installed: its own check of the units is left out');
+    return;
+  }
+  const units = roles.map((role) => unitIn(root, role));
+  const { code, output } = await run('systemd-analyze', ['verify', '--man=no', ...units]);
+  t.is(code, 0, output);
+});
+
+test('a role without its cluster or a directory is refused with what to do', async (t) => {
+  await using directory = await temporaryDirectory();
+  const root = ['--root', directory.path];
+  const agent = await install('agent', ...root, '--redis-url', 'redis://:p@10.0.0.1');
+  t.is(agent.code, 1);
+  t.regex(agent.output, /the cluster is not known: give --cluster/u);
+  const control = await install('control', ...root);
+  t.is(control.code, 1);
+  t.regex(control.output, /Redis is not installed here: give --redis-url/u);
+  t.is((await install('router', ...root)).code, 2);
+});
