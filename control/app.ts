@@ -11,13 +11,14 @@ import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
+import { type ConsoleOptions, mountConsole } from './console/mount-console.ts';
 import { serveDocs } from './docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
 import type { McpHost } from './mcp/open-mcp.ts';
 import { MCP_PATH, serveMcp } from './mcp/serve-mcp.ts';
 import { routes } from './routes.ts';
 
-export interface AppOptions {
+export interface AppOptions extends ConsoleOptions {
   readonly deps: Deps;
   readonly log: Logger;
   readonly durations: Histogram<'method' | 'route' | 'status'>;
@@ -48,6 +49,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   });
   router.get('/docs{/*page}', serveDocs(document));
   router.post(MCP_PATH, serveMcp({ ...mcp, authenticator, publicBaseUrl, allowedOrigins }));
+  mountConsole(router, authenticator, deps, options);
   router.get('/healthz', (ctx) => {
     ctx.body = 'ok\n';
   });

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import Type from 'typebox';
 import {
   certificatePaths,
@@ -27,6 +28,8 @@ export interface ControlConfig extends ServiceSettings {
   readonly port: number;
   /** Agents' links, health and metrics; never public. */
   readonly internalPort: number;
+  /** Where set-up has put the console's built files. */
+  readonly consoleDir: string;
   /** How agents reach this node. */
   readonly internalUrl: string;
   /** Where Redis keeps its files; set on a node that can see them. */
@@ -34,6 +37,9 @@ export interface ControlConfig extends ServiceSettings {
   /** Free bytes there below which new work is refused. */
   readonly redisReserveBytes: number;
 }
+
+/** In a checkout. */
+const CONSOLE_DIR = join(import.meta.dirname, '../.local/console');
 
 const Settings = Type.Object({ ...CommonSettings.properties, ...ControlSettings.properties });
 
@@ -59,6 +65,7 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
       url: settings.CONTROL_INTERNAL_URL,
       address: `${host}:${internalPort}`,
     }),
+    consoleDir: settings.CONSOLE_DIR ?? CONSOLE_DIR,
     publicBaseUrl: settings.PUBLIC_BASE_URL,
     ingressZone: settings.INGRESS_ZONE,
     regionIsPreview: settings.REGION_PREVIEW,

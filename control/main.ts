@@ -18,6 +18,7 @@ import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
 import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
+import { ConsoleSessions } from './console/console-sessions.ts';
 import { checkControlConfig, type ControlConfig, readControlConfig } from './config.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
@@ -95,16 +96,19 @@ async function start(config: ControlConfig): Promise<void> {
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
   const publicHttp = { ...http, isCrowded: () => objects.isCrowded || data.isCrowded };
   const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };
-  const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects);
+  const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects, sessions);
   const mcp = openMcp(redis, region, log, serveOwn);
-  const app = createApp({ deps, log, durations, ready, allowedOrigins, mcp });
+  const { consoleDir, publicBaseUrl } = config;
+  const sessions = new ConsoleSessions({ ...cluster, publicBaseUrl });
+  const shown = { allowedOrigins, mcp, sessions, consoleDir };
+  const app = createApp({ deps, log, durations, ready, ...shown });
   const tls = await openCertificates(config.tls, log);
   const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
-  const server = await startPublicServer(known, app.callback(), objects);
+  const server = await startPublicServer(known, app.callback(), objects, sessions);
 
   const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
   const announced = announceNode(directory.controlNodes, { nodeId, linkUrl });
-  log.info({ port, internalPort, publicBaseUrl: config.publicBaseUrl }, 'control:ready');
+  log.info({ port, internalPort, publicBaseUrl }, 'control:ready');
 
   onShutdown(log, LIMITS.shutdownMs, [
     () => announced.leave(),

@@ -52,6 +52,10 @@ function defaults(ports: Env): Env {
     PUBLIC_BASE_URL: `http://127.0.0.1:${required(ports, 'CONTROL_PORT')}`,
     AGENT_HOST: '127.0.0.1',
     AGENT_PUBLIC_URL: `http://127.0.0.1:${required(ports, 'AGENT_PORT')}`,
+    // The console's page opens sessions at agents, under whichever name it was opened.
+    ALLOWED_ORIGINS: ['127.0.0.1', 'localhost']
+      .map((host) => `http://${host}:${required(ports, 'CONTROL_PORT')}`)
+      .join(','),
     INGRESS_ZONE: 'sbx.localhost',
     AGENT_DATA_DIR: paths.agentData,
     STORAGE_DIR: paths.storage,
@@ -63,6 +67,7 @@ function defaults(ports: Env): Env {
 const CONTAINS_PORT: Env = {
   PUBLIC_BASE_URL: 'CONTROL_PORT',
   AGENT_PUBLIC_URL: 'AGENT_PORT',
+  ALLOWED_ORIGINS: 'CONTROL_PORT',
 };
 
 /** Values that nobody chose and that have other defaults now. */

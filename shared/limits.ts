@@ -82,6 +82,10 @@ export const LIMITS = {
   shareTtlSecondsMax: 7 * 24 * 3600,
   signingKeysMax: 4,
 
+  // Sessions of the console
+  consoleSessionMs: 12 * 3600_000,
+  consoleCookieLengthMax: 1024,
+
   // Sandbox connections
   connectionTokenTtlMs: 60_000,
   connectionTokenLengthMax: 1024,

@@ -93,7 +93,8 @@ const clusterSettings = {
     expected: `${KEY_BYTES} bytes in base64`,
     isFit: (value) => Buffer.from(value, 'base64').length === KEY_BYTES,
     setUp: 'made by set-up',
-    description: 'seals disk tokens. If it is lost, stored tokens cannot be opened again',
+    description:
+      'seals disk tokens and sessions of the console. If it is lost, stored tokens cannot be opened again',
   }),
   LOG_LEVEL: Type.Enum(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], {
     default: 'info',
@@ -150,8 +151,9 @@ const httpSettings = {
     form: 'origins, or `*` for all',
     expected: 'origins such as https://app.example.com, separated by commas, or *',
     isFit: isOrigin,
+    setUp: 'those of control',
     description:
-      'origins of web applications, such as `https://app.example.com`. Their pages may read what control and agents answer, and open process sessions ([API](api.md#browsers)). The same on all nodes',
+      'origins of web applications, such as `https://app.example.com`. Their pages may read what control and agents answer, and open process sessions ([API](api.md#browsers)). Terminals of the [console](console.md) need its own origin here. The same on all nodes',
   }),
   TRANSFER_STALLED_MS: integer({
     unit: 'ms',

@@ -46,6 +46,13 @@ export const ControlSettings = Type.Object({
         'how agents reach this node; set it when `CONTROL_HOST` is not an address that they can use',
     }),
   ),
+  CONSOLE_DIR: Type.Optional(
+    absolutePath({
+      fallback: '`.local/console` of the checkout',
+      description:
+        'what `clients/console/scripts/build.ts` has built, which [`/console`](console.md) serves',
+    }),
+  ),
   PUBLIC_BASE_URL: text({
     pattern: '^https?://',
     form: 'URL',

@@ -1,0 +1,84 @@
+import type { DiskInfo } from '@berth/sdk';
+import type { JSX } from 'preact';
+import { ago, bytes, moment } from '../lib/format.ts';
+import { text } from '../text.ts';
+import { Chart, useSeries } from '../ui/chart.tsx';
+import { Empty, Facts, Panel } from '../ui/parts.tsx';
+import { Table } from '../ui/table.tsx';
+
+function Figures({ disk }: { disk: DiskInfo }): JSX.Element {
+  const requests = Number(disk.metrics?.requests ?? 0);
+  const time = disk.metrics?.avgResponseTime ?? '–';
+  const clients = disk.connectedClients.length;
+  const size = disk.dataSize ?? 0;
+  return (
+    <div class="charts" aria-label={text.disk.figures} role="group">
+      <Chart label={text.size} value={bytes(size)} points={useSeries(size, disk)} />
+      <Chart
+        label={text.disk.requests}
+        value={requests.toLocaleString('en')}
+        points={useSeries(requests, disk)}
+      />
+      <Chart
+        label={text.disk.responseTime}
+        value={time}
+        points={useSeries(Number.parseFloat(time) || 0, disk)}
+      />
+      <Chart label={text.disk.clients} value={String(clients)} points={useSeries(clients, disk)} />
+    </div>
+  );
+}
+
+const Details = ({ disk }: { disk: DiskInfo }): JSX.Element => (
+  <Panel title={text.disk.details}>
+    <Facts
+      of={[
+        [text.disk.id, <code key="id">{disk.id}</code>],
+        [text.disk.region, disk.region],
+        [
+          text.disk.created,
+          <span key="c" title={moment(disk.createdAt)}>
+            {ago(disk.createdAt)}
+          </span>,
+        ],
+        [text.disk.lastUsed, disk.lastAccessed === undefined ? text.never : ago(disk.lastAccessed)],
+        [text.disk.attached, disk.fsHandlerStatus],
+        ...disk.mounts.map(
+          (mount) =>
+            [
+              text.disk.bucket,
+              `${mount.type} ${mount.config.bucketName} (${mount.connectionStatus})`,
+            ] as const,
+        ),
+      ]}
+    />
+  </Panel>
+);
+
+const Clients = ({ disk: { connectedClients } }: { disk: DiskInfo }): JSX.Element => (
+  <Panel title={text.disk.clients}>
+    {connectedClients.length === 0 ? (
+      <Empty title={text.disk.noClients} />
+    ) : (
+      <Table
+        label={text.disk.clients}
+        rows={connectedClients}
+        keyOf={({ id }) => id}
+        columns={[
+          { title: text.disk.address, cell: ({ ipAddress }) => ipAddress },
+          { title: text.disk.connected, cell: ({ connectedAt }) => ago(connectedAt) },
+        ]}
+      />
+    )}
+  </Panel>
+);
+
+export const OverviewView = ({ disk }: { disk: DiskInfo }): JSX.Element => (
+  <>
+    <Figures disk={disk} />
+    <div class="columns">
+      <Details disk={disk} />
+      <Clients disk={disk} />
+    </div>
+  </>
+);

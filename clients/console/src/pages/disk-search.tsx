@@ -1,0 +1,89 @@
+import type { DiskInfo, GrepResult } from '@berth/sdk';
+import { signal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { berth } from '../lib/berth.ts';
+import { duration } from '../lib/format.ts';
+import { linkTo } from '../lib/router.ts';
+import { text } from '../text.ts';
+import { Empty, Field, Form, Panel, type Values } from '../ui/parts.tsx';
+
+interface Search {
+  readonly disk: string;
+  readonly directory: string;
+  readonly pattern: string;
+  readonly result: GrepResult;
+}
+
+const RESULTS_MAX = 500;
+const LINE_MAX = 400;
+/** Stays while its matches are looked at. */
+const last = signal<Search | undefined>(undefined);
+
+async function search(disk: DiskInfo, values: Values): Promise<void> {
+  const pattern = values.get('pattern');
+  const directory = values.get('directory');
+  const given = { directory, pattern, recursive: true, maxResults: RESULTS_MAX };
+  const result = await (await berth.disks.get(disk.id)).grep(given);
+  last.value = { disk: disk.id, directory, pattern, result };
+}
+
+/** Where a file is opened, at a line. */
+export const fileLink = (disk: string, key: string, line?: number): string => {
+  const folder = key.slice(0, key.lastIndexOf('/') + 1);
+  return linkTo(['disks', disk], {
+    ...(folder === '' ? {} : { folder }),
+    file: key,
+    ...(line === undefined ? {} : { line: String(line) }),
+  });
+};
+
+function Matches({ disk, result }: Search): JSX.Element {
+  const { matches, stoppedReason, message, filesScanned, durationMs } = result;
+  const sorted = [...matches].sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
+  return (
+    <div aria-live="polite">
+      <p class="muted">
+        {text.search.summary(matches.length, filesScanned, duration(durationMs))}
+        {stoppedReason === 'completed' ? '' : ` ${text.search.stopped[stoppedReason]}`}
+        {message === undefined ? '' : ` ${message}`}
+      </p>
+      {sorted.length === 0 ? (
+        <Empty title={text.search.none} />
+      ) : (
+        <ul class="matches">
+          {sorted.map(({ file, line, text: found }) => (
+            <li key={`${file}:${line}`}>
+              <a href={fileLink(disk, file, line)}>{`${file}:${line}`}</a>
+              <code>{found.slice(0, LINE_MAX)}</code>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+export function SearchView({ disk }: { disk: DiskInfo }): JSX.Element {
+  const found = last.value?.disk === disk.id ? last.value : undefined;
+  return (
+    <Panel title={text.search.title}>
+      <Form submit={text.search.submit} onSubmit={(values) => search(disk, values)} isRow>
+        <Field
+          label={text.search.pattern}
+          name="pattern"
+          class="mono"
+          required
+          defaultValue={found?.pattern ?? ''}
+          placeholder="TODO|FIXME"
+        />
+        <Field
+          label={text.search.directory}
+          name="directory"
+          defaultValue={found?.directory ?? ''}
+          placeholder="/"
+        />
+      </Form>
+      {found === undefined ? <Empty title={text.search.hint} /> : <Matches {...found} />}
+    </Panel>
+  );
+}

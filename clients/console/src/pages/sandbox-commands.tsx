@@ -1,0 +1,175 @@
+import type { SandboxExec, SandboxInfo } from '@berth/sdk';
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { isPossible } from '../lib/actions.ts';
+import { berth } from '../lib/berth.ts';
+import { ago, duration } from '../lib/format.ts';
+import { useLoaded } from '../lib/loading.ts';
+import { text } from '../text.ts';
+import {
+  Button,
+  Dialog,
+  Empty,
+  Failure,
+  Field,
+  Form,
+  Loading,
+  Panel,
+  type Values,
+} from '../ui/parts.tsx';
+import { Status } from '../ui/parts.tsx';
+import { type Column, Table } from '../ui/table.tsx';
+
+const POLL_MS = 2_000;
+
+/** What a command wrote, and how it ended. */
+export const Output = ({ stdout, stderr }: { stdout: string; stderr: string }): JSX.Element => (
+  <>
+    {stdout === '' && stderr === '' ? <p class="muted">{text.run.noOutput}</p> : null}
+    {stdout === '' ? null : (
+      <pre class="output" tabIndex={0} aria-label={text.run.stdout}>
+        {stdout}
+      </pre>
+    )}
+    {stderr === '' ? null : (
+      <pre class="output error" tabIndex={0} aria-label={text.run.stderr}>
+        {stderr}
+      </pre>
+    )}
+  </>
+);
+
+function ExecDialog({
+  id,
+  exec,
+  onClose,
+}: {
+  id: string;
+  exec: SandboxExec;
+  onClose: () => void;
+}): JSX.Element {
+  const load = async (signal: AbortSignal): Promise<SandboxExec> =>
+    (await berth.sandboxes.get(id, { signal })).execs.get(exec.exec_id, { signal });
+  const { data, error, reload } = useLoaded(exec.exec_id, load, { everyMs: POLL_MS });
+  return (
+    <Dialog title={exec.command} onClose={onClose} isWide>
+      {data === undefined ? (
+        error === undefined ? (
+          <Loading />
+        ) : (
+          <Failure error={error} retry={reload} />
+        )
+      ) : (
+        <div class="run-result">
+          <div class="run-head">
+            <Status of={data.status} />
+            <span class="muted">{summaryOf(data)}</span>
+          </div>
+          {data.output_truncated === true ? <p class="muted">{text.run.truncated}</p> : null}
+          <Output stdout={data.stdout ?? ''} stderr={data.stderr ?? ''} />
+        </div>
+      )}
+    </Dialog>
+  );
+}
+
+const summaryOf = ({
+  exit_code: code,
+  exit_reason: reason,
+  execute_time_ms: ms,
+}: SandboxExec): string =>
+  [
+    code === undefined ? undefined : text.run.exitCode(code),
+    reason,
+    ms === undefined ? undefined : duration(ms),
+  ]
+    .filter(Boolean)
+    .join(' · ');
+
+interface ListProps {
+  readonly id: string;
+  readonly execs: readonly SandboxExec[];
+  readonly reload: () => void;
+}
+
+function ExecList({ id, execs, reload }: ListProps): JSX.Element {
+  const [shown, setShown] = useState<SandboxExec>();
+  const cancel = async (exec: SandboxExec): Promise<void> => {
+    await (await berth.sandboxes.get(id)).execs.cancel(exec.exec_id);
+    reload();
+  };
+  const columns: Column<SandboxExec>[] = [
+    {
+      title: text.run.command,
+      cell: (exec) => (
+        <button type="button" class="link mono" onClick={() => setShown(exec)}>
+          {exec.command.length > 120 ? `${exec.command.slice(0, 120)}…` : exec.command}
+        </button>
+      ),
+    },
+    { title: text.status, cell: ({ status }) => <Status of={status} /> },
+    { title: text.run.result, isExtra: true, cell: summaryOf },
+    { title: text.run.started, isExtra: true, cell: (exec) => ago(exec.started_at) },
+    {
+      title: text.actions,
+      isActions: true,
+      cell: (exec) =>
+        exec.status === 'running' ? (
+          <Button kind="quiet" onClick={() => cancel(exec)}>
+            {text.run.cancel}
+          </Button>
+        ) : null,
+    },
+  ];
+  return (
+    <>
+      <Table
+        label={text.sandbox.views.commands}
+        columns={columns}
+        rows={execs}
+        keyOf={({ exec_id: eid }) => eid}
+      />
+      {shown === undefined ? null : (
+        <ExecDialog id={id} exec={shown} onClose={() => setShown(undefined)} />
+      )}
+    </>
+  );
+}
+
+export function CommandsView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { sandbox_id: id, status } = sandbox;
+  const load = async (signal: AbortSignal): Promise<SandboxExec[]> => {
+    const found = await berth.sandboxes.get(id, { signal, retries: 1 });
+    return (await found.execs.list({ signal, retries: 1 })).toReversed();
+  };
+  const { data, error, reload } = useLoaded(`execs ${id}`, load, { everyMs: POLL_MS });
+  const begin = async (values: Values): Promise<void> => {
+    const found = await berth.sandboxes.get(id);
+    await found.execs.begin({ command: values.get('command') });
+    reload();
+  };
+  return (
+    <Panel title={text.sandbox.views.commands}>
+      <Form submit={text.run.run} onSubmit={begin} isRow disabled={!isPossible(status, 'exec')}>
+        <Field
+          label={text.run.command}
+          name="command"
+          class="mono"
+          required
+          placeholder="uname -a"
+        />
+      </Form>
+      {data === undefined ? (
+        error === undefined ? (
+          <Loading />
+        ) : (
+          <Failure error={error} retry={reload} />
+        )
+      ) : data.length === 0 ? (
+        <Empty title={text.run.noneYet} />
+      ) : (
+        <ExecList id={id} execs={data} reload={reload} />
+      )}
+    </Panel>
+  );
+}

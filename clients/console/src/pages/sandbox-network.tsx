@@ -1,0 +1,171 @@
+import type { NetworkDecision, NetworkPolicy, SandboxInfo, ShownNetworkPolicy } from '@berth/sdk';
+import type { JSX } from 'preact';
+import { isPossible } from '../lib/actions.ts';
+import { berth } from '../lib/berth.ts';
+import { ago } from '../lib/format.ts';
+import { useLoaded } from '../lib/loading.ts';
+import { tell } from '../lib/notices.ts';
+import { text } from '../text.ts';
+import {
+  Choice,
+  Empty,
+  Failure,
+  Form,
+  Lines,
+  Loading,
+  Panel,
+  Stale,
+  type Values,
+} from '../ui/parts.tsx';
+import { type Column, Table } from '../ui/table.tsx';
+import { linesOf } from './disks.tsx';
+
+const POLL_MS = 2_500;
+const DECISIONS_MAX = 100;
+
+type Egress = NonNullable<ShownNetworkPolicy['egress']>;
+
+const targetOf = (rule: NonNullable<Egress['allow']>[number]): string =>
+  typeof rule === 'string' ? rule : rule.target;
+
+/** Rules with values that only their author knows: the API does not show them again. */
+const hasSecrets = ({ allow = [] }: Egress): boolean =>
+  allow.some((rule) => typeof rule !== 'string');
+
+interface EditorProps {
+  readonly sandbox: SandboxInfo;
+  readonly policy: ShownNetworkPolicy;
+  readonly reload: () => void;
+}
+
+function Editor({ sandbox, policy, reload }: EditorProps): JSX.Element {
+  const egress: Egress = policy.egress ?? { default: 'allow' };
+  const isBound = hasSecrets(egress);
+  const save = async (values: Values): Promise<void> => {
+    const changed: NetworkPolicy = {
+      egress: {
+        default: values.get('default') === 'deny' ? 'deny' : 'allow',
+        allow: linesOf(values.get('allow')),
+        deny: linesOf(values.get('deny')),
+        drain_on_pause: linesOf(values.get('drain')),
+      },
+    };
+    const { network } = await berth.sandboxes.get(sandbox.sandbox_id);
+    await network.setPolicy(changed);
+    tell(text.network.saved);
+    reload();
+  };
+  const isOff = isBound || !isPossible(sandbox.status, 'network');
+  const allowed = (egress.allow ?? []).map(targetOf).join('\n');
+  return (
+    <Panel title={text.network.policy}>
+      {isBound ? <p class="stale">{text.network.bound}</p> : null}
+      {isPossible(sandbox.status, 'network') ? null : <p class="muted">{text.network.resting}</p>}
+      <Form submit={text.save} onSubmit={save} disabled={isOff}>
+        <Choice
+          label={text.network.default}
+          name="default"
+          value={egress.default}
+          options={[
+            ['allow', text.network.openDefault],
+            ['deny', text.network.closedDefault],
+          ]}
+        />
+        <Lines
+          label={text.network.allow}
+          name="allow"
+          rows={4}
+          value={allowed}
+          hint={text.network.targets}
+        />
+        <Lines
+          label={text.network.deny}
+          name="deny"
+          rows={3}
+          value={(egress.deny ?? []).join('\n')}
+          hint={text.network.denyHint}
+        />
+        <Lines
+          label={text.network.drain}
+          name="drain"
+          rows={2}
+          value={(egress.drain_on_pause ?? []).join('\n')}
+          hint={text.network.drainHint}
+        />
+      </Form>
+    </Panel>
+  );
+}
+
+const COLUMNS: Column<NetworkDecision>[] = [
+  {
+    title: text.network.target,
+    cell: ({ name, address, port }) => (
+      <span class="mono">{`${name ?? address ?? '?'}:${port}`}</span>
+    ),
+  },
+  {
+    title: text.network.verdict,
+    cell: ({ allowed }) => (
+      <span class={`status ${allowed ? 'good' : 'bad'}`}>
+        {allowed ? text.network.allowed : text.network.denied}
+      </span>
+    ),
+  },
+  { title: text.network.rule, isExtra: true, cell: ({ rule }) => <span class="mono">{rule}</span> },
+  { title: text.network.times, isNumber: true, isExtra: true, cell: ({ count }) => count },
+  { title: text.network.last, isExtra: true, cell: ({ time }) => ago(time) },
+];
+
+function Decisions({ id }: { id: string }): JSX.Element {
+  const load = async (signal: AbortSignal): Promise<readonly NetworkDecision[]> => {
+    const { network } = await berth.sandboxes.get(id, { signal, retries: 1 });
+    const pages = network.decisions({ limit: DECISIONS_MAX, signal, retries: 1 }).pages();
+    const { value } = await pages.next();
+    return value?.items ?? [];
+  };
+  const { data, error, reload } = useLoaded(`decisions ${id}`, load, { everyMs: POLL_MS });
+  return (
+    <Panel title={text.network.decisions}>
+      {data === undefined ? (
+        error === undefined ? (
+          <Loading />
+        ) : (
+          <Failure error={error} retry={reload} />
+        )
+      ) : (
+        <>
+          <Stale error={error} />
+          {data.length === 0 ? (
+            <Empty title={text.network.noDecisions} />
+          ) : (
+            <Table
+              label={text.network.decisions}
+              columns={COLUMNS}
+              rows={data}
+              keyOf={(each) =>
+                JSON.stringify([each.name, each.address, each.protocol, each.port, each.rule])
+              }
+            />
+          )}
+        </>
+      )}
+    </Panel>
+  );
+}
+
+export function NetworkView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { sandbox_id: id } = sandbox;
+  const load = async (signal: AbortSignal): Promise<ShownNetworkPolicy> =>
+    (await berth.sandboxes.get(id, { signal })).network.policy({ signal });
+  const { data, error, reload } = useLoaded(`policy ${id}`, load);
+  if (data === undefined) {
+    return error === undefined ? <Loading /> : <Failure error={error} retry={reload} />;
+  }
+  return (
+    <div class="columns">
+      <Editor key={JSON.stringify(data)} sandbox={sandbox} policy={data} reload={reload} />
+      <Decisions id={id} />
+    </div>
+  );
+}

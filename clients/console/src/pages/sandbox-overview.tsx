@@ -1,0 +1,163 @@
+import type { SandboxInfo, SnapshotInfo } from '@berth/sdk';
+import type { JSX } from 'preact';
+import { berth } from '../lib/berth.ts';
+import { ago, bytes, moment, seconds } from '../lib/format.ts';
+import { useLoaded } from '../lib/loading.ts';
+import { linkTo } from '../lib/router.ts';
+import { text } from '../text.ts';
+import { Empty, Facts, Loading, Panel, Status } from '../ui/parts.tsx';
+
+const MiB = 1024 * 1024;
+
+const time = (at: string): JSX.Element => (
+  <time dateTime={at} title={moment(at)}>
+    {ago(at)}
+  </time>
+);
+
+function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { image, base_image: base, idle_ttl_seconds: idle } = sandbox;
+  return (
+    <Panel title={text.sandbox.details}>
+      <Facts
+        of={[
+          [text.sandbox.image, base === '' ? text.sandbox.privateImage : base],
+          image === undefined ? null : [text.sandbox.basis, `${image.name} ${image.version}`],
+          [text.sandbox.memory, bytes(sandbox.mem_size_mib * MiB)],
+          [text.sandbox.cpus, sandbox.vcpu_count],
+          [text.sandbox.platform, sandbox.platform],
+          [text.sandbox.execsMax, sandbox.max_concurrent_execs],
+          [text.sandbox.maxTtl, seconds(sandbox.max_ttl_seconds)],
+          [text.sandbox.idleTtl, idle === 0 ? text.none : seconds(idle)],
+          [text.sandbox.id, <code key="id">{sandbox.sandbox_id}</code>],
+        ]}
+      />
+    </Panel>
+  );
+}
+
+function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { running_at: running, finished_at: finished, expires_at: expires } = sandbox;
+  const reason = [sandbox.exit_reason, sandbox.exit_message].filter(Boolean).join(': ');
+  return (
+    <Panel title={text.sandbox.history}>
+      <Facts
+        of={[
+          [text.sandbox.created, time(sandbox.created_at)],
+          running === undefined ? null : [text.sandbox.runningSince, time(running)],
+          [text.sandbox.lastActive, time(sandbox.last_active_at)],
+          expires === undefined ? null : [text.sandbox.expires, time(expires)],
+          finished === undefined ? null : [text.sandbox.finished, time(finished)],
+          reason === '' ? null : [text.sandbox.reason, reason],
+        ]}
+      />
+    </Panel>
+  );
+}
+
+const Mounts = ({ sandbox: { mounts } }: { sandbox: SandboxInfo }): JSX.Element => (
+  <Panel title={text.sandbox.mounts}>
+    {mounts.length === 0 ? (
+      <Empty title={text.sandbox.noMounts} />
+    ) : (
+      <Facts
+        of={mounts.map((mount) => [
+          mount.path,
+          <a key={mount.path} href={linkTo(['disks', mount.disk_id])}>
+            {mount.disk_id}
+            {mount.read_only === true ? ` (${text.sandbox.readOnly})` : ''}
+          </a>,
+        ])}
+      />
+    )}
+  </Panel>
+);
+
+interface Family {
+  readonly sandboxes: readonly SandboxInfo[];
+  readonly snapshots: readonly SnapshotInfo[];
+}
+
+export async function loadFamily(signal: AbortSignal): Promise<Family> {
+  const [sandboxes, snapshots] = await Promise.all([
+    berth.sandboxes.list({ signal, retries: 1 }),
+    berth.snapshots.list({ signal, retries: 1 }).toArray(),
+  ]);
+  return {
+    sandboxes: sandboxes.map(({ info }) => info),
+    snapshots: snapshots.map(({ info }) => info),
+  };
+}
+
+const SandboxNode = ({ sandbox }: { sandbox: SandboxInfo }): JSX.Element => (
+  <span class="node">
+    <a href={linkTo(['sandboxes', sandbox.sandbox_id])}>{sandbox.name}</a>
+    <Status of={sandbox.status} />
+  </span>
+);
+
+/** Snapshots of a sandbox, the sandboxes made from them, their snapshots, and so on. */
+export function Descendants({ of, family }: { of: string; family: Family }): JSX.Element {
+  const snapshots = family.snapshots.filter((each) => each.sandbox_id === of);
+  return (
+    <ul>
+      {snapshots.map((snapshot) => (
+        <li key={snapshot.snapshot_id}>
+          <span class="node">
+            {snapshot.name} <span class="tag">{text.snapshots.one}</span>
+          </span>
+          {family.sandboxes
+            .filter((each) => each.snapshot_id === snapshot.snapshot_id)
+            .map((each) => (
+              <ul key={each.sandbox_id}>
+                <li>
+                  <SandboxNode sandbox={each} />
+                  <Descendants of={each.sandbox_id} family={family} />
+                </li>
+              </ul>
+            ))}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function FamilyPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { data } = useLoaded('family', loadFamily, { everyMs: 5_000 });
+  const origin = data?.snapshots.find((each) => each.snapshot_id === sandbox.snapshot_id);
+  const hasOwn = data?.snapshots.some((each) => each.sandbox_id === sandbox.sandbox_id);
+  return (
+    <Panel title={text.sandbox.family}>
+      {data === undefined ? (
+        <Loading />
+      ) : hasOwn !== true && origin === undefined ? (
+        <Empty title={text.sandbox.noFamily} />
+      ) : (
+        <ul class="tree">
+          <li>
+            {origin === undefined ? null : (
+              <span class="node muted">{text.sandbox.madeFrom(origin.name)}</span>
+            )}
+            <div>
+              <SandboxNode sandbox={sandbox} />
+            </div>
+            <Descendants of={sandbox.sandbox_id} family={data} />
+          </li>
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+export const OverviewView = ({ sandbox }: { sandbox: SandboxInfo }): JSX.Element => (
+  <>
+    <div class="columns">
+      <Details sandbox={sandbox} />
+      <History sandbox={sandbox} />
+    </div>
+    <div class="columns">
+      <Mounts sandbox={sandbox} />
+      <FamilyPanel sandbox={sandbox} />
+    </div>
+  </>
+);

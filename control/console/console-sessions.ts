@@ -1,0 +1,105 @@
+import type { IncomingMessage } from 'node:http';
+import { LIMITS } from '../../shared/limits.ts';
+import { parseJson } from '../../shared/json.ts';
+import { seal, unseal } from '../../shared/secrets.ts';
+
+/** Sent with every call of the console's pages: no other origin can send it without a preflight. */
+const PAGE_HEADER = 'x-berth-console';
+
+export interface ConsoleSession {
+  readonly apiKey: string;
+  /** Milliseconds since the epoch. */
+  readonly expiresAt: number;
+}
+
+interface ConsoleSessionOptions {
+  readonly encryptionKey: Buffer;
+  readonly region: string;
+  readonly publicBaseUrl: string;
+}
+
+/**
+ * Whether the console's own page sent a request. SameSite alone does not say so: ports of a host, and
+ * the domains of one company, are one site. Browsers name the site of a request only where they trust
+ * the connection, and the origin only of some requests, so whatever they name must fit.
+ */
+export function isOwnPage({ headers }: IncomingMessage): boolean {
+  const { origin, host, 'sec-fetch-site': site } = headers;
+  if (headers[PAGE_HEADER] === undefined) return false;
+  if (site !== undefined && site !== 'same-origin') return false;
+  return origin === undefined || (URL.canParse(origin) && new URL(origin).host === host);
+}
+
+/**
+ * Sessions of the console: an API key, sealed into a cookie that no script can read. Control keeps
+ * nothing of them, so every control node knows them; a session ends with its key, too.
+ */
+export class ConsoleSessions {
+  readonly #key: Buffer;
+  readonly #context: string;
+  readonly #name: string;
+  readonly #attributes: string;
+
+  constructor({ encryptionKey, region, publicBaseUrl }: ConsoleSessionOptions) {
+    this.#key = encryptionKey;
+    this.#context = `console-session:${region}`;
+    const isSecure = publicBaseUrl.startsWith('https:');
+    // The prefix makes browsers refuse such a cookie from any other host or path.
+    this.#name = `${isSecure ? '__Host-' : ''}berth-session`;
+    this.#attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
+  }
+
+  /** @returns the value of `Set-Cookie`, and when the session ends */
+  begin(apiKey: string, now = Date.now()): { cookie: string; expiresAt: number } {
+    const expiresAt = now + LIMITS.consoleSessionMs;
+    const session: ConsoleSession = { apiKey, expiresAt };
+    const value = seal(this.#key, JSON.stringify(session), this.#context);
+    const seconds = LIMITS.consoleSessionMs / 1000;
+    return { cookie: `${this.#name}=${value}; Max-Age=${seconds}; ${this.#attributes}`, expiresAt };
+  }
+
+  /** The value of `Set-Cookie` that makes a browser forget its session. */
+  get forgotten(): string {
+    return `${this.#name}=; Max-Age=0; ${this.#attributes}`;
+  }
+
+  /** The session of a request of the console's own page, if it has one that has not expired. */
+  read(request: IncomingMessage, now = Date.now()): ConsoleSession | undefined {
+    if (!isOwnPage(request)) return undefined;
+    const prefix = `${this.#name}=`;
+    const pairs = (request.headers.cookie ?? '').split('; ');
+    const sealed = pairs.find((pair) => pair.startsWith(prefix))?.slice(prefix.length);
+    if (sealed === undefined || sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
+    const session = this.#unseal(sealed);
+    return session !== undefined && session.expiresAt > now ? session : undefined;
+  }
+
+  /**
+   * Gives a request of the console's page, which cannot know its key, the key of its session. Cookies
+   * go no further than here, whoever sent them.
+   */
+  authorize(request: IncomingMessage): void {
+    const { headers } = request;
+    if (headers.cookie === undefined) return;
+    const session = headers.authorization === undefined ? this.read(request) : undefined;
+    request.rawHeaders = request.rawHeaders.filter(
+      (_, index, all) => all[index - (index % 2)]?.toLowerCase() !== 'cookie',
+    );
+    if (session === undefined) return;
+    headers.authorization = `Bearer ${session.apiKey}`;
+    request.rawHeaders.push('Authorization', headers.authorization);
+  }
+
+  /** @returns undefined for what was not sealed here, or is of another version */
+  #unseal(sealed: string): ConsoleSession | undefined {
+    try {
+      const value = parseJson(unseal(this.#key, sealed, this.#context));
+      const { apiKey, expiresAt } = value as Partial<ConsoleSession>;
+      return typeof apiKey === 'string' && typeof expiresAt === 'number'
+        ? { apiKey, expiresAt }
+        : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,189 @@
+/* The console in Chromium, on a real stack whose sandboxes are containers. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import anyTest, { type TestFn } from 'ava';
+import type { ApiClient } from '../helpers/api.ts';
+import { ConsolePage } from '../helpers/console-page.ts';
+import { freePorts } from '../helpers/ports.ts';
+import { containerSettings, createSandbox, findSandbox } from '../helpers/sandboxes.ts';
+import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+interface Context {
+  readonly directory: string;
+  readonly stack: Stack;
+  readonly api: ApiClient;
+  readonly page: ConsolePage;
+}
+const test = anyTest as TestFn<Context>;
+
+/** What each has in its heading, and opens. */
+const LISTS = [
+  ['/disks', 'Disks', 'Create disk'],
+  ['/sandboxes', 'Sandboxes', ''],
+  ['/sandboxes', 'Sandboxes', 'Create sandbox'],
+  ['/snapshots', 'Snapshots', ''],
+  ['/images', 'Images', ''],
+  ['/keys', 'API keys', ''],
+] as const;
+const FIRST_LOAD_BYTES_MAX = 250_000;
+
+test.before(async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'berth-test-console-'));
+  Object.assign(t.context, { directory });
+  const [port] = await freePorts(1);
+  const ALLOWED_ORIGINS = `http://127.0.0.1:${port}`;
+  const settings = { ...containerSettings(), CONTROL_PORT: String(port), ALLOWED_ORIGINS };
+  const stack = await Stack.start({ ...settings, PUBLIC_BASE_URL: ALLOWED_ORIGINS });
+  Object.assign(t.context, { stack });
+  const api = await stack.newClient();
+  const page = await ConsolePage.open(directory, stack.baseUrl);
+  Object.assign(t.context, { api, page });
+});
+
+test.after.always(async (t) => {
+  const { stack, directory, page } = t.context as Partial<Context>;
+  await page?.[Symbol.asyncDispose]();
+  await stack?.stop();
+  if (directory !== undefined) await rm(directory, { recursive: true });
+});
+
+/** No exception, and nothing that the content security policy has refused. */
+const checkNoProblems = (t: {
+  context: Context;
+  deepEqual: (a: unknown, b: unknown) => unknown;
+}): void => {
+  t.deepEqual(t.context.page.page.problems.splice(0), []);
+};
+
+test.serial(
+  'a wrong key is refused, and a right one is kept where no script reads it',
+  async (t) => {
+    const { page, api } = t.context;
+    await page.goTo('/sandboxes');
+    await page.fill('API key', `key-${'x'.repeat(43)}`);
+    await page.press('Sign in');
+    await page.shows('You were not signed in: the API key is not valid.');
+    t.regex(page.page.problems.splice(0).join(), /status of 401/u);
+    await page.fill('API key', api.key);
+    await page.press('Sign in');
+    await page.shows('You have no sandboxes yet.');
+    const kept = await page.page.evaluate('document.cookie + JSON.stringify({ ...localStorage })');
+    t.is(kept, '{}');
+    const { cookies } = await page.page.send('Network.getCookies');
+    t.like((cookies as object[])[0], { httpOnly: true, sameSite: 'Strict', path: '/' });
+    t.false(JSON.stringify(cookies).includes(api.key));
+    checkNoProblems(t);
+  },
+);
+
+test.serial('the first page needs little, and nothing from elsewhere', async (t) => {
+  const { page, stack } = t.context;
+  page.page.requests.length = 0;
+  await page.goTo('/disks');
+  await page.shows('You have no disks yet.');
+  const assets = page.page.requests.filter((url) => url.includes('/console/assets/'));
+  const sizes = assets.map(async (url) => gzipSync(await (await fetch(url)).bytes()).length);
+  const bytes = (await Promise.all(sizes)).reduce((sum, each) => sum + each, 0);
+  t.true(bytes > 10_000 && bytes < FIRST_LOAD_BYTES_MAX, `${bytes}`);
+  const elsewhere = page.page.requests.filter(
+    (url) => !url.startsWith(`${stack.baseUrl}/`) && !/^(?:data|blob):/u.test(url),
+  );
+  t.deepEqual(elsewhere, []);
+  checkNoProblems(t);
+});
+
+test.serial('a disk is created, found, and deleted with its name typed', async (t) => {
+  const { page, api } = t.context;
+  await page.goTo('/disks');
+  await page.press('Create disk');
+  await page.fill('Name', 'figures');
+  await page.press('Create disk');
+  await page.shows('it is shown only this once');
+  const token = await page.until<string>('the token', "scope().querySelector('code').textContent");
+  t.regex(token, /^dt-/u);
+  await page.press('Close');
+  await page.fill('Search by name or id', 'nothing');
+  await page.shows('Nothing has “nothing” in its name.');
+  await page.fill('Search by name or id', 'figur');
+  await page.press('Delete figures');
+  t.false(await page.page.evaluate("Boolean(byName('Delete disk'))"));
+  await page.fill('Type figures to confirm', 'figures');
+  await page.press('Delete disk');
+  await page.shows('You have no disks yet.');
+  t.deepEqual(await api.data('GET', '/api/disks'), []);
+  checkNoProblems(t);
+});
+
+test.serial('a sandbox is created, and its state is shown as it changes', async (t) => {
+  const { page, api } = t.context;
+  await page.goTo('/sandboxes');
+  await page.press('Create sandbox');
+  await page.fill('Name', 'made-here');
+  await page.fill('Memory', '256');
+  await page.press('Create sandbox');
+  await page.shows('What happened');
+  await page.until('it to run', "document.querySelector('h1 .status')?.textContent === 'running'");
+  await page.goTo('/sandboxes');
+  await page.shows('made-here');
+  const shown = "document.querySelector('td .status')?.textContent";
+  t.is(await page.page.evaluate(shown), 'running');
+  const sandbox = await findSandbox(api, 'made-here');
+  await api.call('POST', `/api/sandboxes/${sandbox?.sandbox_id}/stop`);
+  await page.until('the list to follow', `${shown} === 'stopped'`);
+  checkNoProblems(t);
+});
+
+test.serial('what is possible is what the state allows, and is done', async (t) => {
+  const { page, api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { name: 'acted-on' });
+  await page.goTo(`/sandboxes/${id}`);
+  const enabled = `[...document.querySelectorAll('.page-actions button')]
+    .filter((each) => !each.disabled).map((each) => each.textContent).join()`;
+  await page.until('a running one', `${enabled} === 'Pause,Stop,Fork,Snapshot'`);
+  await page.press('Stop');
+  await page.until('a stopped one', `${enabled} === 'Start,Fork,Snapshot,Delete'`);
+  await page.press('Delete');
+  await page.fill('Type acted-on to confirm', 'acted-on');
+  await page.press('Delete');
+  await page.shows('acted-on is deleted.');
+  await waitFor('it to be gone', async () => (await findSandbox(api, 'acted-on')) === undefined);
+  checkNoProblems(t);
+});
+
+for (const theme of ['light', 'dark']) {
+  test.serial(`the lists and their dialogues are accessible (${theme})`, async (t) => {
+    const { page } = t.context;
+    await page.signIn(t.context.api.key);
+    await page.page.evaluate(`localStorage.setItem('berth:theme', '${theme}')`);
+    for (const [path, title, dialogue] of LISTS) {
+      await page.goTo(path);
+      await page.until(title, `document.querySelector('h1')?.textContent.trim() === '${title}'`);
+      if (dialogue !== '') await page.press(dialogue);
+      t.deepEqual(await page.violations(), [], path);
+    }
+    checkNoProblems(t);
+  });
+}
+
+test.serial('signing out ends the session in this browser', async (t) => {
+  const { page, api, stack } = t.context;
+  await page.goTo('/disks');
+  await page.shows('Disks');
+  await page.press('Sign out');
+  await page.until('the form', "fieldOf('API key') !== null && location.pathname === '/console'");
+  const { cookies } = await page.page.send('Network.getCookies');
+  t.deepEqual(cookies, []);
+  await page.signIn(api.key);
+  // A key that is deleted ends the sessions that were begun with it.
+  const other = await stack.newClient();
+  await page.press('Sign out');
+  await page.until('the form', "fieldOf('API key') !== null");
+  await page.signIn(other.key);
+  const { tokens } = await other.data<{ tokens: { id: string }[] }>('GET', '/api/tokens');
+  await other.call('DELETE', `/api/tokens/${tokens[0]?.id}`);
+  await page.shows('Your session has ended');
+  page.page.problems.length = 0; // 401s.
+});
