@@ -59,6 +59,10 @@ export class WatchedPage implements AsyncDisposable {
   #receive({ id, method = '', params = {}, ...reply }: Message): void {
     if (id !== undefined) this.#waiting.get(id)?.(reply);
     if (method === 'Page.loadEventFired') this.#loaded += 1;
+    // A page asks whether it may be left: it may.
+    if (method === 'Page.javascriptDialogOpening') {
+      this.send('Page.handleJavaScriptDialog', { accept: true }).catch(() => undefined);
+    }
     if (method === 'Network.requestWillBeSent') {
       this.requests.push((params['request'] as { url: string }).url);
     }
