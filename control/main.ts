@@ -71,9 +71,9 @@ async function start(config: ControlConfig): Promise<void> {
   const { spaceAlert: alert } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
   const { queuedJobs } = directory;
-  const jobs = new JobDispatch({
-    ...{ hub, nodeId, redis: cluster.redis, queuedJobs, seal: new JobSeal(clusterSecret), log },
-  });
+  const seal = new JobSeal(clusterSecret);
+  const jobs = new JobDispatch({ hub, nodeId, redis: cluster.redis, queuedJobs, seal, log });
+  const sessions = new ConsoleSessions(config);
 
   const { places, allowedOrigins, trustedProxies, ...limits } = config.http;
   const { proxies } = limits.public;
@@ -99,9 +99,7 @@ async function start(config: ControlConfig): Promise<void> {
   const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects, sessions);
   const mcp = openMcp(redis, region, log, serveOwn);
   const { consoleDir, publicBaseUrl } = config;
-  const sessions = new ConsoleSessions({ ...cluster, publicBaseUrl });
-  const shown = { allowedOrigins, mcp, sessions, consoleDir };
-  const app = createApp({ deps, log, durations, ready, ...shown });
+  const app = createApp({ deps, log, durations, ready, allowedOrigins, mcp, sessions, consoleDir });
   const tls = await openCertificates(config.tls, log);
   const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
   const server = await startPublicServer(known, app.callback(), objects, sessions);

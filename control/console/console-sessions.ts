@@ -13,8 +13,7 @@ export interface ConsoleSession {
 }
 
 interface ConsoleSessionOptions {
-  readonly encryptionKey: Buffer;
-  readonly region: string;
+  readonly cluster: { readonly encryptionKey: Buffer; readonly region: string };
   readonly publicBaseUrl: string;
 }
 
@@ -40,9 +39,9 @@ export class ConsoleSessions {
   readonly #name: string;
   readonly #attributes: string;
 
-  constructor({ encryptionKey, region, publicBaseUrl }: ConsoleSessionOptions) {
-    this.#key = encryptionKey;
-    this.#context = `console-session:${region}`;
+  constructor({ cluster, publicBaseUrl }: ConsoleSessionOptions) {
+    this.#key = cluster.encryptionKey;
+    this.#context = `console-session:${cluster.region}`;
     const isSecure = publicBaseUrl.startsWith('https:');
     // The prefix makes browsers refuse such a cookie from any other host or path.
     this.#name = `${isSecure ? '__Host-' : ''}berth-session`;

@@ -85,10 +85,8 @@ function requestWith(cookie: string): IncomingMessage {
 }
 
 test('a session ends when its time is over, and holds with its own key and region alone', (t) => {
-  const settings = {
-    ...{ encryptionKey: randomBytes(32), region: 'local-test' },
-    publicBaseUrl: 'https://berth.example',
-  };
+  const cluster = { encryptionKey: randomBytes(32), region: 'local-test' };
+  const settings = { cluster, publicBaseUrl: 'https://berth.example' };
   const sessions = new ConsoleSessions(settings);
   const { cookie } = sessions.begin('key-secret', 0);
   t.regex(cookie, /^__Host-berth-session=.*; Secure$/u);
@@ -97,13 +95,14 @@ test('a session ends when its time is over, and holds with its own key and regio
   t.is(sessions.read(request, LIMITS.consoleSessionMs - 1)?.apiKey, 'key-secret');
   t.is(sessions.read(request, LIMITS.consoleSessionMs), undefined);
   for (const other of [{ encryptionKey: randomBytes(32) }, { region: 'local-other' }]) {
-    t.is(new ConsoleSessions({ ...settings, ...other }).read(request, 0), undefined);
+    const changed = { ...settings, cluster: { ...cluster, ...other } };
+    t.is(new ConsoleSessions(changed).read(request, 0), undefined);
   }
 });
 
 test('a cookie goes no further than control', (t) => {
   const sessions = new ConsoleSessions({
-    ...{ encryptionKey: randomBytes(32), region: 'local-test' },
+    cluster: { encryptionKey: randomBytes(32), region: 'local-test' },
     publicBaseUrl: 'https://berth.example',
   });
   const [cookie = ''] = sessions.begin('key-secret').cookie.split(';');
