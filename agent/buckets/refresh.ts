@@ -34,13 +34,25 @@ export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise
     if (listed.size > LIMITS.bucketKeysMax) {
       throw new BucketError('other', `the bucket has more than ${LIMITS.bucketKeysMax} keys`);
     }
-    await inParallel(files, FILES_AT_ONCE, (object) => takeObject(parts, object, problems));
+    await inParallel(files, FILES_AT_ONCE, async (object) => {
+      const isHidden = index.get(object.key) === undefined && isBelowFile(object.key, listed);
+      if (isHidden) problems.note(object.key, OTHER_KIND);
+      else await takeObject(parts, object, problems);
+    });
     await index.sync();
   }
   const gone = [...index.rows()].filter(({ path }) => !listed.has(path));
   await inParallel(gone, FILES_AT_ONCE, (row) => dropFile(parts, row));
   await index.sync();
   return problems;
+}
+
+/** Whether a folder of the key is an object as well. Listings are sorted, so that one came before. */
+function isBelowFile(key: string, listed: ReadonlySet<string>): boolean {
+  for (let slash = key.indexOf('/'); slash !== -1; slash = key.indexOf('/', slash + 1)) {
+    if (listed.has(key.slice(0, slash))) return true;
+  }
+  return false;
 }
 
 function isFile({ key, sizeBytes }: BucketObject, problems: PathProblems): boolean {
