@@ -1,10 +1,13 @@
+import { stat } from 'node:fs/promises';
 import { pino, type Logger } from 'pino';
+import { runInBackground } from './background.ts';
 import { errnoOf } from './errors.ts';
 import { MiB } from './units.ts';
 
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
+const ROTATION_LOOK_MS = 1_000;
 /** How much to buffer while stdout cannot be written; more is dropped. */
 const HELD_BYTES_MAX = 16 * MiB;
 
@@ -15,13 +18,31 @@ function describeError(thrown: unknown): unknown {
   return { type: name, message, code: errnoOf(thrown), stack, cause: describeError(cause) };
 }
 
+type Destination = ReturnType<typeof pino.destination>;
+
+/** Goes on in a new file when the log's was renamed or removed; threads get no signals. */
+function followRotation(destination: Destination, path: string): void {
+  let inode: number | undefined;
+  const look = async (): Promise<void> => {
+    const now = await stat(path).then(
+      ({ ino }) => ino,
+      () => undefined,
+    );
+    if (inode !== undefined && now !== inode) destination.reopen();
+    inode = now ?? inode;
+  };
+  setInterval(() => runInBackground('log.rotate', look), ROTATION_LOOK_MS).unref();
+}
+
 /**
- * A JSON log on stdout, written in batches so that logging never delays a request. Fields that could
+ * A JSON log on stdout, or in the file that LOG_FILE names, written in batches so that logging never delays a request. Fields that could
  * hold a secret are removed.
  */
 export function createLogger(service: string, base: Record<string, string> = {}): Logger {
+  const path = process.env['LOG_FILE'] || undefined;
   const destination = pino.destination({
-    dest: 1,
+    dest: path ?? 1,
+    append: true,
     sync: false,
     minLength: 4096,
     maxLength: HELD_BYTES_MAX,
@@ -29,6 +50,7 @@ export function createLogger(service: string, base: Record<string, string> = {})
   });
   // A full file system below the log must not end the process: what does not fit is dropped.
   destination.on('error', () => undefined);
+  if (path !== undefined) followRotation(destination, path);
   return pino(
     {
       level: process.env['LOG_LEVEL'] ?? 'info',

@@ -100,6 +100,13 @@ const clusterSettings = {
     default: 'info',
     description: 'level of pino',
   }),
+  LOG_FILE: Type.Optional(
+    absolutePath({
+      fallback: 'standard output',
+      description:
+        'file that the log is appended to. Within seconds of its being renamed or removed the log goes on in a new one ([logs](#logs))',
+    }),
+  ),
 };
 
 const httpSettings = {

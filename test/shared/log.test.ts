@@ -1,6 +1,11 @@
 import test from 'ava';
 import { execFile } from 'node:child_process';
+import { readFile, rename } from 'node:fs/promises';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { temporaryDirectory } from '../helpers/temporary.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 const run = promisify(execFile);
 
@@ -51,4 +56,34 @@ test('only the message, code and stack of an error and its causes are logged', a
     },
   });
   t.false(JSON.stringify(event).includes('secret'));
+});
+
+const contents = (name: string): Promise<string> => readFile(name, 'utf8').catch(() => '');
+
+test('a log in a file goes on in a new one when the file is renamed', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'log');
+  const file = new URL('../../shared/log.ts', import.meta.url).href;
+  const script = `
+    import { existsSync } from 'node:fs';
+    import { setTimeout as sleep } from 'node:timers/promises';
+    import { createLogger } from '${file}';
+    const log = createLogger('test');
+    log.info('first');
+    while (!existsSync('${path}.1')) await sleep(50);
+    while (!existsSync('${path}')) { log.info('between'); await sleep(50); }
+    log.info('last');
+    await sleep(500);`;
+  const ended = run(process.execPath, ['--input-type=module', '-e', script], {
+    env: { LOG_FILE: path },
+    timeout: 60_000,
+  });
+  await waitFor('the first line', async () => (await contents(path)).includes('first'));
+  // The logger must have seen the file once to notice that it is another.
+  await sleep(2_500);
+  await rename(path, `${path}.1`);
+  const { stdout } = await ended;
+  t.is(stdout, '');
+  t.true((await contents(`${path}.1`)).includes('first'));
+  t.true((await contents(path)).includes('last'));
 });
