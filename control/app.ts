@@ -6,6 +6,7 @@ import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
 import type { Deps } from './services/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
+import { audited, type AuditLogs } from './http/middleware/audit.ts';
 import { crossOrigin } from './http/middleware/cross-origin.ts';
 import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
@@ -23,6 +24,8 @@ export interface AppOptions extends ConsoleOptions {
   readonly log: Logger;
   readonly durations: Histogram<'method' | 'route' | 'status'>;
   readonly ready: ReadinessCheck;
+  /** Where changes are written down. */
+  readonly logs: AuditLogs;
   /** Origins whose pages may read the answers. */
   readonly allowedOrigins: readonly string[];
   /** Where tools for language models make their calls, and which of these can be cancelled. */
@@ -34,12 +37,13 @@ const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1
 
 /** The public API: middleware in the order in which a request meets it. */
 export function createApp(options: AppOptions): Koa<RequestState> {
-  const { deps, log, durations, ready, allowedOrigins, mcp } = options;
+  const { deps, log, logs, durations, ready, allowedOrigins, mcp } = options;
   const app = new Koa<RequestState>();
   const router = new Router<RequestState>();
   const authenticator = new Authenticator(deps.directory.apiKeys);
   for (const route of routes) {
-    router[route.method](routerPath(route.path), endpoint(deps, authenticator, route));
+    const work = endpoint(deps, authenticator, route);
+    router[route.method](routerPath(route.path), audited(route, logs), work);
   }
   const { publicBaseUrl } = deps.config;
   const document = JSON.stringify(openApiDocument(routes, publicBaseUrl));

@@ -34,6 +34,8 @@ export interface ControlConfig extends ServiceSettings {
   readonly internalUrl: string;
   /** Where Redis keeps its files; set on a node that can see them. */
   readonly redisDataDir: string | undefined;
+  /** The file that every change is appended to. */
+  readonly auditLog: string | undefined;
   /** Free bytes there below which new work is refused. */
   readonly redisReserveBytes: number;
 }
@@ -71,6 +73,8 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
     regionIsPreview: settings.REGION_PREVIEW,
     execTimeoutMs: settings.EXEC_TIMEOUT_MS,
     redisDataDir: settings.REDIS_DATA_DIR,
+    auditLog: settings.AUDIT_LOG,
+    webhookNetworks: settings.WEBHOOK_REACHABLE_NETWORKS,
     redisReserveBytes: settings.REDIS_RESERVE_BYTES,
     signingKeys: settings.SIGNING_KEYS,
     imageAliases: readImageAliases(settings.IMAGE_ALIASES),

@@ -20,6 +20,7 @@ import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
 import { ConsoleSessions } from './console/console-sessions.ts';
 import { checkControlConfig, type ControlConfig, readControlConfig } from './config.ts';
+import { openAccounting } from './http/accounting.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
 import { FilesProxy } from './dispatch/files-proxy.ts';
@@ -54,23 +55,20 @@ async function start(config: ControlConfig): Promise<void> {
   const nodeId = newNodeId();
   const log = createLogger('control', { nodeId, region: cluster.region });
 
-  const onRedisError = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
-  const redis = connectRedis(cluster.redis, onRedisError);
+  const redis = connectRedis(cluster.redis, ({ message: err }) => log.warn({ err }, 'redis:error'));
   await redis.connect();
   const directory = openDirectory(redis, cluster.region);
   const { clusterId, clusterSecret, region } = cluster;
   const connections = new ConnectionSigner(config.signingKeys, region);
-  const { publicKeys: connectionKeys } = connections;
   const clusterTls = await openCertificates(cluster.tls, log);
   const auth = { clusterSecret, clusterTls };
   const hub = new AgentHub({
-    ...{ nodeId, clusterId, clusterSecret, region, connectionKeys, log },
+    ...{ nodeId, clusterId, clusterSecret, region, connectionKeys: connections.publicKeys, log },
     isEncrypted: clusterTls !== undefined,
   });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
-  const { spaceAlert: alert } = directory;
+  const { spaceAlert: alert, queuedJobs } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
-  const { queuedJobs } = directory;
   const seal = new JobSeal(clusterSecret);
   const jobs = new JobDispatch({ hub, nodeId, redis: cluster.redis, queuedJobs, seal, log });
   const sessions = new ConsoleSessions(config);
@@ -90,7 +88,9 @@ async function start(config: ControlConfig): Promise<void> {
     ...{ registry, ready },
   });
   hub.serve(internal);
-  const deps = { nodeId, config, directory, directorySpace, hub, jobs, data, files, connections };
+  const accounting = openAccounting(config, directory, log);
+  const work = { directorySpace, hub, jobs, data, files, usage: accounting.usage };
+  const deps = { nodeId, config, directory, connections, ...work };
   const forwarder = new RequestForwarder(auth);
   const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
@@ -99,7 +99,8 @@ async function start(config: ControlConfig): Promise<void> {
   const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects, sessions);
   const mcp = openMcp(redis, region, log, serveOwn);
   const { consoleDir, publicBaseUrl } = config;
-  const app = createApp({ deps, log, durations, ready, allowedOrigins, mcp, sessions, consoleDir });
+  const parts = { mcp, sessions, consoleDir, ...accounting };
+  const app = createApp({ deps, log, durations, ready, allowedOrigins, ...parts });
   const tls = await openCertificates(config.tls, log);
   const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
   const server = await startPublicServer(known, app.callback(), objects, sessions);
@@ -121,6 +122,7 @@ async function start(config: ControlConfig): Promise<void> {
     () => files.close(),
     () => forwarder.close(),
     () => internal.close(),
+    () => accounting.close(),
     () => redis.disconnect(),
   ]);
 }

@@ -1,3 +1,4 @@
+import { activityRoutes } from './handlers/activity.ts';
 import { apiKeyRoutes } from './handlers/api-keys.ts';
 import { diskMountRoutes } from './handlers/disk-mounts.ts';
 import { diskUserRoutes } from './handlers/disk-users.ts';
@@ -14,6 +15,8 @@ import { sandboxNetworkRoutes } from './handlers/sandbox-network.ts';
 import { sandboxRoutes } from './handlers/sandboxes.ts';
 import { snapshotRoutes } from './handlers/snapshots.ts';
 import { shareRoutes } from './handlers/shares.ts';
+import { usageRoutes } from './handlers/usage.ts';
+import { webhookRoutes } from './handlers/webhooks.ts';
 import type { Route } from './http/route.ts';
 
 /** Every endpoint of the API. Router, validation and the OpenAPI document are made from this. */
@@ -33,5 +36,8 @@ export const routes: readonly Route[] = [
   ...sandboxPortRoutes,
   ...snapshotRoutes,
   ...apiKeyRoutes,
+  ...activityRoutes,
+  ...usageRoutes,
+  ...webhookRoutes,
   ...imageRoutes,
 ];

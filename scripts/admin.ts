@@ -2,17 +2,27 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
 import { readRedisTarget } from '../shared/settings/cluster-config.ts';
-import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
+import { accountLimitNames, accountLimitUnits } from '../shared/directory/account-limits.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { accountIdPattern, regionPattern } from '../shared/ids.ts';
+import { FULL_SCOPES, type KeyScope, keyScopes } from '../shared/key-scopes.ts';
 import { AgentSettings } from '../shared/settings/agent-settings.ts';
 import { RedisSettings } from '../shared/settings/cluster-settings.ts';
 import { readSettings } from '../shared/settings/read-settings.ts';
 import { compile } from '../shared/validate.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
 import { parseJson } from '../shared/json.ts';
+import {
+  allKeys,
+  createKey,
+  deleteKey,
+  findAccount,
+  type KeyOptions,
+  type LimitChanges,
+  setLimits,
+} from './admin-accounts.ts';
 
 const Backup = Type.Object({
   version: Type.Literal(1),
@@ -22,6 +32,16 @@ const Backup = Type.Object({
       name: Type.String({ minLength: 1 }),
       createdAt: Type.String({ format: 'date-time' }),
       previewRegions: Type.Array(Type.String()),
+      /** Backups of earlier versions have none. */
+      limits: Type.Optional(
+        Type.Partial(
+          Type.Object(
+            Object.fromEntries(
+              accountLimitNames.map((name) => [name, Type.Integer({ minimum: 0 })]),
+            ),
+          ),
+        ),
+      ),
     }),
   ),
   keys: Type.Array(
@@ -32,6 +52,9 @@ const Backup = Type.Object({
       tokenSuffix: Type.String(),
       createdAt: Type.String({ format: 'date-time' }),
       lastUsedAt: Type.Optional(Type.String()),
+      /** Backups of earlier versions have none: their keys may do everything. */
+      scopes: Type.Optional(Type.Array(Type.Enum([...keyScopes]))),
+      expiresAt: Type.Optional(Type.String({ format: 'date-time' })),
       accountId: Type.String({ pattern: accountIdPattern }),
       organization: Type.String(),
     }),
@@ -49,28 +72,14 @@ interface Cluster {
   readonly storageDir: string;
 }
 
-async function findAccount(directory: Directory, idOrName: string) {
-  const accounts = await directory.accounts.list();
-  const account = accounts.find(({ id, name }) => id === idOrName || name === idOrName);
-  if (account === undefined) {
-    throw new AppError('not_found', `there is no account ${idOrName}; see: account list`);
-  }
-  return account;
-}
-
-async function allKeys(directory: Directory, accountId: string): Promise<ApiKeyRecord[]> {
-  const keys: ApiKeyRecord[] = [];
-  let cursor: string | undefined;
-  do {
-    const page = await directory.apiKeys.list(accountId, { limit: 100, cursor });
-    keys.push(...page.items);
-    cursor = page.nextCursor;
-  } while (cursor !== undefined);
-  return keys;
-}
-
 async function backup(directory: Directory, file: string): Promise<object> {
-  const accounts = await directory.accounts.list();
+  const known = await directory.accounts.list();
+  const accounts = await Promise.all(
+    known.map(async (account) => ({
+      ...account,
+      limits: await directory.accountLimits.get(account.id),
+    })),
+  );
   const lists = await Promise.all(accounts.map(({ id }) => allKeys(directory, id)));
   const keys = lists.flat();
   await writeFile(file, JSON.stringify({ version: 1, accounts, keys }, null, 2), { mode: 0o600 });
@@ -82,8 +91,13 @@ async function restore(directory: Directory, file: string): Promise<object> {
     parseJson(await readFile(file, 'utf8'), { valuesMax: Infinity }),
     file,
   );
-  for (const account of data.accounts) await directory.accounts.restore(account);
-  for (const key of data.keys) await directory.apiKeys.restore(key);
+  for (const { limits = {}, ...account } of data.accounts) {
+    await directory.accounts.restore(account);
+    await directory.accountLimits.change(account.id, limits);
+  }
+  for (const key of data.keys) {
+    await directory.apiKeys.restore({ ...key, scopes: key.scopes ?? [...FULL_SCOPES] });
+  }
   return { accounts: data.accounts.length, keys: data.keys.length };
 }
 
@@ -94,19 +108,6 @@ async function setRegion(
   const { id } = await findAccount(directory, account);
   await directory.accounts.setRegionAccess(id, region, allowed);
   return { id, region, allowed };
-}
-
-async function createKey(directory: Directory, account: string, name: string): Promise<object> {
-  const owner = await findAccount(directory, account);
-  const { record, token } = await directory.apiKeys.create(owner, { name });
-  return { id: record.id, name: record.name, token };
-}
-
-async function deleteKey(directory: Directory, account: string, keyId: string): Promise<object> {
-  const { id } = await findAccount(directory, account);
-  const isRemoved = await directory.apiKeys.remove(id, keyId);
-  if (!isRemoved) throw new AppError('not_found', 'the account has no such key; see: key list');
-  return { deleted: keyId };
 }
 
 /** Frees a disk that a sandbox of a dead host holds. @throws AppError when that host may be alive */
@@ -131,6 +132,26 @@ async function breakHold(directory: Directory, account: string, diskId: string):
 function parseAccountName(text: string): string {
   if (/^[\w-]{1,64}$/u.test(text)) return text;
   throw new UsageError('an account name has 1 to 64 letters, digits, - or _');
+}
+
+function parseLimit(text: string): number | null {
+  if (text === 'none') return null;
+  if (/^\d{1,15}$/u.test(text)) return Number(text);
+  throw new UsageError('a limit is a whole number, or none');
+}
+
+function parseScope(text: string, others: KeyScope[] = []): KeyScope[] {
+  const scope = keyScopes.find((each) => each === text);
+  if (scope !== undefined) return [...others, scope];
+  throw new UsageError(`a scope is one of ${keyScopes.join(', ')}`);
+}
+
+function parseEnd(text: string): string {
+  const end = Date.parse(text);
+  if (/^\d{4}-\d\d-\d\d(?:T.+)?$/u.test(text) && end > Date.now()) {
+    return new Date(end).toISOString();
+  }
+  throw new UsageError('an end is a date or time to come, e.g. 2027-01-31 or 2027-01-31T12:00:00Z');
 }
 
 function parseRegion(text: string): string {
@@ -203,14 +224,30 @@ function addAccountCommands(group: Command): void {
   }
 }
 
+function addLimitCommand(group: Command): void {
+  const limits = group
+    .command('limits')
+    .description('show or set what an account may have; none takes a limit away')
+    .argument('<account>');
+  for (const name of accountLimitNames) {
+    const flag = name.replaceAll(/[A-Z]/gu, (letter) => `-${letter.toLowerCase()}`);
+    limits.option(`--${flag} <max>`, accountLimitUnits[name], parseLimit);
+  }
+  limits.action((account: string, changes: LimitChanges) =>
+    report(({ directory }) => setLimits(directory, account, changes)),
+  );
+}
+
 function addKeyCommands(group: Command): void {
   group
     .command('create')
     .description('make an API key; printed once')
     .argument('<account>')
     .option('--name <name>', 'name of the key', 'default')
-    .action((account: string, { name }: { name: string }) =>
-      report(({ directory }) => createKey(directory, account, name)),
+    .option('--scope <scope>', `${keyScopes.join(', ')}; may be repeated`, parseScope)
+    .option('--expires-at <time>', 'when it stops working, e.g. 2027-01-31', parseEnd)
+    .action((account: string, options: KeyOptions) =>
+      report(({ directory }) => createKey(directory, account, options)),
     );
   group
     .command('list')
@@ -259,7 +296,9 @@ function addBackupCommands(group: Command): void {
     .action(() => report(({ directory, storageDir }) => rebuildDisks(directory, storageDir)));
 }
 
-addAccountCommands(program.command('account').description('accounts and their regions'));
+const accounts = program.command('account').description('accounts, their regions and limits');
+addAccountCommands(accounts);
+addLimitCommand(accounts);
 addKeyCommands(program.command('key').description('API keys'));
 addDiskCommands(program.command('disk').description('disks'));
 addBackupCommands(program);

@@ -49,6 +49,7 @@ function defaults(ports: Env): Env {
     LOG_LEVEL: 'info',
     CONTROL_HOST: '127.0.0.1',
     REDIS_DATA_DIR: paths.redis,
+    AUDIT_LOG: join(paths.logs, 'audit.log'),
     PUBLIC_BASE_URL: `http://127.0.0.1:${required(ports, 'CONTROL_PORT')}`,
     AGENT_HOST: '127.0.0.1',
     AGENT_PUBLIC_URL: `http://127.0.0.1:${required(ports, 'AGENT_PORT')}`,

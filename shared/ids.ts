@@ -24,6 +24,9 @@ export function newSandboxId(): string {
   return [8, 12, 16, 20, 32].map((end, i) => hex.slice([0, 8, 12, 16, 20][i], end)).join('-');
 }
 
+/** Of an event in the activity of an account: sorts by time, too. */
+export const newEventId = (): string => newSandboxId();
+
 /**
  * Names a sandbox in the hostnames of its ports: its id as one DNS label may have it. Not a secret:
  * whoever reaches a port knows it, and it opens nothing.

@@ -31,6 +31,28 @@ export const LIMITS = {
 
   // Accounts
   apiKeysPerAccountMax: 1000,
+  // About; the oldest go first.
+  activityPerAccountMax: 10_000,
+  // How soon control nodes and hosts notice that the limits of an account were changed.
+  accountLimitsReadEveryMs: 2_000,
+  accountsRememberedMax: 10_000,
+  // What is counted is written this often, by control nodes and hosts; a crash loses as much.
+  usageWrittenEveryMs: 5_000,
+  storageMeasuredEveryMs: 60_000,
+  usageKeptMs: 400 * DAY_MS,
+  // Webhooks: attempts grow apart from webhookRetryMsMin on, about ten minutes altogether.
+  webhooksPerAccountMax: 10,
+  webhookAttemptsMax: 8,
+  webhookRetryMsMin: 5_000,
+  webhookAnswerMsMax: 10_000,
+  webhooksAtOnceMax: 64,
+  webhooksAtOncePerAccountMax: 8,
+  webhookTurnMs: 500, // An attempt beyond those waits for so long.
+  webhooksQueuedMax: 20_000,
+  webhookDeliveriesKept: 100,
+  webhookDeliveriesKeptMs: 30 * DAY_MS,
+  // How long an answer waits until the change that it tells of is in the audit log.
+  auditMsMax: 2_000,
   disksPerAccountMax: 10_000,
   usersPerDiskMax: 100,
   allowedIpsPerDiskMax: 200,

@@ -43,6 +43,8 @@ formats.default(ajv);
 const INTEGER = /^-?(?:0|[1-9]\d{0,15})$/u;
 
 function readText(type: unknown, text: unknown): unknown {
+  // A parameter that may be repeated is a text when it is not.
+  if (type === 'array') return Array.isArray(text) ? text : [text];
   if (typeof text !== 'string') return text;
   if (type === 'integer' && INTEGER.test(text)) return Number(text);
   return type === 'boolean' && /^(?:true|false)$/u.test(text) ? text === 'true' : text;

@@ -16,7 +16,7 @@ import { type Bucket, BucketError, type BucketObject, type UploadSource } from '
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import type { BucketSettings } from './open-bucket.ts';
-import { reachableLookup, refuseAddress } from './reachable-lookup.ts';
+import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
 
 /** The service sends checksums of ranges up to this size only. */
 const RANGE_BYTES = 4 * MiB;
@@ -74,7 +74,7 @@ export class AzureBucket implements Bucket {
       keepAlive: true,
       maxSockets: CONNECTIONS_MAX,
       timeout: LIMITS.bucketSilenceMsMax,
-      lookup: reachableLookup(networks),
+      lookup: bucketLookup(networks),
     });
     // `agent` and `redirectOptions` are options of the pipeline that the SDK's types leave out.
     const options: StoragePipelineOptions & { agent: Agent; redirectOptions: object } = {

@@ -1,5 +1,5 @@
-import { lookup, type LookupAddress } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
+import { reachableLookup } from '../../shared/reachable-lookup.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import { BucketError } from './bucket.ts';
 
@@ -17,19 +17,6 @@ export function refuseAddress(endpoint: string, networks: ReachableNetworks): vo
   if (isIP(host) !== 0 && !networks.allows(host)) throw refusal(host);
 }
 
-/**
- * Resolves names for connections, without those of their addresses that are out of reach: the owner
- * of a disk chooses the name, and its addresses may change at any time.
- */
-export const reachableLookup =
-  (networks: ReachableNetworks): LookupFunction =>
-  (hostname, options, callback) => {
-    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[]) => {
-      if (error !== null) return callback(error, '', 0);
-      const allowed = found.filter(({ address }) => networks.allows(address));
-      const [first] = allowed;
-      if (first === undefined) return callback(refusal(hostname), '', 0);
-      if (options.all === true) return callback(null, allowed);
-      return callback(null, first.address, first.family);
-    });
-  };
+/** Connects to addresses within reach only, whatever the name of an endpoint leads to. */
+export const bucketLookup = (networks: ReachableNetworks): LookupFunction =>
+  reachableLookup(networks, refusal);

@@ -23,7 +23,7 @@ import { MiB } from '../../shared/units.ts';
 import type { Bucket, BucketObject, UploadSource } from './bucket.ts';
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
-import { reachableLookup, refuseAddress } from './reachable-lookup.ts';
+import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
 
 /** Objects up to this size are one request; larger ones are uploaded in parts. */
 const PART_BYTES = 8 * MiB;
@@ -48,7 +48,7 @@ function openClient(
   const connections = {
     keepAlive: true,
     maxSockets: CONNECTIONS_MAX,
-    lookup: reachableLookup(networks),
+    lookup: bucketLookup(networks),
   };
   // Google's interface refuses the checksums that S3 has had since 2024.
   const checksums = type === 'gcs' ? 'WHEN_REQUIRED' : 'WHEN_SUPPORTED';

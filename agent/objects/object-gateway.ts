@@ -32,6 +32,7 @@ import {
   authorize,
   authorizeOther,
   type PrincipalDeps,
+  assertMayChange,
   assertOwner,
   reachableDisks,
 } from './auth/principal.ts';
@@ -163,9 +164,11 @@ export class ObjectGateway {
     exchange.notes['diskId'] = disk.record.id;
     assertOwner(disk, headers.values['x-amz-expected-bucket-owner']);
     using _place = this.#takePlace(disk.record.accountId, origin.address);
+    if (origin.hopsLeft !== '0') await this.#checkQuotas(disk.record.accountId, method);
     this.#noteClient(admission, disk, origin.address);
     const named = findOperation(method, target, headers);
     exchange.operation = named.name;
+    if (method !== 'GET' && method !== 'HEAD') assertMayChange(admission.principal);
     if (isWrite(method) && this.#options.storage.isLow) {
       throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
     }
@@ -212,6 +215,15 @@ export class ObjectGateway {
     const place = this.#places.take([...parties, `account ${accountId}`]);
     if (place === undefined) throw new S3Error('SlowDown');
     return place;
+  }
+
+  /** @throws S3Error SlowDown; QuotaExceeded for what would fill disks further */
+  async #checkQuotas(accountId: string, method: string): Promise<void> {
+    const { accountQuotas } = this.#options.directory;
+    const quota = await accountQuotas.takeRequest(accountId);
+    if (quota?.isExceeded === true) throw new S3Error('SlowDown');
+    if (!isWrite(method) || (await accountQuotas.whyNotWrite(accountId)) === undefined) return;
+    throw new S3Error('QuotaExceeded', 'The disks of the account hold as much as they may.');
   }
 
   async #serveOnDisk(exchange: Exchange, origin: Origin, wanted: Wanted): Promise<void> {

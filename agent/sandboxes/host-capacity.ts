@@ -7,6 +7,7 @@ import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import { MiB } from '../../shared/units.ts';
+import type { UsageMeter } from './usage-meter.ts';
 
 const CHECK_EVERY_MS = 1_000;
 
@@ -19,10 +20,19 @@ export interface HostCapacityOptions {
   readonly storage: StorageWatch;
   /** Where control nodes reserve capacity before they place a sandbox here. */
   readonly directory: SandboxCapacity;
+  /** Measures for how long accounts hold capacity here. */
+  readonly meter?: UsageMeter;
   readonly log: Logger;
 }
 
 type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
+
+/** What capacity is held for. */
+export interface Holder {
+  readonly id: string;
+  readonly accountId: string;
+  readonly config: Config;
+}
 
 /**
  * The capacity that this host's sandboxes hold. The host has the last word: the directory holds a
@@ -65,11 +75,12 @@ export class HostCapacity {
    * @returns restores what it held before
    * @throws AppError `no_capacity`, `host_full`
    */
-  hold(sandboxId: string, config: Config): () => void {
-    this.refuseIfFull(config, sandboxId);
-    const before = this.#held.get(sandboxId);
-    this.holdExisting(sandboxId, config);
-    return () => (before === undefined ? this.release(sandboxId) : this.#set(sandboxId, before));
+  hold(holder: Holder): () => void {
+    const { id, config } = holder;
+    this.refuseIfFull(config, id);
+    const before = this.#held.get(id);
+    this.holdExisting(holder);
+    return () => (before === undefined ? this.release(id) : this.#set(holder, before));
   }
 
   /**
@@ -96,17 +107,18 @@ export class HostCapacity {
   }
 
   /** Holds capacity for a machine that runs already, whether it fits or not. */
-  holdExisting(sandboxId: string, config: Config): void {
-    this.#set(sandboxId, needOf(config));
+  holdExisting(holder: Holder): void {
+    this.#set(holder, needOf(holder.config));
   }
 
   /** Holds the memory of a machine that is paused in it. */
-  holdMemory(sandboxId: string, config: Config): void {
-    this.#set(sandboxId, { ...needOf(config), vcpus: 0 });
+  holdMemory(holder: Holder): void {
+    this.#set(holder, { ...needOf(holder.config), vcpus: 0 });
   }
 
   release(sandboxId: string): void {
     this.#held.delete(sandboxId);
+    this.#options.meter?.end(sandboxId);
     this.#publish(this.#options.directory.release(this.#options.hostId, sandboxId));
   }
 
@@ -131,9 +143,11 @@ export class HostCapacity {
     this.#stop();
   }
 
-  #set(sandboxId: string, need: SandboxResources): void {
-    this.#held.set(sandboxId, need);
-    this.#publish(this.#options.directory.hold(this.#options.hostId, sandboxId, need));
+  #set({ id, accountId, config }: Holder, need: SandboxResources): void {
+    const { hostId, directory, meter } = this.#options;
+    this.#held.set(id, need);
+    meter?.begin(id, accountId, { vcpus: need.vcpus, memoryMib: config.memSizeMib });
+    this.#publish(directory.hold(hostId, id, need));
   }
 
   #used(except?: string): SandboxResources {

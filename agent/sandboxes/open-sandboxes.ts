@@ -24,6 +24,7 @@ import type { SandboxMounts } from './sandbox-mounts.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
+import { UsageMeter } from './usage-meter.ts';
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -62,9 +63,10 @@ export interface HostSandboxes {
 const newCapacity = (
   { memoryMib, vcpus, memoryReserveMib }: SandboxSettings,
   { hostId, storage, directory, log }: SandboxParts,
+  meter: UsageMeter,
 ): HostCapacity =>
   new HostCapacity({
-    ...{ hostId, memoryReserveMib, storage, log },
+    ...{ hostId, memoryReserveMib, storage, log, meter },
     total: { memoryMib, vcpus },
     directory: directory.sandboxCapacity,
   });
@@ -118,11 +120,10 @@ export async function openSandboxes(
   const policies = new SandboxPolicies(parts.encryptionKey, parts.policies);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
-  const capacity = newCapacity(settings, parts);
-  const uids = new UidPool(
-    settings.uidBase,
-    [...rows, ...snapshotRows].map(({ uid }) => uid),
-  );
+  const meter = new UsageMeter(directory.usage);
+  const capacity = newCapacity(settings, parts, meter);
+  const usedUids = [...rows, ...snapshotRows].map(({ uid }) => uid);
+  const uids = new UidPool(settings.uidBase, usedUids);
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
   const platform = process.arch === 'arm64' ? 'arm64' : 'amd64';
@@ -161,6 +162,7 @@ export async function openSandboxes(
     async close() {
       clearInterval(timer);
       capacity.close();
+      await meter.close();
       await prewarmed.close();
       await registry.detach();
       await driver.close();

@@ -18,11 +18,11 @@ const NOT_CONTINUED = 'it did not continue in time after the agent of the host e
 /** Continues from the journalled state, whatever the former agent was doing. */
 export async function recoverSandbox(context: SandboxContext): Promise<void> {
   const { sandbox, execs, deps } = context;
-  const { id, state, slot, config, vmId } = sandbox.row;
+  const { state, slot, vmId } = sandbox.row;
   await execs.load();
   if (state === 'pending_image') return awaitImage(context);
   if (slot === undefined) return recoverAtRest(context);
-  deps.capacity.holdExisting(id, config);
+  deps.capacity.holdExisting(sandbox.row);
   await takeOverDisks(context);
   if (state === 'pending_start' || state === 'pending_resume') return recoverPending(context);
   if (state === 'pausing' && (await deps.driver.hasCheckpoint(vmId))) {
@@ -44,12 +44,12 @@ export async function giveUp(context: SandboxContext, error: Error): Promise<voi
  */
 async function recoverAtRest(context: SandboxContext): Promise<void> {
   const { sandbox, execs, deps } = context;
-  const { id, vmId, state, config } = sandbox.row;
+  const { vmId, state } = sandbox.row;
   const { driver, capacity } = deps;
   const isPaused = state === 'paused';
   await cleanUp(context, undefined);
   if (isPaused && driver.traits.pausedStaysInMemory && (await driver.hasCheckpoint(vmId))) {
-    capacity.holdMemory(id, config);
+    capacity.holdMemory(sandbox.row);
     await takeOverDisks(context);
   }
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');

@@ -83,10 +83,10 @@ export async function rest(
   cause: string,
 ): Promise<void> {
   const { sandbox, current, deps } = context;
-  const { id, slot, config } = sandbox.row;
+  const { id, slot } = sandbox.row;
   // Before its record shows the rest, so that a caller can rely on the capacity.
   if (to === 'paused' && deps.driver.traits.pausedStaysInMemory)
-    deps.capacity.holdMemory(id, config);
+    deps.capacity.holdMemory(sandbox.row);
   else deps.capacity.release(id);
   await sandbox.enter(to, { ...change, slot: undefined, expiresAt: undefined }, cause);
   current.end(); // Only after the journal: a failed write leaves the event to be reported again.

@@ -30,8 +30,8 @@ export async function withResources(
   { given, mounts }: { readonly given?: number | undefined; readonly mounts?: Mounts } = {},
 ): Promise<void> {
   const { capacity, slots } = context.deps;
-  const { id, config } = context.sandbox.row;
-  const giveBack = capacity.hold(id, config);
+  const { config } = context.sandbox.row;
+  const giveBack = capacity.hold(context.sandbox.row);
   let releaseDisks: (() => Promise<void>) | undefined;
   try {
     releaseDisks = await holdDisks(context, mounts ?? config.mounts ?? []);

@@ -72,7 +72,7 @@ export class SessionServer {
     this.#options = options;
     this.#timers = [
       setInterval(() => this.#each((session) => session.ping()), LIMITS.sessionPingMs),
-      setInterval(() => this.#each((session) => session.dropIfSilent()), LIMITS.sessionCheckMs),
+      setInterval(() => this.#each((session) => session.dropIfOver()), LIMITS.sessionCheckMs),
     ];
     for (const timer of this.#timers) timer.unref();
   }
@@ -131,11 +131,12 @@ export class SessionServer {
     this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#add(webSocket, claims));
   }
 
-  #add(socket: WebSocket, { accountId, sandboxId }: ConnectionClaims): void {
+  #add(socket: WebSocket, claims: ConnectionClaims): void {
+    const { accountId, sandboxId, sessionEndsAt: endsAt } = claims;
     const { find, log } = this.#options;
     const connect = async (): ReturnType<SandboxActor['connect']> =>
       find({ accountId, sandboxId }).connect();
-    const session = new Session(socket, { sandboxId, connect, log });
+    const session = new Session(socket, { sandboxId, endsAt, connect, log });
     const { countChanged } = this.#options;
     this.#sessions.add(session);
     countChanged(this.#sessions.size);

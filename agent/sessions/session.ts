@@ -11,6 +11,8 @@ import { CLOSE_CODES, hangUp, sendError, sendEvent, toSessionError } from './ses
 
 export interface SessionOptions {
   readonly sandboxId: string;
+  /** When the API key ends with which it was opened, in milliseconds since the epoch. */
+  readonly endsAt: number | undefined;
   /** The sandbox's processes, while it runs. @throws AppError `not_found`, `sandbox_not_running` */
   readonly connect: () => Promise<SandboxProcesses>;
   readonly log: Logger;
@@ -47,8 +49,15 @@ export class Session {
     socket.on('close', () => this.#close());
   }
 
-  /** Ends it when the client has not read, or has not been heard, for too long. Call this regularly. */
-  dropIfSilent(): void {
+  /**
+   * Ends it with the key that opened it, or when the client has not read, or has not been heard, for
+   * too long. Call this regularly.
+   */
+  dropIfOver(): void {
+    if (Date.now() >= (this.#options.endsAt ?? Infinity)) {
+      hangUp(this.#socket, CLOSE_CODES.policy, 'the API key has expired');
+      return;
+    }
     // What we do not read may hold the answer to our ping.
     if (this.#socket.isPaused) this.#hear();
     const isSilent = performance.now() - this.#heardAt > LIMITS.sessionSilenceMsMax;

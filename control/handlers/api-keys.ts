@@ -1,3 +1,4 @@
+import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import {
   ApiKeyList,
@@ -15,6 +16,7 @@ const listApiKeys = route({
   method: 'get',
   path: '/api/tokens',
   operationId: 'listApiKeys',
+  scope: 'admin',
   summary: 'List the API keys of the account, oldest first',
   description: 'The keys themselves are never shown again.',
   tag,
@@ -28,21 +30,31 @@ const listApiKeys = route({
   },
 });
 
+/** As the API writes times, whatever zone and precision the caller's had. */
+function keyEnd(caller: Caller, wanted: string | undefined): string | undefined {
+  const end = endWithKey(caller, wanted === undefined ? undefined : Date.parse(wanted));
+  return end === undefined ? undefined : new Date(end).toISOString();
+}
+
 const createApiKey = route({
   method: 'post',
   path: '/api/tokens',
   operationId: 'createApiKey',
+  scope: 'admin',
+  event: 'key.created',
   summary: 'Create an API key',
   description:
-    'The whole key is in this answer and nowhere else. It has all rights of the account.',
+    'The whole key is in this answer and nowhere else. It has all rights of the account unless `scopes` says which, and ends no later than the key that makes it.',
   tag,
   body: CreateApiKey,
   idempotent: true,
   replies: { 201: success(CreatedApiKey) },
   errors: [],
-  async handle({ deps, caller, body }) {
+  async handle({ deps, caller, body, note }) {
     const account = { id: caller.accountId, name: caller.organization };
-    const { record, token } = await deps.directory.apiKeys.create(account, body);
+    const input = { ...body, expiresAt: keyEnd(caller, body.expiresAt) };
+    const { record, token } = await deps.directory.apiKeys.create(account, input);
+    note({ apiKeyId: record.id });
     return { status: 201, data: { ...presentApiKey(record), token } };
   },
 });
@@ -51,6 +63,8 @@ const deleteApiKey = route({
   method: 'delete',
   path: '/api/tokens/{id}',
   operationId: 'deleteApiKey',
+  scope: 'admin',
+  event: 'key.deleted',
   summary: 'Delete an API key; it stops working at once',
   description: 'Requests with the key that are under way end as they would have.',
   tag,

@@ -10,6 +10,8 @@ const setCredentials = route({
   method: 'post',
   path: '/api/disks/{id}/mounts/{mountId}/credentials',
   operationId: 'setMountCredentials',
+  scope: 'disk',
+  event: 'disk.credentials_changed',
   summary: 'Replace the credentials of the object storage behind a disk',
   description:
     'A host tries them before the answer: `connectionStatus` says what came of it. All of the former credentials are forgotten.',

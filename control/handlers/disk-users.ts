@@ -17,6 +17,8 @@ const addUser = route({
   method: 'post',
   path: '/api/disks/{id}/users',
   operationId: 'addDiskUser',
+  scope: 'disk',
+  event: 'disk.user_added',
   summary: 'Let a user mount the disk',
   description:
     'The disk token of a new token user is in this answer and nowhere else. With it S3 clients reach the disk.',
@@ -26,9 +28,10 @@ const addUser = route({
   idempotent: true,
   replies: { 201: success(AuthorizedUser) },
   errors: ['not_found', ...DISK_HOST_ERRORS],
-  async handle({ deps, caller, params, body, requestId }) {
-    const disk = { accountId: caller.accountId, diskId: params.id };
+  async handle({ deps, caller, params, body, requestId, note }) {
+    const disk = { accountId: caller.accountId, diskId: params.id, caller };
     const { record, token } = await addDiskUser(deps, disk, body, { requestId });
+    note({ userIdentifier: record.identifier });
     return { status: 201, data: presentUser(record, token) };
   },
 });
@@ -37,6 +40,8 @@ const removeUser = route({
   method: 'delete',
   path: '/api/disks/{id}/users/{userType}',
   operationId: 'removeDiskUser',
+  scope: 'disk',
+  event: 'disk.user_removed',
   summary: 'Take a user off the disk',
   description: 'Its credentials stop working at once. The user is named by `identifier`.',
   tag,
@@ -44,11 +49,12 @@ const removeUser = route({
   query: RemoveUserQuery,
   replies: { 200: success(Message) },
   errors: ['bad_request', 'not_found', ...DISK_HOST_ERRORS],
-  async handle({ deps, caller, params, query, requestId }) {
+  async handle({ deps, caller, params, query, requestId, note }) {
     const identifier = query.identifier ?? query.principal;
     if (identifier === undefined) {
       throw new AppError('bad_request', 'identifier is required: it says which user to remove');
     }
+    note({ userIdentifier: identifier });
     const disk = { accountId: caller.accountId, diskId: params.id };
     await removeDiskUser(deps, disk, { type: params.userType, identifier }, { requestId });
     return { status: 200, data: { message: 'user removed' } };

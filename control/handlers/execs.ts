@@ -11,6 +11,9 @@ const execOnDisk = route({
   method: 'post',
   path: '/api/disks/{id}/exec',
   operationId: 'execOnDisk',
+  scope: 'disk',
+  event: 'disk.exec',
+  fillsDisks: true,
   summary: 'Run a shell command with the disk at /mnt/service and wait for its end',
   description:
     'The command runs as `bash -c` in a container of its own, without a network. With a 503 it was not begun.',
@@ -33,6 +36,9 @@ const execOnDisks = route({
   method: 'post',
   path: '/api/exec',
   operationId: 'execOnDisks',
+  scope: 'disk',
+  event: 'disk.exec',
+  fillsDisks: true,
   summary: 'Run a shell command with several disks below /mnt/service and wait for its end',
   description:
     'Either every disk is mounted or the command does not run. Paths of `disks` may not overlap.',
@@ -53,9 +59,9 @@ const execOnDisks = route({
     const { accountId } = caller;
     const mounts = execMounts(body.disks);
     const request = { accountId, mounts, command: body.command, arrivedAt };
+    note({ diskIds: mounts.map(({ diskId }) => diskId) });
     const result = await runExec(deps, request, { requestId, signal: callerGone() });
-    const diskIds = mounts.map(({ diskId }) => diskId);
-    note({ diskIds, exitCode: result.exitCode, ...result.timing });
+    note({ exitCode: result.exitCode, ...result.timing });
     return { status: 200, data: result };
   },
 });

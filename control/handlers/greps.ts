@@ -8,6 +8,7 @@ const grepDisk = route({
   method: 'post',
   path: '/api/disks/{id}/grep',
   operationId: 'grepDisk',
+  scope: 'read',
   summary: 'Search the files of a directory for a regular expression, with parallel workers',
   description:
     'Text files are searched line by line until the directory is done or a bound is reached, which `stoppedReason` tells. Nothing is written.',

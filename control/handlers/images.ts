@@ -10,6 +10,8 @@ const buildImageRoute = route({
   method: 'post',
   path: '/api/images',
   operationId: 'buildImage',
+  scope: 'sandbox',
+  event: 'image.requested',
   summary: 'Build an image that sandboxes can be created from',
   description:
     'Answered at once, while the image is being built; a build of the same image that is under way is joined. A reference to a tag is looked up and built again each time, one to a digest only until it was built.',
@@ -29,6 +31,7 @@ const getImage = route({
   method: 'get',
   path: '/api/images/{image_id}',
   operationId: 'getImage',
+  scope: 'read',
   summary: 'Show an image, and how far its build is',
   description: 'A private image is there for its own account only.',
   tag,

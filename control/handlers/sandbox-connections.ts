@@ -8,6 +8,8 @@ const connectSandboxRoute = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/connections',
   operationId: 'connectSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.connected',
   summary: 'Get a short-lived WebSocket URL for the processes of a running sandbox',
   description:
     'Open a WebSocket to the URL within a minute to start, attach to and control processes. The connection outlives the token in the URL.',
@@ -18,8 +20,7 @@ const connectSandboxRoute = route({
   errors: ['not_found', ...refusalsOf('connect')],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
-    const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    return { status: 200, data: await connectSandbox(deps, ref) };
+    return { status: 200, data: await connectSandbox(deps, caller, params.sid) };
   },
 });
 

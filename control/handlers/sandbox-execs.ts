@@ -24,6 +24,7 @@ const listExecs = route({
   method: 'get',
   path: '/api/sandboxes/{sid}/execs',
   operationId: 'listSandboxExecs',
+  scope: 'read',
   summary: 'List the newest commands of a sandbox in the order of their execution',
   description:
     'At most the newest 100, without their output. Commands of process sessions are not among them.',
@@ -42,6 +43,8 @@ const runExec = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/execs',
   operationId: 'execInSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.exec',
   summary: 'Run a shell command in a running sandbox',
   description:
     "Answered when the command runs, or with `wait` when it has ended, if that is within 20 seconds. Commands outlive the connection and restarts of the host's agent.",
@@ -66,6 +69,7 @@ const getExec = route({
   method: 'get',
   path: '/api/sandboxes/{sid}/execs/{eid}',
   operationId: 'getSandboxExec',
+  scope: 'read',
   summary: 'Show a command of a sandbox with what is kept of its output',
   description:
     'Output is what was written until now; when there is too much of it the beginning is dropped.',
@@ -84,6 +88,8 @@ const cancelExec = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/execs/{eid}/cancel',
   operationId: 'cancelSandboxExec',
+  scope: 'sandbox',
+  event: 'sandbox.exec_cancelled',
   summary: 'End a command of a sandbox; one that has ended stays as it is',
   description: 'The command and what it started are killed.',
   tag,

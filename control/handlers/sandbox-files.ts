@@ -48,6 +48,7 @@ const readSandboxFile = route({
   method: 'get',
   path: files,
   operationId: 'readSandboxFile',
+  scope: 'read',
   summary: 'Read a file of a running sandbox, or parts of it',
   description:
     'Ranges and preconditions work as RFC 9110 says. Only regular files are read: of a directory use the list.',
@@ -72,6 +73,8 @@ const writeSandboxFileRoute = route({
   method: 'put',
   path: files,
   operationId: 'writeSandboxFile',
+  scope: 'sandbox',
+  event: 'sandbox.file_written',
   summary: 'Write a file of a running sandbox, in place of one that is there',
   description:
     'The new content appears in one step once all of it has arrived; until then, and when the upload is cut, the old file stays. The answer is 201 when the file is new.',
@@ -89,6 +92,8 @@ const removeSandboxFileRoute = route({
   method: 'delete',
   path: files,
   operationId: 'removeSandboxFile',
+  scope: 'sandbox',
+  event: 'sandbox.file_removed',
   summary: 'Remove a file, a link, or a directory of a running sandbox',
   description:
     'A link goes itself, not what it leads to. File systems that are mounted below a directory are left alone, and the directory with them: `file_busy`.',
@@ -109,6 +114,7 @@ const listSandboxFilesRoute = route({
   method: 'get',
   path: `${files}/list`,
   operationId: 'listSandboxFiles',
+  scope: 'read',
   summary: 'List a directory of a running sandbox',
   description:
     'In the order of the bytes of their names, a directory before what is in it. What is there throughout is listed once, whatever changes between pages. Links are listed as links.',
@@ -124,6 +130,7 @@ const statSandboxFileRoute = route({
   method: 'get',
   path: `${files}/stat`,
   operationId: 'statSandboxFile',
+  scope: 'read',
   summary: 'Show what is at a path of a running sandbox',
   description: 'Of any type: with `follow=false` a link itself, with where it leads.',
   tag,
@@ -142,6 +149,8 @@ const moveSandboxFileRoute = route({
   method: 'post',
   path: `${files}/move`,
   operationId: 'moveSandboxFile',
+  scope: 'sandbox',
+  event: 'sandbox.file_moved',
   summary: 'Move or rename a file or directory of a running sandbox',
   description: 'In one step, within one file system. A link moves itself.',
   tag,
@@ -165,6 +174,8 @@ const createSandboxDirectory = route({
   method: 'post',
   path: `${files}/directories`,
   operationId: 'createSandboxDirectory',
+  scope: 'sandbox',
+  event: 'sandbox.directory_created',
   summary: 'Make a directory in a running sandbox',
   description:
     'The answer is 201 when it is new. With `parents` a directory that is there already is no error: 200, and it stays as it is.',
@@ -187,6 +198,7 @@ const watchSandboxFilesRoute = route({
   method: 'get',
   path: `${files}/watch`,
   operationId: 'watchSandboxFiles',
+  scope: 'read',
   summary: 'Be told of changes in a directory of a running sandbox, as they happen',
   description:
     'Server-sent events: `ready`, then `created`, `modified`, `removed` and `attributes` with the path; `overflow` when some may be missing, so that the caller lists the directory anew; `end` with the reason, when the sandbox pauses or stops, too.',

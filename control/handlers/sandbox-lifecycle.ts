@@ -7,6 +7,7 @@ import {
   StartSandbox,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
+import { mountScope } from '../http/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { type Route, route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
@@ -22,6 +23,9 @@ const startSandbox = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/start',
   operationId: 'startSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.started',
+  furtherScope: mountScope,
   summary: 'Start a sandbox from its disk; one that runs or starts already stays as it is',
   description:
     'Memory of a paused sandbox is discarded: it boots from its disk. Answered while it starts, or with `wait` when it runs, if that is within 20 seconds.',
@@ -48,6 +52,12 @@ const startSandbox = route({
   },
 });
 
+const EVENTS = {
+  stop: 'sandbox.stopped',
+  pause: 'sandbox.paused',
+  resume: 'sandbox.resumed',
+} as const;
+
 /** An action without a body. */
 const actionRoute = (
   action: 'stop' | 'pause' | 'resume',
@@ -57,6 +67,8 @@ const actionRoute = (
     method: 'post',
     path: `/api/sandboxes/{sid}/${action}`,
     operationId: `${action}Sandbox`,
+    scope: 'sandbox',
+    event: EVENTS[action],
     ...texts,
     tag,
     params: SandboxPath,
@@ -83,6 +95,8 @@ const forkSandboxRoute = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/fork',
   operationId: 'forkSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.forked',
   summary: 'Copy a sandbox that is running, paused or stopped, and start the copy',
   description:
     'The copy has the disk of the source and, when that runs or is paused, its memory. The source goes on as it was.',
@@ -98,6 +112,7 @@ const forkSandboxRoute = route({
     'not_found',
     'sandbox_name_conflict',
     'sandbox_limit_reached',
+    'account_limit_reached',
     'disk_in_use',
     ...refusalsOf('fork'),
     ...SANDBOX_HOST_ERRORS,
@@ -116,6 +131,8 @@ const setSandboxLimitsRoute = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/timeout',
   operationId: 'setSandboxLimits',
+  scope: 'sandbox',
+  event: 'sandbox.limits_changed',
   summary: 'Set how long a sandbox may run, or be idle, before it is paused',
   description: 'What is left out stays as it is.',
   tag,

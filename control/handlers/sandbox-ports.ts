@@ -34,6 +34,7 @@ const listSandboxPorts = route({
   method: 'get',
   path: ports,
   operationId: 'listSandboxPorts',
+  scope: 'read',
   summary: 'List the ports of a sandbox that were exposed to the public',
   description: 'Ports that a service of the sandbox publishes are not among them.',
   tag,
@@ -50,6 +51,8 @@ const exposeSandboxPort = route({
   method: 'put',
   path: `${ports}/{port}`,
   operationId: 'exposeSandboxPort',
+  scope: 'sandbox',
+  event: 'sandbox.port_exposed',
   summary: 'Expose a port to the public: requests to it need no token',
   description:
     'Whoever knows the hostname reaches the port. A request to a paused or stopped sandbox wakes it.',
@@ -68,6 +71,8 @@ const unexposeSandboxPort = route({
   method: 'delete',
   path: `${ports}/{port}`,
   operationId: 'unexposeSandboxPort',
+  scope: 'sandbox',
+  event: 'sandbox.port_closed',
   summary: 'Expose a port no longer; one that a service publishes stays public',
   description: 'Open connections go on; port tokens keep working.',
   tag,
@@ -86,6 +91,7 @@ const listSandboxPortTokens = route({
   method: 'get',
   path: tokens,
   operationId: 'listSandboxPortTokens',
+  scope: 'read',
   summary: 'List the port tokens of a sandbox that have not expired, oldest first',
   description: 'The tokens themselves are never shown again.',
   tag,
@@ -104,6 +110,8 @@ const createSandboxPortToken = route({
   method: 'post',
   path: tokens,
   operationId: 'createSandboxPortToken',
+  scope: 'sandbox',
+  event: 'sandbox.port_token_created',
   summary: 'Create a token that opens a port of a sandbox',
   description:
     'The token is in this answer and nowhere else. It opens one port of one sandbox, whether that is exposed or not.',
@@ -115,7 +123,9 @@ const createSandboxPortToken = route({
   errors: ['not_found'],
   async handle({ deps, caller, params, body, note }) {
     note({ sandboxId: params.sid });
-    return { status: 201, data: await createPortToken(deps, refOf(caller, params), body) };
+    const created = await createPortToken(deps, refOf(caller, params), body, caller);
+    note({ portTokenId: created.id });
+    return { status: 201, data: created };
   },
 });
 
@@ -123,6 +133,7 @@ const getSandboxPortToken = route({
   method: 'get',
   path: `${tokens}/{tokenId}`,
   operationId: 'getSandboxPortToken',
+  scope: 'read',
   summary: 'Show a port token, without the token itself',
   description: 'The token itself is never shown again.',
   tag,
@@ -139,6 +150,8 @@ const deleteSandboxPortToken = route({
   method: 'delete',
   path: `${tokens}/{tokenId}`,
   operationId: 'deleteSandboxPortToken',
+  scope: 'sandbox',
+  event: 'sandbox.port_token_deleted',
   summary: 'Revoke a port token; open connections stay',
   description: 'The next request with the token is refused.',
   tag,

@@ -9,6 +9,7 @@ import {
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
 import { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
+import { mountScope } from '../http/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
@@ -25,6 +26,7 @@ const listSandboxes = route({
   method: 'get',
   path: '/api/sandboxes',
   operationId: 'listSandboxes',
+  scope: 'read',
   summary: 'List the sandboxes of the account, oldest first',
   description: 'Sandboxes in every state.',
   tag,
@@ -49,6 +51,9 @@ const createSandboxRoute = route({
   method: 'post',
   path: '/api/sandboxes',
   operationId: 'createSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.created',
+  furtherScope: mountScope,
   summary: 'Create a sandbox, a virtual machine of its own, and start it',
   description:
     'Answered while it starts, or with `wait` when it runs, if that is within 20 seconds. Every field is optional.',
@@ -65,6 +70,7 @@ const createSandboxRoute = route({
     'image_not_ready',
     'sandbox_name_conflict',
     'sandbox_limit_reached',
+    'account_limit_reached',
     'snapshot_not_ready',
     'disk_in_use',
     ...SANDBOX_HOST_ERRORS,
@@ -81,6 +87,7 @@ const getSandbox = route({
   method: 'get',
   path: '/api/sandboxes/{sid}',
   operationId: 'getSandbox',
+  scope: 'read',
   summary: 'Show a sandbox',
   description: 'What the record does not have, the sandbox does not have now.',
   tag,
@@ -97,6 +104,7 @@ const getSandboxMetrics = route({
   method: 'get',
   path: '/api/sandboxes/{sid}/metrics',
   operationId: 'getSandboxMetrics',
+  scope: 'read',
   summary: 'Measure what a sandbox uses',
   description:
     'Measured by its host for this request. What the host cannot measure is missing, and so is what only a running sandbox has.',
@@ -114,6 +122,8 @@ const deleteSandboxRoute = route({
   method: 'delete',
   path: '/api/sandboxes/{sid}',
   operationId: 'deleteSandbox',
+  scope: 'sandbox',
+  event: 'sandbox.deleted',
   summary: 'Delete a sandbox that is stopped, exited or failed, with its disk',
   description: 'Forks that share its disk have to be deleted first; the error names them.',
   tag,

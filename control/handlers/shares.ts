@@ -10,8 +10,11 @@ const createShareUrlRoute = route({
   method: 'post',
   path: '/api/disks/{id}/share',
   operationId: 'createShareUrl',
+  scope: 'disk',
+  event: 'disk.shared',
   summary: 'Make a link with which anybody can download one file, for a time',
-  description: 'The link is signed and stored nowhere: it cannot be revoked before it expires.',
+  description:
+    'The link is signed and stored nowhere: it ends when it expires, or with the API key that made it.',
   tag,
   params: DiskPath,
   body: CreateShareUrl,
@@ -19,7 +22,7 @@ const createShareUrlRoute = route({
   replies: { 200: success(ShareUrl) },
   errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId, note }) {
-    const disk = { accountId: caller.accountId, diskId: params.id };
+    const disk = { caller, diskId: params.id };
     note({ diskId: params.id });
     return { status: 200, data: await createShareUrl(deps, disk, body, { requestId }) };
   },
@@ -29,12 +32,12 @@ const downloadShared = route({
   method: 'get',
   path: '/api/shared/{token}',
   operationId: 'downloadShared',
+  scope: 'public',
   summary: 'Download a shared file, or parts of it; the link is the credential',
   description:
     'Ranges and preconditions work as RFC 9110 says. Content is sent as an attachment, which browsers do not run.',
   tag,
   params: SharePath,
-  public: true,
   replies: {},
   files: [200, 206, 304],
   errors: [

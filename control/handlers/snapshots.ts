@@ -15,6 +15,8 @@ const createSnapshotRoute = route({
   method: 'post',
   path: '/api/sandboxes/{sid}/snapshots',
   operationId: 'createSnapshot',
+  scope: 'sandbox',
+  event: 'snapshot.created',
   summary: 'Keep disk and memory of a sandbox as something to create sandboxes from',
   description:
     'The sandbox goes on as it was. Answered while it is being made, or with `wait` when that has ended, if it is within 20 seconds.',
@@ -45,6 +47,7 @@ const listSnapshotsRoute = route({
   method: 'get',
   path: '/api/snapshots',
   operationId: 'listSnapshots',
+  scope: 'read',
   summary: 'List the snapshots of the account, oldest first',
   description: 'Failed ones are listed until they are deleted.',
   tag,
@@ -61,6 +64,7 @@ const getSnapshot = route({
   method: 'get',
   path: '/api/snapshots/{id}',
   operationId: 'getSnapshot',
+  scope: 'read',
   summary: 'Show a snapshot',
   description: 'Its status tells whether sandboxes can be created from it.',
   tag,
@@ -77,6 +81,8 @@ const deleteSnapshotRoute = route({
   method: 'delete',
   path: '/api/snapshots/{id}',
   operationId: 'deleteSnapshot',
+  scope: 'sandbox',
+  event: 'snapshot.deleted',
   summary: 'Delete a snapshot that no sandbox stands on',
   description:
     'Sandboxes that were created from it have to be deleted first; the error names them.',

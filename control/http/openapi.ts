@@ -187,6 +187,10 @@ function withIgnoredFields(responses: Record<string, object>): Record<string, ob
   );
 }
 
+/** The scope stands where OpenAPI 3.1 has the roles that an operation needs. */
+const securityOf = ({ scope }: Route): object[] =>
+  scope === 'public' ? [] : [{ apiKey: [scope] }, { bareApiKey: [scope] }];
+
 function operationOf(components: OpenApiComponents, route: Route): object {
   const responses = responsesOf(components, route);
   return {
@@ -194,7 +198,7 @@ function operationOf(components: OpenApiComponents, route: Route): object {
     summary: route.summary,
     description: route.description,
     tags: [route.tag],
-    ...(route.public === true ? { security: [] } : {}),
+    security: securityOf(route),
     parameters: [
       ...parametersOf(components, route.params, 'path'),
       ...parametersOf(components, route.query, 'query'),

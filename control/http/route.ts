@@ -3,6 +3,8 @@ import type { Readable } from 'node:stream';
 import type { Static, TSchema } from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
+import type { KeyScope } from '../../shared/key-scopes.ts';
+import type { ActivityType } from '../../shared/schemas/activity.ts';
 import type { Deps } from '../services/deps.ts';
 
 /** The groups of endpoints, with what they are about. */
@@ -16,6 +18,8 @@ export const tags = {
   Snapshots: 'Disk and memory of sandboxes, kept to create others from.',
   'Sandbox ports': 'Ways from outside to ports of sandboxes.',
   'API keys': 'Credentials of an account.',
+  Webhooks: 'Where events of the account are sent.',
+  Account: 'What was done with the keys of an account, and how much it used.',
 } as const;
 type Tag = keyof typeof tags;
 
@@ -75,6 +79,12 @@ export interface Route<
   /** With parameters in braces, as OpenAPI writes them. */
   readonly path: string;
   readonly operationId: string;
+  /** The scope that a key needs for it (docs/api.md, Scopes); `public`: no API key is asked for. */
+  readonly scope: KeyScope | 'public';
+  /** What the call leaves in the activity of the account. Whatever changes something has one. */
+  readonly event?: ActivityType;
+  /** A scope that some bodies need besides. */
+  furtherScope?(body: Static<B>): KeyScope | undefined;
   /** One line, without a full stop. */
   readonly summary: string;
   /** What a caller has to know beside that, in whole sentences. */
@@ -99,6 +109,8 @@ export interface Route<
   readonly plainUnauthorized?: boolean;
   /** Creates, starts, resumes or forks a sandbox: its 503s have the codes that clients wait out. */
   readonly bringsUpSandbox?: boolean;
+  /** What it runs can fill disks: refused while the account's disks hold as much as they may. */
+  readonly fillsDisks?: boolean;
   /** Writes nothing to the directory, though it is a POST: works also while that is almost full. */
   readonly writesNothing?: boolean;
   /** Statuses that are answered without a body. */
@@ -109,8 +121,6 @@ export interface Route<
   readonly events?: readonly number[];
   /** The body is bytes of any kind, which the handler reads itself. */
   readonly upload?: boolean;
-  /** No API key is asked for. */
-  readonly public?: boolean;
   handle(input: Input<P, Q, B>): Promise<Reply>;
 }
 

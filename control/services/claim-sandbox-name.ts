@@ -1,6 +1,8 @@
 import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
+import type { Share } from '../../shared/directory/named-records.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { limitReached } from './account-limits.ts';
 import type { Deps } from './deps.ts';
 import { randomName } from './random-name.ts';
 
@@ -10,12 +12,15 @@ const RANDOM_NAMES_MAX = 5;
 /** A sandbox to be created; without a name it gets a random one. */
 export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
   readonly name: string | undefined;
+  /** What it will have of what the account may have. */
+  readonly share: Share;
 }
 
 /**
- * Reserves a sandbox's name, and its share of the account's limit, for a limited time; the host that
+ * Reserves a sandbox's name, and its share of the account's limits, for a limited time; the host that
  * creates the sandbox confirms both. Both are released when `begin` fails.
- * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, and what `begin` throws
+ * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, `account_limit_reached`,
+ *   and what `begin` throws
  */
 export async function withClaimedName<T>(
   deps: Deps,
@@ -34,11 +39,11 @@ export async function withClaimedName<T>(
 
 async function claimName(
   { directory }: Deps,
-  { accountId, sandboxId, name: given }: UnnamedSandbox,
+  { accountId, sandboxId, name: given, share }: UnnamedSandbox,
 ): Promise<NamedSandbox> {
   for (let tries = 1; ; tries += 1) {
     const named = { accountId, sandboxId, name: given ?? randomName() };
-    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs);
+    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs, share);
     if (result === 'claimed') return named;
     if (result === 'limit') {
       throw new AppError(
@@ -46,6 +51,7 @@ async function claimName(
         `the account has ${LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
       );
     }
+    if (typeof result === 'object') throw limitReached(result);
     if (given !== undefined || tries === RANDOM_NAMES_MAX) {
       throw new AppError('sandbox_name_conflict', `a sandbox named ${named.name} exists`);
     }

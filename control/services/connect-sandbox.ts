@@ -1,10 +1,11 @@
+import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { statusOfState, verdictOn } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxConnection } from '../../shared/schemas/sandbox.ts';
 import type { Deps } from './deps.ts';
 import { findSandbox } from './find-sandbox.ts';
-import { findOwner, type SandboxOfAccount } from './sandbox-actions.ts';
+import { findOwner } from './sandbox-actions.ts';
 
 /**
  * Where a WebSocket for a sandbox's processes is opened. The scheme follows that of the host's public
@@ -19,13 +20,15 @@ export function connectionUrl(publicUrl: string, sandboxId: string, token: strin
 
 /**
  * Signs a URL with which processes of a running sandbox are reached at its host, until the URL
- * expires, any number of times. Asks nobody: the host verifies the URL and the state by itself.
+ * expires, any number of times. Sessions last no longer than the caller's key. Asks nobody: the host verifies the URL and the state by itself.
  * @throws AppError `not_found`, `sandbox_not_running`; `unavailable` while the host cannot be reached
  */
 export async function connectSandbox(
   deps: Deps,
-  { accountId, sandboxId }: SandboxOfAccount,
+  caller: Caller,
+  sandboxId: string,
 ): Promise<SandboxConnection> {
+  const { accountId, endsAt } = caller;
   const record = await findSandbox(deps, accountId, sandboxId);
   const verdict = verdictOn(record.state, 'connect');
   if (verdict.kind === 'refuse') {
@@ -33,8 +36,11 @@ export async function connectSandbox(
     throw new AppError(verdict.code, `the sandbox is ${status}: connect is not possible now`);
   }
   const { hostId, publicUrl } = findOwner(deps, record);
-  const expiresAt = Date.now() + LIMITS.connectionTokenTtlMs;
-  const token = deps.connections.sign({ sandboxId, accountId, hostId, expiresAt });
+  const now = Date.now();
+  const expiresAt = endWithKey(caller, now + LIMITS.connectionTokenTtlMs) ?? now;
+  const sessionEnd = endsAt === undefined ? {} : { sessionEndsAt: endsAt };
+  const claims = { sandboxId, accountId, hostId, expiresAt, ...sessionEnd };
+  const token = deps.connections.sign(claims);
   return {
     url: connectionUrl(publicUrl, sandboxId, token),
     expires_at: new Date(expiresAt).toISOString(),

@@ -6,6 +6,7 @@ import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreateDisk, RootAttrs } from '../../shared/schemas/disk.ts';
+import { limitReached } from './account-limits.ts';
 import type { Deps } from './deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
 import { checkAllowedOrigins } from './allowed-origins.ts';
@@ -31,7 +32,7 @@ function draftRecord(
 ): { record: DiskRecord; users: NewDiskUser[] } {
   const { encryptionKey, region } = deps.config.cluster;
   const id = newDiskId();
-  const users = newUsers(encryptionKey, id, input);
+  const users = newUsers(encryptionKey, id, input, caller);
   const mounts = newMounts(deps, id, input.mounts);
   return {
     users,
@@ -60,9 +61,9 @@ const knownAttributes = ({ uid, gid, mode }: RootAttrs): RootAttrs => ({
   ...(mode === undefined ? {} : { mode }),
 });
 
-const newUsers = (key: Buffer, diskId: string, input: CreateDisk): NewDiskUser[] =>
+const newUsers = (key: Buffer, diskId: string, input: CreateDisk, caller: Caller): NewDiskUser[] =>
   (input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }]).map((user) =>
-    makeDiskUser(key, diskId, user),
+    makeDiskUser(key, diskId, user, caller),
   );
 
 const sorted = (list: readonly string[]): string[] => [...list].sort();
@@ -80,7 +81,8 @@ function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
 /**
  * Creates a disk, or finds the one that a repeated call means (docs/api.md, Disks). The name is
  * claimed first; the next call with the same name resumes a creation that was cut off.
- * @throws AppError `bad_request`, `forbidden`, `disk_conflict`, `disk_limit_reached`, `no_capacity`
+ * @throws AppError `bad_request`, `forbidden`, `disk_conflict`, `disk_limit_reached`,
+ *   `account_limit_reached`, `no_capacity`
  */
 export async function createDisk(
   deps: Deps,
@@ -98,6 +100,7 @@ export async function createDisk(
     );
   }
   if (result === 'created') return makeData(deps, record, users, context);
+  if ('limit' in result) throw limitReached(result);
 
   const existing = await findDisk(deps, caller.accountId, result.existingId);
   if (!isSameConfiguration(existing.record, record)) {
@@ -107,7 +110,7 @@ export async function createDisk(
     );
   }
   if (existing.record.status === 'creating') {
-    return finishCreation(deps, existing.record, input, context);
+    return finishCreation(deps, existing.record, { input, caller }, context);
   }
   return { created: false, disk: existing, tokens: new Map() };
 }
@@ -116,11 +119,11 @@ export async function createDisk(
 async function finishCreation(
   deps: Deps,
   record: DiskRecord,
-  input: CreateDisk,
+  { input, caller }: { readonly input: CreateDisk; readonly caller: Caller },
   context: RequestContext,
 ): Promise<DiskCreation> {
   const { disks } = deps.directory;
-  const users = newUsers(deps.config.cluster.encryptionKey, record.id, input);
+  const users = newUsers(deps.config.cluster.encryptionKey, record.id, input, caller);
   const resumed = { ...record, users: users.map((user) => user.record) };
   const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
   for (;;) {

@@ -81,7 +81,9 @@ export async function createFromSnapshot(
   findHost(deps, hostId, `snapshot ${snapshotId}`);
   await bringDisks(deps, { accountId, hostId }, snapshot.config.mounts ?? [], { requestId });
   const sandbox = { accountId, sandboxId: newSandboxId() };
-  return withClaimedName(deps, { ...sandbox, name: input.name }, async (name) => {
+  const { vcpuCount: vcpus, memSizeMib: memoryMib } = snapshot.config;
+  const share = { vcpus, memoryMib };
+  return withClaimedName(deps, { ...sandbox, name: input.name, share }, async (name) => {
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
     const ports = input.ports ?? [];
     if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, ports);

@@ -98,7 +98,8 @@ export async function createSandbox(
   const ranked = nearDisks(deps, rankSandboxHosts(hosts, need), disks).map((hostId) => {
     return { hostId, baseImage: baseImageOn(hosts.find((host) => host.hostId === hostId)) };
   });
-  const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name };
+  const share = { vcpus: draft.vcpuCount, memoryMib: draft.memSizeMib };
+  const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name, share };
   return withClaimedName(deps, sandbox, async (name) => {
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
     const ports = input.ports ?? [];

@@ -7,6 +7,7 @@ import type { DirectorySpace } from '../dispatch/directory-space.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
 import type { FilesProxy } from '../dispatch/files-proxy.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
+import type { UsageCounter } from './usage-counter.ts';
 import type { ImageAliases } from './image-aliases.ts';
 
 /** The settings that services work with; `control/config.ts` reads them. */
@@ -22,6 +23,8 @@ export interface ServiceSettings {
   readonly execTimeoutMs: number;
   /** Sign share links and, derived, connection URLs: the first signs, all verify. */
   readonly signingKeys: readonly string[];
+  /** Private networks that webhooks may be of. */
+  readonly webhookNetworks: readonly string[];
   /** What callers may call the image of a host, whatever it is. */
   readonly imageAliases: ImageAliases;
 }
@@ -37,6 +40,7 @@ export interface Deps {
   readonly jobs: JobDispatch;
   readonly data: DataProxy;
   readonly files: FilesProxy;
+  readonly usage: UsageCounter;
   /** Signs the URLs of sandbox connections. */
   readonly connections: ConnectionSigner;
 }

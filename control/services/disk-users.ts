@@ -1,3 +1,4 @@
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
@@ -26,16 +27,23 @@ function checkChosenToken(token: string, suffix: string | undefined): void {
   }
 }
 
-/** @throws AppError `bad_request` when the token chosen by the caller does not fit */
+/**
+ * A user whose credentials last as long as the caller's key at most.
+ * @throws AppError `bad_request` when the token chosen by the caller does not fit
+ */
 export function makeDiskUser(
   encryptionKey: Buffer,
   diskId: string,
   input: DiskUserInput,
+  { endsAt }: Pick<Caller, 'endsAt'>,
 ): NewDiskUser {
-  const createdAt = new Date().toISOString();
+  const times = {
+    createdAt: new Date().toISOString(),
+    ...(endsAt === undefined ? {} : { expiresAt: new Date(endsAt).toISOString() }),
+  };
   if (input.type !== 'token') {
     const { type, principal } = input;
-    return { record: { type, principal, identifier: principal, createdAt } };
+    return { record: { type, principal, identifier: principal, ...times } };
   }
   if (input.principal !== undefined) checkChosenToken(input.principal, input.tokenSuffix);
   const token = input.principal ?? newDiskToken();
@@ -46,7 +54,7 @@ export function makeDiskUser(
       nickname: input.nickname,
       tokenSuffix: token.slice(-4),
       identifier: sha256(token).slice(0, IDENTIFIER_LENGTH),
-      createdAt,
+      ...times,
       sealedToken: seal(encryptionKey, token, diskId),
     },
   };
@@ -58,12 +66,12 @@ export function makeDiskUser(
  */
 export async function addDiskUser(
   deps: Deps,
-  disk: { accountId: string; diskId: string },
+  disk: { accountId: string; diskId: string; caller: Caller },
   input: DiskUserInput,
   context: RequestContext,
 ): Promise<NewDiskUser> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
-  const user = makeDiskUser(deps.config.cluster.encryptionKey, disk.diskId, input);
+  const user = makeDiskUser(deps.config.cluster.encryptionKey, disk.diskId, input, disk.caller);
   const stored = await deps.directory.disks.addUser(entry.record, user.record);
   if (stored === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   if (stored === 'limit') throw new AppError('bad_request', 'the disk has too many users');

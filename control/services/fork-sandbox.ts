@@ -29,7 +29,9 @@ export async function forkSandbox(
   findOwner(deps, parent);
   await bringDisks(deps, parent, parent.config.mounts ?? [], { requestId });
   const childId = newSandboxId();
-  const child = { accountId, sandboxId: childId, name: given };
+  const { vcpuCount: vcpus, memSizeMib: memoryMib } = parent.config;
+  const share = { vcpus, memoryMib };
+  const child = { accountId, sandboxId: childId, name: given, share };
   return withClaimedName(deps, child, (name) => {
     const job = {
       ...ref,

@@ -1,3 +1,4 @@
+import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { parseDuration } from '../../shared/duration.ts';
 import type { PortToken as PortTokenRecord } from '../../shared/directory/port-tokens.ts';
@@ -88,15 +89,19 @@ function presentToken(deps: Deps, sandboxId: string, record: PortTokenRecord): P
 }
 
 /**
- * Creates a token that opens a port of a sandbox.
+ * Creates a token that opens a port of a sandbox, no longer than the caller's key lasts.
  * @throws AppError `not_found`, `bad_request` for the ttl or too many tokens, `unavailable`
  */
 export async function createPortToken(
   deps: Deps,
   ref: SandboxOfAccount,
   { port, ttl }: CreatePortToken,
+  caller: Caller,
 ): Promise<PortToken & { token: string }> {
-  const ttlMs = readTtl(ttl);
+  const wantedMs = readTtl(ttl);
+  const now = Date.now();
+  const end = endWithKey(caller, wantedMs === undefined ? undefined : now + wantedMs);
+  const ttlMs = end === undefined ? undefined : end - now;
   const { id } = await findSandbox(deps, ref.accountId, ref.sandboxId);
   const created = await deps.directory.portTokens.create(id, { port, ttlMs });
   if (created === 'missing') throw notAnnounced(id);

@@ -2,6 +2,7 @@ import { create as contentDisposition } from 'content-disposition';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import Type from 'typebox';
 import { FILE_RESPONSE_HEADERS } from '../../shared/links/data-protocol.ts';
+import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { accountIdPattern, diskIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -29,6 +30,8 @@ const ShareClaims = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
   diskId: Type.String({ pattern: diskIdPattern }),
   key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+  /** The API key that made the link; links of earlier versions name none. */
+  keyId: Type.Optional(Type.String({ pattern: '^[0-9a-f]{64}$' })),
 });
 /** The content of a link's token: one file of one disk. */
 export type SharedFile = Type.Static<typeof ShareClaims>;
@@ -58,17 +61,21 @@ function toFileKey(given: string): string {
  */
 export async function createShareUrl(
   deps: Deps,
-  { accountId, diskId }: { accountId: string; diskId: string },
-  { key: given, expiresIn = LIMITS.shareTtlSecondsDefault }: CreateShareUrl,
+  { caller, diskId }: { caller: Caller; diskId: string },
+  { key: given, expiresIn: wanted = LIMITS.shareTtlSecondsDefault }: CreateShareUrl,
   context: RequestContext,
 ): Promise<ShareUrl> {
   const key = toFileKey(given);
+  const { accountId, keyId } = caller;
   const disk = await findDisk(deps, accountId, diskId);
   const file = { accountId, diskId, key };
   await callHandler(deps, [disk], { kind: 'disk.stat', payload: file }, context);
   const { signingKeys, publicBaseUrl } = deps.config;
   const [signingKey = ''] = signingKeys;
-  const token = signToken(signingKey, PURPOSE, file, Date.now() + expiresIn * 1000);
+  const now = Date.now();
+  const expiresAt = endWithKey(caller, now + wanted * 1000) ?? now;
+  const expiresIn = Math.max(1, Math.floor((expiresAt - now) / 1000));
+  const token = signToken(signingKey, PURPOSE, { ...file, keyId }, expiresAt);
   return { url: `${publicBaseUrl.replace(/\/+$/u, '')}/api/shared/${token}`, expiresIn };
 }
 
@@ -89,6 +96,12 @@ export async function originsOfShared(deps: Deps, token: string): Promise<readon
   return disk?.record.allowedOrigins ?? [];
 }
 
+/** Links cannot be listed or revoked, so they end with the key that made them. */
+async function checkMaker({ directory }: Deps, { keyId }: SharedFile): Promise<void> {
+  if (keyId === undefined || (await directory.apiKeys.isValid(keyId))) return;
+  throw new AppError('forbidden', 'the API key that made this link is gone');
+}
+
 interface Download {
   readonly method: 'GET' | 'HEAD';
   readonly headers: IncomingHttpHeaders;
@@ -107,14 +120,15 @@ interface SharedStream {
 
 /**
  * The shared file, or the parts of it that are asked for, from the disk's handler.
- * @throws AppError `not_found`, `precondition_failed`, `range_not_satisfiable`, `unavailable`,
- *   `no_capacity`, `rate_limited`, `cancelled`
+ * @throws AppError `forbidden`, `not_found`, `precondition_failed`, `range_not_satisfiable`,
+ *   `unavailable`, `no_capacity`, `rate_limited`, `cancelled`
  */
 export async function openShared(
   deps: Deps,
   file: SharedFile,
   download: Download,
 ): Promise<SharedStream> {
+  await checkMaker(deps, file);
   try {
     const disk = await findDisk(deps, file.accountId, file.diskId);
     const answer = await withHandler(deps, [disk], download, (hostId) =>

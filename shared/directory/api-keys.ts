@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import { AppError } from '../errors.ts';
+import { FULL_SCOPES, type KeyScope, keyScopes } from '../key-scopes.ts';
 import { LIMITS } from '../limits.ts';
 import type { ApiKey } from '../schemas/api-key.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
@@ -13,7 +14,18 @@ export interface Caller {
   readonly accountId: string;
   readonly organization: string;
   readonly keyId: string;
+  /** What the key may do (docs/api.md, Scopes). */
+  readonly scopes: readonly KeyScope[];
+  /** When the key ends, in milliseconds since the epoch; undefined: not by itself. */
+  readonly endsAt?: number;
 }
+
+/**
+ * When something ends that is made with a key: with the key at the latest.
+ * @param wanted milliseconds since the epoch; undefined: never
+ */
+export const endWithKey = ({ endsAt }: Pick<Caller, 'endsAt'>, wanted?: number) =>
+  endsAt === undefined || (wanted !== undefined && wanted < endsAt) ? wanted : endsAt;
 
 export interface ApiKeyRecord extends ApiKey {
   readonly accountId: string;
@@ -24,6 +36,12 @@ const touchIfPresent = new Script(`
   if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'lastUsedAt', ARGV[1]) end
   return 0
 `);
+
+/** As stored: words between spaces. Keys of earlier versions have none and may do everything. */
+function toScopes(text: string | null | undefined): readonly KeyScope[] {
+  if (text === undefined || text === null) return FULL_SCOPES;
+  return keyScopes.filter((scope) => text.split(' ').includes(scope));
+}
 
 function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
   const { id, name, tokenSuffix, createdAt, accountId, organization } = fields;
@@ -38,6 +56,8 @@ function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
     createdAt,
     accountId,
     organization,
+    scopes: [...toScopes(fields['scopes'])],
+    ...(fields['expiresAt'] === undefined ? {} : { expiresAt: fields['expiresAt'] }),
     ...(fields['description'] === undefined ? {} : { description: fields['description'] }),
     ...(fields['lastUsedAt'] === undefined ? {} : { lastUsedAt: fields['lastUsedAt'] }),
   };
@@ -54,10 +74,18 @@ export class ApiKeys {
     this.#redis = redis;
   }
 
-  /** @returns the record, and the whole key, which is not stored and cannot be read again */
+  /**
+   * @param input without `scopes` the key may do everything; without `expiresAt` it does not end
+   * @returns the record, and the whole key, which is not stored and cannot be read again
+   */
   async create(
     account: Pick<Account, 'id' | 'name'>,
-    input: { name: string; description?: string | undefined },
+    input: {
+      readonly name: string;
+      readonly description?: string | undefined;
+      readonly scopes?: readonly KeyScope[] | undefined;
+      readonly expiresAt?: string | undefined;
+    },
   ): Promise<{ record: ApiKeyRecord; token: string }> {
     if ((await this.#redis.zcard(keys.apiKeys(account.id))) >= LIMITS.apiKeysPerAccountMax) {
       throw new AppError(
@@ -74,6 +102,8 @@ export class ApiKeys {
       createdAt: new Date().toISOString(),
       accountId: account.id,
       organization: account.name,
+      scopes: [...(input.scopes ?? FULL_SCOPES)],
+      ...(input.expiresAt === undefined ? {} : { expiresAt: input.expiresAt }),
     };
     await this.restore(record);
     return { record, token };
@@ -83,18 +113,34 @@ export class ApiKeys {
   async restore(record: ApiKeyRecord): Promise<void> {
     const member = orderedMember(record.createdAt, record.id);
     await this.#redis.zadd(keys.apiKeys(record.accountId), 0, member);
-    await this.#redis.hset(keys.apiKey(record.id), { ...record });
+    const scopes = record.scopes.join(' ');
+    await this.#redis.hset(keys.apiKey(record.id), { ...record, scopes });
   }
 
-  async authenticate(token: string): Promise<Caller | undefined> {
-    const keyId = sha256(token);
-    const [accountId, organization] = await this.#redis.hmget(
+  async authenticate(token: string): Promise<Caller | 'expired' | undefined> {
+    return this.#find(sha256(token));
+  }
+
+  /** Whether the key is there and has not expired. */
+  async isValid(keyId: string): Promise<boolean> {
+    const caller = await this.#find(keyId);
+    return caller !== undefined && caller !== 'expired';
+  }
+
+  async #find(keyId: string): Promise<Caller | 'expired' | undefined> {
+    const [accountId, organization, scopes, expiresAt] = await this.#redis.hmget(
       keys.apiKey(keyId),
       'accountId',
       'organization',
+      'scopes',
+      'expiresAt',
     );
     if (typeof accountId !== 'string' || typeof organization !== 'string') return undefined;
-    return { accountId, organization, keyId };
+    const caller = { accountId, organization, keyId, scopes: toScopes(scopes) };
+    if (typeof expiresAt !== 'string') return caller;
+    const endsAt = Date.parse(expiresAt);
+    // Written so that a time that cannot be read has passed.
+    return endsAt > Date.now() ? { ...caller, endsAt } : 'expired';
   }
 
   async recordUse(keyId: string): Promise<void> {

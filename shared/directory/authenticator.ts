@@ -9,7 +9,7 @@ const USES_REMEMBERED_MAX = 10_000;
 export class Authenticator {
   readonly #apiKeys: ApiKeys;
   /** Clients use the same key on many connections at once. */
-  readonly #reads = new SharedReads<Caller | undefined>();
+  readonly #reads = new SharedReads<Caller | 'expired' | undefined>();
   readonly #usedAt = new Map<string, number>();
 
   constructor(apiKeys: ApiKeys) {
@@ -31,6 +31,7 @@ export class Authenticator {
     const caller = token.startsWith('key-')
       ? await this.#reads.read(token, () => this.#apiKeys.authenticate(token))
       : undefined;
+    if (caller === 'expired') throw new AppError('unauthorized', 'the API key has expired');
     if (caller === undefined) throw new AppError('unauthorized', 'the API key is not valid');
     this.#noteUse(caller.keyId);
     return caller;

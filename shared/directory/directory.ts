@@ -1,5 +1,8 @@
 import type { Redis } from 'ioredis';
+import { AccountLimitSettings } from './account-limits.ts';
+import { AccountQuotas } from './account-quotas.ts';
 import { Accounts } from './accounts.ts';
+import { Activity } from './activity.ts';
 import { ApiKeys } from './api-keys.ts';
 import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
@@ -14,10 +17,15 @@ import { SandboxRoutes } from './sandbox-routes.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Snapshots } from './snapshots.ts';
 import { SpaceAlert } from './space-alert.ts';
+import { UsageRecords } from './usage.ts';
+import { Webhooks } from './webhooks.ts';
 
 /** The records in Redis, as one region sees them. */
 export interface Directory {
+  readonly accountLimits: AccountLimitSettings;
+  readonly accountQuotas: AccountQuotas;
   readonly accounts: Accounts;
+  readonly activity: Activity;
   readonly apiKeys: ApiKeys;
   readonly controlNodes: ControlNodes;
   readonly disks: Disks;
@@ -32,10 +40,15 @@ export interface Directory {
   readonly sandboxes: Sandboxes;
   readonly snapshots: Snapshots;
   readonly spaceAlert: SpaceAlert;
+  readonly usage: UsageRecords;
+  readonly webhooks: Webhooks;
 }
 
 export const openDirectory = (redis: Redis, region: string): Directory => ({
+  accountLimits: new AccountLimitSettings(redis),
+  accountQuotas: new AccountQuotas(redis, region),
   accounts: new Accounts(redis),
+  activity: new Activity(redis),
   apiKeys: new ApiKeys(redis),
   controlNodes: new ControlNodes(redis, region),
   disks: new Disks(redis, region),
@@ -50,4 +63,6 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   sandboxes: new Sandboxes(redis, region),
   snapshots: new Snapshots(redis, region),
   spaceAlert: new SpaceAlert(redis),
+  usage: new UsageRecords(redis, region),
+  webhooks: new Webhooks(redis),
 });

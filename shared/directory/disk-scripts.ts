@@ -4,11 +4,37 @@ import { Script } from './script.ts';
  * The Lua scripts that change a disk in the directory, each in one step. {@link Disks} runs them.
  */
 
-// KEYS names, list, disk, users; ARGV name, id, member, limit, record fields as JSON, users as JSON
+// The bytes in use on the disks of a list, as they were last measured. Reads the disks themselves, all
+// of one hash slot, so that no sum of its own can differ from them.
+export const SUM_BYTES = `
+  local function sumBytes(list, prefix)
+    local sum = 0
+    for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
+      local id = string.match(member, ':(.+)$')
+      sum = sum + tonumber(redis.call('HGET', prefix .. id, 'usedBytes') or '0')
+    end
+    return string.format('%.0f', sum)
+  end
+`;
+// KEYS list; ARGV prefix of the keys of disks
+export const sumDiskBytes = new Script(`
+  ${SUM_BYTES}
+  return sumBytes(KEYS[1], ARGV[1])
+`);
+// KEYS names, list, disk, users, limits of the account; ARGV name, id, member, limit, record fields as
+// JSON, users as JSON, prefix of the keys of disks
 export const create = new Script(`
+  ${SUM_BYTES}
   local taken = redis.call('HGET', KEYS[1], ARGV[1])
   if taken then return taken end
-  if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 'limit' end
+  local count = redis.call('ZCARD', KEYS[2])
+  local disks, bytes = unpack(redis.call('HMGET', KEYS[5], 'disks', 'diskBytes'))
+  if disks and count >= tonumber(disks) then return 'over disks ' .. disks .. ' ' .. count end
+  if bytes then
+    local used = sumBytes(KEYS[2], ARGV[7])
+    if tonumber(used) >= tonumber(bytes) then return 'over diskBytes ' .. bytes .. ' ' .. used end
+  end
+  if count >= tonumber(ARGV[4]) then return 'limit' end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   redis.call('ZADD', KEYS[2], 0, ARGV[3])
   redis.call('HSET', KEYS[3], unpack(cjson.decode(ARGV[5])))

@@ -2,6 +2,7 @@ import type { Redis } from 'ioredis';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
+import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
 import { DiskOrigins } from './disk-origins.ts';
@@ -45,7 +46,9 @@ export class Disks {
   }
 
   /** Claims the name and writes the record. @returns the id of the disk that has the name, if any */
-  async create(record: DiskRecord): Promise<'created' | 'limit' | { existingId: string }> {
+  async create(
+    record: DiskRecord,
+  ): Promise<'created' | 'limit' | LimitReached | { existingId: string }> {
     const { accountId, id, name } = record;
     await this.#userIndex.add(record, record.users);
     await this.#origins.note(record, record.allowedOrigins);
@@ -70,6 +73,7 @@ export class Disks {
         keys.disks(this.region, accountId),
         keys.disk(this.region, accountId, id),
         keys.diskUsers(this.region, accountId, id),
+        keys.accountLimits(accountId),
       ],
       [
         name,
@@ -78,12 +82,14 @@ export class Disks {
         LIMITS.disksPerAccountMax,
         JSON.stringify(fields),
         userPairs(record.users),
+        keys.disk(this.region, accountId, ''),
       ],
     );
     if (result === id) return 'created';
     await this.#userIndex.remove(record, record.users);
     await this.#origins.forget(record);
-    return result === 'limit' ? 'limit' : { existingId: String(result) };
+    if (result === 'limit') return 'limit';
+    return readLimitReached(result) ?? { existingId: String(result) };
   }
 
   /**

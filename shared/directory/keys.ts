@@ -5,10 +5,21 @@
 export const keys = {
   accountNames: () => 'berth:{accounts}:names',
   account: (accountId: string) => `berth:{${accountId}}:account`,
+  accountLimits: (accountId: string) => `berth:{${accountId}}:limits`,
+  /** Made by the library that counts requests, with this key. */
+  accountRequests: (accountId: string) => `berth:{${accountId}}:requests`,
+  usage: (region: string, accountId: string, month: string) =>
+    `berth:{${accountId}}:${region}:usage:${month}`,
+  usageMeasuredAt: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:usage-measured-at`,
+  webhooks: (accountId: string) => `berth:{${accountId}}:webhooks`,
+  webhookDeliveries: (accountId: string, id: string) =>
+    `berth:{${accountId}}:webhook:${id}:deliveries`,
   accountRegions: (accountId: string) => `berth:{${accountId}}:regions`,
 
   apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,
   apiKeys: (accountId: string) => `berth:{${accountId}}:api-keys`,
+  activity: (accountId: string) => `berth:{${accountId}}:activity`,
 
   disks: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disks`,
   diskNames: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disk-names`,
@@ -29,6 +40,8 @@ export const keys = {
     `berth:{${accountId}}:${region}:sandbox-names`,
   sandboxClaims: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:sandbox-claims`,
+  sandboxShares: (region: string, accountId: string) =>
+    `berth:{${accountId}}:${region}:sandbox-shares`,
   snapshots: (region: string, accountId: string) => `berth:{${accountId}}:${region}:snapshots`,
   snapshotNames: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:snapshot-names`,
@@ -70,4 +83,6 @@ export const queues = {
   sandbox: (hostId: string) => `sandbox-${hostId}`,
   /** Idempotent jobs about disks, such as creating and deleting them. */
   host: (hostId: string) => `host-${hostId}`,
+  /** Events for webhooks; control nodes send them. */
+  webhooks: (region: string) => `webhooks-${region}`,
 } as const;

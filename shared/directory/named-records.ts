@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { Script } from './script.ts';
 
 /** A record and the name that it claims or has. */
@@ -11,13 +12,46 @@ export interface Named {
 // KEYS of all scripts: records (JSON by id), names (id by name), claims ("<until> <id>" by name, in
 // milliseconds). A name is in `names` from the first publication to the removal of its record.
 
-// ARGV id, name, time to live, limit
+/**
+ * What the sandboxes of an account have together. Reads the records themselves, so that no sum of its
+ * own can differ from them; a claim has its share in a hash until there is a record or the claim lapses.
+ * Text of callers cannot look like these fields: JSON has a backslash before each of its quotes.
+ */
+const SUM_SHARES = `
+  local function sumShares(records, shares, own, claimed)
+    local vcpus, memory, there = 0, 0, {}
+    local entries = redis.call('HGETALL', records)
+    for i = 1, #entries, 2 do
+      there[entries[i]] = true
+      if entries[i] ~= own then
+        vcpus = vcpus + tonumber(string.match(entries[i + 1], '"vcpuCount":(%d+)') or '0')
+        memory = memory + tonumber(string.match(entries[i + 1], '"memSizeMib":(%d+)') or '0')
+      end
+    end
+    entries = redis.call('HGETALL', shares)
+    for i = 1, #entries, 2 do
+      if entries[i] ~= own then
+        if there[entries[i]] or not claimed[entries[i]] then
+          redis.call('HDEL', shares, entries[i])
+        else
+          local shareVcpus, shareMemory = string.match(entries[i + 1], '^(%d+) (%d+)$')
+          vcpus = vcpus + tonumber(shareVcpus)
+          memory = memory + tonumber(shareMemory)
+        end
+      end
+    end
+    return vcpus, memory
+  end
+`;
+// KEYS also limits of the account, shares of claims, for records that have shares; ARGV id, name, time
+// to live, limit, vCPUs, memory
 const claim = new Script(`
+  ${SUM_SHARES}
   local holder = redis.call('HGET', KEYS[2], ARGV[2])
   if holder and holder ~= ARGV[1] then return 'name_taken' end
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local others = 0
+  local others, claimed = 0, {}
   local claims = redis.call('HGETALL', KEYS[3])
   for i = 1, #claims, 2 do
     local ends, id = string.match(claims[i + 1], '^(%d+) (.+)$')
@@ -25,9 +59,28 @@ const claim = new Script(`
     elseif id ~= ARGV[1] then
       if claims[i] == ARGV[2] then return 'name_taken' end
       others = others + 1
+      claimed[id] = true
     end
   end
-  if redis.call('HLEN', KEYS[1]) + others >= tonumber(ARGV[4]) then return 'limit' end
+  local count = redis.call('HLEN', KEYS[1]) + others
+  if count >= tonumber(ARGV[4]) then return 'limit' end
+  if KEYS[4] then
+    local max = redis.call('HMGET', KEYS[4], 'sandboxes', 'vcpus', 'memoryMib')
+    if max[1] and count >= tonumber(max[1]) then
+      return 'over sandboxes ' .. max[1] .. ' ' .. count
+    end
+    local vcpus, memory = 0, 0
+    if max[2] or max[3] then
+      vcpus, memory = sumShares(KEYS[1], KEYS[5], ARGV[1], claimed)
+    end
+    if max[2] and vcpus + tonumber(ARGV[5]) > tonumber(max[2]) then
+      return 'over vcpus ' .. max[2] .. ' ' .. vcpus
+    end
+    if max[3] and memory + tonumber(ARGV[6]) > tonumber(max[3]) then
+      return 'over memoryMib ' .. max[3] .. ' ' .. memory
+    end
+    redis.call('HSET', KEYS[5], ARGV[1], ARGV[5] .. ' ' .. ARGV[6])
+  end
   local ends = string.format('%.0f', now + tonumber(ARGV[3]))
   redis.call('HSET', KEYS[3], ARGV[2], ends .. ' ' .. ARGV[1])
   return 'claimed'
@@ -78,7 +131,19 @@ export interface NamedRecordKeys {
   readonly records: string;
   readonly names: string;
   readonly claims: string;
+  /** For records that have a share of what the account may have. */
+  readonly limited?: { readonly limits: string; readonly shares: string };
 }
+
+/** What a record will have of what its account may have. */
+export interface Share {
+  readonly vcpus: number;
+  readonly memoryMib: number;
+}
+
+export type ClaimResult = 'claimed' | 'name_taken' | 'limit' | LimitReached;
+
+const NO_SHARE: Share = { vcpus: 0, memoryMib: 0 };
 
 /**
  * Records of one kind by account and id, each with a name that no other record of the account has.
@@ -100,10 +165,13 @@ export class NamedRecords {
   async claim(
     { accountId, id, name }: Named,
     ttlMs: number,
-  ): Promise<'claimed' | 'name_taken' | 'limit'> {
-    const args = [id, name, ttlMs, this.#countMax];
-    const result = await claim.run(this.#redis, this.#keys(accountId), args);
-    return result as 'claimed' | 'name_taken' | 'limit';
+    { vcpus, memoryMib }: Share = NO_SHARE,
+  ): Promise<ClaimResult> {
+    const { limited } = this.#keysOf(accountId);
+    const ofLimits = limited === undefined ? [] : [limited.limits, limited.shares];
+    const args = [id, name, ttlMs, this.#countMax, vcpus, memoryMib];
+    const result = await claim.run(this.#redis, [...this.#keys(accountId), ...ofLimits], args);
+    return readLimitReached(result) ?? (result as 'claimed' | 'name_taken' | 'limit');
   }
 
   /** Releases a claim. A record that was published by now is not touched. */

@@ -3,7 +3,7 @@ import { LIMITS } from '../limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
-import { type Named, NamedRecords } from './named-records.ts';
+import { type ClaimResult, type Named, NamedRecords, type Share } from './named-records.ts';
 import { SandboxRoutes } from './sandbox-routes.ts';
 import { parseJson } from '../json.ts';
 
@@ -48,6 +48,10 @@ export class Sandboxes {
       records: keys.sandboxes(region, accountId),
       names: keys.sandboxNames(region, accountId),
       claims: keys.sandboxClaims(region, accountId),
+      limited: {
+        limits: keys.accountLimits(accountId),
+        shares: keys.sandboxShares(region, accountId),
+      },
     });
     this.#records = new NamedRecords(redis, keysOf, LIMITS.sandboxesPerAccountMax);
     this.#routes = new SandboxRoutes(redis, region);
@@ -55,11 +59,11 @@ export class Sandboxes {
 
   /**
    * Claims the name of a sandbox that is about to be created, and counts it against the account's
-   * limit. The claim lapses after `ttlMs` unless the owner publishes the sandbox before; until it is
+   * limits. The claim lapses after `ttlMs` unless the owner publishes the sandbox before; until it is
    * published, callers do not see it.
    */
-  async claim(sandbox: NamedSandbox, ttlMs: number): Promise<'claimed' | 'name_taken' | 'limit'> {
-    return this.#records.claim(toNamed(sandbox), ttlMs);
+  async claim(sandbox: NamedSandbox, ttlMs: number, share?: Share): Promise<ClaimResult> {
+    return this.#records.claim(toNamed(sandbox), ttlMs, share);
   }
 
   /** Releases a claim. A sandbox that was published by now is not touched. */

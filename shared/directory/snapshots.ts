@@ -4,7 +4,7 @@ import { LIMITS } from '../limits.ts';
 import { SnapshotRecord } from '../schemas/snapshot-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
-import { type Named, NamedRecords } from './named-records.ts';
+import { type ClaimResult, type Named, NamedRecords } from './named-records.ts';
 import { type Page, pageOf, type PageRequest } from './page.ts';
 
 const check = compile(SnapshotRecord);
@@ -39,7 +39,7 @@ export class Snapshots {
    * Claims the name of a snapshot that is about to be made, and counts it against the account's
    * limit. The claim lapses after `ttlMs` unless the host publishes the snapshot before.
    */
-  async claim(snapshot: Named, ttlMs: number): Promise<'claimed' | 'name_taken' | 'limit'> {
+  async claim(snapshot: Named, ttlMs: number): Promise<ClaimResult> {
     return this.#records.claim(snapshot, ttlMs);
   }
 

@@ -17,7 +17,15 @@ const PREFLIGHT_SECONDS = 600;
 /** Headers of answers that scripts may read beside those that every script may (Content-Type, …). */
 const EXPOSED = [
   ...['Accept-Ranges', 'Allow', 'Content-Disposition', 'Content-Range', 'ETag'],
-  ...['Idempotency-Replayed', 'Location', 'Retry-After', 'X-Ignored-Fields', 'X-Request-Id'],
+  ...[
+    'Idempotency-Replayed',
+    'Location',
+    'RateLimit',
+    'RateLimit-Policy',
+    'Retry-After',
+    'X-Ignored-Fields',
+    'X-Request-Id',
+  ],
 ];
 
 const FIELD_NAMES = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*$/u;

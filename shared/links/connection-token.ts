@@ -40,6 +40,8 @@ const ConnectionClaims = Type.Object({
   region: Type.String(),
   /** Milliseconds since the epoch, by the clock of the control node. */
   expiresAt: Type.Integer({ minimum: 0 }),
+  /** When sessions that the token opened end; absent: not by the clock. */
+  sessionEndsAt: Type.Optional(Type.Integer({ minimum: 0 })),
 });
 /** What a connection token grants: processes of one sandbox, on one host, until it expires. */
 export type ConnectionClaims = Type.Static<typeof ConnectionClaims>;

@@ -14,6 +14,7 @@ const StoredUser = Type.Object({
   tokenSuffix: Type.Optional(Type.String()),
   identifier: Type.String(),
   createdAt: Timestamp,
+  expiresAt: Type.Optional(Timestamp),
   sealedToken: Type.Optional(Type.String()),
 });
 

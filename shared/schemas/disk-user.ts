@@ -78,6 +78,9 @@ export const AuthorizedUser = Type.Object(
     ),
     identifier: Type.String({ description: 'Removes the user.', examples: ['user-0a1b2c3d'] }),
     createdAt: timestamp('When the user was added.'),
+    expiresAt: Type.Optional(
+      timestamp('When its credentials stop working: with the API key that added it.'),
+    ),
   },
   { title: 'DiskUser' },
 );

@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { parseImageReference } from '../image-reference.ts';
 import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
 import { LIMITS } from '../limits.ts';
+import { isCidr } from '../reachable-networks.ts';
 import { MiB, TiB } from '../units.ts';
 import { absolutePath, flag, integer, list, port, text } from './kinds.ts';
 
@@ -93,6 +94,22 @@ export const ControlSettings = Type.Object({
     isFit: isAlias,
     description:
       "what callers may name as `base_image` whatever the host's image is, beside what the image says it is itself. A missing tag counts as `latest`, a missing registry as `docker.io`",
+  }),
+  AUDIT_LOG: Type.Optional(
+    text({
+      form: 'path',
+      fallback: 'none',
+      setUp: '`.local/log/audit.log`',
+      description:
+        'the file that each change is appended to, as JSON ([accounts.md](accounts.md#audit)). It can be renamed or cut at any time',
+    }),
+  ),
+  WEBHOOK_REACHABLE_NETWORKS: list({
+    form: 'CIDR blocks',
+    expected: 'networks in CIDR form',
+    isFit: isCidr,
+    description:
+      'private networks that webhooks may be of; `http://` works only there ([accounts.md](accounts.md#webhooks))',
   }),
   REDIS_DATA_DIR: Type.Optional(
     text({

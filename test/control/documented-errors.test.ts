@@ -16,6 +16,10 @@ interface Context {
   api: ApiClient;
   /** A caller whose account was not let into the preview region. */
   outsider: ApiClient;
+  /** With a key that may only read. */
+  reader: ApiClient;
+  /** Whose account may send no requests. */
+  suspended: ApiClient;
 }
 
 const test = anyTest as TestFn<Context>;
@@ -40,6 +44,15 @@ test.before(async (t) => {
   });
   t.context.stack = stack;
   t.context.api = (await newAccount(stack, { allowed: true })).api;
+  const { token } = await t.context.api.data<{ token: string }>('POST', '/api/tokens', {
+    name: 'reader',
+    scopes: ['read'],
+  });
+  const suspended = await newAccount(stack, { allowed: true });
+  const { accountLimits } = await stack.openDirectory();
+  await accountLimits.change(suspended.accountId, { requestsPerSecond: 0 });
+  t.context.suspended = suspended.api;
+  t.context.reader = t.context.api.withKey(token);
   t.context.outsider = (await newAccount(stack, { allowed: false })).api;
 });
 
@@ -104,6 +117,16 @@ const calls: Readonly<Record<string, Call>> = {
     path: '/api/disks/DISK/grep',
     body: { directory: '', pattern: 'x' },
   },
+  listActivity: { method: 'GET', path: '/api/activity' },
+  listWebhooks: { method: 'GET', path: '/api/webhooks' },
+  createWebhook: {
+    method: 'POST',
+    path: '/api/webhooks',
+    body: { url: 'https://hooks.example.com' },
+  },
+  deleteWebhook: { method: 'DELETE', path: `/api/webhooks/${sandboxId}` },
+  listWebhookDeliveries: { method: 'GET', path: `/api/webhooks/${sandboxId}/deliveries` },
+  getUsage: { method: 'GET', path: '/api/usage' },
   listApiKeys: { method: 'GET', path: '/api/tokens' },
   createApiKey: { method: 'POST', path: '/api/tokens', body: { name: 'n' } },
   deleteApiKey: { method: 'DELETE', path: `/api/tokens/${'0'.repeat(64)}` },
@@ -301,6 +324,10 @@ const brokenSnapshot: Cause = async (call, { stack }) => {
   return send(api, call, missingDiskId);
 };
 
+const beyondScope: Cause = (call, { reader }) => send(reader, call, missingDiskId);
+
+const tooFast: Cause = (call, { suspended }) => send(suspended, call, missingDiskId);
+
 const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
 
 /** As a host records a disk that a sandbox of it mounts. */
@@ -346,6 +373,9 @@ const causes: Readonly<Record<string, Cause>> = {
   'execOnDisks 409': delegationConflict,
   'execOnDisks 504': timeout,
   'grepDisk 400': withBody({ directory: '..', pattern: 'x' }),
+  'listActivity 400': withQuery('level=loud'),
+  'createWebhook 400': withBody({ url: 'https://10.0.0.1/' }),
+  'getUsage 400': withQuery('month=2026-13'),
   'listApiKeys 400': withQuery('cursor=garbled'),
   'createApiKey 400': withBody({ name: '' }),
   'listSandboxes 400': withQuery('filesystem=x'),
@@ -379,9 +409,11 @@ const causes: Readonly<Record<string, Cause>> = {
 const general: Readonly<Record<number, Cause>> = {
   400: malformedId,
   401: unauthorized,
+  403: beyondScope,
   404: missing,
   409: keyConflict,
   413: tooLarge,
+  429: tooFast,
   500: brokenRecord,
 };
 const generalOf = (path: string, status: number): Cause | undefined => {
@@ -393,7 +425,7 @@ const generalOf = (path: string, status: number): Cause | undefined => {
 const codes: Readonly<Record<number, string>> = {
   400: 'bad_request',
   401: 'unauthorized',
-  403: 'forbidden',
+  403: 'insufficient_scope',
   404: 'not_found',
   409: 'idempotency_conflict',
   410: 'expired',
@@ -405,17 +437,23 @@ const codes: Readonly<Record<number, string>> = {
   504: 'timeout',
 };
 const specialCodes: Readonly<Record<string, string>> = {
+  'createDisk 403': 'forbidden',
   'createDisk 409': 'disk_conflict',
+  'downloadShared 403': 'forbidden',
   'deleteDisk 409': 'disk_in_use',
   'execOnDisks 409': 'delegation_conflict',
 };
 
 /** Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500. */
-const withoutStoredText = new Set(['listApiKeys', 'createApiKey', 'deleteApiKey', 'createSandbox']);
+const withoutStoredText = new Set([
+  ...['listWebhooks', 'createWebhook', 'deleteWebhook', 'listWebhookDeliveries'],
+  ...['getUsage', 'listActivity', 'listApiKeys', 'createApiKey', 'deleteApiKey'],
+  'createSandbox',
+]);
 
 /** These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that does not answer. */
 const needsSandbox = (operationId: string, status: number): boolean =>
-  (/Sandbox|Snapshot/u.test(operationId) && [409, 429, 504].includes(status)) ||
+  (/Sandbox|Snapshot/u.test(operationId) && [409, 504].includes(status)) ||
   needsSandboxFile(operationId, status);
 
 /** These need a file of a sandbox (test/system/sandbox-files.test.ts). */

@@ -51,7 +51,7 @@ test.serial('without Redis every endpoint answers 503 with Retry-After', async (
 
   await stack.redis.stop();
   for (const route of routes) {
-    if (route.public === true) continue;
+    if (route.scope === 'public') continue;
     const path = route.path
       .replace('{userType}', 'token')
       .replace('{id}', id)

@@ -59,7 +59,9 @@ const isHeaderValue = (text: string): boolean =>
   /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/u.test(text);
 
 /** As text on the wire; undefined for what has no form there. */
-function wireText(place: Place, value: unknown): string | undefined {
+function wireText(place: Place, given: unknown): string | undefined {
+  // A parameter that may be repeated is given once.
+  const value: unknown = Array.isArray(given) && given.length === 1 ? given[0] : given;
   if (!['string', 'number', 'boolean'].includes(typeof value)) return undefined;
   const text = typeof value === 'string' ? value : JSON.stringify(value);
   if (place === 'path' && !isSegment(text)) return undefined;

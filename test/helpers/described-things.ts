@@ -102,6 +102,7 @@ export async function createThings(api: ApiClient, registry: TestRegistry): Prom
     deleteDisk: { id: [removable.id] },
     removeDiskUser: { identifier: disk.identifiers },
     deleteApiKey: { id: keys },
+    createWebhook: { url: ['https://192.0.2.1/'] },
     getSnapshot: { id: snapshots.slice(0, 1) },
     deleteSnapshot: { id: snapshots.slice(1) },
     deleteSandboxPortToken: { tokenId: tokens.slice(1) },

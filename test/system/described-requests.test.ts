@@ -85,6 +85,7 @@ const REFUSED_FOR_STATE: readonly (readonly [operation: RegExp, message: RegExp]
     /has two rules$|normal form$|cannot be set by a rule$|is given twice$/u,
   ],
   [/^(?:createSandbox|setSandboxNetwork)$/u, /"[^"]*(?:[^\0-\u007f]|xn--)[^"]*" is neither/iu],
+  [/^createWebhook$/u, /^url |^the account has \d+ webhooks/u],
   [/^setSandboxLimits$/u, /^a session lasts \d+ hours at most/u],
 ];
 

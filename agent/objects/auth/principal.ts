@@ -1,8 +1,13 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
-import type { DiskEntry, DiskRecord } from '../../../shared/directory/disk-record.ts';
+import type {
+  DiskEntry,
+  DiskRecord,
+  DiskUserRecord,
+} from '../../../shared/directory/disk-record.ts';
 import type { Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
+import { isWithin, type KeyScope } from '../../../shared/key-scopes.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -36,7 +41,13 @@ export class PrincipalReads {
 }
 
 /** Who makes the request: an account with its API key, or a disk user with its token. */
-export type Principal = { readonly kind: 'account'; readonly accountId: string } | DiskUser;
+export type Principal = AccountKey | DiskUser;
+
+interface AccountKey {
+  readonly kind: 'account';
+  readonly accountId: string;
+  readonly scopes: readonly KeyScope[];
+}
 
 interface DiskUser {
   readonly kind: 'disk_user';
@@ -67,6 +78,10 @@ const findDisk = (
 ): Promise<DiskEntry | undefined> =>
   reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
 
+/** Users that a key with an end has added end with it. */
+const isInForce = ({ expiresAt }: DiskUserRecord): boolean =>
+  expiresAt === undefined || Date.parse(expiresAt) > Date.now();
+
 /** The disk users that may have signed: those of the bucket, or of any disk when there is none. */
 function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
   if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
@@ -82,13 +97,14 @@ async function disksOfUser(
   const refs = wantedOf(await deps.disks.ofUser(identifier), bucket);
   const entries = await Promise.all(refs.map(({ accountId, id }) => findDisk(deps, accountId, id)));
   const hasUser = ({ record }: DiskEntry): boolean =>
-    record.users.some((user) => user.identifier === identifier);
+    record.users.some((user) => user.identifier === identifier && isInForce(user));
   return entries.filter(isAvailable).filter(hasUser);
 }
 
 /** The secret of the disk's token user with this identifier, if there is one. */
 const sealedTokenOf = ({ users }: DiskRecord, identifier: string): string | undefined =>
-  users.find((user) => user.type === 'token' && user.identifier === identifier)?.sealedToken;
+  users.find((user) => user.type === 'token' && user.identifier === identifier && isInForce(user))
+    ?.sealedToken;
 
 /** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
 async function admitDiskUser(
@@ -137,10 +153,10 @@ export async function authenticate(
   if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
-    const { accountId } = await deps.authenticator.authenticate(header);
+    const { accountId, scopes } = await deps.authenticator.authenticate(header);
     const declared = headerValue(head.rawHeaders, 'x-amz-content-sha256');
     const payload = declared === undefined ? UNSIGNED : readPayload(declared);
-    return { principal: { kind: 'account', accountId }, payload };
+    return { principal: { kind: 'account', accountId, scopes }, payload };
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
     throw new S3Error('AccessDenied', `Access denied: ${error.message}.`, { cause: error });
@@ -189,6 +205,15 @@ export async function authorize(
     throw new S3Error('AccessDenied', `Access denied: the disk is not open to ${address}.`);
   }
   return entry;
+}
+
+/**
+ * Users of a disk may change it; API keys may only with the scope for that.
+ * @throws S3Error AccessDenied
+ */
+export function assertMayChange(principal: Principal): void {
+  if (principal.kind === 'disk_user' || isWithin('disk', principal.scopes)) return;
+  throw new S3Error('AccessDenied', 'Access denied: this needs an API key with the scope disk.');
 }
 
 /**

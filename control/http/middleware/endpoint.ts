@@ -9,9 +9,11 @@ import { JsonRefused, parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { compile } from '../../../shared/validate.ts';
 import { sha256 } from '../../../shared/secrets.ts';
+import { limitReached, quotaHeaders, tooManyRequests } from '../../services/account-limits.ts';
 import type { Deps } from '../../services/deps.ts';
-import type { EnvelopeReply, Reply, Route } from '../route.ts';
+import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
+import { requireScope } from '../key-rights.ts';
 import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { findDuplicateKey } from './duplicate-keys.ts';
@@ -20,8 +22,11 @@ import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 const Anything = Type.Object({});
+const EXECS: ReadonlySet<Route['event']> = new Set(['disk.exec', 'sandbox.exec']);
+/** Timers cannot be set for longer. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
 const NEVER_ABORTED = new AbortController().signal;
-const PUBLIC: Caller = { accountId: '', organization: '', keyId: '' };
+const PUBLIC: Caller = { accountId: '', organization: '', keyId: '', scopes: [] };
 
 // As text: it is parsed below, within bounds. Many tools send JSON without saying so (curl -d);
 // nothing else is ever meant here.
@@ -120,8 +125,9 @@ function checkKey(key: string): string {
   );
 }
 
-const fingerprintOf = (ctx: RequestContext): string =>
-  sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}`);
+/** What a key with an end has made ends with it: no other key gets that as its own answer. */
+const fingerprintOf = (ctx: RequestContext, { keyId, endsAt }: Caller): string =>
+  sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}${endsAt === undefined ? '' : `\n${keyId}`}`);
 
 /** An upload may be answered before all of it was read; the connection is of no more use then. */
 async function withUpload<T>(
@@ -134,6 +140,87 @@ async function withUpload<T>(
   } finally {
     if (upload === true && !req.complete && !res.headersSent) lingerAfterAnswer(req, res);
   }
+}
+
+/** Whose request it is. @throws AppError `unauthorized`, `rate_limited`, `insufficient_scope` */
+async function admit(
+  ctx: RequestContext,
+  { directory, usage }: Deps,
+  { authenticator, route: { scope } }: { authenticator: Authenticator; route: Route },
+): Promise<Caller> {
+  const { state } = ctx;
+  if (scope === 'public') return PUBLIC;
+  const caller = await authenticator.authenticate(ctx.get('authorization'));
+  state.notes['accountId'] = caller.accountId;
+  state.caller = caller;
+  usage.count(caller.accountId, 'requests');
+  const quota = await directory.accountQuotas.takeRequest(caller.accountId);
+  if (quota?.isExceeded === true) throw tooManyRequests(quota);
+  if (quota !== undefined) ctx.set(quotaHeaders(quota));
+  requireScope(caller, scope);
+  return caller;
+}
+
+/** @throws AppError `account_limit_reached` when the account's disks hold what they may */
+async function refuseIfFull({ directory }: Deps, { accountId }: Caller): Promise<void> {
+  const reached = await directory.accountQuotas.whyNotWrite(accountId);
+  if (reached !== undefined) throw limitReached(reached);
+}
+
+/** @throws AppError `bad_request`, `body_too_large` */
+async function readInput(
+  ctx: RequestContext,
+  route: Route,
+  check: (input: unknown, where: string) => unknown,
+): Promise<unknown> {
+  const body = await readBody(ctx, route.bodyKeysUnique === true);
+  // Before the check: a required field that is misspelt is missing, too.
+  if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
+  if (body !== undefined) return check(body, 'body');
+  if (route.bodyOptional === true) return undefined;
+  check({}, 'body'); // Names the first field that is missing.
+  const { properties = {} } = (route.body ?? {}) as { properties?: object };
+  const fields = Object.keys(properties).join(', ');
+  throw new AppError('bad_request', `the request has no body: send JSON with ${fields}`);
+}
+
+/** What lasts until its reader leaves ends with the reader's key. */
+function endStream({ stream }: StreamReply, { events }: Route, { endsAt }: Caller): void {
+  if (events === undefined || endsAt === undefined) return;
+  const timer = setTimeout(
+    () => stream.destroy(),
+    Math.min(Math.max(0, endsAt - Date.now()), TIMER_MS_MAX),
+  );
+  stream.once('close', () => clearTimeout(timer));
+}
+
+/** Answers once for each `Idempotency-Key`, if the request has one. */
+async function answer(
+  deps: Deps,
+  ctx: RequestContext,
+  route: Route,
+  { caller, run }: { caller: Caller; run: (callerGone: () => AbortSignal) => Promise<Reply> },
+): Promise<void> {
+  const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
+  if (key === '') {
+    const reply = await withUpload(route, ctx, () => run(() => hangUpSignal(ctx)));
+    if (!('stream' in reply)) return render(ctx, reply);
+    endStream(reply, route, caller);
+    return renderStream(ctx, reply);
+  }
+  const { requestId } = ctx.state;
+  const fingerprint = fingerprintOf(ctx, caller);
+  const call = {
+    accountId: caller.accountId,
+    key: checkKey(key),
+    fingerprint,
+    requestId,
+    signal: hangUpSignal(ctx),
+  };
+  // A request with a key continues when its caller hangs up, because the caller will ask again.
+  const { reply, replayed } = await answerOnce(deps, call, () => run(() => NEVER_ABORTED));
+  if (replayed) ctx.set('idempotency-replayed', 'true');
+  if (!('stream' in reply)) render(ctx, reply);
 }
 
 /** One route as middleware: credentials, then every part of the input, then the handler. */
@@ -150,27 +237,14 @@ export function endpoint(
     state.routePath = route.path;
     state.plainUnauthorized = route.plainUnauthorized === true;
     state.bringsUpSandbox = route.bringsUpSandbox === true;
-    let caller = PUBLIC;
-    if (route.public !== true) {
-      caller = await authenticator.authenticate(ctx.get('authorization'));
-      state.notes['accountId'] = caller.accountId;
-    }
+    const caller = await admit(ctx, deps, { authenticator, route });
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
     if (addsToDirectory(route)) deps.directorySpace.refuseIfLow();
-    let body: unknown;
-    if (checkBody !== undefined) {
-      body = await readBody(ctx, route.bodyKeysUnique === true);
-      // Before the check: a required field that is misspelt is missing, too.
-      if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
-      if (body !== undefined) body = checkBody(body, 'body');
-      else if (route.bodyOptional !== true) {
-        checkBody({}, 'body'); // Names the first field that is missing.
-        const { properties = {} } = (route.body ?? {}) as { properties?: object };
-        const fields = Object.keys(properties).join(', ');
-        throw new AppError('bad_request', `the request has no body: send JSON with ${fields}`);
-      }
-    }
+    const body = checkBody === undefined ? undefined : await readInput(ctx, route, checkBody);
+    const further = route.furtherScope?.(body);
+    if (further !== undefined) requireScope(caller, further);
+    if (route.fillsDisks === true) await refuseIfFull(deps, caller);
     const run = (callerGone: () => AbortSignal): Promise<Reply> =>
       route.handle({
         deps,
@@ -188,23 +262,8 @@ export function endpoint(
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),
       });
-    const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
-    if (key === '') {
-      const reply = await withUpload(route, ctx, () => run(() => hangUpSignal(ctx)));
-      return 'stream' in reply ? renderStream(ctx, reply) : render(ctx, reply);
-    }
-    const { requestId } = state;
-    const fingerprint = fingerprintOf(ctx);
-    const call = {
-      accountId: caller.accountId,
-      key: checkKey(key),
-      fingerprint,
-      requestId,
-      signal: hangUpSignal(ctx),
-    };
-    // A request with a key continues when its caller hangs up, because the caller will ask again.
-    const { reply, replayed } = await answerOnce(deps, call, () => run(() => NEVER_ABORTED));
-    if (replayed) ctx.set('idempotency-replayed', 'true');
-    render(ctx, reply);
+    await answer(deps, ctx, route, { caller, run });
+    const isReplay = ctx.response.get('idempotency-replayed') === 'true';
+    if (EXECS.has(route.event) && !isReplay) deps.usage.count(caller.accountId, 'execs');
   };
 }

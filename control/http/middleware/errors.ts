@@ -17,9 +17,9 @@ export function renderErrors(log: Logger): Middleware<RequestState> {
       ctx.state.notes['code'] = code;
       ctx.set('cache-control', 'no-store'); // A file that is missing now may be there later.
       const refused = error instanceof RefusedRequest ? error : undefined;
-      if (refused !== undefined) ctx.set(refused.headers);
       const seconds = retryAfter(code);
       if (seconds !== undefined) ctx.set('retry-after', String(seconds));
+      if (refused !== undefined) ctx.set(refused.headers);
       if (code === 'unauthorized' && ctx.state.plainUnauthorized) {
         ctx.type = 'text/plain';
         ctx.body = plainText(ctx.get('authorization'));

@@ -1,10 +1,13 @@
 import type { ParameterizedContext } from 'koa';
+import type { Caller } from '../../../shared/directory/api-keys.ts';
 
 /** What one request carries from the first middleware to the last. */
 export interface RequestState {
   requestId: string;
   /** On the clock of `performance.now()`. */
   arrivedAt: number;
+  /** Whose key the request has, once that was checked. */
+  caller?: Caller;
   /** Fields of the request's one log event. */
   notes: Record<string, unknown>;
   /** The route's path pattern, once known. */

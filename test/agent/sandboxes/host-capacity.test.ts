@@ -2,7 +2,7 @@ import test from 'ava';
 import { HostCapacity } from '../../../agent/sandboxes/host-capacity.ts';
 import { SandboxCapacity } from '../../../shared/directory/capacity.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { newHostId, newSandboxId } from '../../../shared/ids.ts';
+import { newAccountId, newHostId, newSandboxId } from '../../../shared/ids.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { needOf } from '../../../shared/directory/sandbox-need.ts';
 import { StorageWatch } from '../../../shared/storage-watch.ts';
@@ -11,6 +11,11 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const config = { memSizeMib: 256, vcpuCount: 1 };
 const total = { memoryMib: 4096, vcpus: 16 };
+const holder = (size: typeof config, id = newSandboxId()) => ({
+  id,
+  accountId: newAccountId(),
+  config: size,
+});
 const nothing = { memoryMib: 0, vcpus: 0 };
 
 /** A host, and the directory of its own that it speaks to. */
@@ -39,11 +44,11 @@ test('an announcement corrects what the directory has wrong', async (t) => {
   await directory.hold(hostId, newSandboxId(), total);
   t.false(await capacity.announce());
   t.deepEqual(await used(), nothing);
-  capacity.hold(newSandboxId(), config);
+  capacity.hold(holder(config));
   // What is refused takes nothing.
   const tooLarge = { memSizeMib: 8192, vcpuCount: 1 };
   t.throws(() => capacity.refuseIfFull(tooLarge), { code: 'no_capacity' });
-  t.throws(() => capacity.hold(newSandboxId(), tooLarge), { code: 'no_capacity' });
+  t.throws(() => capacity.hold(holder(tooLarge)), { code: 'no_capacity' });
   await capacity.announce();
   t.deepEqual(await used(), needOf(config));
 });
@@ -52,7 +57,7 @@ test('capacity released while Redis was away is released there when Redis return
   await using host = await newHost();
   const { redis, capacity, used } = host;
   const id = newSandboxId();
-  capacity.hold(id, config);
+  capacity.hold(holder(config, id));
   await capacity.announce();
   redis.disconnect(true); // Comes back by itself, but not at once.
   capacity.release(id);
@@ -68,16 +73,16 @@ test('a machine that is paused in memory keeps that, and a start that fails take
   await using host = await newHost();
   const { capacity } = host;
   const id = newSandboxId();
-  capacity.hold(id, config);
-  capacity.holdMemory(id, config);
+  capacity.hold(holder(config, id));
+  capacity.holdMemory(holder(config, id));
   const { memoryMib } = needOf(config);
   const load = (): [number, number] => [capacity.load.memoryMibUsed, capacity.load.vcpusUsed];
   t.deepEqual(load(), [memoryMib, 0]);
   // What it holds already is not asked for twice.
   const rest = { memSizeMib: total.memoryMib - 2 * memoryMib - 232, vcpuCount: 1 };
-  capacity.hold(newSandboxId(), rest);
+  capacity.hold(holder(rest));
   const before = load();
-  const restore = capacity.hold(id, config);
+  const restore = capacity.hold(holder(config, id));
   t.is(load()[1], before[1] + 1);
   restore();
   t.deepEqual(load(), before);

@@ -115,7 +115,7 @@ test('claims count against the limit of the account', async (t) => {
   const results = await Promise.all(
     ['a', 'b', 'c'].map((name) => sandboxes.claim(draft(accountId, name), LONG_MS)),
   );
-  t.deepEqual(results.toSorted(), ['claimed', 'limit', 'limit']);
+  t.deepEqual(results.map(String).toSorted(), ['claimed', 'limit', 'limit']);
 });
 
 test('the newest revision wins in whatever order they are published', async (t) => {

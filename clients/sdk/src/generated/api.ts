@@ -208,7 +208,7 @@ export interface paths {
         put?: never;
         /**
          * Make a link with which anybody can download one file, for a time
-         * @description The link is signed and stored nowhere: it cannot be revoked before it expires.
+         * @description The link is signed and stored nowhere: it ends when it expires, or with the API key that made it.
          */
         post: operations["createShareUrl"];
         delete?: never;
@@ -912,7 +912,7 @@ export interface paths {
         put?: never;
         /**
          * Create an API key
-         * @description The whole key is in this answer and nowhere else. It has all rights of the account.
+         * @description The whole key is in this answer and nowhere else. It has all rights of the account unless `scopes` says which, and ends no later than the key that makes it.
          */
         post: operations["createApiKey"];
         delete?: never;
@@ -936,6 +936,110 @@ export interface paths {
          * @description Requests with the key that are under way end as they would have.
          */
         delete: operations["deleteApiKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the latest changes that keys of the account asked for, newest first
+         * @description Every call that changes something leaves one event, refused ones too. About the last 10,000 are kept.
+         */
+        get: operations["listActivity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what the account used in a month
+         * @description Measured figures, up to some seconds ago. Months are kept for a year.
+         */
+        get: operations["getUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the webhooks of the account, oldest first
+         * @description Their secrets are never shown again.
+         */
+        get: operations["listWebhooks"];
+        put?: never;
+        /**
+         * Have the events of the activity sent to a URL
+         * @description Each event is sent by POST, signed as Standard Webhooks says with the secret in this answer, and sent again until the receiver answers with 2xx, for about ten minutes.
+         */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/{webhookId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete a webhook
+         * @description What has not been sent to it is not sent any more.
+         */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/{webhookId}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the latest attempts to send events to a webhook, newest first
+         * @description Up to 100 attempts of the last 30 days.
+         */
+        get: operations["listWebhookDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -985,6 +1089,53 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** ActivityEvent */
+        ActivityEvent: {
+            /**
+             * @description A UUID that begins with the time.
+             * @example 0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b
+             */
+            eventId: string;
+            /**
+             * @description The account whose key was used.
+             * @example acct-0a1b2c3d4e5f6071
+             */
+            accountId: string;
+            /**
+             * @description The disk that it was about; absent for other things.
+             * @example dsk-0a1b2c3d4e5f6071
+             */
+            diskId?: string;
+            /**
+             * @description What was asked for.
+             * @example account.limits_changed
+             * @enum {unknown}
+             */
+            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
+            /**
+             * @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way.
+             * @example info
+             * @enum {unknown}
+             */
+            level: "info" | "warning" | "error";
+            /**
+             * Format: date-time
+             * @description When the answer was ready.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            createdAt: string;
+            /**
+             * @description Who (`keyId`, `address`), what (`operation`, `params`, ids of what was made), and how it ended (`outcome`, `status`, `code`, `requestId`). Never a body or a secret.
+             * @example {
+             *       "operation": "createDisk",
+             *       "outcome": "done",
+             *       "status": 201
+             *     }
+             */
+            details: {
+                [key: string]: unknown;
+            };
+        };
         /** AllowedIps */
         AllowedIps: {
             /**
@@ -1029,11 +1180,24 @@ export interface components {
              */
             tokenSuffix: string;
             /**
+             * @description What the key may do.
+             * @example [
+             *       "read"
+             *     ]
+             */
+            scopes: ("read" | "disk" | "sandbox" | "admin")[];
+            /**
              * Format: date-time
              * @description When the key was created.
              * @example 2026-03-01T12:00:00.000Z
              */
             createdAt: string;
+            /**
+             * Format: date-time
+             * @description When it stops working; absent: never.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            expiresAt?: string;
             /**
              * Format: date-time
              * @description When it was last used, to the minute.
@@ -1174,6 +1338,19 @@ export interface components {
              * @example nightly builds
              */
             description?: string;
+            /**
+             * @description What the key may do; everything when this is left out.
+             * @example [
+             *       "read"
+             *     ]
+             */
+            scopes?: ("read" | "disk" | "sandbox" | "admin")[];
+            /**
+             * Format: date-time
+             * @description When the key stops working; never when this is left out. A key that ends by itself makes none that lasts longer.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            expiresAt?: string;
         };
         /** CreateDirectory */
         CreateDirectory: {
@@ -1551,6 +1728,21 @@ export interface components {
              */
             name: string;
         };
+        /** CreateWebhook */
+        CreateWebhook: {
+            /**
+             * @description Where events are sent: an https:// URL of a public address, without credentials.
+             * @example https://hooks.example.com/berth
+             */
+            url: string;
+            /**
+             * @description The types of events that are sent; all of them when this is left out.
+             * @example [
+             *       "sandbox.created"
+             *     ]
+             */
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+        };
         /** CreatedApiKey */
         CreatedApiKey: {
             /**
@@ -1574,11 +1766,24 @@ export interface components {
              */
             tokenSuffix: string;
             /**
+             * @description What the key may do.
+             * @example [
+             *       "read"
+             *     ]
+             */
+            scopes: ("read" | "disk" | "sandbox" | "admin")[];
+            /**
              * Format: date-time
              * @description When the key was created.
              * @example 2026-03-01T12:00:00.000Z
              */
             createdAt: string;
+            /**
+             * Format: date-time
+             * @description When it stops working; absent: never.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            expiresAt?: string;
             /**
              * Format: date-time
              * @description When it was last used, to the minute.
@@ -1725,6 +1930,37 @@ export interface components {
              * @example spt-0a1b2c3d4e5f60718293a4b5c6d7e8f9
              */
             token: string;
+        };
+        /** CreatedWebhook */
+        CreatedWebhook: {
+            /**
+             * @description Id of the webhook.
+             * @example 0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b
+             */
+            id: string;
+            /**
+             * @description Where events are sent.
+             * @example https://hooks.example.com/berth
+             */
+            url: string;
+            /**
+             * @description The types of events that are sent; all of them when this is left out.
+             * @example [
+             *       "sandbox.created"
+             *     ]
+             */
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            /**
+             * Format: date-time
+             * @description When the webhook was created.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            createdAt: string;
+            /**
+             * @description Signs what is sent, as Standard Webhooks says; only in this answer.
+             * @example whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+             */
+            secret: string;
         };
         /**
          * Delegation
@@ -1945,6 +2181,12 @@ export interface components {
              * @example 2026-03-01T12:00:00.000Z
              */
             createdAt: string;
+            /**
+             * Format: date-time
+             * @description When its credentials stop working: with the API key that added it.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            expiresAt?: string;
         };
         /** ExecInSandbox */
         ExecInSandbox: {
@@ -3083,6 +3325,119 @@ export interface components {
         StartSandbox: {
             /** @description Disks of the account that the sandbox sees as directories. Each disk once, no path within another. */
             mounts?: components["schemas"]["SandboxMountInput"][] | unknown | unknown;
+        };
+        /** Usage */
+        Usage: {
+            /**
+             * @description The month in UTC.
+             * @example 2026-11
+             */
+            month: string;
+            /**
+             * @description The region that was measured.
+             * @example local-dev
+             */
+            region: string;
+            /**
+             * @description Virtual processors of sandboxes, times the seconds that they held them.
+             * @example 7200.5
+             */
+            vcpuSeconds: number;
+            /**
+             * @description GiB of memory of sandboxes, times the seconds that they held it.
+             * @example 14401
+             */
+            memoryGibSeconds: number;
+            /**
+             * @description Bytes in use on disks, times hours.
+             * @example 1073741824
+             */
+            storageByteHours: number;
+            /**
+             * @description Calls with a key of the account, refused ones too.
+             * @example 1200
+             */
+            requests: number;
+            /**
+             * @description Commands on disks and in sandboxes that calls have begun.
+             * @example 340
+             */
+            execs: number;
+        };
+        /** Webhook */
+        Webhook: {
+            /**
+             * @description Id of the webhook.
+             * @example 0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b
+             */
+            id: string;
+            /**
+             * @description Where events are sent.
+             * @example https://hooks.example.com/berth
+             */
+            url: string;
+            /**
+             * @description The types of events that are sent; all of them when this is left out.
+             * @example [
+             *       "sandbox.created"
+             *     ]
+             */
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            /**
+             * Format: date-time
+             * @description When the webhook was created.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            createdAt: string;
+        };
+        /** WebhookDelivery */
+        WebhookDelivery: {
+            /**
+             * @description The event, and `webhook-id`.
+             * @example 0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b
+             */
+            eventId: string;
+            /**
+             * @description Its type.
+             * @example sandbox.created
+             */
+            eventType: string;
+            /**
+             * @description Counts from 1.
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * Format: date-time
+             * @description When the attempt ended.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            attemptedAt: string;
+            /**
+             * @description The receiver answered with 2xx.
+             * @example true
+             */
+            isDelivered: boolean;
+            /**
+             * @description What it answered, if it did.
+             * @example 204
+             */
+            status?: number;
+            /**
+             * @description Why it was not delivered.
+             * @example no answer in time
+             */
+            problem?: string;
+            /**
+             * @description How long the attempt took.
+             * @example 87
+             */
+            durationMs: number;
+            /**
+             * @description Another attempt follows.
+             * @example true
+             */
+            willRetry: boolean;
         };
     };
     responses: never;
@@ -5253,6 +5608,198 @@ export interface operations {
                          */
                         success: true;
                         data: components["schemas"]["Message"];
+                    };
+                };
+            };
+        };
+    };
+    listActivity: {
+        parameters: {
+            query?: {
+                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                limit?: number;
+                /** @description The `nextCursor` of the page before; left out for the first page. */
+                cursor?: string;
+                /** @description Only what was about this disk. */
+                diskId?: string;
+                /** @description Only events of this type; may be given several times. */
+                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+                /** @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way. */
+                level?: "info" | "warning" | "error";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["ActivityEvent"][];
+                        /**
+                         * @description Asks for the next page; absent on the last one.
+                         * @example MTcwOTI5NDQwMDAwMA
+                         */
+                        nextCursor?: string;
+                    };
+                };
+            };
+        };
+    };
+    getUsage: {
+        parameters: {
+            query?: {
+                /** @description A month in UTC; the present one when it is left out. */
+                month?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Usage"];
+                    };
+                };
+            };
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: {
+                            /** @description Oldest first. */
+                            webhooks: components["schemas"]["Webhook"][];
+                        };
+                    };
+                };
+            };
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request happen at most once: repeated within 24 hours with the same key and body, it gets the first answer again (Idempotency-Replayed: true). */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateWebhook"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["CreatedWebhook"];
+                    };
+                };
+            };
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the webhook. */
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    listWebhookDeliveries: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the webhook. */
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: {
+                            /** @description The latest attempts, newest first. */
+                            deliveries: components["schemas"]["WebhookDelivery"][];
+                        };
                     };
                 };
             };

@@ -1,0 +1,42 @@
+import type { Directory } from '../../shared/directory/directory.ts';
+import type { Logger } from '../../shared/log.ts';
+import { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import type { ControlConfig } from '../config.ts';
+import { UsageCounter } from '../services/usage-counter.ts';
+import { WebhookDeliveries } from '../webhooks/webhook-deliveries.ts';
+import { AuditFile } from './audit-file.ts';
+import type { AuditLogs } from './middleware/audit.ts';
+
+/** What a control node keeps of what accounts do. */
+export interface Accounting {
+  readonly usage: UsageCounter;
+  readonly logs: AuditLogs;
+  close(): Promise<void>;
+}
+
+export function openAccounting(
+  { cluster, http, auditLog, webhookNetworks }: ControlConfig,
+  directory: Directory,
+  log: Logger,
+): Accounting {
+  const { redis, region, encryptionKey } = cluster;
+  const usage = new UsageCounter(directory.usage, directory.accounts);
+  const webhooks = new WebhookDeliveries({
+    ...{ redis, region, encryptionKey, log, webhooks: directory.webhooks },
+    networks: new ReachableNetworks(webhookNetworks),
+  });
+  return {
+    usage,
+    logs: {
+      activity: directory.activity,
+      file: auditLog === undefined ? undefined : new AuditFile(auditLog),
+      announce: (event) => webhooks.announce(event),
+      trustedProxies: http.trustedProxies,
+      log,
+    },
+    async close() {
+      await webhooks.close();
+      await usage.close();
+    },
+  };
+}

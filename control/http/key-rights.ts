@@ -1,0 +1,17 @@
+import type { Caller } from '../../shared/directory/api-keys.ts';
+import { AppError } from '../../shared/errors.ts';
+import { isWithin, type KeyScope } from '../../shared/key-scopes.ts';
+
+/** @throws AppError `insufficient_scope` unless the caller's key may do this */
+export function requireScope({ scopes }: Caller, needed: KeyScope): void {
+  if (isWithin(needed, scopes)) return;
+  const held = scopes.join(', ');
+  throw new AppError(
+    'insufficient_scope',
+    `this needs an API key with the scope ${needed}; this key has ${held}`,
+  );
+}
+
+/** Whoever mounts a disk can change what is on it. */
+export const mountScope = (body?: { readonly mounts?: readonly unknown[] }): KeyScope | undefined =>
+  body?.mounts !== undefined && body.mounts.length > 0 ? 'disk' : undefined;

@@ -1,0 +1,90 @@
+import { type ClientRequest, request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { isIP } from 'node:net';
+import { Webhook as Signer } from 'standardwebhooks';
+import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { reachableLookup } from '../../shared/reachable-lookup.ts';
+import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import type { ActivityEvent } from '../../shared/schemas/activity.ts';
+
+/** What became of one attempt. */
+export interface Attempt {
+  /** Undefined: there was no answer. */
+  readonly status?: number;
+  /** Undefined: it was delivered. */
+  readonly problem?: string;
+}
+
+const privateAddress = (host: string): Error => new Error(`${host} is a private address`);
+
+/**
+ * Why a URL cannot be that of a webhook, as far as its text says; names are judged when they are
+ * resolved, for each attempt.
+ */
+export function whyNoWebhook(text: string, networks: ReachableNetworks): string | undefined {
+  if (!URL.canParse(text)) return 'url is not a URL';
+  const { protocol, hostname, username, password, hash } = new URL(text);
+  if (username !== '' || password !== '' || hash !== '') {
+    return 'url must have neither credentials nor a fragment';
+  }
+  const name = hostname.replaceAll(/^\[|\]$/gu, '').replace(/\.$/u, '');
+  const address = /(?:^|\.)localhost$/u.test(name) ? '127.0.0.1' : name;
+  if (isIP(address) !== 0 && !networks.allows(address)) return 'url is of a private address';
+  return protocol === 'https:' || networks.isNamed(address)
+    ? undefined
+    : 'url must begin with https://';
+}
+
+/** The body: type, time and data, as Standard Webhooks has them. */
+const bodyOf = (event: ActivityEvent): string =>
+  JSON.stringify({ type: event.eventType, timestamp: event.createdAt, data: event });
+
+/** Redirects are answers like others: they are not followed. */
+const answerOf = (sent: ClientRequest): Promise<number> =>
+  new Promise((resolve, reject) => {
+    sent.once('error', reject);
+    sent.once('response', (answer) => {
+      resolve(answer.statusCode ?? 0);
+      sent.destroy(); // Whatever the receiver has to say besides.
+    });
+  });
+
+/**
+ * Sends an event once, signed as Standard Webhooks says (`webhook-id`, `webhook-timestamp`,
+ * `webhook-signature`), on a connection of its own to an address that was checked. Never throws.
+ */
+export async function sendWebhook(
+  { url, secret }: { readonly url: string; readonly secret: string },
+  event: ActivityEvent,
+  networks: ReachableNetworks,
+): Promise<Attempt> {
+  const body = bodyOf(event);
+  const now = new Date();
+  const refusal = whyNoWebhook(url, networks);
+  if (refusal !== undefined) return { problem: refusal };
+  const signal = AbortSignal.timeout(LIMITS.webhookAnswerMsMax);
+  const begin = url.startsWith('https:') ? httpsRequest : httpRequest;
+  try {
+    const sent = begin(url, {
+      method: 'POST',
+      agent: false,
+      lookup: reachableLookup(networks, privateAddress),
+      signal,
+      headers: {
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+        'user-agent': 'berth-webhooks/1',
+        'webhook-id': event.eventId,
+        'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
+        'webhook-signature': new Signer(secret).sign(event.eventId, now, body),
+      },
+    });
+    sent.end(body);
+    const status = await answerOf(sent);
+    if (status >= 200 && status < 300) return { status };
+    return { status, problem: `the receiver answered ${status}` };
+  } catch (thrown) {
+    return { problem: signal.aborted ? 'no answer in time' : toError(thrown).message };
+  }
+}

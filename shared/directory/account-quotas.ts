@@ -1,0 +1,108 @@
+import type { Redis } from 'ioredis';
+import { RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
+import { LIMITS } from '../limits.ts';
+import { type AccountLimits, AccountLimitSettings, type LimitReached } from './account-limits.ts';
+import { sumDiskBytes } from './disk-scripts.ts';
+import { keys } from './keys.ts';
+import { Script } from './script.ts';
+
+/** What is left of an account's requests in this second. */
+export interface RequestQuota {
+  readonly max: number;
+  readonly left: number;
+  readonly resetMs: number;
+  readonly isExceeded: boolean;
+}
+
+interface Remembered {
+  readonly limits: Promise<AccountLimits>;
+  readonly until: number;
+}
+
+/**
+ * The limits of accounts that bind what is done rather than what is made: requests, and writing to
+ * disks. A change of the limits is noticed within seconds.
+ */
+export class AccountQuotas {
+  readonly #redis: Redis;
+  readonly #region: string;
+  readonly #settings: AccountLimitSettings;
+  readonly #limits = new Map<string, Remembered>();
+  /** By requests per second. */
+  readonly #limiters = new Map<number, RateLimiterRedis>();
+
+  constructor(redis: Redis, region: string) {
+    this.#redis = redis;
+    this.#region = region;
+    this.#settings = new AccountLimitSettings(redis);
+  }
+
+  /** Counts a request. @returns undefined when the requests of the account are not limited */
+  async takeRequest(accountId: string): Promise<RequestQuota | undefined> {
+    const { requestsPerSecond: max } = await this.#limitsOf(accountId);
+    if (max === undefined) return undefined;
+    const key = keys.accountRequests(accountId);
+    try {
+      return quotaOf(max, await this.#limiterOf(max).consume(key), false);
+    } catch (thrown) {
+      if (!(thrown instanceof RateLimiterRes)) throw thrown;
+      return quotaOf(max, thrown, true);
+    }
+  }
+
+  /** Whether the disks of the account hold as many bytes as they may. */
+  async whyNotWrite(accountId: string): Promise<LimitReached | undefined> {
+    const { diskBytes: max } = await this.#limitsOf(accountId);
+    if (max === undefined) return undefined;
+    const prefix = keys.disk(this.#region, accountId, '');
+    const list = keys.disks(this.#region, accountId);
+    const used = Number(await sumDiskBytes.run(this.#redis, [list], [prefix]));
+    return used < max ? undefined : { limit: 'diskBytes', max, used };
+  }
+
+  #limitsOf(accountId: string): Promise<AccountLimits> {
+    const now = Date.now();
+    const known = this.#limits.get(accountId);
+    if (known !== undefined && now < known.until) return known.limits;
+    if (this.#limits.size >= LIMITS.accountsRememberedMax) this.#limits.clear();
+    const limits = this.#settings.get(accountId);
+    this.#limits.set(accountId, { limits, until: now + LIMITS.accountLimitsReadEveryMs });
+    limits.catch(() => this.#limits.delete(accountId));
+    return limits;
+  }
+
+  #limiterOf(points: number): RateLimiterRedis {
+    const known = this.#limiters.get(points);
+    if (known !== undefined) return known;
+    const limiter = new RateLimiterRedis({
+      storeClient: storeOf(this.#redis),
+      points,
+      inMemoryBlockOnConsumed: points, // What is over the limit by itself asks nobody.
+      duration: 1,
+      keyPrefix: '',
+    });
+    this.#limiters.set(points, limiter);
+    return limiter;
+  }
+}
+
+/**
+ * What the library needs of a client. Its script runs like all others here: ioredis has a way of its
+ * own with scripts, which breaks the pipelines that it makes by itself, and the process with them.
+ */
+function storeOf(redis: Redis): object {
+  let script: Script | undefined;
+  return {
+    defineCommand: (_name: string, { lua }: { readonly lua: string }) => {
+      script = new Script(lua);
+    },
+    rlflxIncr: ([key = '', ...args]: string[]) => script?.run(redis, [key], args),
+  };
+}
+
+const quotaOf = (max: number, result: RateLimiterRes, isExceeded: boolean): RequestQuota => ({
+  max,
+  left: Math.max(0, result.remainingPoints),
+  resetMs: Math.max(0, result.msBeforeNext),
+  isExceeded,
+});

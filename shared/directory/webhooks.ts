@@ -1,0 +1,69 @@
+import type { Redis } from 'ioredis';
+import { parseJson } from '../json.ts';
+import { LIMITS } from '../limits.ts';
+import type { Webhook, WebhookDelivery } from '../schemas/webhook.ts';
+import { keys } from './keys.ts';
+import { Script } from './script.ts';
+
+/** A webhook as stored; its secret is sealed. */
+export interface WebhookRecord extends Webhook {
+  readonly sealedSecret: string;
+}
+
+// KEYS webhooks; ARGV id, record, limit
+const add = new Script(`
+  if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  return 1
+`);
+
+/** Where accounts have events sent, and what became of the latest attempts. */
+export class Webhooks {
+  readonly #redis: Redis;
+
+  constructor(redis: Redis) {
+    this.#redis = redis;
+  }
+
+  /** @returns false when the account has as many as it may */
+  async add(accountId: string, record: WebhookRecord): Promise<boolean> {
+    const args = [record.id, JSON.stringify(record), LIMITS.webhooksPerAccountMax];
+    return (await add.run(this.#redis, [keys.webhooks(accountId)], args)) === 1;
+  }
+
+  async get(accountId: string, id: string): Promise<WebhookRecord | undefined> {
+    const text = await this.#redis.hget(keys.webhooks(accountId), id);
+    return text === null ? undefined : (parseJson(text) as WebhookRecord);
+  }
+
+  /** Oldest first. */
+  async list(accountId: string): Promise<WebhookRecord[]> {
+    const texts = await this.#redis.hvals(keys.webhooks(accountId));
+    return texts
+      .map((text) => parseJson(text) as WebhookRecord)
+      .sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  /** @returns false when there is none */
+  async remove(accountId: string, id: string): Promise<boolean> {
+    const removed = await this.#redis.hdel(keys.webhooks(accountId), id);
+    await this.#redis.del(keys.webhookDeliveries(accountId, id));
+    return removed === 1;
+  }
+
+  async noteDelivery(accountId: string, id: string, delivery: WebhookDelivery): Promise<void> {
+    const key = keys.webhookDeliveries(accountId, id);
+    await this.#redis
+      .multi()
+      .lpush(key, JSON.stringify(delivery))
+      .ltrim(key, 0, LIMITS.webhookDeliveriesKept - 1)
+      .pexpire(key, LIMITS.webhookDeliveriesKeptMs)
+      .exec();
+  }
+
+  /** The latest attempts, newest first. */
+  async deliveries(accountId: string, id: string): Promise<WebhookDelivery[]> {
+    const texts = await this.#redis.lrange(keys.webhookDeliveries(accountId, id), 0, -1);
+    return texts.map((text) => parseJson(text) as WebhookDelivery);
+  }
+}
