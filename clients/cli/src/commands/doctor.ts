@@ -10,7 +10,7 @@ import { Output, paint } from '../output.ts';
 import { visible } from '../text.ts';
 import { VERSION } from '../version.ts';
 
-/** What a check has found; those of the host come from scripts/doctor.ts in the same form. */
+/** What a check has found; those of the host come from scripts/doctor/main.ts in the same form. */
 interface Finding {
   readonly check: string;
   readonly level: 'ok' | 'warning' | 'failed';
@@ -92,7 +92,7 @@ async function checkHost(root: string): Promise<Finding[]> {
     const message = 'this checkout is not set up';
     return [{ check: 'host', level: 'failed', message, next: 'run ./scripts/setup' }];
   }
-  const child = spawn(node, [join(root, 'scripts/doctor.ts'), '--json'], {
+  const child = spawn(node, [join(root, 'scripts/doctor/main.ts'), '--json'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const printed = await text(child.stdout);

@@ -3,12 +3,12 @@
  * `berth doctor`. Changes nothing. Ends with 1 when something has failed.
  */
 import { parseArgs } from 'node:util';
-import { type Check, failed, type Finding } from './doctor/finding.ts';
-import { checkCgroups, checkKernel, checkSpace, checkVersions } from './doctor/host.ts';
-import { checkKvm } from './doctor/kvm.ts';
-import { checkAddresses, checkLeftovers, checkPorts, checkRedis } from './doctor/stack.ts';
-import { type Env, readEnvFile } from './env-file.ts';
-import { paths } from './local-paths.ts';
+import { type Check, failed, type Finding } from './finding.ts';
+import { checkCgroups, checkKernel, checkSpace, checkVersions } from './host.ts';
+import { checkKvm } from './kvm.ts';
+import { checkAddresses, checkLeftovers, checkPorts, checkRedis } from './stack.ts';
+import { type Env, readEnvFile } from '../env-file.ts';
+import { paths } from '../local-paths.ts';
 
 /** The settings of this checkout; elsewhere those of the environment, as services have them. */
 async function readConfig(): Promise<Env> {
