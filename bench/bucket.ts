@@ -64,6 +64,9 @@ async function benchCold(bench: Bench): Promise<void> {
   const make = `for i in $(seq 0 ${rounds}); do head -c ${mib}M /dev/urandom > large-$i; done; sync`;
   await run(bucket.api, bucket.user.disk, make);
   const disk = await freshDisk(bench);
+  // Nobody unmounts it meanwhile.
+  const using = run(api, plain, 'until [ -e end ]; do sleep 0.2; done; rm end');
+  await run(api, plain, 'true');
   const directory = diskContents(stack, plain);
   const round = { ours: 0, baseline: 0 };
   const ours = () => run(api, disk, `cat large-${round.ours++} > /dev/null`);
@@ -85,7 +88,8 @@ async function benchCold(bench: Bench): Promise<void> {
     { unit: 'MiB/s', target: '≥ 0.8' },
   );
   await run(bucket.api, bucket.user.disk, 'rm large-*');
-  await run(api, plain, 'rm large-*');
+  await run(api, plain, 'rm large-*; touch end');
+  await using;
 }
 
 /** The same files on both disks, by which the one on the bucket has them all at hand. */
@@ -103,9 +107,11 @@ open('warm', 'wb').write(os.urandom(${mib} << 20))`;
     await run(to, disk, `python3 - <<'END'\n${script}\nEND`);
   }
   const disk = await freshDisk(bench);
-  const ms = await timed(() => run(api, disk, 'cat small/*/* > /dev/null'));
+  const ms = await timed(() =>
+    run(api, disk, 'find small -type f | xargs -n 50 -P 8 cat > /dev/null'),
+  );
   process.stdout.write(
-    `first read of ${SMALL_FILES} objects, one after the other: ${ms.toFixed(0)} ms\n\n`,
+    `first read of ${SMALL_FILES} objects, 8 at a time: ${ms.toFixed(0)} ms\n\n`,
   );
   return { ...bench, disk };
 }
@@ -179,7 +185,11 @@ async function measure(bench: Bench): Promise<void> {
 /** `npm run bench -- bucket [--rounds N] [--mib N] [--only …]`: see docs/benchmarks.md. */
 export async function benchBucket(args: readonly string[]): Promise<void> {
   const flags = readFlags(args);
-  const settings = { ...LOOPBACK_BUCKETS, DISK_SIZE_BYTES: String(16 * GiB) };
+  const settings = {
+    ...LOOPBACK_BUCKETS,
+    DISK_SIZE_BYTES: String(16 * GiB),
+    EXEC_TIMEOUT_MS: '290000',
+  };
   await using undo = new AsyncDisposableStack();
   const start = async (): Promise<Stack> => {
     const stack = await Stack.start(settings);
