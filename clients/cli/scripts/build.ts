@@ -39,6 +39,8 @@ const { metafile } = await build({
   platform: 'node',
   target: 'node22',
   conditions: ['berth-source'],
+  define: { __dirname: 'import.meta.dirname' },
+  external: ['cpu-features', '*.node'], // Optional parts of ssh2 that would have to be compiled.
   // Packages that are CommonJS ask for built-in modules by `require`.
   banner: {
     js: "import { createRequire as berthRequire } from 'node:module'; const require = berthRequire(import.meta.url);",

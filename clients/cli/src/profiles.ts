@@ -16,7 +16,8 @@ export interface ProfileFile {
   readonly profiles: Readonly<Record<string, Profile>>;
 }
 
-const configDirectory = (): string =>
+/** Of this user alone. */
+export const configDirectory = (): string =>
   join(process.env['XDG_CONFIG_HOME'] || join(homedir(), '.config'), 'berth');
 
 /** Where they are kept: readable by their user alone, because of the keys. */

@@ -12,6 +12,7 @@ import { logsCommand } from './sandbox-logs.ts';
 import { portsCommand } from './sandbox-ports.ts';
 import { runCommand, shellCommand } from './sandbox-processes.ts';
 import { getCommand, lsCommand } from './sandbox-records.ts';
+import { sshConfigCommand, sshProxyCommand } from './sandbox-ssh.ts';
 
 /** `berth sandbox …` */
 export function sandboxCommand(): Command {
@@ -26,6 +27,8 @@ export function sandboxCommand(): Command {
     forkCommand(),
     snapshotCommand(),
     portsCommand(),
+    sshConfigCommand(),
+    sshProxyCommand(),
     waitCommand(),
     rmCommand(),
   ];
