@@ -2,7 +2,9 @@
 import type { CommandUnknownOpts, Option } from '@commander-js/extra-typings';
 import { Berth } from '@berth/sdk';
 import { findLogin } from './context.ts';
+import { findDisk } from './find.ts';
 import { readProfiles } from './profiles.ts';
+import { parsePlace } from './transfer/place.ts';
 import { commandTree, inList } from './tree.ts';
 
 interface Candidate {
@@ -68,6 +70,19 @@ async function disks(suffix = ''): Promise<Candidate[]> {
   return all.map(({ name, id }) => ({ value: name + suffix, description: id }));
 }
 
+/** `disk:path`, as far as it is written. */
+async function diskPaths(word: string): Promise<Candidate[]> {
+  const place = parsePlace(word);
+  if (place.kind !== 'remote') return disks(':');
+  const disk = await findDisk(await client(), place.name);
+  const directory = place.path.slice(0, place.path.lastIndexOf('/') + 1);
+  const files = await disk.files.list(directory).toArray();
+  const slash = place.path.startsWith('/') ? '/' : '';
+  return files.map(({ path, type }) => ({
+    value: `${place.name}:${slash}${path}${type === 'directory' ? '/' : ''}`,
+  }));
+}
+
 async function profiles(): Promise<Candidate[]> {
   return Object.keys((await readProfiles()).profiles).map((value) => ({ value }));
 }
@@ -75,7 +90,7 @@ async function profiles(): Promise<Candidate[]> {
 const words = (...values: string[]): Candidate[] => values.map((value) => ({ value }));
 
 /** What an argument or an option's value may be, by its name in the help. */
-async function valuesOf(name: string, group: string): Promise<Candidate[]> {
+async function valuesOf(name: string, group: string, word: string): Promise<Candidate[]> {
   switch (name) {
     case 'sandbox':
     case 'sandboxes':
@@ -85,7 +100,13 @@ async function valuesOf(name: string, group: string): Promise<Candidate[]> {
     case 'disks':
       return disks();
     case 'disk:path':
-      return disks(':');
+      return diskPaths(word);
+    case 'source':
+    case 'target': {
+      if (group === 'image') return [];
+      const remote = group === 'disk' ? await diskPaths(word) : await sandboxes(':');
+      return word.includes(':') ? remote : [...remote, { value: FILES }];
+    }
     case 'shell':
       return words('bash', 'zsh', 'fish');
     case 'profile':
@@ -108,7 +129,7 @@ async function candidates(root: CommandUnknownOpts, all: readonly string[]): Pro
   if (option !== undefined) {
     const [, value = ''] = /<([^>]+)>/u.exec(option.flags) ?? [];
     const name = option.long === '--profile' ? 'profile' : value;
-    return valuesOf(name, group);
+    return valuesOf(name, group, word);
   }
   if (word.startsWith('-')) return options(command);
   if (command.commands.length > 0) return subcommands(command);
@@ -117,7 +138,7 @@ async function candidates(root: CommandUnknownOpts, all: readonly string[]): Pro
   const argument = declared[index] ?? (last?.variadic === true ? last : undefined);
   // Behind the name of a sandbox or disk come the words of a command.
   if (argument === undefined || (argument.name() === 'words' && index > 0)) return [];
-  return valuesOf(argument.name(), group);
+  return valuesOf(argument.name(), group, word);
 }
 
 /** Prints what the last word may become, one candidate a line, with a description behind a tab. */

@@ -1,11 +1,46 @@
 /* `berth disk …` against a real stack, profiles, and completion by real shells. */
-import { execFile } from 'node:child_process';
-import { chmod, cp, mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import {
+  chmod,
+  cp,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { Cli } from '../../helpers/cli.ts';
+import { isFull } from '../../helpers/full.ts';
 import { stackTest } from '../../helpers/stack-test.ts';
 import { Terminal } from '../../helpers/terminal.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { MiB } from '../../../shared/units.ts';
+
+const FILES = isFull ? 10_000 : 200;
+/** Names that shells, options, URLs and terminals stumble over. */
+const ODD = [
+  'a b',
+  '-rf',
+  'line\nbreak',
+  'ünïcode',
+  '100%+&?#',
+  'it\'s "quoted"',
+  'tab\there',
+  '..x',
+];
+
+interface Tally {
+  readonly files: number;
+  readonly bytes: number;
+  readonly unchanged: number;
+  readonly deleted: number;
+}
 
 const test = stackTest({}, async ({ stack, api }) => ({
   cli: await Cli.in(stack.directory, api),
@@ -26,16 +61,127 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
   t.is(words, "<a b><-n><it's>");
   t.is(await cli.output('disk', 'grep', 'work', 'h.llo'), 'file:1:hello\n');
   t.is((await cli.run(['disk', 'grep', 'work', 'nothing'])).code, 1);
+  t.is(await cli.output('disk', 'cat', 'work:file'), 'hello\n');
   const url = await cli.output('disk', 'share', 'work:/file', '--expires', '5m');
   t.is(await (await fetch(url.trim())).text(), 'hello\n');
   t.regex(await cli.output('disk', 'ls'), /^NAME .*\n(?:.*\n)*work +available /u);
+  t.regex(await cli.output('disk', 'ls', 'work:'), / file$/mu);
   const refused = await cli.run(['disk', 'rm', 'work']);
   t.is(refused.code, 1);
   t.regex(refused.stderr, /^berth: nobody can be asked here: add --yes to delete work/u);
   t.regex(await cli.output('disk', 'rm', 'work', '--dry-run'), /^would delete work/u);
   t.is(await cli.output('disk', 'rm', 'work', '--yes'), 'work is deleted\n');
-  const gone = await cli.run(['disk', 'get', 'work', '--json']);
+  const gone = await cli.run(['disk', 'cat', 'work:file', '--json']);
   t.like(JSON.parse(gone.stderr), { error: { message: 'there is no disk work' } });
+});
+
+test('cp takes any name both ways, and stdin and stdout', async (t) => {
+  const { cli, place } = t.context;
+  await cli.output('disk', 'create', 'copies');
+  const source = await place('cp-source');
+  await mkdir(join(source, 'deep/er'), { recursive: true });
+  const large = randomBytes(5 * MiB);
+  await writeFile(join(source, 'deep/er/large'), large);
+  for (const name of ODD) await writeFile(join(source, name), `in ${name}`);
+  await chmod(join(source, 'a b'), 0o750);
+  await symlink('/etc/passwd', join(source, 'link'));
+  const up = await cli.run(['disk', 'cp', source, 'copies:tree']);
+  t.is(up.code, 0, up.stderr);
+  t.regex(up.stderr, /^skipped, .*: link$/mu);
+  t.is(await cli.output('disk', 'exec', 'copies', 'stat -c %a "tree/a b"'), '750\n');
+  const target = await place('cp-target');
+  await cli.output('disk', 'cp', 'copies:tree', target);
+  t.deepEqual(await readdir(join(target, 'tree')), [...ODD, 'deep'].sort());
+  for (const name of ODD) t.is(await readFile(join(target, 'tree', name), 'utf8'), `in ${name}`);
+  t.deepEqual(await readFile(join(target, 'tree/deep/er/large')), large);
+  // Options end at `--`, so that a local name may begin with a dash.
+  const dashed = await cli.run(['disk', 'cp', '--', '-rf', 'copies:'], { cwd: source });
+  t.is(dashed.code, 0, dashed.stderr);
+  t.is(await cli.output('disk', 'cat', 'copies:-rf'), 'in -rf');
+  const input = randomBytes(3 * MiB);
+  t.is((await cli.run(['disk', 'cp', '-', 'copies:piped'], { input })).code, 0);
+  const sum = await cli.output('disk', 'exec', 'copies', 'stat -c %s piped');
+  t.is(sum, `${input.length}\n`);
+  t.is(await cli.output('disk', 'cp', 'copies:tree/a b', '-'), 'in a b');
+  const wrong = await cli.run(['disk', 'cp', 'here', 'there']);
+  t.is(wrong.code, 2);
+});
+
+async function fill(directory: string, files: number): Promise<void> {
+  for (let i = 0; i < files; i += 1) {
+    const path = join(directory, `d${i % 10}`, `f${i}`);
+    if (i < 10) await mkdir(join(directory, `d${i}`), { recursive: true });
+    await writeFile(path, `file ${i}`.repeat(1 + (i % 50)));
+  }
+}
+
+test('sync transfers what differs, goes on where it was interrupted, and deletes when it is told to', async (t) => {
+  const { cli, place } = t.context;
+  await cli.output('disk', 'create', 'synced');
+  const source = await place('sync-source');
+  await fill(source, FILES);
+  const sync = (...args: string[]): Promise<Tally> => cli.json<Tally>('disk', 'sync', ...args);
+  const listed = async (): Promise<number> =>
+    Number(await cli.output('disk', 'exec', 'synced', 'find . -type f | wc -l'));
+
+  const [node, main] = cli.command;
+  const first = spawn(node, [main, 'disk', 'sync', source, 'synced:copy', '--jobs', '2'], {
+    env: cli.environment,
+    stdio: 'ignore',
+  });
+  await waitFor('the first files', async () => (await listed()) > 5);
+  first.kill('SIGKILL');
+  const second = await sync(source, 'synced:copy');
+  t.true(second.unchanged > 0);
+  t.is(second.files + second.unchanged, FILES);
+  t.is(await listed(), FILES);
+  t.like(await sync(source, 'synced:copy'), { files: 0, bytes: 0, unchanged: FILES });
+
+  // The same size and an old time: only the content tells.
+  const changed = join(source, 'd1/f1');
+  await writeFile(changed, (await readFile(changed, 'utf8')).replaceAll('file', 'FILE'));
+  await utimes(changed, 1, 1);
+  await rm(join(source, 'd2/f2'));
+  t.like(await sync(source, 'synced:copy', '--delete', '--dry-run'), { files: 1, deleted: 1 });
+  t.is(await listed(), FILES);
+  t.like(await sync(source, 'synced:copy', '--delete'), { files: 1, deleted: 1 });
+  t.is(await listed(), FILES - 1);
+  t.regex(await cli.output('disk', 'cat', 'synced:copy/d1/f1'), /^FILE 1/u);
+
+  const target = await place('sync-target');
+  t.like(await sync('synced:copy', target), { files: FILES - 1 });
+  await cli.output('disk', 'exec', 'synced', 'echo changed > copy/d3/f3');
+  t.like(await sync('synced:copy', target), { files: 1, unchanged: FILES - 2 });
+  t.is(await readFile(join(target, 'd3/f3'), 'utf8'), 'changed\n');
+  t.like(await sync('synced:copy', target), { files: 0, unchanged: FILES - 1 });
+  t.deepEqual(
+    (await readdir(target, { recursive: true })).filter((name) => name.includes('.berth-')),
+    [],
+  );
+});
+
+test('edit saves what the editor has made, unless somebody was faster', async (t) => {
+  const { cli, stack, place } = t.context;
+  await cli.output('disk', 'create', 'edited');
+  const editor = join(stack.directory, 'editor');
+  await writeFile(
+    editor,
+    '#!/bin/sh\n[ -z "$WAIT" ] || until [ -e "$WAIT" ]; do sleep 0.1; done\necho more >> "$1"\n',
+  );
+  await chmod(editor, 0o755);
+  const words = [...cli.command, 'disk', 'edit', 'edited:notes/a b'];
+  const temporary = await place('edit-temporary');
+  const environment = { ...cli.environment, EDITOR: editor, TMPDIR: temporary };
+  await using first = await Terminal.open(stack.directory, words, environment);
+  await first.shows(/edited:notes\/a b is saved\n\n\[ended with 0\]/u);
+  t.is(await cli.output('disk', 'cat', 'edited:notes/a b'), 'more\n');
+  const go = join(stack.directory, 'go');
+  await using second = await Terminal.open(stack.directory, words, { ...environment, WAIT: go });
+  await waitFor('the editor', async () => (await readdir(temporary)).length > 0);
+  await cli.output('disk', 'exec', 'edited', 'echo theirs > "notes/a b"');
+  await writeFile(go, '');
+  const [, kept = ''] = await second.shows(/changed the file meanwhile: your text is in (.+)\.\n/u);
+  t.is(await readFile(kept, 'utf8').catch(() => kept), 'more\nmore\n');
 });
 
 test('profiles are kept for their user alone', async (t) => {
@@ -128,6 +274,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
     const { cli, stack } = t.context;
     const disk = `complete-${shell}`;
     await cli.output('disk', 'create', disk);
+    await cli.output('disk', 'exec', disk, 'mkdir dir; touch dir/one-file');
     const bin = join(stack.directory, `bin-${shell}`);
     await mkdir(bin);
     const quoted = cli.command.map((word) => `'${word}'`).join(' ');
@@ -146,9 +293,14 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
     await terminal.press('Tab');
     await terminal.shows(/ls --quiet/u);
     await terminal.press('C-c');
-    await terminal.type(`berth disk share ${disk.slice(0, -1)}`);
+    await terminal.type(`berth disk cat ${disk.slice(0, -1)}`);
     await terminal.press('Tab');
-    await terminal.shows(new RegExp(`share ${disk}:`, 'u'));
+    await terminal.shows(new RegExp(`cat ${disk}:`, 'u'));
+    await terminal.type('di');
+    await terminal.press('Tab');
+    await terminal.shows(new RegExp(`cat ${disk}:dir/`, 'u'));
+    await terminal.press('Tab');
+    await terminal.shows(new RegExp(`cat ${disk}:dir/one-file`, 'u'));
     t.pass();
   });
 }

@@ -1,4 +1,6 @@
 /* `berth sandbox …` against a real stack; terminals are real, with tmux at their other end. */
+import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cli } from '../../helpers/cli.ts';
 import { containerSettings } from '../../helpers/sandboxes.ts';
@@ -61,6 +63,27 @@ test('run without a sandbox makes one for the command', async (t) => {
   const ran = await cli.run(['sandbox', 'run', '--memory', '256', '-e', 'STAGE=test', '--', 'env']);
   t.is(ran.code, 0, ran.stderr);
   t.regex(ran.stdout, /^STAGE=test$/mu);
+});
+
+test('cp brings files into a sandbox and back, whatever their names are', async (t) => {
+  const { cli, stack } = t.context;
+  await cli.output('sandbox', 'create', 'files', '--memory', '256');
+  const source = join(stack.directory, 'cp-source');
+  await mkdir(join(source, 'deep'), { recursive: true });
+  const names = ['a b', '-rf', 'line\nbreak', 'deep/ünïcode'];
+  for (const name of names) await writeFile(join(source, name), `in ${name}`);
+  await chmod(join(source, 'a b'), 0o751);
+  await cli.output('sandbox', 'cp', source, 'files:/work/');
+  const modes = await cli.output('sandbox', 'run', 'files', 'stat -c %a "/work/cp-source/a b"');
+  t.is(modes, '751\n');
+  const target = join(stack.directory, 'cp-target');
+  await cli.output('sandbox', 'cp', 'files:/work/cp-source', target);
+  for (const name of names) t.is(await readFile(join(target, name), 'utf8'), `in ${name}`);
+  t.is((await stat(join(target, 'a b'))).mode & 0o777, 0o751);
+  t.is((await cli.run(['sandbox', 'cp', '-', 'files:/tmp/in'], { input: 'piped' })).code, 0);
+  t.is(await cli.output('sandbox', 'cp', 'files:/tmp/in', '-'), 'piped');
+  const missing = await cli.run(['sandbox', 'cp', 'files:/nothing', '.']);
+  t.is(missing.stderr, 'berth: there is nothing at files:/nothing: look at the name again.\n');
 });
 
 test('a command goes on without us, and its output is there later', async (t) => {

@@ -1,8 +1,102 @@
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
+import { Failure } from '../failure.ts';
 import { findDisk } from '../find.ts';
-import { parseRemote } from '../transfer/place.ts';
-import { duration, given } from '../values.ts';
+import { formatBytes } from '../text.ts';
+import { writeTo } from '../process-io.ts';
+import { copy } from '../transfer/copy.ts';
+import { edit } from '../transfer/edit.ts';
+import { parseRemote, parseTransfer } from '../transfer/place.ts';
+import { JOBS } from '../transfer/pool.ts';
+import { filesOfDisk } from '../transfer/remote-files.ts';
+import { sync, type SyncTally } from '../transfer/sync.ts';
+import { count, duration, given } from '../values.ts';
+
+const PLACE = 'a local path, disk:path, or - for stdin or stdout';
+
+/** The name of the disk in a transfer. */
+const diskOf = (transfer: ReturnType<typeof parseTransfer>): string =>
+  transfer.direction === 'up' ? transfer.to.name : transfer.from.name;
+
+export const cpCommand = () =>
+  leaf('cp')
+    .description('Copy files or directories between here and a disk.')
+    .argument('<source>', PLACE)
+    .argument('<target>', PLACE)
+    .option('-j, --jobs <n>', 'how many files at once', count, JOBS)
+    .action(async (source, target, { jobs, ...options }) => {
+      const transfer = parseTransfer(source, target, 'disk');
+      const { output, berth } = await opened(options);
+      const remote = filesOfDisk(await findDisk(berth, diskOf(transfer)));
+      const tally = await copy(transfer, { remote, output, jobs });
+      if (output.isJson && target !== '-') output.json(tally);
+      else if (target !== '-') {
+        output.note(`copied ${tally.files} files, ${formatBytes(tally.bytes)}`);
+      }
+    });
+
+function summarize(
+  { files, bytes, unchanged, deleted, failed }: SyncTally,
+  isDry: boolean,
+): string {
+  const copied = `${isDry ? 'would copy' : 'copied'} ${files} files, ${formatBytes(bytes)}`;
+  const removed = deleted === 0 ? '' : `; ${isDry ? 'would delete' : 'deleted'} ${deleted}`;
+  const broken = failed.length === 0 ? '' : `; ${failed.length} failed`;
+  return `${copied}; ${unchanged} were the same${removed}${broken}`;
+}
+
+export const syncCommand = () =>
+  leaf('sync')
+    .summary('make a directory of a disk like a local one, or the other way round')
+    .description(
+      `Make a directory of a disk like a local one, or the other way round. Files that are the same are not
+transferred again, so an interrupted sync is continued by running it again.`,
+    )
+    .argument('<source>', 'a local directory, or disk:path')
+    .argument('<target>', 'a local directory, or disk:path')
+    .option('--delete', 'delete from the target what the source does not have')
+    .option('--dry-run', 'only say what would be copied and deleted')
+    .option('-j, --jobs <n>', 'how many files at once', count, JOBS)
+    .action(
+      async (source, target, { delete: deletes = false, dryRun = false, jobs, ...options }) => {
+        const transfer = parseTransfer(source, target, 'disk');
+        const { output, berth } = await opened(options);
+        const remote = filesOfDisk(await findDisk(berth, diskOf(transfer)));
+        const tally = await sync(transfer, { remote, output, jobs, deletes, isDry: dryRun });
+        output.done(summarize(tally, dryRun), tally, String(tally.files));
+        const [first] = tally.failed;
+        if (first === undefined) return;
+        throw new Failure(
+          `${tally.failed.length} files failed, such as ${first.path}: ${first.error}`,
+          'run it again for the rest',
+        );
+      },
+    );
+
+export const catCommand = () =>
+  leaf('cat')
+    .description('Print files of disks.')
+    .argument('<disk:path...>', 'the files')
+    .action(async (places, options) => {
+      const { berth } = await opened(options);
+      for (const { name, path } of places.map(parseRemote)) {
+        const disk = await findDisk(berth, name);
+        for await (const piece of await disk.files.read(path)) await writeTo(process.stdout, piece);
+      }
+    });
+
+export const editCommand = () =>
+  leaf('edit')
+    .description('Edit a file of a disk with $VISUAL or $EDITOR. A file that is not there is made.')
+    .argument('<disk:path>', 'the file')
+    .action(async (place, options) => {
+      const { name, path } = parseRemote(place);
+      const { output, berth } = await opened(options);
+      const disk = await findDisk(berth, name);
+      const isChanged = await edit(disk, path);
+      const value = { disk: disk.id, path, changed: isChanged };
+      output.done(`${name}:${path} ${isChanged ? 'is saved' : 'was not changed'}`, value, path);
+    });
 
 export const shareCommand = () =>
   leaf('share')

@@ -1,10 +1,11 @@
-import type { Disk, DiskInfo } from '@berth/sdk';
+import type { Disk, DiskFile, DiskInfo } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { Failure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import type { Output, Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
+import { parsePlace } from '../transfer/place.ts';
 import { each, given } from '../values.ts';
 
 const DISKS: Shown<DiskInfo> = {
@@ -17,6 +18,15 @@ const DISKS: Shown<DiskInfo> = {
     { head: 'LAST USED', of: ({ lastAccessed }) => formatAge(lastAccessed) },
     { head: 'CREATED', of: ({ createdAt }) => formatAge(createdAt) },
     { head: 'ID', of: ({ id }) => id },
+  ],
+};
+
+const FILES: Shown<DiskFile> = {
+  id: ({ path }) => path,
+  columns: [
+    { head: 'SIZE', of: ({ size }) => (size === undefined ? '' : formatBytes(size)) },
+    { head: 'CHANGED', of: ({ modified_at: time }) => formatAge(time) },
+    { head: 'PATH', of: ({ path, type }) => (type === 'directory' ? `${path}/` : path) },
   ],
 };
 
@@ -57,14 +67,21 @@ export const createCommand = () =>
 
 export const lsCommand = () =>
   leaf('ls')
-    .description('List the disks.')
-    .action(async (options) => {
+    .description('List the disks; with disk:path, the files there.')
+    .argument('[disk:path]', 'a directory of a disk')
+    .action(async (place, options) => {
       const { output, berth } = await opened(options);
-      const disks = await berth.disks.list().toArray();
-      output.list(
-        disks.map(({ info }) => info),
-        DISKS,
-      );
+      if (place === undefined) {
+        const disks = await berth.disks.list().toArray();
+        return output.list(
+          disks.map(({ info }) => info),
+          DISKS,
+        );
+      }
+      const asked = parsePlace(place);
+      const [name, path] = asked.kind === 'remote' ? [asked.name, asked.path] : [place, ''];
+      const disk = await findDisk(berth, name);
+      output.list(await disk.files.list(path).toArray(), FILES);
     });
 
 export const getCommand = () =>

@@ -1,7 +1,7 @@
 import type { Command } from '@commander-js/extra-typings';
 import { group } from '../command.ts';
 import { execCommand, grepCommand } from './disk-commands.ts';
-import { shareCommand } from './disk-files.ts';
+import { catCommand, cpCommand, editCommand, shareCommand, syncCommand } from './disk-files.ts';
 import { createCommand, getCommand, lsCommand, rmCommand } from './disk-records.ts';
 
 /** `berth disk …` */
@@ -12,6 +12,10 @@ export function diskCommand(): Command {
     getCommand(),
     execCommand(),
     grepCommand(),
+    cpCommand(),
+    syncCommand(),
+    catCommand(),
+    editCommand(),
     shareCommand(),
     rmCommand(),
   ];

@@ -1,5 +1,6 @@
 import type { Command } from '@commander-js/extra-typings';
 import { group } from '../command.ts';
+import { cpCommand } from './sandbox-cp.ts';
 import { createCommand } from './sandbox-create.ts';
 import {
   actionCommands,
@@ -22,6 +23,7 @@ export function sandboxCommand(): Command {
     getCommand(),
     runCommand(),
     shellCommand(),
+    cpCommand(),
     logsCommand(),
     ...actionCommands(),
     forkCommand(),

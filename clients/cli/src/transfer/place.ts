@@ -1,7 +1,7 @@
 import { UsageFailure } from '../failure.ts';
 
 /** What `cp` and `sync` are told: a path here, stdin or stdout, or a path on a disk or in a sandbox. */
-type Place =
+export type Place =
   | { readonly kind: 'local'; readonly path: string }
   | { readonly kind: 'standard' }
   | { readonly kind: 'remote'; readonly name: string; readonly path: string };
@@ -10,7 +10,7 @@ type Place =
  * `name:path` is remote, everything else local; `./a:b` is a local file, because a colon behind a slash names
  * nothing remote, as with scp.
  */
-function parsePlace(text: string): Place {
+export function parsePlace(text: string): Place {
   if (text === '-') return { kind: 'standard' };
   const [, name, path = ''] = /^([^:/]+):(.*)$/su.exec(text) ?? [];
   return name === undefined ? { kind: 'local', path: text } : { kind: 'remote', name, path };
@@ -22,3 +22,36 @@ export function parseRemote(text: string): Place & { readonly kind: 'remote' } {
   if (place.kind === 'remote') return place;
   throw new UsageFailure(`${text} is not a path on a disk`, 'write it as disk:path');
 }
+
+/** The two sides of a transfer, one of them here. */
+export type Transfer =
+  | {
+      readonly direction: 'up';
+      readonly from: Place & { readonly kind: 'local' | 'standard' };
+      readonly to: Place & { readonly kind: 'remote' };
+    }
+  | {
+      readonly direction: 'down';
+      readonly from: Place & { readonly kind: 'remote' };
+      readonly to: Place & { readonly kind: 'local' | 'standard' };
+    };
+
+/** @throws UsageFailure unless one side is here and the other one is not */
+export function parseTransfer(source: string, target: string, what: string): Transfer {
+  const from = parsePlace(source);
+  const to = parsePlace(target);
+  if (from.kind !== 'remote' && to.kind === 'remote') return { direction: 'up', from, to };
+  if (from.kind === 'remote' && to.kind !== 'remote') return { direction: 'down', from, to };
+  const next = `write one of them as ${what}:path, and a local path with a colon as ./name`;
+  throw new UsageFailure(`one side must be here and the other one a ${what}`, next);
+}
+
+/** The last segment of a path, without slashes. */
+export const baseName = (path: string): string => path.replace(/\/+$/u, '').split('/').at(-1) ?? '';
+
+/** A path below a directory; an empty directory is the root of a disk. */
+export const joinPath = (directory: string, rest: string): string => {
+  const above = directory.replace(/\/+$/u, '');
+  if (rest === '') return above;
+  return directory === '' ? rest : `${above}/${rest}`;
+};

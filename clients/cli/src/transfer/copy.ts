@@ -1,0 +1,164 @@
+import { Failure } from '../failure.ts';
+import type { Output } from '../output.ts';
+import type { Progress } from '../progress.ts';
+import { visible } from '../text.ts';
+import { writeTo } from '../process-io.ts';
+import {
+  contentOf,
+  counted,
+  lookAt,
+  makeDirectories,
+  pathBelow,
+  walk,
+  writeFileWhole,
+} from './local-files.ts';
+import { basename, resolve } from 'node:path';
+import { baseName, joinPath, type Transfer } from './place.ts';
+import { forEachOf } from './pool.ts';
+import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
+
+/** What a transfer has done. */
+export interface Tally {
+  readonly files: number;
+  readonly bytes: number;
+}
+
+/** Counts, and shows on the way. */
+export class Counter {
+  readonly progress: Progress;
+  files = 0;
+  bytes = 0;
+
+  constructor(progress: Progress) {
+    this.progress = progress;
+  }
+
+  readonly countBytes = (bytes: number): void => {
+    this.bytes += bytes;
+    this.progress.addBytes(bytes);
+  };
+
+  countFile(): void {
+    this.files += 1;
+    this.progress.addFile();
+  }
+
+  get tally(): Tally {
+    return { files: this.files, bytes: this.bytes };
+  }
+}
+
+/** How `cp` is to be done. */
+export interface CopyOptions {
+  readonly remote: RemoteFiles;
+  readonly output: Output;
+  readonly jobs: number;
+}
+
+/** Copies a file, or a directory with everything in it. @throws Failure when there is nothing to copy */
+export async function copy(transfer: Transfer, options: CopyOptions): Promise<Tally> {
+  using progress = options.output.progress('copying');
+  const counter = new Counter(progress);
+  if (transfer.direction === 'up') await copyUp(transfer, options, counter);
+  else await copyDown(transfer, options, counter);
+  return counter.tally;
+}
+
+const noSource = (path: string): Failure =>
+  new Failure(`there is nothing at ${visible(path)}`, 'look at the name again');
+
+/** What lies in a directory that exists, or is named as one, keeps its name there. */
+async function targetOf(remote: RemoteFiles, path: string, name: string): Promise<string> {
+  const isDirectory =
+    path === '' || path.endsWith('/') || (await remote.typeOf(path)) === 'directory';
+  return isDirectory && name !== '' ? joinPath(path, name) : path;
+}
+
+async function copyUp(
+  { from, to }: Transfer & { readonly direction: 'up' },
+  { remote, output, jobs }: CopyOptions,
+  counter: Counter,
+): Promise<void> {
+  if (from.kind === 'standard') {
+    if (to.path === '' || to.path.endsWith('/')) {
+      throw new Failure('stdin has no name', 'end the target with the name of the file');
+    }
+    await remote.write(to.path, counted(process.stdin, counter.countBytes), undefined);
+    return counter.countFile();
+  }
+  const found = await lookAt(from.path);
+  if (found === undefined) throw noSource(from.path);
+  // As with docker and rsync, `dir/.` is what lies in it.
+  const isContents = /(?:^|\/)\.\/?$/u.test(from.path);
+  const target = await targetOf(remote, to.path, isContents ? '' : basename(resolve(from.path)));
+  if (found.type === 'file') {
+    await remote.write(target, contentOf(from.path, found.size, counter.countBytes), found.mode);
+    return counter.countFile();
+  }
+  const skipped: string[] = [];
+  await remote.makeDirectory(target);
+  const entries = walk(from.path, (path) => skipped.push(path));
+  await forEachOf(entries, jobs, async ({ path, type, size, mode }) => {
+    if (type === 'directory') return remote.makeDirectory(joinPath(target, path));
+    const local = pathBelow(from.path, path);
+    await remote.write(joinPath(target, path), contentOf(local, size, counter.countBytes), mode);
+    counter.countFile();
+  });
+  noteSkipped(output, skipped);
+}
+
+/** Links are not followed: they may lead anywhere. */
+export function noteSkipped(output: Output, skipped: readonly string[]): void {
+  if (skipped.length === 0) return;
+  const shown = skipped.slice(0, 3).map(visible).join(', ');
+  const more = skipped.length > 3 ? ` and ${skipped.length - 3} more` : '';
+  output.note(`skipped, because they are links or no files: ${shown}${more}`);
+}
+
+async function copyDown(
+  { from, to }: Transfer & { readonly direction: 'down' },
+  { remote, output, jobs }: CopyOptions,
+  counter: Counter,
+): Promise<void> {
+  if (to.kind === 'standard') {
+    for await (const piece of await remote.read(from.path)) {
+      counter.countBytes(piece.length);
+      await writeTo(process.stdout, piece);
+    }
+    return counter.countFile();
+  }
+  const type = await remote.typeOf(from.path);
+  if (type === undefined) throw noSource(`${from.name}:${from.path}`);
+  const name = baseName(from.path);
+  const isInto = to.path.endsWith('/') || (await lookAt(to.path))?.type === 'directory';
+  const isContents = name === '.' || name === '';
+  const target = isInto && !isContents ? pathBelow(to.path, name) : to.path;
+  if (type !== 'directory') {
+    const content = counted(await remote.read(from.path), counter.countBytes);
+    await writeFileWhole(target, content, { mode: undefined });
+    return counter.countFile();
+  }
+  const skipped: string[] = [];
+  await makeDirectories(target);
+  await forEachOf(remote.list(from.path), jobs, async (entry) => {
+    if (entry.type === 'other') skipped.push(entry.path);
+    else await download(remote, from.path, entry, target, counter);
+  });
+  noteSkipped(output, skipped);
+}
+
+/** Brings one entry of a listing below a local directory. */
+export async function download(
+  remote: RemoteFiles,
+  directory: string,
+  { path, type, mode, modifiedAt }: RemoteEntry,
+  target: string,
+  counter: Counter,
+): Promise<void> {
+  const local = pathBelow(target, path);
+  if (type === 'directory') return makeDirectories(local);
+  await makeDirectories(resolve(local, '..'));
+  const content = counted(await remote.read(joinPath(directory, path)), counter.countBytes);
+  await writeFileWhole(local, content, { mode, modifiedAt });
+  counter.countFile();
+}

@@ -1,0 +1,168 @@
+import { createHash } from 'node:crypto';
+import { createReadStream, type Dirent, rmSync } from 'node:fs';
+import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { dirname, join, sep } from 'node:path';
+import type { FileContent } from '@berth/sdk';
+import { Failure } from '../failure.ts';
+
+/** Something below a local directory. */
+export interface LocalEntry {
+  /** From the directory, with slashes. */
+  readonly path: string;
+  readonly type: 'file' | 'directory';
+  readonly size: number;
+  readonly modifiedMs: number;
+  readonly mode: number;
+}
+
+/** Downloads that are not complete, and that nothing else takes for files of the user's. */
+const PARTIAL_PREFIX = '.berth-partial-';
+/** Smaller files are sent from memory. */
+const STREAMED_FROM_BYTES = 1024 * 1024;
+const PERMISSIONS = 0o777;
+
+const asPath = (path: string): string => (sep === '/' ? path : path.replaceAll(sep, '/'));
+
+/**
+ * Everything below a directory, a directory before what is in it.
+ * @param skipped is told of what is neither file nor directory: links, sockets
+ */
+export async function* walk(
+  directory: string,
+  skipped: (path: string) => void,
+  prefix = '',
+): AsyncGenerator<LocalEntry, void, undefined> {
+  const entries: Dirent[] = await readdir(join(directory, prefix), { withFileTypes: true });
+  for (const entry of entries) {
+    if (entry.name.startsWith(PARTIAL_PREFIX)) continue;
+    const path = asPath(join(prefix, entry.name));
+    if (!entry.isFile() && !entry.isDirectory()) {
+      skipped(path);
+      continue;
+    }
+    yield await describe(directory, path, entry.isDirectory());
+    if (entry.isDirectory()) yield* walk(directory, skipped, path);
+  }
+}
+
+async function describe(
+  directory: string,
+  path: string,
+  isDirectory: boolean,
+): Promise<LocalEntry> {
+  const { size, mtimeMs, mode } = await stat(join(directory, path));
+  const type = isDirectory ? 'directory' : 'file';
+  return { path, type, size, modifiedMs: mtimeMs, mode: mode & PERMISSIONS };
+}
+
+/** What is at a local path; undefined: nothing. @throws Error when it cannot be looked at */
+export async function lookAt(path: string): Promise<LocalEntry | undefined> {
+  try {
+    const found = await stat(path);
+    const type = found.isDirectory() ? 'directory' : 'file';
+    const { size, mtimeMs, mode } = found;
+    return { path: '', type, size, modifiedMs: mtimeMs, mode: mode & PERMISSIONS };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    throw error;
+  }
+}
+
+/** The content of a file, for each attempt anew. @param sent is told how many bytes have gone */
+export function contentOf(path: string, size: number, sent: (bytes: number) => void): FileContent {
+  if (size >= STREAMED_FROM_BYTES) return () => counted(createReadStream(path), sent);
+  return async () => {
+    const bytes = await readFile(path);
+    sent(bytes.length);
+    return bytes;
+  };
+}
+
+/** Passes pieces on, and tells how many bytes they have. */
+export async function* counted(
+  pieces: AsyncIterable<unknown>,
+  count: (bytes: number) => void,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const piece of pieces) {
+    count((piece as Uint8Array).length);
+    yield piece as Uint8Array;
+  }
+}
+
+/** What a download becomes. */
+export interface Written {
+  readonly mode: number | undefined;
+  /** The file gets this time, by which a later sync knows it again. */
+  readonly modifiedAt?: Date | undefined;
+}
+
+/** Writes a file under another name first: whoever looks sees the old file or all of the new one. */
+export async function writeFileWhole(
+  path: string,
+  pieces: AsyncIterable<Uint8Array>,
+  { mode, modifiedAt }: Written,
+): Promise<void> {
+  const partial = join(dirname(path), `${PARTIAL_PREFIX}${process.pid}-${(made += 1)}`);
+  cleanUpAtEnd();
+  partials.add(partial);
+  const file = await open(partial, 'wx', mode ?? 0o666);
+  try {
+    try {
+      for await (const piece of pieces) await file.writeFile(piece);
+      if (mode !== undefined) await file.chmod(mode);
+    } finally {
+      await file.close();
+    }
+    if (modifiedAt !== undefined) await utimes(partial, modifiedAt, modifiedAt);
+    await rename(partial, path);
+  } catch (error) {
+    await rm(partial, { force: true });
+    throw error;
+  } finally {
+    partials.delete(partial);
+  }
+}
+
+/** Those that are being written. */
+const partials = new Set<string>();
+let made = 0;
+const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
+
+/** Ctrl-C leaves no partial files. */
+function cleanUpAtEnd(): void {
+  if (made > 1) return; // It is prepared already.
+  process.once('exit', () => {
+    for (const partial of partials) rmSync(partial, { force: true });
+  });
+  for (const [signal, code] of Object.entries(SIGNALS))
+    process.once(signal, () => process.exit(code));
+}
+
+/**
+ * Where something of a remote listing comes to lie. Names come from others: they must not lead out of the
+ * directory.
+ * @throws Failure when they do
+ */
+export function pathBelow(directory: string, path: string): string {
+  const isHarmless = path
+    .split('/')
+    .every((name) => name !== '' && name !== '.' && name !== '..' && !name.includes('\0'));
+  if (isHarmless) return join(directory, path);
+  throw new Failure(
+    `the name ${JSON.stringify(path)} leads out of the directory`,
+    'it was not copied',
+  );
+}
+
+export const makeDirectories = async (path: string): Promise<void> => {
+  await mkdir(path, { recursive: true });
+};
+
+/** The MD5 of a file in hex, as the object API shows it. */
+export async function md5Of(path: string, size: number): Promise<string> {
+  const hash = createHash('md5');
+  if (size < STREAMED_FROM_BYTES) return hash.update(await readFile(path)).digest('hex');
+  for await (const piece of createReadStream(path)) hash.update(piece as Uint8Array);
+  return hash.digest('hex');
+}

@@ -1,0 +1,166 @@
+import { rm } from 'node:fs/promises';
+import { type BerthError } from '@berth/sdk';
+import { Failure } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { visible } from '../text.ts';
+import { Counter, download, noteSkipped, type Tally } from './copy.ts';
+import {
+  contentOf,
+  type LocalEntry,
+  lookAt,
+  makeDirectories,
+  md5Of,
+  pathBelow,
+  walk,
+} from './local-files.ts';
+import { joinPath, type Transfer } from './place.ts';
+import { forEachOf } from './pool.ts';
+import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
+
+/** How `sync` is to be done. */
+export interface SyncOptions {
+  readonly remote: RemoteFiles;
+  readonly output: Output;
+  readonly jobs: number;
+  /** Remove from the target what the source does not have. */
+  readonly deletes: boolean;
+  /** Only say what would be done. */
+  readonly isDry: boolean;
+}
+
+/** What a sync has done, or would do. */
+export interface SyncTally extends Tally {
+  /** How many files were the same on both sides. */
+  readonly unchanged: number;
+  readonly deleted: number;
+  readonly failed: readonly { readonly path: string; readonly error: string }[];
+}
+
+/** One side of a sync: its files by path. */
+type Listing<T> = ReadonlyMap<string, T>;
+
+interface Plan {
+  /** Files that the target lacks, or has otherwise. */
+  readonly copied: string[];
+  readonly deleted: string[];
+  unchanged: number;
+}
+
+async function listLocal(directory: string, output: Output): Promise<Map<string, LocalEntry>> {
+  const found = new Map<string, LocalEntry>();
+  const skipped: string[] = [];
+  if ((await lookAt(directory)) === undefined) return found;
+  for await (const entry of walk(directory, (path) => skipped.push(path))) {
+    if (entry.type === 'file') found.set(entry.path, entry);
+  }
+  noteSkipped(output, skipped);
+  return found;
+}
+
+async function listRemote(
+  remote: RemoteFiles,
+  directory: string,
+): Promise<Map<string, RemoteEntry>> {
+  const found = new Map<string, RemoteEntry>();
+  for await (const entry of remote.list(directory)) {
+    if (entry.type === 'file') found.set(entry.path, entry);
+  }
+  return found;
+}
+
+const MD5_ETAG = /^"([\da-f]{32})"$/u;
+
+/**
+ * Whether both sides have the same file. A download leaves the remote time on the local file; after an upload
+ * the MD5 decides, which is then the ETag. "Older than the upload" would not do: a file may have been moved into
+ * place with its old time.
+ */
+async function isSame(
+  directory: string,
+  local: LocalEntry | undefined,
+  remote: RemoteEntry | undefined,
+): Promise<boolean> {
+  if (local === undefined || remote === undefined || local.size !== remote.size) return false;
+  if (remote.modifiedAt?.getTime() === Math.round(local.modifiedMs)) return true;
+  const [, md5] = MD5_ETAG.exec(remote.etag ?? '') ?? [];
+  return md5 !== undefined && md5 === (await md5Of(pathBelow(directory, local.path), local.size));
+}
+
+async function makePlan(
+  directory: string,
+  { direction }: Transfer,
+  local: Listing<LocalEntry>,
+  remote: Listing<RemoteEntry>,
+  { jobs, deletes }: SyncOptions,
+): Promise<Plan> {
+  const [source, target] = direction === 'up' ? [local, remote] : [remote, local];
+  const gone = deletes ? [...target.keys()].filter((path) => !source.has(path)) : [];
+  const plan: Plan = { copied: [], deleted: gone, unchanged: 0 };
+  await forEachOf(source.keys(), jobs, async (path) => {
+    if (await isSame(directory, local.get(path), remote.get(path))) plan.unchanged += 1;
+    else plan.copied.push(path);
+  });
+  return plan;
+}
+
+/** Does the work for each path; what fails for one does not keep the others. */
+class Attempts {
+  readonly failed: { path: string; error: string }[] = [];
+
+  async of(path: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      const { code } = error as BerthError;
+      // Every other file would fail the same way.
+      if (code === 'connection_failed' || code === 'unauthorized') throw error;
+      this.failed.push({ path, error: (error as Error).message });
+    }
+  }
+}
+
+/** Makes a directory of a disk like a local one, or the other way round. */
+export async function sync(transfer: Transfer, options: SyncOptions): Promise<SyncTally> {
+  const { remote, output, jobs, isDry } = options;
+  const { from, to } = transfer;
+  if (from.kind === 'standard' || to.kind === 'standard') {
+    throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
+  }
+  const [here, there] = transfer.direction === 'up' ? [from.path, to.path] : [to.path, from.path];
+  if (transfer.direction === 'up' && (await lookAt(here))?.type !== 'directory') {
+    throw new Failure(`${visible(here)} is not a directory`, 'berth disk cp copies files');
+  }
+  using progress = output.progress('comparing');
+  const [local, listed] = await Promise.all([listLocal(here, output), listRemote(remote, there)]);
+  const plan = await makePlan(here, transfer, local, listed, options);
+  const { copied, deleted, unchanged } = plan;
+  const source: Listing<{ readonly size: number }> = transfer.direction === 'up' ? local : listed;
+  const bytes = copied.reduce((sum, path) => sum + (source.get(path)?.size ?? 0), 0);
+  if (isDry) {
+    for (const path of copied) output.text(output.isJson ? '' : `would copy ${visible(path)}\n`);
+    for (const path of deleted) output.text(output.isJson ? '' : `would delete ${visible(path)}\n`);
+    return { files: copied.length, bytes, unchanged, deleted: deleted.length, failed: [] };
+  }
+  progress.expect({ files: copied.length, bytes });
+  const counter = new Counter(progress);
+  const attempts = new Attempts();
+  if (transfer.direction === 'down') await makeDirectories(here);
+  await forEachOf(copied, jobs, (path) =>
+    attempts.of(path, async () => {
+      const file = local.get(path);
+      const entry = listed.get(path);
+      if (transfer.direction === 'up' && file !== undefined) {
+        const content = contentOf(pathBelow(here, path), file.size, counter.countBytes);
+        await remote.write(joinPath(there, path), content, file.mode);
+        counter.countFile();
+      } else if (entry !== undefined) await download(remote, there, entry, here, counter);
+    }),
+  );
+  await forEachOf(deleted, jobs, (path) =>
+    attempts.of(path, async () => {
+      if (transfer.direction === 'up') await remote.remove(joinPath(there, path));
+      else await rm(pathBelow(here, path));
+    }),
+  );
+  return { ...counter.tally, unchanged, deleted: deleted.length, failed: attempts.failed };
+}
