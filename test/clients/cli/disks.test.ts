@@ -42,7 +42,7 @@ interface Tally {
   readonly deleted: number;
 }
 
-const test = stackTest({}, async ({ stack, api }) => ({
+const { serial: test } = stackTest({}, async ({ stack, api }) => ({
   cli: await Cli.in(stack.directory, api),
   /** A directory of one test's own. */
   place: async (name: string): Promise<string> => {

@@ -14,7 +14,7 @@ interface Shown {
   readonly status: string;
 }
 
-const test = stackTest(containerSettings(), async ({ stack, api }) => ({
+const { serial: test } = stackTest(containerSettings(), async ({ stack, api }) => ({
   cli: await Cli.in(stack.directory, api),
 }));
 

@@ -7,28 +7,24 @@ export async function forEachOf<T>(
   jobs: number,
   work: (item: T) => Promise<void>,
 ): Promise<void> {
-  const source =
-    Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
-  let failure: Error | undefined;
-  // An iterator is asked once at a time: its answers come in order.
-  let turn: Promise<unknown> = Promise.resolve();
-  const next = (): Promise<IteratorResult<T>> => {
-    const asked = turn.then(() => source.next());
-    turn = asked.catch(() => undefined);
-    return asked as Promise<IteratorResult<T>>;
-  };
+  const failures: unknown[] = [];
+  // A generator answers in the order in which it was asked, so that workers may share one.
+  const source = each(items);
   const worker = async (): Promise<void> => {
-    while (failure === undefined) {
-      const { done, value } = await next();
-      if (done === true) return;
-      await work(value);
+    try {
+      while (failures.length === 0) {
+        const next = await source.next();
+        if (next.done === true) return;
+        await work(next.value);
+      }
+    } catch (error) {
+      failures.push(error);
     }
   };
-  const workers = Array.from({ length: jobs }, () =>
-    worker().catch((error: unknown) => {
-      failure ??= error as Error;
-    }),
-  );
-  await Promise.all(workers);
-  if (failure !== undefined) throw failure;
+  await Promise.all(Array.from({ length: jobs }, worker));
+  if (failures.length > 0) throw failures[0] as Error;
+}
+
+async function* each<T>(items: Iterable<T> | AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  yield* items;
 }

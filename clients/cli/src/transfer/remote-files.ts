@@ -86,7 +86,7 @@ export function filesOfSandbox({ files }: Sandbox): RemoteFiles {
     async *list(directory) {
       const root = absolute(directory).replace(/\/+$/u, '');
       for await (const entry of files.list(root || '/', { recursive: true })) {
-        const { path, type, size = 0, mode, modified_at: time, etag } = entry;
+        const { path, type, size, mode, modified_at: time, etag } = entry;
         yield {
           path: path.slice(root.length + 1),
           type: TYPES[type] ?? 'other',
