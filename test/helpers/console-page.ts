@@ -69,7 +69,7 @@ export class ConsolePage implements AsyncDisposable {
 
   async fill(label: string, value: string): Promise<void> {
     const field = `fieldOf(${JSON.stringify(label)})`;
-    await this.until(`the field ${label}`, `${field} !== null && ${field} !== undefined`);
+    await this.until(`the field ${label}`, `Boolean(${field}) && seen(${field})`);
     await this.page.evaluate(`{
       const field = ${field};
       field.value = ${JSON.stringify(value)};

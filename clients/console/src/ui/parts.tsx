@@ -1,5 +1,5 @@
 import type { ComponentChildren, InputHTMLAttributes, JSX } from 'preact';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { attempt, dismiss, messageOf, notices, tell } from '../lib/notices.ts';
 import { text } from '../text.ts';
 import { CopyIcon, CrossIcon } from './icons.tsx';
@@ -72,7 +72,8 @@ interface DialogProps {
 export function Dialog({ title, onClose, children, isWide = false }: DialogProps): JSX.Element {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => box.current?.showModal(), []);
+  // Before anything is drawn: what is typed at once is for the dialogue, not for the page behind it.
+  useLayoutEffect(() => box.current?.showModal(), []);
   return (
     <dialog ref={box} class={isWide ? 'wide' : ''} aria-labelledby={id} onClose={onClose}>
       <header>
