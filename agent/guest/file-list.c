@@ -221,6 +221,7 @@ static int list_tree(const struct file_task *task, size_t *left, size_t *bytes_l
 
 _Noreturn void list_files(const struct file_task *task) {
   size_t left = task->limit, bytes_left = PAGE_BYTES;
+  if (left == 0) finish_with(EINVAL);
   int link = (task->flags & ASKED_FOLLOW) != 0 ? 0 : O_NOFOLLOW;
   int directory = open_safely(AT_FDCWD, task->path, O_PATH | O_DIRECTORY | link, 0);
   if (directory < 0) finish_with(errno);

@@ -94,10 +94,11 @@ static _Noreturn void read_file(const struct file_task *task) {
 static _Noreturn void create_directory(const struct file_task *task) {
   struct place place;
   bool is_root = strcmp(task->path, "/") == 0;
-  int error = is_root ? EEXIST : find_place(task, task->path, false, &place);
+  int missing = is_root ? 0 : find_place(task, task->path, false, &place);
+  if (missing != 0) finish_with(missing);
   if (is_root && stat("/", &place.found) != 0) finish_with(errno);
   mode_t mode = task->mode == UNASKED ? 0755 : task->mode;
-  if (error == 0) error = make_directory(task, place.directory, place.name, mode);
+  int error = is_root ? EEXIST : make_directory(task, place.directory, place.name, mode);
   if (error != 0 && (error != EEXIST || (task->flags & ASKED_PARENTS) == 0)) finish_with(error);
   if (!is_root && look_at_place(&place) != 0) finish_with(errno);
   if (!S_ISDIR(place.found.st_mode)) finish_with(EEXIST);

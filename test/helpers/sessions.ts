@@ -12,6 +12,8 @@ export interface ServerEvent {
   readonly exit_code?: number | null;
   readonly exit_reason?: string | null;
   readonly cursor?: number;
+  /** In version 2: where input goes on. */
+  readonly end?: number;
   readonly error?: string;
   readonly message?: string;
 }

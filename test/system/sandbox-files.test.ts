@@ -5,6 +5,7 @@
 import { text } from 'node:stream/consumers';
 import { type IncomingMessage, request } from 'node:http';
 import { once } from 'node:events';
+import { Berth, NotFoundError } from '@berth/sdk';
 import { MiB } from '../../shared/units.ts';
 import {
   containerSettings,
@@ -14,7 +15,9 @@ import {
   sandboxPath,
 } from '../helpers/sandboxes.ts';
 import { checkFiles, Files } from '../helpers/sandbox-files.ts';
+import { isFull } from '../helpers/full.ts';
 import { stackTest } from '../helpers/stack-test.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 const test = stackTest(containerSettings(), async ({ api }) => ({
   id: (await createSandbox(api)).sandbox_id,
@@ -161,4 +164,46 @@ test('another account finds nothing, and what does not run has no files', async 
   t.is((await files.get('/tmp/kept')).toString(), 'x');
   t.is((await outputOf(api, own, 'ls -A /tmp')).trim(), 'kept');
   await removeSandbox(api, own);
+});
+
+test('thousands of small files go up and come down, and a watch misses none of them', async (t) => {
+  const { api, id } = t.context;
+  const berth = new Berth({ baseUrl: api.baseUrl, apiKey: api.key });
+  const { files } = await berth.sandboxes.get(id);
+  await files.makeDirectory('/many');
+  const watch = await files.watch('/many', { recursive: true });
+  const created = new Set<string>();
+  const watching = (async () => {
+    for await (const { type, path } of watch) {
+      if (type === 'created') created.add(path);
+      if (type !== 'overflow') continue;
+      for await (const each of files.list('/many', { recursive: true })) created.add(each.path);
+    }
+  })();
+  const count = isFull ? 10_000 : 400;
+  const paths = Array.from({ length: count }, (_, n) => `/many/${n % 100}/${n}`);
+  const queue = paths.values();
+  const writeSome = async (): Promise<void> => {
+    for (const path of queue) await files.write(path, path, { parents: true });
+  };
+  await Promise.all(Array.from({ length: 8 }, writeSome));
+  const missing = (): string[] => paths.filter((path) => !created.has(path));
+  await waitFor('the last of them', async () => missing().length === 0, 60_000);
+  watch.close();
+  await watching;
+
+  const listed: string[] = [];
+  for await (const { path, type } of files.list('/many', { recursive: true, limit: 333 })) {
+    if (type === 'file') listed.push(path);
+  }
+  t.deepEqual(listed.toSorted(), paths.toSorted());
+  const reading = paths.values();
+  const readSome = async (): Promise<void> => {
+    for (const path of reading) {
+      if ((await files.readText(path)) !== path) throw new Error(`${path} has other content`);
+    }
+  };
+  await Promise.all(Array.from({ length: 8 }, readSome));
+  await files.remove('/many', { recursive: true });
+  await t.throwsAsync(files.stat('/many'), { instanceOf: NotFoundError });
 });

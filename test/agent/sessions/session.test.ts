@@ -1,0 +1,159 @@
+/*
+ * Version 2 of process sessions (docs/sessions.md), from the WebSocket to a process of a real guest
+ * agent: what repeated, crossing and stalled clients do to its input and output.
+ */
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import anyTest, { type TestFn } from 'ava';
+import { WebSocketServer } from 'ws';
+import { Session } from '../../../agent/sessions/session.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { createLogger } from '../../../shared/log.ts';
+import { KiB } from '../../../shared/units.ts';
+import { type GuestProcesses, startProcesses } from '../../helpers/guest-processes.ts';
+import { TestSession } from '../../helpers/sessions.ts';
+
+interface Context {
+  readonly fixture: GuestProcesses;
+  readonly server: WebSocketServer;
+  /** In the order of their connections. */
+  readonly sessions: Session[];
+}
+const test = anyTest.serial as TestFn<Context>;
+
+test.before(async (t) => {
+  const fixture = await startProcesses([], 20);
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', perMessageDeflate: false });
+  await once(server, 'listening');
+  const sessions: Session[] = [];
+  const connect = async (): Promise<GuestProcesses['processes']> => fixture.processes;
+  server.on('connection', (socket) => {
+    const options = { sandboxId: 'sandbox', connect, log: createLogger('test', {}) };
+    sessions.push(new Session(socket, options));
+  });
+  Object.assign(t.context, { fixture, server, sessions });
+});
+
+test.after.always(async (t) => {
+  const { server, fixture } = t.context;
+  for (const socket of server.clients) socket.terminate();
+  server.close();
+  await fixture[Symbol.asyncDispose]();
+});
+
+/** A connection of version 2, with its first message said. */
+async function open({ server }: Context, first: object): Promise<TestSession> {
+  const { port } = server.address() as AddressInfo;
+  const session = new TestSession(`ws://127.0.0.1:${port}`);
+  await session.until(() => session.isOpen);
+  session.say({ version: 2, ...first });
+  await session.until(() => session.events.length > 0);
+  return session;
+}
+
+function frameAt(offset: number, bytes: string | Buffer): Buffer {
+  const head = Buffer.alloc(8);
+  head.writeBigUInt64BE(BigInt(offset));
+  return Buffer.concat([head, Buffer.from(bytes)]);
+}
+
+/** Where the server last said that input goes on. */
+const inputEnd = ({ events }: TestSession): number | undefined =>
+  events.findLast(({ type }) => type === 'input')?.end;
+
+test('input of another client at the same place is refused, and none is lost or doubled', async (t) => {
+  const process = randomUUID();
+  const start = { type: 'start', process_id: process, command: 'cat' };
+  const one = await open(t.context, { ...start, client_id: 'one' });
+  one.write(frameAt(0, 'abc'));
+  await one.until(() => one.text === 'abc');
+
+  const attach = { type: 'attach', process_id: process };
+  const other = await open(t.context, { ...attach, client_id: 'other' });
+  other.write(frameAt(0, 'xyz'));
+  await other.end();
+  t.is(other.error, 'input_conflict');
+
+  one.write(frameAt(1, 'bcd')); // As after a broken connection: two of these bytes are there.
+  await one.until(() => one.text === 'abcd');
+  one.write(frameAt(9, 'gap'));
+  await one.end();
+  t.is(one.error, 'input_conflict');
+
+  const next = await open(t.context, { ...attach, client_id: 'other', offset: 4 });
+  await next.until(() => inputEnd(next) === 4);
+  next.write(frameAt(4, 'efg'));
+  next.say({ type: 'close_stdin' });
+  await next.end();
+  t.is(next.text, 'efg');
+  t.like(next.exit, { status: 'completed', exit_code: 0, cursor: 7 });
+});
+
+test('a start that is repeated finds the process that the first one began', async (t) => {
+  const process = randomUUID();
+  const command = `echo begun >>/run/${process}; echo ready; cat; cat /run/${process}`;
+  const start = { type: 'start', process_id: process, client_id: 'one', command };
+  const first = await open(t.context, start);
+  first.write(frameAt(0, 'a'));
+  await first.until(() => first.text === 'ready\na');
+  first.drop();
+
+  const [again, same] = await Promise.all([open(t.context, start), open(t.context, start)]);
+  t.deepEqual([again.processId, same.processId], [process, process]);
+  await again.until(() => inputEnd(again) === 1);
+  again.write(frameAt(0, 'ab'));
+  again.say({ type: 'close_stdin' });
+  await Promise.all([again.end(), same.end()]);
+  t.is(again.text, 'ready\nabbegun\n');
+  t.is(same.text, again.text);
+  const late = await open(t.context, start);
+  await late.end();
+  t.is(late.text, again.text, 'also when it has ended');
+});
+
+test('output waits at the window of a client that reads nothing, which is dropped in the end', async (t) => {
+  const { sessions } = t.context;
+  const window = 64 * KiB;
+  const process = randomUUID();
+  const command = 'seq 200000; echo end >&2';
+  const quiet = await open(t.context, { type: 'start', command: 'sleep 1000' });
+  const stalled = await open(t.context, { type: 'start', process_id: process, command, window });
+  await stalled.until(() => stalled.cursor >= window);
+  t.true(stalled.cursor <= window + 128 * KiB, `${stalled.cursor}`);
+  t.is(stalled.exit, undefined);
+
+  const passed = performance.now.bind(performance);
+  try {
+    performance.now = () => passed() + LIMITS.sessionStallMsMax + 1;
+    for (const session of sessions) session.dropIfSilent();
+  } finally {
+    performance.now = passed;
+  }
+  await stalled.end();
+  t.is(stalled.closed?.code, 1006);
+  t.true(quiet.isOpen, 'one that has nothing to read is left alone');
+
+  // Its window counts from where it goes on; each word of it lets the process write on.
+  const offset = stalled.cursor;
+  const back = await open(t.context, { type: 'attach', process_id: process, offset, window });
+  back.on('change', () => {
+    if (back.isOpen) back.say({ type: 'read', offset: back.cursor });
+  });
+  await back.end();
+  t.is(back.frames[0]?.offset, offset);
+  t.like(back.exit, { status: 'completed', cursor: 1_288_899 });
+  t.is(back.cursor, 1_288_899);
+  quiet.drop();
+});
+
+test('a client that sends far ahead of what the process takes is refused', async (t) => {
+  const session = await open(t.context, { type: 'start', command: 'sleep 1000' });
+  const half = Buffer.alloc(LIMITS.sessionInputWindowBytes / 2);
+  session.write(frameAt(0, half));
+  session.write(frameAt(half.length, half));
+  session.write(frameAt(2 * half.length, half));
+  await session.end();
+  t.is(session.error, 'invalid_request');
+  t.is(session.closed?.code, 1008);
+});
