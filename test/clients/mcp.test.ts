@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { mendMedian } from '../../examples/mcp-agent.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { Cli } from '../helpers/cli.ts';
 import { isFull } from '../helpers/full.ts';
@@ -102,7 +103,7 @@ const newMark = (): string => String(1000 + (randomBytes(2).readUInt16BE() % 900
 
 test('offers tools with schemas, and says which of them destroy', async (t) => {
   const { tools } = await t.context.client.listTools();
-  t.true(tools.length >= 18);
+  t.true(tools.length >= 25);
   for (const { name, description = '', inputSchema, outputSchema, annotations } of tools) {
     t.true(description.length > 20, name);
     t.is(inputSchema.type, 'object', name);
@@ -114,6 +115,12 @@ test('offers tools with schemas, and says which of them destroy', async (t) => {
   t.true(hints.get('sandbox_delete')?.destructiveHint);
   t.true(hints.get('sandbox_get')?.readOnlyHint);
   t.false(hints.get('sandbox_fork')?.destructiveHint);
+});
+
+test('an agent writes code, runs it, tries two ways in forks, and keeps one', async (t) => {
+  const kept = await mendMedian(t.context.client);
+  t.is(kept.way, 'statistics');
+  t.deepEqual(kept.passed, { sorted: false, statistics: true });
 });
 
 test('runs commands with input, environment and directory', async (t) => {
@@ -157,14 +164,62 @@ test('says of output that is no text what it is', async (t) => {
   t.is(stderr, 'é');
 });
 
+test('reads, writes, lists, moves and deletes files', async (t) => {
+  const { client, sandbox } = t.context;
+  const path = '/data/a/ünï code.txt';
+  await data(client, 'file_write', { sandbox, path, content: 'é'.repeat(100), mode: '0600' });
+  t.like(await data(client, 'file_stat', { sandbox, path }), { size: 200, mode: '0600' });
+  const first = await data(client, 'file_read', { sandbox, path, length: 33 });
+  t.like(first, { content: 'é'.repeat(16), next_offset: 32, is_end: false, size: 200 });
+  const rest = await data(client, 'file_read', { sandbox, path, offset: 32 });
+  t.like(rest, { content: 'é'.repeat(84), next_offset: 200, is_end: true });
+
+  const bytes = randomBytes(1000).toString('base64');
+  const binary = { sandbox, path: '/data/b', encoding: 'base64' };
+  await data(client, 'file_write', { ...binary, content: bytes });
+  t.is((await data(client, 'file_read', binary))['content'], bytes);
+  t.regex(await failure(client, 'file_read', { sandbox, path: '/data/b' }), /encoding base64/u);
+
+  await data(client, 'file_move', { sandbox, from: '/data/b', to: '/data/c' });
+  const { files } = await data<{ files: { path: string }[] }>(client, 'file_list', {
+    sandbox,
+    path: '/data',
+    recursive: true,
+  });
+  t.deepEqual(
+    files.map((file) => file.path),
+    ['/data/a', path, '/data/c'],
+  );
+  t.regex(await failure(client, 'file_delete', { sandbox, path: '/data' }), /recursive/u);
+  await data(client, 'file_delete', { sandbox, path: '/data', recursive: true });
+  t.regex(await failure(client, 'file_stat', { sandbox, path: '/data' }), /not_found/u);
+  t.regex(await failure(client, 'file_read', { sandbox, path: 'no' }), /absolute path/u);
+});
+
+test('shows files as resources', async (t) => {
+  const { client, sandbox } = t.context;
+  const { resourceTemplates } = await client.listResourceTemplates();
+  t.is(resourceTemplates.length, 2);
+  await data(client, 'file_write', { sandbox, path: '/etc/a note', content: 'hello' });
+  const uri = `berth://sandboxes/${sandbox}/files/etc/a%20note`;
+  const { contents } = await client.readResource({ uri });
+  t.like(contents[0], { text: 'hello', mimeType: 'text/plain' });
+  const error = await t.throwsAsync(client.readResource({ uri: `${uri}-not` }));
+  t.regex(error.message, /not_found/u);
+});
+
 test('uses disks', async (t) => {
   const { client } = t.context;
   await data(client, 'disk_create', { name: 'notes' });
-  const command = 'mkdir in; echo two > in/a; cat in/*; exit 4';
-  const run = await data(client, 'disk_exec', { disk: 'notes', command });
-  t.like(run, { exit_code: 4, stdout: 'two\n' });
+  const path = 'in/a file';
+  await data(client, 'disk_write_file', { disk: 'notes', path, content: 'one\ntwo\n' });
+  const run = await data(client, 'disk_exec', { disk: 'notes', command: 'cat in/*; exit 4' });
+  t.like(run, { exit_code: 4, stdout: 'one\ntwo\n' });
   const { matches } = await data(client, 'disk_grep', { disk: 'notes', pattern: 'tw.' });
-  t.deepEqual(matches, [{ file: 'in/a', line: 1, text: 'two' }]);
+  t.deepEqual(matches, [{ file: path, line: 2, text: 'two' }]);
+  t.is((await data(client, 'disk_read_file', { disk: 'notes', path }))['content'], 'one\ntwo\n');
+  const { contents } = await client.readResource({ uri: 'berth://disks/notes/files/in/a%20file' });
+  t.like(contents[0], { text: 'one\ntwo\n' });
   const { disks } = await data<{ disks: object[] }>(client, 'disk_list');
   t.is(disks.length, 1);
   t.false(JSON.stringify(disks).includes('dt-'));
@@ -229,6 +284,7 @@ test('sees nothing of other accounts', async (t) => {
     ['sandbox_get', id],
     ['sandbox_run', { ...id, command: 'true' }],
     ['sandbox_delete', id],
+    ['file_read', { ...id, path: '/etc/passwd' }],
     ['process_output', { ...id, process_id: 'x' }],
     ['disk_exec', { disk: 'dsk-0123456789abcdef', command: 'true' }],
   ] as const) {

@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { EXCERPT_BYTES, Excerpt } from './excerpt.ts';
-import { diskField, findDisk } from './fields.ts';
+import { diskField, encodingField, findDisk } from './fields.ts';
+import { contentField } from './files.ts';
+import { bytesOf, describePart, partInput, partOutput, readPart, showPart } from './read-part.ts';
 import { describeRun, outputFields } from './sandboxes.ts';
 import { tool, whileTelling } from './tool.ts';
 
@@ -9,6 +11,12 @@ const MATCHES = 100;
 const MATCHES_MAX = 1_000;
 const GREP_SECONDS_MAX = 28;
 const LINE_BYTES_MAX = 500;
+
+const keyField = z
+  .string()
+  .min(1)
+  .max(1024)
+  .describe('Path of the file, from the root of the disk.');
 
 const diskFields = {
   id: z.string(),
@@ -150,4 +158,36 @@ function boundMatches(matches: readonly Match[]): Match[] {
   return shown;
 }
 
-export const diskTools = [list, create, exec, grep];
+const read = tool({
+  name: 'disk_read_file',
+  title: 'Read a file of a disk',
+  description: 'Reads a file of a disk, or a part of it; go on at next_offset.',
+  effect: 'read',
+  input: { disk: diskField, path: keyField, ...partInput },
+  output: partOutput,
+  async run({ disk, path, offset, length, encoding }, call) {
+    const { files } = await findDisk(call, disk);
+    const part = await readPart(files, path, { offset, length, signal: call.signal });
+    const data = describePart(part, { offset, encoding });
+    return { data, text: showPart(data) };
+  },
+});
+
+const write = tool({
+  name: 'disk_write_file',
+  title: 'Write a file of a disk',
+  description:
+    'Writes a file of a disk in one step, in place of one that is there, and makes the directories above it.',
+  effect: 'destroy',
+  idempotent: true,
+  input: { disk: diskField, path: keyField, content: contentField, encoding: encodingField },
+  output: { written_bytes: z.number() },
+  async run({ disk, path, content, encoding }, call) {
+    const { files } = await findDisk(call, disk);
+    const bytes = bytesOf(content, encoding);
+    await files.write(path, bytes, { signal: call.signal });
+    return { data: { written_bytes: bytes.length } };
+  },
+});
+
+export const diskTools = [list, create, exec, grep, read, write];

@@ -2,6 +2,7 @@
 const NEXT_STEPS: Readonly<Record<string, string>> = {
   unauthorized: 'The server has no valid API key: ask the user to check it.',
   not_found: 'Look for the right id with sandbox_list or disk_list; for a file, with file_list.',
+  NoSuchKey: 'Look for the right path with disk_exec (ls).',
   sandbox_not_running:
     'sandbox_get shows its status: sandbox_resume continues a paused one, sandbox_start boots a stopped one.',
   sandbox_terminated: 'It is stopped: boot it with sandbox_start.',

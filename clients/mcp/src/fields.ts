@@ -8,7 +8,7 @@ export const sandboxField = z.string().min(1).max(100).describe('Id or name of t
 export const diskField = z.string().min(1).max(100).describe('Id (dsk-…) or name of the disk.');
 export const processField = z.string().min(1).max(64).describe('process_id of process_start.');
 
-const pathField = z
+export const pathField = z
   .string()
   .max(4095)
   .regex(/^\/[^\0]*$/u, 'must be an absolute path')

@@ -2,6 +2,7 @@ import type { Process, ProcessExit } from '@berth/sdk';
 import { z } from 'zod';
 import { EXCERPT_BYTES, Excerpt } from './excerpt.ts';
 import { commandFields, encodingField, findSandbox, processField, sandboxField } from './fields.ts';
+import { bytesOf } from './read-part.ts';
 import { describeExit, pause } from './sandboxes.ts';
 import { type Call, tool, whileTelling } from './tool.ts';
 
@@ -154,7 +155,7 @@ const input = tool({
     const { signal } = call;
     const machine = await findSandbox(call, sandbox);
     const process = await machine.attach(process_id, { signal });
-    const bytes = Buffer.from(content, encoding === 'text' ? 'utf8' : 'base64');
+    const bytes = bytesOf(content, encoding);
     // Read by nobody, its output would make the process wait; it is kept for process_output all the same.
     process.wait().catch(() => undefined);
     const writing = async (): Promise<void> => {

@@ -1,7 +1,9 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { Berth } from '@berth/sdk';
 import { diskTools } from './disks.ts';
+import { fileTools } from './files.ts';
 import { processTools } from './processes.ts';
+import { addResources } from './resources.ts';
 import { sandboxTools } from './sandboxes.ts';
 import { addTool } from './tool.ts';
 
@@ -15,7 +17,7 @@ export interface McpOptions {
 
 const INSTRUCTIONS = `Berth runs code in sandboxes (machines with a disk of their own, which can be paused, resumed and forked with their memory) and on shared disks.
 
-- To run code: sandbox_create, sandbox_run. Delete sandboxes that are not needed any more: sandbox_delete.
+- To run code: sandbox_create, file_write, sandbox_run. Delete sandboxes that are not needed any more: sandbox_delete.
 - To try alternatives: prepare one sandbox, then sandbox_fork for each of them; copies cannot disturb each other.
 - For what runs longer than a minute, or reads input as it goes: process_start, process_output, process_input.
 - For one command on a shared disk, without a sandbox: disk_exec; it has no network.
@@ -25,10 +27,11 @@ const INSTRUCTIONS = `Berth runs code in sandboxes (machines with a disk of thei
 export function createMcpServer({ berth, version }: McpOptions): McpServer {
   const server = new McpServer(
     { name: 'berth', title: 'Berth', version },
-    { instructions: INSTRUCTIONS, capabilities: { tools: {} } },
+    { instructions: INSTRUCTIONS, capabilities: { tools: {}, resources: {} } },
   );
-  for (const tool of [...diskTools, ...sandboxTools, ...processTools]) {
+  for (const tool of [...diskTools, ...sandboxTools, ...processTools, ...fileTools]) {
     addTool(server, berth, tool);
   }
+  addResources(server, berth);
   return server;
 }
