@@ -29,7 +29,12 @@ test.before(async (t) => {
   const sessions: Session[] = [];
   const connect = async (): Promise<GuestProcesses['processes']> => fixture.processes;
   server.on('connection', (socket) => {
-    const options = { sandboxId: 'sandbox', connect, log: createLogger('test', {}) };
+    const options = {
+      sandboxId: 'sandbox',
+      endsAt: undefined,
+      connect,
+      log: createLogger('test', {}),
+    };
     sessions.push(new Session(socket, options));
   });
   Object.assign(t.context, { fixture, server, sessions });
@@ -126,7 +131,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
   const passed = performance.now.bind(performance);
   try {
     performance.now = () => passed() + LIMITS.sessionStallMsMax + 1;
-    for (const session of sessions) session.dropIfSilent();
+    for (const session of sessions) session.dropIfOver();
   } finally {
     performance.now = passed;
   }
