@@ -3,8 +3,6 @@
  * change all the time and answer anything. What they tell the host must be what it reads.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/guest/files.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +16,7 @@
 #include <sys/vfs.h>
 
 #include "../../../../agent/guest/file-task.h"
+#include "../../../../agent/guest/files.h"
 #include "../../../../agent/guest/wire.h"
 #include "../fuzz.h"
 #include "../kernel.h"
@@ -55,11 +54,11 @@ ssize_t written_to_kind(int fd, int kind, const void *bytes, size_t length) {
 
 /* As the kernel: whole events, the names padded with zeros. */
 static ssize_t read_events(uint8_t *into, size_t length) {
-  static const uint32_t masks[] = {IN_CREATE,   IN_CREATE | IN_ISDIR,     IN_MOVED_FROM | IN_ISDIR,
-                                   IN_MOVED_TO, IN_MOVED_TO | IN_ISDIR,   IN_DELETE | IN_ISDIR,
-                                   IN_MODIFY,   IN_CLOSE_WRITE,           IN_ATTRIB,
-                                   IN_IGNORED,  IN_Q_OVERFLOW,            IN_DELETE_SELF,
-                                   IN_UNMOUNT,  IN_MOVED_FROM,            IN_MOVE_SELF,
+  static const uint32_t masks[] = {IN_CREATE,   IN_CREATE | IN_ISDIR,   IN_MOVED_FROM | IN_ISDIR,
+                                   IN_MOVED_TO, IN_MOVED_TO | IN_ISDIR, IN_DELETE | IN_ISDIR,
+                                   IN_MODIFY,   IN_CLOSE_WRITE,         IN_ATTRIB,
+                                   IN_IGNORED,  IN_Q_OVERFLOW,          IN_DELETE_SELF,
+                                   IN_UNMOUNT,  IN_MOVED_FROM,          IN_MOVE_SELF,
                                    IN_DELETE};
   size_t at = 0;
   for (size_t count = 1 + take_u8() % 8; count > 0 && !input_is_empty(); count--) {
@@ -87,8 +86,9 @@ ssize_t read_kind(int fd, int kind, void *into, size_t length) {
 
 /* Of calls with files, many fail; an input that is used up lets all succeed. */
 static bool fails(void) {
-  static const int errors[] = {ENOENT, EISDIR,     ENOTEMPTY, EEXIST, ELOOP,  EXDEV, ENOTDIR, EACCES,
-                               ENOSPC, EOPNOTSUPP, EPERM,     EINTR,  EMFILE, EIO,   EINVAL,  EBUSY};
+  static const int errors[] = {ENOENT,  EISDIR, ENOTEMPTY, EEXIST,     ELOOP, EXDEV,
+                               ENOTDIR, EACCES, ENOSPC,    EOPNOTSUPP, EPERM, EINTR,
+                               EMFILE,  EIO,    EINVAL,    EBUSY};
   uint8_t answer = take_answer();
   if ((answer & 3) != 3) return false;
   errno = errors[answer >> 2 & 15];
@@ -202,7 +202,8 @@ int fake_closedir(DIR *directory) {
 }
 /* Other names at each look: short ones, that meet again, and some as long as names may be. */
 struct dirent *fake_readdir(DIR *directory) {
-  static const uint8_t types[] = {DT_DIR, DT_REG, DT_DIR, DT_UNKNOWN, DT_LNK, DT_DIR, DT_REG, DT_FIFO};
+  static const uint8_t types[] = {DT_DIR, DT_REG, DT_DIR, DT_UNKNOWN,
+                                  DT_LNK, DT_DIR, DT_REG, DT_FIFO};
   struct dirent *entry = &directories[number_of(directory)].entry;
   uint8_t how = take_u8();
   if (how == 0 || fails()) return NULL;
