@@ -271,7 +271,8 @@ export class ObjectActor {
     } catch {
       throw new Unanswered(method);
     }
-    if (reply.status === 503) throw new Unanswered(method);
+    // 408: its time was up, perhaps after it had done its work.
+    if (reply.status === 503 || reply.status === 408) throw new Unanswered(method);
     return reply;
   }
 
