@@ -45,14 +45,16 @@ export function createApp(options: AppOptions): Koa<RequestState> {
     const work = endpoint(deps, authenticator, route);
     router[route.method](routerPath(route.path), audited(route, logs), work);
   }
-  const { publicBaseUrl } = deps.config;
+  const { publicBaseUrl, http } = deps.config;
   const document = JSON.stringify(openApiDocument(routes, publicBaseUrl));
   router.get('/openapi.json', (ctx) => {
     ctx.type = 'application/json';
     ctx.body = document;
   });
   router.get('/docs{/*page}', serveDocs(document));
-  router.post(MCP_PATH, serveMcp({ ...mcp, authenticator, publicBaseUrl, allowedOrigins }));
+  const { trustedProxies } = http;
+  const callers = { authenticator, publicBaseUrl, allowedOrigins, trustedProxies };
+  router.post(MCP_PATH, serveMcp({ ...mcp, ...callers }));
   mountConsole(router, authenticator, deps, options);
   router.get('/healthz', (ctx) => {
     ctx.body = 'ok\n';

@@ -20,7 +20,7 @@ import { announceNode } from './dispatch/announce-node.ts';
 import { createApp } from './app.ts';
 import { ConsoleSessions } from './console/console-sessions.ts';
 import { checkControlConfig, type ControlConfig, readControlConfig } from './config.ts';
-import { openAccounting } from './http/accounting.ts';
+import { openAccounting } from './accounting.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
 import { FilesProxy } from './dispatch/files-proxy.ts';
@@ -29,6 +29,7 @@ import { ObjectProxy } from './dispatch/object-proxy.ts';
 import { createControlMetrics } from './metrics.ts';
 import { startPublicServer } from './http/public-server.ts';
 import { openMcp } from './mcp/open-mcp.ts';
+import type { ServeApi } from './mcp/own-api.ts';
 
 async function whyNotReady(redis: Redis): Promise<string | undefined> {
   try {
@@ -96,7 +97,7 @@ async function start(config: ControlConfig): Promise<void> {
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
   const publicHttp = { ...http, isCrowded: () => objects.isCrowded || data.isCrowded };
   const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };
-  const serveOwn = (): Promise<Server> => startPublicServer(own, app.callback(), objects, sessions);
+  const serveOwn: ServeApi = (first) => startPublicServer(own, app.callback(), objects, first);
   const mcp = openMcp(redis, region, log, serveOwn);
   const { consoleDir, publicBaseUrl } = config;
   const parts = { mcp, sessions, consoleDir, ...accounting };

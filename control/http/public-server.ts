@@ -23,18 +23,18 @@ const render: RenderRefusal = (code, problem, { url = '' }) => {
 
 /**
  * Serves the address that callers know: REST, and the object API below `/dsk-…`.
- * @param sessions sees every request first, and may give it credentials
+ * @param first sees every request before anything else, and may say whose it is
  */
 export function startPublicServer(
   options: Options,
   rest: (request: IncomingMessage, response: ServerResponse) => Promise<void>,
   objects: ObjectProxy,
-  sessions: { authorize(request: IncomingMessage): void },
+  first: { authorize(request: IncomingMessage): void },
 ): Promise<Server> {
   const { headerBytesMax } = LIMITS;
   const server = { ...options, headerBytesMax, render };
   return startHttpServer(server, (request, response) => {
-    sessions.authorize(request);
+    first.authorize(request);
     // The host of the object decides whether it wants the body.
     if (isObjectPath(request.url ?? '')) return objects.handle(request, response);
     if (awaitsContinue(request)) response.writeContinue();

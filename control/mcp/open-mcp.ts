@@ -1,8 +1,7 @@
-import type { Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import type { Logger } from '../../shared/log.ts';
 import { Cancellations } from './cancellations.ts';
-import { OwnApi } from './own-api.ts';
+import { OwnApi, type ServeApi } from './own-api.ts';
 
 /** What tools for language models need of this node. Nothing is opened before it is used. */
 export interface McpHost {
@@ -12,12 +11,7 @@ export interface McpHost {
 }
 
 /** @param serve serves the API on a free port of the loopback address */
-export function openMcp(
-  redis: Redis,
-  region: string,
-  log: Logger,
-  serve: () => Promise<Server>,
-): McpHost {
+export function openMcp(redis: Redis, region: string, log: Logger, serve: ServeApi): McpHost {
   const ownApi = new OwnApi(serve);
   const cancellations = new Cancellations(redis, region, log);
   return {

@@ -5,6 +5,7 @@ import type { Middleware } from 'koa';
 import type { Authenticator } from '../../shared/directory/authenticator.ts';
 import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { clientAddress } from '../../shared/http/client-address.ts';
 import { allowsOrigin } from '../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -22,6 +23,8 @@ export interface McpOptions {
   readonly publicBaseUrl: string;
   /** Of the operator: pages of other origins that may. */
   readonly allowedOrigins: readonly string[];
+  /** Addresses of proxies whose word on their clients counts. */
+  readonly trustedProxies: readonly string[];
 }
 
 export const MCP_PATH = '/mcp';
@@ -82,7 +85,8 @@ interface Served {
   readonly message: McpMessage;
   readonly apiKey: string;
   readonly baseUrl: string;
-  readonly requestId: string;
+  /** Of each request that the work makes. */
+  readonly headers: Readonly<Record<string, string>>;
   readonly begin: (cancel: () => void) => Disposable | undefined;
 }
 
@@ -93,12 +97,12 @@ interface Served {
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
-  { message, apiKey, baseUrl, requestId, begin }: Served,
+  { message, apiKey, baseUrl, headers, begin }: Served,
 ): Promise<void> {
   const { Berth, createMcpServer, StreamableHTTPServerTransport } = await loadParts();
   const tagged: typeof fetch = (input, init) => {
     const inner = new Request(input, init);
-    inner.headers.set('x-request-id', requestId);
+    for (const [name, value] of Object.entries(headers)) inner.headers.set(name, value);
     return fetch(inner);
   };
   const berth = new Berth({ baseUrl, apiKey, fetch: tagged });
@@ -151,6 +155,8 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     ctx.status = 200;
     const begin = (cancel: () => void): Disposable | undefined =>
       call === undefined ? undefined : cancellations.begin(call, cancel);
-    await answer(req, res, { message, apiKey, baseUrl, requestId: state.requestId, begin });
+    const client = ownApi.headersFor(clientAddress(req, options.trustedProxies));
+    const headers = { ...client, 'x-request-id': state.requestId };
+    await answer(req, res, { message, apiKey, baseUrl, headers, begin });
   };
 }

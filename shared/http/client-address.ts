@@ -14,6 +14,14 @@ function readHop(text: string): string | undefined {
   return isWhole && ipaddr.isValid(address) ? plainAddress(address) : undefined;
 }
 
+/** Clients of requests that a part of this process sends to itself. */
+const spokenFor = new WeakMap<object, string>();
+
+/** Says for which client a part of this process has sent a request to itself. */
+export const speakFor = (request: IncomingMessage, address: string): void => {
+  spokenFor.set(request, address);
+};
+
 /**
  * The IP address of the client that sent a request. `X-Forwarded-For` counts as far as trusted
  * proxies wrote it: from its end, each proxy vouches for the address before its own. An entry that is
@@ -22,14 +30,14 @@ function readHop(text: string): string | undefined {
  * @param trusted addresses and CIDR blocks (TRUSTED_PROXIES)
  */
 export function clientAddress(
-  {
-    socket,
-    headers,
-  }: Pick<IncomingMessage, 'headers'> & {
+  request: Pick<IncomingMessage, 'headers'> & {
     readonly socket: { readonly remoteAddress?: string | undefined };
   },
   trusted: readonly string[],
 ): string {
+  const client = spokenFor.get(request);
+  if (client !== undefined) return client;
+  const { socket, headers } = request;
   let address = plainAddress(socket.remoteAddress ?? UNKNOWN);
   if (!isProxy(trusted, address)) return address;
   const { 'x-forwarded-for': said } = headers;

@@ -5,6 +5,9 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import { once } from 'node:events';
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { text as textOfStream } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
@@ -16,6 +19,7 @@ import { isFull } from '../helpers/full.ts';
 import { containerSettings, outputOf } from '../helpers/sandboxes.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
+import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import { MiB } from '../../shared/units.ts';
 
 const ALLOWED = 'https://app.example.com';
@@ -223,6 +227,34 @@ test('uses disks', async (t) => {
   const { disks } = await data<{ disks: object[] }>(client, 'disk_list');
   t.is(disks.length, 1);
   t.false(JSON.stringify(disks).includes('dt-'));
+});
+
+test('acts from the address of its caller, whatever the caller says of it', async (t) => {
+  const { stack } = t.context;
+  const api = await stack.newClient();
+  const message = {
+    ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+    params: { name: 'disk_create', arguments: { name: 'from-elsewhere' } },
+  };
+  const url = new URL(stack.baseUrl);
+  const answered = httpRequest(new URL('/mcp', url), {
+    method: 'POST',
+    localAddress: '127.0.0.9',
+    headers: {
+      authorization: `Bearer ${api.key}`,
+      accept: 'application/json, text/event-stream',
+      'content-type': 'application/json',
+      'x-berth-client': 'guessed 127.0.0.8',
+      'x-forwarded-for': '127.0.0.7',
+    },
+  });
+  answered.end(JSON.stringify(message));
+  const [response] = (await once(answered, 'response')) as [IncomingMessage];
+  t.is(response.statusCode, 200);
+  t.regex(await textOfStream(response), /from-elsewhere/u);
+  const { data: events } = (await api.call<{ data: ActivityEvent[] }>('GET', '/api/activity')).body;
+  const created = events.find(({ details }) => details['operation'] === 'createDisk');
+  t.is(created?.details['address'], '127.0.0.9');
 });
 
 test('starts processes, writes to them and reads on', async (t) => {

@@ -16,6 +16,12 @@ export const REFERENCE_PAGES: readonly ReferencePage[] = [
     sources: ['berth.ts', 'http.ts', 'waiting.ts', 'pages.ts', 'api-keys.ts', 'image.ts'],
   },
   {
+    name: 'account',
+    title: 'Client: the account',
+    about: 'What the account did and used, and where its events are sent.',
+    sources: ['account.ts', 'webhooks.ts'],
+  },
+  {
     name: 'disks',
     title: 'Client: disks',
     about: 'Disks, commands on them, and their files.',

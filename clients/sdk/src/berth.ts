@@ -1,9 +1,11 @@
+import { Account } from './account.ts';
 import { ApiKeys } from './api-keys.ts';
 import { Disks, EXEC_POLICY } from './disk.ts';
 import { type CreatingCallOptions, Http, type HttpOptions } from './http.ts';
 import { Images } from './image.ts';
 import { Sandboxes } from './sandbox.ts';
 import { Snapshots } from './snapshot.ts';
+import { Webhooks } from './webhooks.ts';
 import type { ExecResult, RunMultiExec } from './types.ts';
 
 /** Where the API is, who calls it, and what counts for all calls that do not say otherwise. */
@@ -23,6 +25,8 @@ export class Berth {
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly apiKeys: ApiKeys;
+  readonly account: Account;
+  readonly webhooks: Webhooks;
   readonly #http: Http;
 
   constructor(options: BerthOptions) {
@@ -33,6 +37,8 @@ export class Berth {
     this.snapshots = new Snapshots(http);
     this.images = new Images(http);
     this.apiKeys = new ApiKeys(http);
+    this.account = new Account(http);
+    this.webhooks = new Webhooks(http);
   }
 
   /** Runs one command on several disks, and waits for its end. @throws as `Disk.exec` */

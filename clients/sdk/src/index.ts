@@ -3,6 +3,7 @@
  *
  * @packageDocumentation
  */
+export { Account, type ListActivityOptions } from './account.ts';
 export { ApiKeys } from './api-keys.ts';
 export { Berth, type BerthOptions } from './berth.ts';
 export { Disk, Disks, type NewDiskUser } from './disk.ts';
@@ -59,3 +60,4 @@ export type { SessionOptions } from './session/session.ts';
 export { Snapshot, Snapshots } from './snapshot.ts';
 export type * from './types.ts';
 export type { WaitOptions } from './waiting.ts';
+export { Webhooks } from './webhooks.ts';

@@ -12,6 +12,7 @@ import type {
   ForkSandbox,
   SandboxInfo,
   SandboxTimeout,
+  SandboxUsage,
   StartSandbox,
 } from './types.ts';
 import { poll, type WaitOptions } from './waiting.ts';
@@ -86,6 +87,15 @@ export class Sandbox implements AsyncDisposable {
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await getSandbox(this.#http, this.id, options);
     return this.#info;
+  }
+
+  /** What it uses of its host now: processor time, memory, disk and network. */
+  async metrics(options: CallOptions = {}): Promise<SandboxUsage> {
+    const params = { path: { sid: this.id } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.GET('/api/sandboxes/{sid}/metrics', { ...init, params }),
+    );
+    return data;
   }
 
   /**

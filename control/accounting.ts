@@ -1,11 +1,11 @@
-import type { Directory } from '../../shared/directory/directory.ts';
-import type { Logger } from '../../shared/log.ts';
-import { ReachableNetworks } from '../../shared/reachable-networks.ts';
-import type { ControlConfig } from '../config.ts';
-import { UsageCounter } from '../services/usage-counter.ts';
-import { WebhookDeliveries } from '../webhooks/webhook-deliveries.ts';
-import { AuditFile } from './audit-file.ts';
-import type { AuditLogs } from './middleware/audit.ts';
+import type { Directory } from '../shared/directory/directory.ts';
+import type { Logger } from '../shared/log.ts';
+import { ReachableNetworks } from '../shared/reachable-networks.ts';
+import type { ControlConfig } from './config.ts';
+import { UsageCounter } from './services/usage-counter.ts';
+import { WebhookDeliveries } from './webhooks/webhook-deliveries.ts';
+import { AuditFile } from './http/audit-file.ts';
+import type { AuditLogs } from './http/middleware/audit.ts';
 
 /** What a control node keeps of what accounts do. */
 export interface Accounting {
