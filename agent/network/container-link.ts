@@ -32,7 +32,8 @@ async function moveLink({ namespace }: SlotPlan, pid: number): Promise<void> {
     if (!says('File exists') && !says('interface with the same name')) throw error;
     // That of its former slot, which the kernel has not removed yet.
     await within(pid, [`link delete ${CONTAINER_LINK}`]).catch((removal: unknown) => {
-      if (!String(removal).includes('Cannot find device')) throw removal; // By now it has.
+      // By now it has: before ip(8) looked the name up, or between that and the removal.
+      if (!/Cannot find device|No such device/u.test(String(removal))) throw removal;
     });
     await run('ip', move);
   }
