@@ -206,8 +206,8 @@ export class Stack {
     return this.environment['PUBLIC_BASE_URL'] ?? '';
   }
 
-  startRedis(): Promise<void> {
-    return startDaemon(this.redis, async () => {
+  async startRedis(): Promise<void> {
+    await startDaemon(this.redis, async () => {
       const client = connectRedis(redisTarget(this.environment), () => undefined);
       try {
         await client.connect();
@@ -218,6 +218,10 @@ export class Stack {
         client.disconnect();
       }
     });
+    const client = await this.#client;
+    if (client === undefined) return;
+    // A test's own client queues nothing, so that its first command would fail until it is back.
+    await waitFor('the client to be back', () => Promise.resolve(client.status === 'ready'));
   }
 
   startControl(): Promise<void> {

@@ -186,6 +186,11 @@ class Acknowledged {
     if (key.body.success) this.keys.push((key.body.data as { token: string }).token);
   }
 
+  /** Whether there is something that a fault could take away. */
+  get hasSome(): boolean {
+    return this.diskIds.length > 0 && this.userNames.length > 0 && this.keys.length > 0;
+  }
+
   /** The acknowledged things that are missing. */
   async missing(): Promise<string[]> {
     const missing: string[] = [];
@@ -216,12 +221,12 @@ async function survive(
 ): Promise<Answer[]> {
   const { id } = await createDisk(witness);
   const acknowledged = new Acknowledged(witness, id);
+  await waitFor('something to be acknowledged', () => Promise.resolve(acknowledged.hasSome));
   const answers = await runUnderFault(apis, id, fault);
   await acknowledged.stop();
   await waitFor('everything to work again', works(witness, id));
   t.deepEqual(lies(answers, await readMarks(witness, id)), []);
   t.deepEqual(await acknowledged.missing(), []);
-  t.true(acknowledged.diskIds.length > 0 && acknowledged.keys.length > 0);
   t.true(countOf(answers, 'ok') >= ANSWERED_BEFORE_FAULT);
   t.context.told.push({ diskId: id, answers });
   return answers;
