@@ -9,18 +9,19 @@ const BLOCK_BYTES = 512;
 export async function storedBytes(directories: readonly string[]): Promise<number> {
   let blocks = 0;
   for (const directory of directories) {
-    for (const name of await namesIn(directory)) {
-      blocks += (await lstat(join(directory, name))).blocks;
+    for (const name of (await unlessGone(readdir(directory))) ?? []) {
+      // A checkpoint that is being removed loses its files one by one.
+      blocks += (await unlessGone(lstat(join(directory, name))))?.blocks ?? 0;
     }
   }
   return blocks * BLOCK_BYTES;
 }
 
-async function namesIn(directory: string): Promise<string[]> {
+async function unlessGone<T>(lookUp: Promise<T>): Promise<T | undefined> {
   try {
-    return await readdir(directory);
+    return await lookUp;
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
+    if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;
   }
 }

@@ -1,5 +1,4 @@
-import type { Redis } from 'ioredis';
-import { connectRedis } from '../../shared/directory/redis.ts';
+import { Redis } from 'ioredis';
 import { Daemon } from './daemon.ts';
 import { freePorts } from './ports.ts';
 import { temporaryDirectory } from './temporary.ts';
@@ -9,7 +8,7 @@ import { waitFor } from './wait.ts';
 export async function startRedis(): Promise<AsyncDisposable & { readonly redis: Redis }> {
   const stack = new AsyncDisposableStack();
   const { path } = stack.use(await temporaryDirectory());
-  const [port] = await freePorts(1);
+  const [port = 0] = await freePorts(1);
   const options = ['--bind', '127.0.0.1', '--port', String(port), '--dir', path, '--save', ''];
   const daemon = new Daemon('redis', ['redis-server', ...options], {}, `${path}/redis.log`);
   daemon.start();
@@ -17,7 +16,12 @@ export async function startRedis(): Promise<AsyncDisposable & { readonly redis: 
     await daemon.stop();
   });
   const redis = await waitFor('Redis', async () => {
-    const client = connectRedis(`redis://127.0.0.1:${port}`, () => undefined);
+    // Without time-outs: a test that moves the clock would run into them.
+    const client = new Redis({
+      ...{ host: '127.0.0.1', port, lazyConnect: true },
+      ...{ enableOfflineQueue: false, enableAutoPipelining: true, maxRetriesPerRequest: 0 },
+    });
+    client.on('error', () => undefined);
     try {
       await client.connect();
       await client.ping();

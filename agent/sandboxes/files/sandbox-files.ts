@@ -78,7 +78,8 @@ export class SandboxFiles {
       return Object.assign(worker, { [Symbol.asyncDispose]: () => this.#end(worker, release) });
     } catch (error) {
       release();
-      throw toFilesError(error);
+      // The channel breaks when the sandbox stops: that is no fault of the guest.
+      throw this.#isRefusing ? notRunning() : toFilesError(error);
     }
   }
 
