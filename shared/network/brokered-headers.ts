@@ -46,8 +46,11 @@ export function checkHeaders(headers: Readonly<Record<string, string>>, where: s
 
 /** @throws AppError `bad_request` */
 export function checkForwardUrl(text: string, where: string): string {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url?.protocol !== 'https:') throw new AppError('bad_request', `${where}: give an https URL`);
+  if (!URL.canParse(text)) {
+    throw new AppError('bad_request', `${where}: this URL names no host that can exist`);
+  }
+  const url = new URL(text);
+  if (url.protocol !== 'https:') throw new AppError('bad_request', `${where}: give an https URL`);
   if (url.username !== '' || url.password !== '') {
     throw new AppError('bad_request', `${where}: give credentials as headers, not in the URL`);
   }

@@ -65,8 +65,11 @@ export const DRAIN_PATTERN = '^[A-Za-z0-9_.*-]+$';
 export const HEADER_NAME = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /** RFC 9110, 5.5, without obs-text. */
 export const HEADER_VALUE = String.raw`^[!-~](?:[\t -~]*[!-~])?$`;
+/** As in URLs. Names of other alphabets have rules that no pattern can say. */
+const HOST_OF_URL = String.raw`(?!(?:[^:/?]*\.)?(?:\d+|0[xX][0-9a-fA-F]*)\.?(?:[:/?]|$))[^\u0000-,./:-@\[-^\u0060{-\u007f][^\u0000-,/:-@\[-^\u0060{-\u007f]*|${IPV4}(?=[:/?]|$)|\[(?:${IPV6})\]`;
+const PORT_NUMBER = String.raw`(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])`;
 /** Without credentials and fragment. */
-export const HTTPS_URL = String.raw`^https://[^\s/?#@\\]+(?:[/?][^\s#]*)?$`;
+export const HTTPS_URL = String.raw`^https://(?:${HOST_OF_URL})(?::${PORT_NUMBER})?(?:[/?][^\s#]*)?$`;
 
 const HOST_OF_ORIGIN = String.raw`(?:[a-z0-9_-]+\.)*(?!(?:\d+|0x[0-9a-f]*)(?:$|:))[a-z0-9_-]+|${IPV4}|\[[0-9a-f:]+\]`;
 /** As browsers write an origin, without the port that its scheme has by itself; or all of them. */

@@ -82,7 +82,7 @@ const REFUSED_FOR_STATE: readonly (readonly [operation: RegExp, message: RegExp]
   [/^createSandboxPortToken$/u, /^body: ttl must be more than 0 and at most/u],
   [
     /^(?:createSandbox|setSandboxNetwork)$/u,
-    /has two rules$|normal form$|cannot be set by a rule$|is given twice$/u,
+    /has two rules$|normal form$|names no host that can exist$|cannot be set by a rule$|is given twice$/u,
   ],
   [/^(?:createSandbox|setSandboxNetwork)$/u, /"[^"]*(?:[^\0-\u007f]|xn--)[^"]*" is neither/iu],
   [/^createWebhook$/u, /^url |^the account has \d+ webhooks/u],
