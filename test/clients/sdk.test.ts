@@ -117,7 +117,7 @@ async function runInBrowser({ project, api, site, directory }: Context): Promise
       response.end(isScript ? script : request.url === '/' ? page : '');
     });
   });
-  await using _browser = openPage(`${originOf(site)}/`, directory.path);
+  await using _browser = await openPage(`${originOf(site)}/`, directory.path);
   return await Promise.race([
     reported,
     sleep(RUN_MS_MAX, { error: 'the page said nothing' }, { ref: false }),

@@ -39,12 +39,12 @@ export class ConsolePage implements AsyncDisposable {
     await this.page.goTo(`${this.baseUrl}/console${path}`);
   }
 
-  /** Unless somebody is signed in. */
-  async signIn(apiKey: string): Promise<void> {
+  /** Unless somebody is signed in. @param caller whose API key is typed */
+  async signInAs({ key }: { readonly key: string }): Promise<void> {
     await this.goTo();
     const isIn = "(fieldOf('API key') ? 'no' : byName('Create disk') && 'yes')";
     if ((await this.until('the page', isIn)) === 'yes') return;
-    await this.fill('API key', apiKey);
+    await this.fill('API key', key);
     await this.press('Sign in');
     await this.shows('Create disk');
   }

@@ -34,7 +34,7 @@ export class WatchedPage implements AsyncDisposable {
 
   /** @param directory for the profile of the browser */
   static async open(directory: string): Promise<WatchedPage> {
-    const browser = openPage('about:blank', directory, [
+    const browser = await openPage('about:blank', directory, [
       '--remote-debugging-port=0',
       '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
     ]);

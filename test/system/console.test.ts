@@ -156,7 +156,7 @@ test.serial('what is possible is what the state allows, and is done', async (t) 
 for (const theme of ['light', 'dark']) {
   test.serial(`the lists and their dialogues are accessible (${theme})`, async (t) => {
     const { page } = t.context;
-    await page.signIn(t.context.api.key);
+    await page.signInAs(t.context.api);
     await page.page.evaluate(`localStorage.setItem('berth:theme', '${theme}')`);
     for (const [path, title, dialogue] of LISTS) {
       await page.goTo(path);
@@ -176,12 +176,12 @@ test.serial('signing out ends the session in this browser', async (t) => {
   await page.until('the form', "fieldOf('API key') !== null && location.pathname === '/console'");
   const { cookies } = await page.page.send('Network.getCookies');
   t.deepEqual(cookies, []);
-  await page.signIn(api.key);
+  await page.signInAs(api);
   // A key that is deleted ends the sessions that were begun with it.
   const other = await stack.newClient();
   await page.press('Sign out');
   await page.until('the form', "fieldOf('API key') !== null");
-  await page.signIn(other.key);
+  await page.signInAs(other);
   const { tokens } = await other.data<{ tokens: { id: string }[] }>('GET', '/api/tokens');
   await other.call('DELETE', `/api/tokens/${tokens[0]?.id}`);
   await page.shows('Your session has ended');

@@ -579,7 +579,7 @@ test('a browser runs a command', async (t) => {
   server.listen(Number(port), hostname);
   t.teardown(() => server.close());
   await once(server, 'listening');
-  await using _ = openPage(`${pageOrigin}/`, stack.directory);
+  await using _ = await openPage(`${pageOrigin}/`, stack.directory);
   const seen = await told.promise;
   t.true(seen.startsWith('?from a browser! '), seen);
   t.true(seen.endsWith('"exit_code":3,"exit_reason":"exit code 3"} 1000'), seen);

@@ -91,7 +91,7 @@ test('a media element of another page plays a shared file and seeks in it', asyn
     const { server, findings } = await servePage(await share(api, id, 'recording.wav'));
     const { port } = server.address() as AddressInfo;
     try {
-      await using _browser = openPage(`http://127.0.0.1:${port}/`, directory.path);
+      await using _browser = await openPage(`http://127.0.0.1:${port}/`, directory.path);
       const overdue = AbortSignal.timeout(PAGE_TIMEOUT_MS);
       const { error, duration, seeks } = await Promise.race([
         findings,
