@@ -389,9 +389,12 @@ export const LIMITS = {
   bucketCheckMsMax: 8_000,
   bucketRecheckMs: 15_000,
   bucketRechecksMax: 1_000,
+  bucketReportsMax: 10_000, // Disks whose last report is remembered.
   bucketKeysMax: 1_000_000, // Of one disk.
   bucketProblemsShownMax: 20,
   bucketConflictsMax: 1_000,
+  bucketRefusalsMax: 1_000, // Files of one disk that the bucket does not take.
+  bucketRefusalPauseMsMax: 60_000, // Until one of them is tried again.
   bucketPauseMsMin: 500, // Between attempts; doubled where they go on for longer.
   bucketFillMsMax: 30_000, // How long the open of a placeholder waits for its object to begin.
   bucketRoomMsMax: 10_000, // How long it waits for other files to be given up.

@@ -12,7 +12,13 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
 import { AzureToken } from './azure-token.ts';
-import { type Bucket, BucketError, type BucketObject, type UploadSource } from './bucket.ts';
+import {
+  type Bucket,
+  BucketError,
+  type BucketObject,
+  type UploadSource,
+  type WriteTerms,
+} from './bucket.ts';
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import type { BucketSettings } from './open-bucket.ts';
@@ -30,6 +36,8 @@ const CONNECTIONS_MAX = 32;
 const PAGE_KEYS = 5_000;
 const RETRY_DELAY_MS = 500;
 const COPY_POLL_MS = 250;
+/** The name of {@link BucketObject.mark} in the metadata of a blob. */
+const MARK = 'berthupload';
 
 /** Ends connections on which nothing arrives: the SDK has no limit of its own for that. */
 class SilenceAgent extends Agent {
@@ -48,6 +56,11 @@ const quoted = (etag = ''): string => `"${etag.replaceAll('"', '')}"`;
 const md5Of = (bytes: Buffer): Buffer => createHash('md5').update(bytes).digest();
 const toHex = (bytes?: Uint8Array): { md5?: string } =>
   bytes === undefined ? {} : { md5: Buffer.from(bytes).toString('hex') };
+
+function markOf(metadata: Readonly<Record<string, string>> = {}): Pick<BucketObject, 'mark'> {
+  const mark = metadata[MARK];
+  return mark === undefined ? {} : { mark };
+}
 
 /** The total of `bytes 0-9/1234`. */
 const totalOf = (contentRange = ''): number => Number(contentRange.split('/')[1] ?? 0);
@@ -116,6 +129,7 @@ export class AzureBucket implements Bucket {
         etag: quoted(found.etag),
         modifiedMs: found.lastModified?.getTime() ?? 0,
         ...toHex(found.contentMD5),
+        ...markOf(found.metadata),
       };
     } catch (error) {
       if (explainFailure(error).failure === 'missing') return undefined;
@@ -132,25 +146,32 @@ export class AzureBucket implements Bucket {
   async put(
     key: string,
     source: UploadSource,
-    replaced: BucketObject | undefined,
+    { replaced, mark }: WriteTerms,
     signal: AbortSignal,
   ): Promise<BucketObject> {
     const { sizeBytes } = source;
-    const conditions = unlessChanged(replaced);
+    const terms = { conditions: unlessChanged(replaced), metadata: { [MARK]: mark } };
     const write = sizeBytes <= BLOCK_BYTES ? putWhole : putBlocks;
-    const { etag, md5 } = await write(this.#blob(key), source, conditions, signal);
+    const { etag, md5 } = await write(this.#blob(key), source, terms, signal);
     return { key, sizeBytes, etag: quoted(etag), modifiedMs: Date.now(), ...toHex(md5) };
   }
 
-  async copy(from: BucketObject, key: string, abortSignal: AbortSignal): Promise<BucketObject> {
-    const source = this.#blob(from.key).url;
-    const options = {
-      abortSignal,
-      intervalInMs: COPY_POLL_MS,
-      sourceConditions: { ifMatch: from.etag },
-    };
+  async copy(
+    from: BucketObject,
+    key: string,
+    mark: string,
+    abortSignal: AbortSignal,
+  ): Promise<BucketObject> {
+    const source = this.#blob(from.key);
     const etag = await explained(async () => {
-      const copying = await this.#blob(key).beginCopyFromURL(source, options);
+      const { metadata } = await source.getProperties({ abortSignal });
+      const options = {
+        abortSignal,
+        intervalInMs: COPY_POLL_MS,
+        sourceConditions: { ifMatch: from.etag },
+        metadata: { ...metadata, [MARK]: mark },
+      };
+      const copying = await this.#blob(key).beginCopyFromURL(source.url, options);
       return (await copying.pollUntilDone()).etag;
     });
     return { ...from, key, etag: quoted(etag) };
@@ -237,6 +258,11 @@ export class AzureBucket implements Bucket {
   }
 }
 
+interface BlobTerms {
+  readonly conditions: BlobRequestConditions;
+  readonly metadata: Record<string, string>;
+}
+
 interface Written {
   readonly etag: string | undefined;
   readonly md5: Buffer;
@@ -245,12 +271,12 @@ interface Written {
 async function putWhole(
   blob: BlockBlobClient,
   source: UploadSource,
-  conditions: BlobRequestConditions,
+  terms: BlobTerms,
   abortSignal: AbortSignal,
 ): Promise<Written> {
   const body = await source.read(0, source.sizeBytes);
   const md5 = md5Of(body);
-  const options = { conditions, abortSignal, transactionalContentMD5: md5 };
+  const options = { ...terms, abortSignal, transactionalContentMD5: md5 };
   const { etag } = await explained(() => blob.upload(body, body.length, options));
   return { etag, md5 };
 }
@@ -259,7 +285,7 @@ async function putWhole(
 async function putBlocks(
   blob: BlockBlobClient,
   source: UploadSource,
-  conditions: BlobRequestConditions,
+  terms: BlobTerms,
   abortSignal: AbortSignal,
 ): Promise<Written> {
   const blockBytes = Math.max(BLOCK_BYTES, Math.ceil(source.sizeBytes / BLOCKS_MAX));
@@ -276,7 +302,7 @@ async function putBlocks(
     ids.push(id);
   }
   const md5 = all.digest();
-  const options = { conditions, abortSignal, blobHTTPHeaders: { blobContentMD5: md5 } };
+  const options = { ...terms, abortSignal, blobHTTPHeaders: { blobContentMD5: md5 } };
   const { etag } = await explained(() => blob.commitBlockList(ids, options));
   return { etag, md5 };
 }

@@ -18,6 +18,7 @@ import { fillPlaceholder } from './hydration.ts';
 import { PlaceholderOpens, type WaitingOpen } from './opens.ts';
 import { type BucketPlaces, fileStats, placesOf, stampsOf } from './placeholders.ts';
 import { recoverReplaced, refresh } from './refresh.ts';
+import { Refusals } from './refusals.ts';
 import { upload } from './uploads.ts';
 
 interface BucketDiskOptions {
@@ -40,6 +41,11 @@ interface BucketDiskOptions {
 /** Of a disk's size: when files are given up, and how much is free afterwards. */
 const ROOM = { leastPart: 0.1, wantedPart: 0.25 };
 
+const notUploaded = (what: string, cause?: BucketError): AppError => {
+  const kept = 'It is kept on the disk and uploaded once that is possible';
+  return new AppError('outcome_unknown', `the bucket does not take ${what}. ${kept}`, { cause });
+};
+
 /** One attached disk that stands on a bucket: keeps the two the same (decision 0056). */
 export class BucketDisk {
   readonly #options: BucketDiskOptions;
@@ -50,6 +56,7 @@ export class BucketDisk {
   readonly #closed = new AbortController();
   /** Whoever opens a file first and is let through may write to it at once. */
   readonly #files = new FileTurns();
+  readonly #refusals = new Refusals();
   readonly #report: DiskReport;
   #bucket: Bucket;
   #mount: StoredMount;
@@ -122,22 +129,23 @@ export class BucketDisk {
   }
 
   /** @throws AppError `outcome_unknown` */
-  async settle(): Promise<void> {
+  async settle(sinceMs: number): Promise<void> {
     if (this.#mount.writeBack === 'lazy') return;
     const until = performance.now() + this.#options.settleMs;
     for (;;) {
       try {
-        return await this.#uploadSoon();
+        await this.#uploadSoon();
+        break;
       } catch (error) {
         const failure = explainFailure(error);
         if (performance.now() > until || this.#closed.signal.aborted) {
-          const reason = `the bucket does not take what was written: ${failure.message}`;
-          const message = `${reason}. It is kept on the disk and uploaded once that is possible`;
-          throw new AppError('outcome_unknown', message, { cause: failure });
+          throw notUploaded(`what was written: ${failure.message}`, failure);
         }
         await sleep(LIMITS.bucketPauseMsMin);
       }
     }
+    const refused = this.#refusals.tellSince(sinceMs);
+    if (refused !== undefined) throw notUploaded(refused);
   }
 
   changed(): void {
@@ -150,6 +158,7 @@ export class BucketDisk {
     this.#bucket = await this.#options.openBucket(mount);
     this.#mount = mount;
     former.close();
+    this.#refusals.retryAll();
     this.#refreshedAt = -Infinity;
     this.#isDirty = true;
   }
@@ -158,7 +167,7 @@ export class BucketDisk {
     let isSettled = false;
     if (withinMs > 0 && this.#isListed) {
       const settled = this.#uploadSoon().then(
-        () => (isSettled = true),
+        () => (isSettled = this.#refusals.size === 0),
         () => undefined,
       );
       await settledWithin(settled, withinMs);
@@ -173,7 +182,7 @@ export class BucketDisk {
   async trySettle(): Promise<boolean> {
     if (!this.#isListed) return true;
     return this.#uploadSoon().then(
-      () => true,
+      () => this.#refusals.size === 0,
       () => false,
     );
   }
@@ -204,7 +213,7 @@ export class BucketDisk {
       );
     } catch (error) {
       const failure = explainFailure(error);
-      runInBackground('bucket.report', () => this.#report.tell(failure));
+      runInBackground('bucket.report', () => this.#tell(failure));
       throw failure;
     } finally {
       turn.release();
@@ -214,7 +223,8 @@ export class BucketDisk {
   async #tick(): Promise<void> {
     if (this.#closed.signal.aborted || !this.#isListed) return;
     const isUsed = this.#options.isUsed();
-    if (this.#isDirty || isUsed) await this.#uploadSoon().catch(() => undefined);
+    if (this.#isDirty || isUsed || this.#refusals.isDue)
+      await this.#uploadSoon().catch(() => undefined);
     if (isUsed) await this.#makeRoom(0);
     const ageMs = performance.now() - this.#refreshedAt;
     const dueMs = Math.max(LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
@@ -234,6 +244,7 @@ export class BucketDisk {
         this.#report.ofNames = await upload(
           {
             ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+            refusals: this.#refusals,
             noteConflict: (key, reason) => this.#noteConflict(key, reason),
           },
           this.#closed.signal,
@@ -242,7 +253,7 @@ export class BucketDisk {
         this.#isDirty = true;
         throw await this.#failed(error);
       }
-      await this.#report.tell();
+      await this.#tell();
     });
     return this.#waitingUpload;
   }
@@ -262,7 +273,7 @@ export class BucketDisk {
       this.#refreshTookMs = this.#refreshedAt - begunAt;
       if (!this.#isListed) await writeFile(this.#listedMark, '', { flush: true });
       this.#isListed = true;
-      await this.#report.tell();
+      await this.#tell();
     });
     return this.#waitingRefresh;
   }
@@ -279,7 +290,7 @@ export class BucketDisk {
     await settledWithin(this.#giveUpSoon(), LIMITS.bucketRoomMsMax);
     if ((await roomOn(this.#places.mount)).freeBytes >= bytes) return;
     const reason = 'everything else on it is in use, or not in the bucket yet';
-    throw new BucketError('other', `the disk is full: ${reason}`);
+    throw new BucketError('disk', `the disk is full: ${reason}`);
   }
 
   /** Shared by all who ask before it begins. Never fails. */
@@ -316,7 +327,26 @@ export class BucketDisk {
     const failure = explainFailure(error);
     const { log, diskId } = this.#options;
     log.warn({ diskId, err: failure, cause: failure.cause }, 'bucket:compareFailed');
-    if (!this.#closed.signal.aborted) await this.#report.tell(failure);
+    if (!this.#closed.signal.aborted) await this.#tell(failure);
     return failure;
+  }
+
+  /** Tells the directory how the bucket is, which one request that failed does not show. */
+  async #tell(failure?: BucketError): Promise<void> {
+    this.#report.ofRefusals = this.#refusals.problems;
+    const isOwn = failure === undefined || failure.failure === 'disk';
+    await this.#report.tell(isOwn ? failure : await this.#checked());
+  }
+
+  /** @returns why the bucket cannot be used with the present credentials */
+  async #checked(): Promise<BucketError | undefined> {
+    for (;;) {
+      const bucket = this.#bucket;
+      const failure = await bucket.check(AbortSignal.timeout(LIMITS.bucketCheckMsMax)).then(
+        () => undefined,
+        (error: unknown) => explainFailure(error),
+      );
+      if (bucket === this.#bucket) return failure;
+    }
   }
 }

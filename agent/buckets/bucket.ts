@@ -9,6 +9,16 @@ export interface BucketObject {
   /** Of the contents, in hex, where the storage tells it. */
   readonly md5?: string;
   readonly modifiedMs: number;
+  /** What {@link Bucket.put} or {@link Bucket.copy} wrote it with. Listings do not tell it. */
+  readonly mark?: string;
+}
+
+/** What a write is made on. */
+export interface WriteTerms {
+  /** What is there now, as the caller knows it. */
+  readonly replaced?: BucketObject | undefined;
+  /** Kept with the object, by which a write whose answer was lost is known again (decision 0064). */
+  readonly mark: string;
 }
 
 /** The contents of an upload; `open` is called again when an attempt is repeated. */
@@ -32,17 +42,17 @@ export interface Bucket {
   get(key: string, signal: AbortSignal): Promise<BucketObject & { readonly body: Readable }>;
   /**
    * Writes a whole object, in parts if it is large, each with a checksum.
-   * @param replaced what is there now, as the caller knows it. Storage that can write on a condition
-   * fails with `changed` when there is something else
+   * Storage that can write on a condition fails with `changed` when something else is there than
+   * what is replaced.
    */
   put(
     key: string,
     source: UploadSource,
-    replaced: BucketObject | undefined,
+    terms: WriteTerms,
     signal: AbortSignal,
   ): Promise<BucketObject>;
   /** Copies an object within the storage, unless it has another version by now. */
-  copy(from: BucketObject, key: string, signal: AbortSignal): Promise<BucketObject>;
+  copy(from: BucketObject, key: string, mark: string, signal: AbortSignal): Promise<BucketObject>;
   /** Removes this version of an object, where the storage can tell versions apart. Idempotent. */
   remove(object: BucketObject, signal: AbortSignal): Promise<void>;
   close(): void;
@@ -51,9 +61,18 @@ export interface Bucket {
 /**
  * What kind of failure it was: the storage does not answer (`away`), is overloaded (`busy`), refuses
  * the credentials (`auth`), has no such bucket or object (`missing`), has another version of the object
- * (`changed`), does not know the request (`unsupported`), or something else.
+ * (`changed`), does not know the request (`unsupported`), or answers with another error (`other`); or
+ * it is the disk that cannot (`disk`): it is full, or too small for so many keys.
  */
-type BucketFailure = 'away' | 'busy' | 'auth' | 'missing' | 'changed' | 'unsupported' | 'other';
+type BucketFailure =
+  | 'away'
+  | 'busy'
+  | 'auth'
+  | 'missing'
+  | 'changed'
+  | 'unsupported'
+  | 'other'
+  | 'disk';
 
 /** A failure of object storage, in words for the disk's owner. */
 export class BucketError extends Error {

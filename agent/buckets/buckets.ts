@@ -68,6 +68,7 @@ export class Buckets implements DiskBacking {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     // The next agent goes on with what this one could not upload.
     await writeDurably(folder, `${diskId}${MARK}`, accountId);
+    this.#checks.forget(diskId);
     const attached = await BucketDisk.open({
       ...{ diskId, mount, layout, group, settleMs, isUsed, log },
       openBucket: (of) => openBucket(settings, diskId, of),
@@ -81,7 +82,7 @@ export class Buckets implements DiskBacking {
         return attached.bytes;
       },
       ready: () => attached.ready(),
-      settle: () => attached.settle(),
+      settle: (sinceMs) => attached.settle(sinceMs),
       changed: () => attached.changed(),
       trySettle: () => attached.trySettle(),
       detach: async (withinMs) => {

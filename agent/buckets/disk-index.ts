@@ -31,6 +31,11 @@ type Line = readonly [
   isPlaceholder?: 0 | 1,
 ];
 
+/** An upload of this path may have been made, whose object has this mark. */
+interface PendingLine {
+  readonly pending: readonly [path: string, mark: string];
+}
+
 const toLine = (row: IndexRow): string => {
   const { path, etag, modifiedMs, sizeBytes, inode, mtimeNs, ctimeNs, isPlaceholder } = row;
   const stamps = [String(inode), String(mtimeNs), String(ctimeNs)] as const;
@@ -38,11 +43,21 @@ const toLine = (row: IndexRow): string => {
   return `${JSON.stringify(line)}\n`;
 };
 
-function fromLine(text: string): { path: string; row: IndexRow | undefined } | undefined {
+const toPendingLine = (path: string, mark: string): string =>
+  `${JSON.stringify({ pending: [path, mark] } satisfies PendingLine)}\n`;
+
+interface LoadedLine {
+  readonly path: string;
+  readonly row?: IndexRow | undefined;
+  readonly mark?: string | undefined;
+}
+
+function fromLine(text: string): LoadedLine | undefined {
   try {
-    const line = parseJson(text) as Line;
+    const line = parseJson(text) as Line | PendingLine;
+    if ('pending' in line) return { path: line.pending[0], mark: line.pending[1] };
     const [path, etag, modifiedMs = 0, sizeBytes = 0, inode = '0', mtime = '0', ctime = '0'] = line;
-    if (etag === undefined) return { path, row: undefined };
+    if (etag === undefined) return { path };
     const stamps = { inode: BigInt(inode), mtimeNs: BigInt(mtime), ctimeNs: BigInt(ctime) };
     const isPlaceholder = line[7] === 1;
     return { path, row: { path, etag, modifiedMs, sizeBytes, ...stamps, isPlaceholder } };
@@ -62,6 +77,8 @@ export class DiskIndex {
   readonly #path: string;
   readonly #rows = new Map<string, IndexRow>();
   readonly #byInode = new Map<bigint, IndexRow>();
+  /** Marks of uploads whose answers are not known, by path. */
+  readonly #pending = new Map<string, string>();
   #file: FileHandle;
   #unwritten: string[] = [];
   #bytes = 0;
@@ -74,7 +91,8 @@ export class DiskIndex {
   static async open(path: string): Promise<DiskIndex> {
     const index = new DiskIndex(path, await open(path, 'a', 0o600));
     const lines = await index.#load();
-    if (lines > index.#rows.size + STALE_LINES_MAX) await index.#compact();
+    const current = index.#rows.size + index.#pending.size;
+    if (lines > current + STALE_LINES_MAX) await index.#compact();
     return index;
   }
 
@@ -97,6 +115,29 @@ export class DiskIndex {
 
   ofInode(inode: bigint): IndexRow | undefined {
     return this.#byInode.get(inode);
+  }
+
+  /** Paths that may have been uploaded without an answer. */
+  pendingPaths(): IterableIterator<string> {
+    return this.#pending.keys();
+  }
+
+  pendingMark(path: string): string | undefined {
+    return this.#pending.get(path);
+  }
+
+  /** An upload of the path begins once this is durable. Until the next word of the path. */
+  setPending(path: string, mark: string): void {
+    this.#pending.set(path, mark);
+    this.#unwritten.push(toPendingLine(path, mark));
+  }
+
+  /** Nothing is pending: the file is what its row says. */
+  clearPending(path: string): void {
+    if (!this.#pending.has(path)) return;
+    const row = this.#rows.get(path);
+    if (row === undefined) this.delete(path);
+    else this.set(row);
   }
 
   set(row: IndexRow): void {
@@ -130,8 +171,9 @@ export class DiskIndex {
   }
 
   #forget(path: string): boolean {
+    const wasPending = this.#pending.delete(path);
     const row = this.#rows.get(path);
-    if (row === undefined) return false;
+    if (row === undefined) return wasPending;
     this.#rows.delete(path);
     if (this.#byInode.get(row.inode) === row) this.#byInode.delete(row.inode);
     this.#bytes -= row.sizeBytes;
@@ -145,7 +187,8 @@ export class DiskIndex {
       const line = fromLine(text);
       lines += 1;
       if (line === undefined) continue;
-      if (line.row === undefined) this.#forget(line.path);
+      if (line.mark !== undefined) this.#pending.set(line.path, line.mark);
+      else if (line.row === undefined) this.#forget(line.path);
       else this.set(line.row);
     }
     this.#unwritten = lines === 0 ? [] : ['\n']; // After a line that a crash cut off.
@@ -157,6 +200,7 @@ export class DiskIndex {
     const file = await open(next, 'w', 0o600);
     this.#unwritten = [];
     for (const row of this.#rows.values()) this.#unwritten.push(toLine(row));
+    for (const each of this.#pending) this.#unwritten.push(toPendingLine(...each));
     const former = this.#file;
     this.#file = file;
     await this.sync();

@@ -7,11 +7,12 @@ import { PathProblems } from './problems.ts';
 export class DiskReport {
   readonly #record: (status: MountStatus) => Promise<void>;
   readonly #conflicts = new Map<string, string>();
-  #reported = '';
   /** Keys that the disk cannot show. */
   ofKeys = new PathProblems();
   /** Files whose names cannot be keys. */
   ofNames = new PathProblems();
+  /** Files that the bucket does not take. */
+  ofRefusals = new PathProblems();
 
   constructor(record: (status: MountStatus) => Promise<void>) {
     this.#record = record;
@@ -22,23 +23,26 @@ export class DiskReport {
     if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
   }
 
-  /** Tells the directory when something is new. Never fails. */
+  get #problemCount(): number {
+    const { ofKeys, ofNames, ofRefusals } = this;
+    return this.#conflicts.size + ofKeys.count + ofNames.count + ofRefusals.count;
+  }
+
+  /** Tells the directory. Never fails. @param failure why the bucket cannot be used */
   async tell(failure?: BucketError): Promise<void> {
     const problems = [
       ...[...this.#conflicts].map(([key, reason]) => ({ key, reason })),
+      ...this.ofRefusals.first,
       ...this.ofKeys.first,
       ...this.ofNames.first,
     ].slice(0, LIMITS.bucketProblemsShownMax);
     const status = {
       connectionStatus: failure === undefined ? ('connected' as const) : ('error' as const),
       ...(failure === undefined ? {} : { authError: failure.message }),
-      problemCount: this.#conflicts.size + this.ofKeys.count + this.ofNames.count,
+      problemCount: this.#problemCount,
       problems,
+      checkedAt: new Date().toISOString(),
     };
-    const text = JSON.stringify(status);
-    if (text === this.#reported) return;
-    this.#reported = text;
-    const checkedAt = new Date().toISOString();
-    await this.#record({ ...status, checkedAt }).catch(() => (this.#reported = ''));
+    await this.#record(status).catch(() => undefined);
   }
 }

@@ -50,7 +50,7 @@ export function explainFailure(thrown: unknown): BucketError {
   const status = statusOf(error);
   const auth = AUTH[name] ?? AUTH[code];
   if (auth !== undefined) return new BucketError('auth', auth, options);
-  if (code === ADDRESS_REFUSED) return new BucketError('other', error.message, options);
+  if (code === ADDRESS_REFUSED) return new BucketError('away', error.message, options);
   if (name === 'NoSuchBucket' || code === 'ContainerNotFound') {
     return new BucketError('missing', 'there is no such bucket', options);
   }
@@ -82,7 +82,7 @@ export function explainFailure(thrown: unknown): BucketError {
   }
   // Of the disk itself: full, or broken.
   const isLocal = status === 0 && /^E[A-Z]+$/u.test(code);
-  if (isLocal) return new BucketError('other', `the disk itself fails (${code})`, options);
+  if (isLocal) return new BucketError('disk', `the disk itself fails (${code})`, options);
   const detail = status === 0 ? name : `${status} ${name}`;
   return new BucketError('other', `the storage answered with an error (${detail})`, options);
 }

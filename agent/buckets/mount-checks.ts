@@ -17,11 +17,22 @@ interface MountChecksDeps {
   readonly log: Logger;
 }
 
+interface Report {
+  readonly serial: number;
+  /** What it told, without its time. */
+  readonly text: string;
+}
+
+const textOf = ({ checkedAt: _, ...told }: MountStatus): string => JSON.stringify(told);
+
 /** Finds out whether buckets can be used, and asks again as long as one cannot. */
 export class MountChecks {
   readonly #deps: MountChecksDeps;
   /** Disks whose bucket could not be used when it was last tried here, by id. */
   readonly #failing = new Map<string, Ref>();
+  /** The last report of each disk, by id. */
+  readonly #reports = new Map<string, Report>();
+  #serial = 0;
   readonly #stop: () => void;
 
   constructor(deps: MountChecksDeps) {
@@ -40,8 +51,11 @@ export class MountChecks {
       this.#failing.delete(diskId);
       return;
     }
+    const begunAt = this.#serial;
     const authError = await this.#attempt(diskId, mount);
-    await this.record(ref, {
+    // What the use of the bucket or another check showed meanwhile is newer.
+    if ((this.#reports.get(diskId)?.serial ?? 0) > begunAt) return;
+    await this.#write(ref, {
       connectionStatus: authError === undefined ? 'connected' : 'error',
       ...(authError === undefined ? {} : { authError }),
       checkedAt: new Date().toISOString(),
@@ -50,13 +64,40 @@ export class MountChecks {
     });
   }
 
-  /** Records what the use of a bucket showed. */
-  async record({ accountId, diskId }: Ref, status: MountStatus): Promise<void> {
+  /** Forgets what was reported of a disk: another agent may have reported since. */
+  forget(diskId: string): void {
+    this.#reports.delete(diskId);
+  }
+
+  /** Records what the use of a bucket showed, unless the last report says the same. */
+  async record(ref: Ref, status: MountStatus): Promise<void> {
+    const text = textOf(status);
+    if (this.#reports.get(ref.diskId)?.text === text) this.#remember(ref.diskId, text);
+    else await this.#write(ref, status);
+  }
+
+  async #write({ accountId, diskId }: Ref, status: MountStatus): Promise<void> {
     if (status.connectionStatus === 'connected') this.#failing.delete(diskId);
     else if (this.#failing.size < LIMITS.bucketRechecksMax) {
       this.#failing.set(diskId, { accountId, diskId });
     }
-    await this.#deps.directory.disks.recordMountStatus({ accountId, id: diskId }, status);
+    this.#remember(diskId, textOf(status));
+    try {
+      await this.#deps.directory.disks.recordMountStatus({ accountId, id: diskId }, status);
+    } catch (error) {
+      this.forget(diskId); // Nobody knows what is recorded now.
+      throw error;
+    }
+  }
+
+  #remember(diskId: string, text: string): void {
+    this.#serial += 1;
+    this.#reports.delete(diskId);
+    this.#reports.set(diskId, { serial: this.#serial, text });
+    const [oldest] = this.#reports.keys();
+    if (this.#reports.size > LIMITS.bucketReportsMax && oldest !== undefined) {
+      this.#reports.delete(oldest);
+    }
   }
 
   async close(): Promise<void> {

@@ -8,7 +8,7 @@ export const ADDRESS_REFUSED = 'ERR_ADDRESS_REFUSED';
 
 const refusal = (host: string): BucketError & { readonly code: string } => {
   const message = `${host} is a private address; BUCKET_REACHABLE_NETWORKS says which may be used`;
-  return Object.assign(new BucketError('other', message), { code: ADDRESS_REFUSED });
+  return Object.assign(new BucketError('away', message), { code: ADDRESS_REFUSED });
 };
 
 /** @throws BucketError for an endpoint that is an address out of reach; names are judged later */

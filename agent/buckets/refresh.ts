@@ -32,7 +32,7 @@ export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise
     const files = page.filter((object) => isFile(object, problems));
     for (const { key } of files) listed.add(key);
     if (listed.size > LIMITS.bucketKeysMax) {
-      throw new BucketError('other', `the bucket has more than ${LIMITS.bucketKeysMax} keys`);
+      throw new BucketError('disk', `the bucket has more than ${LIMITS.bucketKeysMax} keys`);
     }
     await inParallel(files, FILES_AT_ONCE, async (object) => {
       const isHidden = index.get(object.key) === undefined && isBelowFile(object.key, listed);
@@ -70,6 +70,8 @@ async function takeObject(
   const { places, index } = parts;
   const row = index.get(object.key);
   if (row?.etag === object.etag) return;
+  // It may be an upload of ours whose file is gone by now: the next upload finds out.
+  if (index.pendingMark(object.key) !== undefined) return;
   const now = await stampsAt(places.contents, object.key);
   try {
     if (now === undefined && row === undefined) {

@@ -10,6 +10,7 @@ import {
   DeleteObjectCommand,
   GetObjectCommand,
   HeadObjectCommand,
+  type HeadObjectCommandOutput,
   ListObjectsV2Command,
   PutObjectCommand,
   S3Client,
@@ -20,7 +21,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
-import type { Bucket, BucketObject, UploadSource } from './bucket.ts';
+import type { Bucket, BucketObject, UploadSource, WriteTerms } from './bucket.ts';
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
@@ -31,6 +32,8 @@ const PART_BYTES = 8 * MiB;
 const PARTS_MAX = 9_000;
 const CONNECTIONS_MAX = 32;
 const PAGE_KEYS = 1_000;
+/** The name of {@link BucketObject.mark} in the metadata of an object. */
+const MARK = 'berthupload';
 
 const DEFAULT_ENDPOINTS: Readonly<Record<string, string>> = {
   s3: 'https://s3.us-east-1.amazonaws.com',
@@ -85,6 +88,7 @@ interface Condition {
 interface Target extends Condition {
   readonly Bucket: string;
   readonly Key: string;
+  readonly Metadata: Record<string, string>;
 }
 
 /** An ETag is the MD5 of the contents, unless they were uploaded in parts or are encrypted with a key
@@ -93,6 +97,31 @@ function versionOf(etag = ''): Pick<BucketObject, 'etag' | 'md5'> {
   const [, md5] = /^"([0-9a-f]{32})"$/u.exec(etag) ?? [];
   return md5 === undefined ? { etag } : { etag, md5 };
 }
+
+function markOf(metadata: Readonly<Record<string, string>> = {}): Pick<BucketObject, 'mark'> {
+  const mark = metadata[MARK];
+  return mark === undefined ? {} : { mark };
+}
+
+type ObjectHeaders = Pick<
+  HeadObjectCommandOutput,
+  'CacheControl' | 'ContentDisposition' | 'ContentEncoding' | 'ContentLanguage' | 'ContentType'
+>;
+
+/** What an object is served with, which a copy keeps. */
+const headersOf = ({
+  CacheControl,
+  ContentDisposition,
+  ContentEncoding,
+  ContentLanguage,
+  ContentType,
+}: ObjectHeaders): ObjectHeaders => ({
+  CacheControl,
+  ContentDisposition,
+  ContentEncoding,
+  ContentLanguage,
+  ContentType,
+});
 
 /** Of a listing with `encoding-type=url`; some servers escape spaces as forms do. */
 function decodeKey(key: string): string {
@@ -162,6 +191,7 @@ export class S3Bucket implements Bucket {
         sizeBytes: head.ContentLength ?? 0,
         modifiedMs: head.LastModified?.getTime() ?? 0,
         ...versionOf(head.ETag),
+        ...markOf(head.Metadata),
       };
     } catch (error) {
       if (explainFailure(error).failure === 'missing') return undefined;
@@ -187,12 +217,12 @@ export class S3Bucket implements Bucket {
   async put(
     key: string,
     source: UploadSource,
-    replaced: BucketObject | undefined,
+    { replaced, mark }: WriteTerms,
     signal: AbortSignal,
   ): Promise<BucketObject> {
     const { sizeBytes } = source;
     const etag = await this.#onCondition(replaced, (condition) => {
-      const target = { ...this.#named(key), ...condition };
+      const target = { ...this.#named(key), ...condition, Metadata: { [MARK]: mark } };
       return sizeBytes <= PART_BYTES
         ? this.#putWhole(target, source, signal)
         : this.#putParts(target, source, signal);
@@ -200,14 +230,27 @@ export class S3Bucket implements Bucket {
     return { key, sizeBytes, modifiedMs: Date.now(), ...versionOf(etag) };
   }
 
-  async copy(from: BucketObject, key: string, abortSignal: AbortSignal): Promise<BucketObject> {
+  async copy(
+    from: BucketObject,
+    key: string,
+    mark: string,
+    abortSignal: AbortSignal,
+  ): Promise<BucketObject> {
     const source = `${this.#bucket}/${this.#prefix}${from.key}`;
-    const command = new CopyObjectCommand({
-      ...this.#named(key),
-      CopySource: source.split('/').map(encodeURIComponent).join('/'),
-      CopySourceIfMatch: from.etag,
+    const send = { abortSignal };
+    const reply = await explained(async () => {
+      // A mark needs new metadata, so the object's own headers are said again.
+      const head = await this.#client.send(new HeadObjectCommand(this.#named(from.key)), send);
+      const command = new CopyObjectCommand({
+        ...this.#named(key),
+        CopySource: source.split('/').map(encodeURIComponent).join('/'),
+        CopySourceIfMatch: from.etag,
+        MetadataDirective: 'REPLACE',
+        Metadata: { ...head.Metadata, [MARK]: mark },
+        ...headersOf(head),
+      });
+      return await this.#client.send(command, send);
     });
-    const reply = await explained(() => this.#client.send(command, { abortSignal }));
     return { ...from, key, ...versionOf(reply.CopyObjectResult?.ETag) };
   }
 
@@ -254,13 +297,13 @@ export class S3Bucket implements Bucket {
 
   /** One part after the other: memory holds one, and several files are uploaded at the same time. */
   async #putParts(
-    { IfMatch, IfNoneMatch, ...named }: Target,
+    { IfMatch, IfNoneMatch, Metadata, ...named }: Target,
     source: UploadSource,
     abortSignal: AbortSignal,
   ): Promise<string | undefined> {
     const send = { abortSignal };
     const begun = await explained(() =>
-      this.#client.send(new CreateMultipartUploadCommand(named), send),
+      this.#client.send(new CreateMultipartUploadCommand({ ...named, Metadata }), send),
     );
     const upload = { ...named, UploadId: begun.UploadId };
     try {

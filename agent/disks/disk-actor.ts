@@ -148,7 +148,7 @@ export class DiskActor {
           }
           await this.#delegations.claim({ clientId, targets, onRevoked }, signal);
         },
-        settle: async () => attachment.backing?.settle(),
+        settle: async () => attachment.backing?.settle(askedAt),
         release: () => {
           attachment.backing?.changed();
           this.#delegations.release(clientId);

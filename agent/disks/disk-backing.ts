@@ -13,9 +13,11 @@ export interface AttachedBacking {
   ready(): Promise<void>;
   /**
    * Waits until what was written to the disk is in the storage, if its owner asked for that.
+   * @param sinceMs when the use began that was to write, by `performance.now()`: it hears of the files
+   * that the storage has refused since then
    * @throws AppError `outcome_unknown`
    */
-  settle(): Promise<void>;
+  settle(sinceMs: number): Promise<void>;
   /** Somebody may have written to the disk: that is uploaded soon. */
   changed(): void;
   /** @returns false when something written is not in the storage, which cannot be used now */

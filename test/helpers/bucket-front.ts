@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import {
+  type ClientRequest,
   createServer,
   request,
   type IncomingMessage,
@@ -11,9 +12,35 @@ import { createServer as createTlsServer, request as requestTls } from 'node:htt
 const SLOW_DOWN =
   '<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please slow down.</Message></Error>';
 
+const DENIED =
+  '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>';
+/** How long a slow server thinks. */
+const SLOW_MS = 300;
+/** What arrives of a request that is cut. */
+const CUT_AFTER_BYTES = 1_000;
+
+/**
+ * What becomes of a request: `deny` answers 403 in its place; `lose` has the server answer, and nobody
+ * hears it; `cut` breaks the connection to the server in the midst of the request; `slow` takes its
+ * time; a promise holds it up.
+ */
+type Fate = 'pass' | 'deny' | 'lose' | 'cut' | 'slow';
+
 interface Tls {
   readonly cert: Buffer;
   readonly key: Buffer;
+}
+
+function cutShort(asked: IncomingMessage, sent: ClientRequest): void {
+  let bytes = 0;
+  asked.on('data', (chunk: Buffer) => {
+    const part = chunk.subarray(0, CUT_AFTER_BYTES - bytes);
+    bytes += part.length;
+    sent.write(part, () => {
+      if (bytes === CUT_AFTER_BYTES) sent.destroy();
+    });
+  });
+  asked.on('end', () => sent.destroy());
 }
 
 /** Stands before a bucket, so that a test can take the bucket away. */
@@ -26,6 +53,8 @@ export class BucketFront implements AsyncDisposable {
    * with 503 SlowDown.
    */
   mode: 'open' | 'away' | 'unlisted' | 'busy' = 'open';
+  /** Decides about each request, in the mode `open`. */
+  rule: (asked: { method: string; url: string }) => Fate | Promise<Fate> = () => 'pass';
   /** Requests that were let through or answered. */
   requests = 0;
 
@@ -69,11 +98,28 @@ export class BucketFront implements AsyncDisposable {
       answer.writeHead(503, { 'content-type': 'application/xml' }).end(SLOW_DOWN);
       return;
     }
+    const { method = '', url = '' } = asked;
+    Promise.resolve(this.rule({ method, url })).then(
+      (fate) => this.#forward(asked, answer, fate),
+      () => answer.destroy(),
+    );
+  }
+
+  #forward(asked: IncomingMessage, answer: ServerResponse, fate: Fate): void {
+    if (fate === 'deny') {
+      asked.resume();
+      answer.writeHead(403, { 'content-type': 'application/xml' }).end(DENIED);
+      return;
+    }
     const { hostname, port } = this.#target;
     const { method, url, headers } = asked;
     // The host stays: the signature covers it.
     const options = { hostname, port, method, path: url, headers };
     const pass = (got: IncomingMessage): void => {
+      if (fate === 'lose') {
+        got.resume().once('end', () => answer.destroy());
+        return;
+      }
       answer.writeHead(got.statusCode ?? 500, got.headers);
       got.pipe(answer);
       got.on('error', () => answer.destroy());
@@ -84,6 +130,8 @@ export class BucketFront implements AsyncDisposable {
         : requestTls({ ...options, ca: this.#tls.cert }, pass);
     sent.on('error', () => answer.destroy());
     asked.on('error', () => sent.destroy());
-    asked.pipe(sent);
+    if (fate === 'slow') setTimeout(() => asked.pipe(sent), SLOW_MS);
+    else if (fate === 'cut') cutShort(asked, sent);
+    else asked.pipe(sent);
   }
 }

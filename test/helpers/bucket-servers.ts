@@ -156,7 +156,9 @@ export async function startS3rver(): Promise<BucketServer> {
   const daemon = new Daemon(
     's3rver',
     [
-      ...[process.execPath, serverProgram('s3rver/bin/s3rver.js'), '--no-vhost-buckets'],
+      // Its tokens for the next page of a listing are made with DES.
+      ...[process.execPath, '--openssl-legacy-provider'],
+      ...[serverProgram('s3rver/bin/s3rver.js'), '--no-vhost-buckets'],
       ...['-s', '-d', join(directory, 'buckets'), '-a', '127.0.0.1', '-p', String(port)],
     ],
     {},
