@@ -19,7 +19,12 @@ export async function beginSandbox<
   return beginOnHost(deps, call, {
     resultOf: ({ sandbox: made }) => made,
     find: () => deps.directory.sandboxes.get(accountId, sandboxId),
-    discard: () =>
-      discardOnHost(deps, { kind: 'sandbox.discard', payload: sandbox, hostId, requestId }),
+    discard: async () => {
+      // Without it the name seems to be another's until the host has removed the sandbox.
+      await deps.directory.sandboxes
+        .noteUndone(accountId, sandboxId, hostId)
+        .catch(() => undefined);
+      await discardOnHost(deps, { kind: 'sandbox.discard', payload: sandbox, hostId, requestId });
+    },
   });
 }

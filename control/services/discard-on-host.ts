@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
+import { AppError } from '../../shared/errors.ts';
 import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { Deps } from './deps.ts';
 
@@ -32,3 +33,7 @@ export async function discardOnHost<K extends 'sandbox.discard' | 'snapshot.disc
   };
   if (!(await tell())) runInBackground('host.discard', tellLater);
 }
+
+/** The name of what a host has still to discard is taken until it has done so. */
+export const beingUndone = (name: string): AppError =>
+  new AppError('unavailable', `a creation of ${name} failed and is being undone; try again`);

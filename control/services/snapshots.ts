@@ -8,7 +8,7 @@ import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { beginOnHost } from './begin-on-host.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';
-import { discardOnHost } from './discard-on-host.ts';
+import { beingUndone, discardOnHost } from './discard-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
 import { RefusedRequest } from './refused-request.ts';
@@ -49,8 +49,11 @@ export async function createSnapshot(
     return await beginOnHost(deps, call, {
       resultOf: ({ snapshot: made }) => made,
       find: () => snapshots.get(accountId, id),
-      discard: () =>
-        discardOnHost(deps, { kind: 'snapshot.discard', payload: snapshot, hostId, requestId }),
+      discard: async () => {
+        await snapshots.noteUndone(accountId, id, hostId).catch(() => undefined);
+        const undo = { kind: 'snapshot.discard' as const, payload: snapshot, hostId, requestId };
+        await discardOnHost(deps, undo);
+      },
     });
   } catch (error) {
     // If this fails as well, the claim expires.
@@ -66,6 +69,7 @@ async function claim(
   const result = await snapshots.claim(named, LIMITS.sandboxClaimMs);
   if (result === 'claimed') return;
   if (result === 'name_taken') {
+    if (await snapshots.isBeingUndone(named.accountId, named.name)) throw beingUndone(named.name);
     throw new AppError('snapshot_name_conflict', `a snapshot named ${named.name} exists`);
   }
   const message = `the account has ${LIMITS.snapshotsPerAccountMax} snapshots; delete one first`;

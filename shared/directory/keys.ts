@@ -47,6 +47,9 @@ export const keys = {
     `berth:{${accountId}}:${region}:snapshot-names`,
   snapshotClaims: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:snapshot-claims`,
+  /** Of a sandbox or snapshot whose creation failed. */
+  undone: (region: string, accountId: string, id: string) =>
+    `berth:{${accountId}}:${region}:undone:${id}`,
   sandboxRoute: (region: string, routeId: string) => `berth:{${routeId}}:${region}:sandbox-route`,
   portTokens: (region: string, routeId: string) => `berth:{${routeId}}:${region}:port-tokens`,
   portTokenEnds: (region: string, routeId: string) =>

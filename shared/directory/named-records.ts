@@ -131,6 +131,8 @@ export interface NamedRecordKeys {
   readonly records: string;
   readonly names: string;
   readonly claims: string;
+  /** What says which host removes a record, because its creation failed. */
+  readonly undone: (id: string) => string;
   /** For records that have a share of what the account may have. */
   readonly limited?: { readonly limits: string; readonly shares: string };
 }
@@ -143,6 +145,8 @@ export interface Share {
 
 export type ClaimResult = 'claimed' | 'name_taken' | 'limit' | LimitReached;
 
+/** A host that is away for longer keeps the name of what it has to remove. */
+const UNDONE_MS = 60_000;
 const NO_SHARE: Share = { vcpus: 0, memoryMib: 0 };
 
 /**
@@ -177,6 +181,29 @@ export class NamedRecords {
   /** Releases a claim. A record that was published by now is not touched. */
   async releaseClaim({ accountId, id, name }: Named): Promise<void> {
     await releaseClaim.run(this.#redis, this.#keys(accountId), [id, name]);
+  }
+
+  /** Notes that a host is to remove a record whose creation failed. It may not have one. */
+  async noteUndone(accountId: string, id: string, hostId: string): Promise<void> {
+    await this.#redis.set(this.#keysOf(accountId).undone(id), hostId, 'PX', UNDONE_MS);
+  }
+
+  /**
+   * Whether the name is held only until a host has removed a record whose creation failed.
+   * @param hostIdOf reads the host from a record's JSON
+   */
+  async isBeingUndone(
+    accountId: string,
+    name: string,
+    hostIdOf: (record: string) => string,
+  ): Promise<boolean> {
+    const id = await this.idOf(accountId, name);
+    if (id === undefined) return false;
+    const [hostId, record] = await Promise.all([
+      this.#redis.get(this.#keysOf(accountId).undone(id)),
+      this.get(accountId, id),
+    ]);
+    return record !== undefined && hostIdOf(record) === hostId;
   }
 
   /**

@@ -48,6 +48,7 @@ export class Sandboxes {
       records: keys.sandboxes(region, accountId),
       names: keys.sandboxNames(region, accountId),
       claims: keys.sandboxClaims(region, accountId),
+      undone: (id: string) => keys.undone(region, accountId, id),
       limited: {
         limits: keys.accountLimits(accountId),
         shares: keys.sandboxShares(region, accountId),
@@ -69,6 +70,16 @@ export class Sandboxes {
   /** Releases a claim. A sandbox that was published by now is not touched. */
   async releaseClaim(sandbox: NamedSandbox): Promise<void> {
     await this.#records.releaseClaim(toNamed(sandbox));
+  }
+
+  /** Notes that a host is to remove a sandbox whose creation failed. It may not have one. */
+  async noteUndone(accountId: string, sandboxId: string, hostId: string): Promise<void> {
+    await this.#records.noteUndone(accountId, sandboxId, hostId);
+  }
+
+  /** Whether the name is held only until a host has removed a sandbox whose creation failed. */
+  async isBeingUndone(accountId: string, name: string): Promise<boolean> {
+    return this.#records.isBeingUndone(accountId, name, (record) => parse(record).hostId);
   }
 
   /**

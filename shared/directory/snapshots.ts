@@ -31,6 +31,7 @@ export class Snapshots {
       records: keys.snapshots(region, accountId),
       names: keys.snapshotNames(region, accountId),
       claims: keys.snapshotClaims(region, accountId),
+      undone: (id: string) => keys.undone(region, accountId, id),
     });
     this.#records = new NamedRecords(redis, keysOf, LIMITS.snapshotsPerAccountMax);
   }
@@ -46,6 +47,16 @@ export class Snapshots {
   /** Releases a claim. A snapshot that was published by now is not touched. */
   async releaseClaim(snapshot: Named): Promise<void> {
     await this.#records.releaseClaim(snapshot);
+  }
+
+  /** Notes that a host is to remove a snapshot whose creation failed. It may not have one. */
+  async noteUndone(accountId: string, id: string, hostId: string): Promise<void> {
+    await this.#records.noteUndone(accountId, id, hostId);
+  }
+
+  /** Whether the name is held only until a host has removed a snapshot whose creation failed. */
+  async isBeingUndone(accountId: string, name: string): Promise<boolean> {
+    return this.#records.isBeingUndone(accountId, name, (record) => parse(record).hostId);
   }
 
   /** For the host. The name of a failed snapshot is free for another. */

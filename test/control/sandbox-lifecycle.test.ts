@@ -196,6 +196,38 @@ test('a fork whose host is lost is discarded if the copy was not published', asy
   t.deepEqual(discarded, { accountId: sandbox.accountId, sandboxId: fork?.childId });
 });
 
+test('the name of a fork that is being undone can be waited for, and is free then', async (t) => {
+  const { sandboxes } = t.context;
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const undoIt = Promise.withResolvers<void>();
+  let failed: SandboxRecord | undefined;
+  host.script = async (job) => {
+    if (job.kind === 'sandbox.fork') {
+      failed = childOf(sandbox, job);
+      await sandboxes.publish(failed);
+      throw new AppError('unavailable', 'the disk was lost');
+    }
+    await undoIt.promise;
+    if (failed !== undefined) {
+      await sandboxes.remove({
+        ...{ accountId: failed.accountId, sandboxId: failed.id, name: failed.config.name },
+      });
+    }
+    return {};
+  };
+  const fork = () => api.call('POST', `${path}/fork`, { name: 'copy' });
+  const unavailable = { status: 503, body: { code: 'runtime_retryable' } };
+  t.like(await fork(), unavailable);
+  t.like(await fork(), unavailable, 'its own failed creation is no conflict');
+  await waitFor('the host to be told', () =>
+    Promise.resolve(payloadsOf(host, 'sandbox.discard').length > 0),
+  );
+  undoIt.resolve();
+  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  await waitFor('the name to be free', async () => (await fork()).status === 202);
+  t.is((await fork()).body.code, 'sandbox_name_conflict');
+});
+
 test('time limits go to the host; an omitted limit stays as it is', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   const { id: sandboxId, accountId, config } = sandbox;
