@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
+import { residentMiB } from './process-usage.ts';
 import { benchRead } from './read.ts';
 import { alternate, median, printComparison, timed } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
@@ -92,11 +92,6 @@ async function benchDrained(stack: Stack, exec: Exec, diskId: string): Promise<v
   } finally {
     await Promise.all(bares.map((bare) => bare.dispose()));
   }
-}
-
-async function residentMiB(pid: number): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
 }
 
 async function benchMemory(stack: Stack, exec: Exec): Promise<void> {

@@ -9,6 +9,7 @@ import { benchMount } from './mount.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
+import { benchRegion } from './region.ts';
 import { benchSandbox } from './sandbox.ts';
 import { benchSnapshot } from './snapshot.ts';
 
@@ -25,6 +26,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   network: benchNetwork,
   objects: benchObjects,
   process: benchProcess,
+  region: benchRegion,
   sandbox: benchSandbox,
   snapshot: benchSnapshot,
 };

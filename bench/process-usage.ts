@@ -1,0 +1,49 @@
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import type { Redis } from 'ioredis';
+import { MiB } from '../shared/units.ts';
+
+/** The kernel counts processor time in these (`getconf CLK_TCK`). */
+const ticksPerSecond = promisify(execFile)('getconf', ['CLK_TCK']).then(({ stdout }) =>
+  Number(stdout),
+);
+
+/** Processor time that a process has taken so far, in milliseconds. */
+export async function processorMs(pid: number): Promise<number> {
+  const text = await readFile(`/proc/${pid}/stat`, 'utf8');
+  // The name in brackets may have spaces; the times are the 14th and 15th field.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  return ((Number(fields[11]) + Number(fields[12])) * 1000) / (await ticksPerSecond);
+}
+
+export async function residentMiB(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
+}
+
+/** What Redis says of itself. */
+export async function redisFigures(redis: Redis): Promise<{
+  readonly usedMiB: number;
+  readonly commands: number;
+  readonly clients: number;
+}> {
+  const text = await redis.info();
+  const field = (name: string): number =>
+    Number(new RegExp(`^${name}:(\\d+)`, 'mu').exec(text)?.[1] ?? Number.NaN);
+  return {
+    usedMiB: field('used_memory') / MiB,
+    commands: field('total_commands_processed'),
+    clients: field('connected_clients'),
+  };
+}
+
+/** What all keys take together, without the buffers of connections, which come and go. */
+export async function redisKeysMiB(redis: Redis): Promise<number> {
+  let bytes = 0;
+  for await (const keys of redis.scanStream({ count: 1000 })) {
+    const sizes = await Promise.all((keys as string[]).map((key) => redis.memory('USAGE', key)));
+    for (const size of sizes) bytes += size ?? 0;
+  }
+  return bytes / MiB;
+}

@@ -1,0 +1,248 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Redis } from 'ioredis';
+import { type Directory, openDirectory } from '../shared/directory/directory.ts';
+import { connectRedis } from '../shared/directory/redis.ts';
+import { Daemon } from '../test/helpers/daemon.ts';
+import { freePorts } from '../test/helpers/ports.ts';
+import { waitFor } from '../test/helpers/wait.ts';
+import { HostProcess } from './region-host-process.ts';
+import { controlEnvironment, newRegionSettings, type RegionSettings } from './region-settings.ts';
+
+const root = new URL('../', import.meta.url).pathname;
+const CONTROLS = 2;
+const START_MS_MAX = 120_000;
+/** In memory where there is such a file system: every host syncs its journal at each write. */
+const PLACES = ['/dev/shm', tmpdir()];
+
+interface ControlNode {
+  readonly daemon: Daemon;
+  readonly baseUrl: string;
+  readonly internalUrl: string;
+}
+
+/** How large a region is. */
+export interface RegionSize {
+  readonly agents: number;
+  readonly sandboxesPerAgent: number;
+  readonly disksPerAgent: number;
+  readonly hostsPerProcess: number;
+}
+
+export interface RegionSandbox {
+  readonly sandboxId: string;
+  readonly key: string;
+}
+
+/** Accounts have at most 1,000 sandboxes, and rarely so many. */
+const SANDBOXES_PER_ACCOUNT = 250;
+
+/** A Redis, two control nodes and many simulated hosts, ended when it is disposed of. */
+export class Region implements AsyncDisposable {
+  readonly size: RegionSize;
+  readonly directory: Directory;
+  readonly redis: Redis;
+  readonly controls: readonly ControlNode[];
+  readonly redisDaemon: Daemon;
+  /** One key of each account. */
+  readonly keys: readonly string[];
+  readonly #keysByAccount: ReadonlyMap<string, string>;
+  readonly #settings: RegionSettings;
+  readonly #hosts: readonly HostProcess[];
+  readonly #path: string;
+  readonly #stack: AsyncDisposableStack;
+
+  private constructor(
+    size: RegionSize,
+    parts: {
+      readonly settings: RegionSettings;
+      readonly redis: Redis;
+      readonly redisDaemon: Daemon;
+      readonly controls: readonly ControlNode[];
+      readonly hosts: readonly HostProcess[];
+      readonly keysByAccount: ReadonlyMap<string, string>;
+      readonly path: string;
+    },
+    stack: AsyncDisposableStack,
+  ) {
+    this.size = size;
+    this.redis = parts.redis;
+    this.redisDaemon = parts.redisDaemon;
+    this.controls = parts.controls;
+    this.directory = openDirectory(parts.redis, parts.settings.region);
+    this.keys = [...parts.keysByAccount.values()];
+    this.#keysByAccount = parts.keysByAccount;
+    this.#settings = parts.settings;
+    this.#hosts = parts.hosts;
+    this.#path = parts.path;
+    this.#stack = stack;
+  }
+
+  /** Starts everything but the hosts. */
+  static async open(size: RegionSize): Promise<Region> {
+    await using undo = new AsyncDisposableStack();
+    const path = await temporaryPlace();
+    undo.defer(() => rm(path, { recursive: true, force: true }));
+    const [redisPort = 0, ...ports] = await freePorts(1 + CONTROLS * 2);
+    const settings = newRegionSettings(redisPort);
+    const redisDaemon = startRedis(path, redisPort);
+    undo.defer(async () => void (await redisDaemon.stop()));
+    const redis = connectRedis(settings.redisUrl, () => undefined);
+    undo.defer(() => redis.disconnect());
+    await waitFor('Redis', async () => {
+      await redis.connect().catch(() => undefined);
+      return redis.status === 'ready';
+    });
+    const controls = newControls(path, settings, ports);
+    undo.defer(async () => void (await Promise.all(controls.map(({ daemon }) => daemon.stop()))));
+    const keysByAccount = await newAccounts(openDirectory(redis, settings.region), size);
+    const hosts: HostProcess[] = [];
+    for (let left = size.agents; left > 0; left -= size.hostsPerProcess) {
+      hosts.push(undo.use(new HostProcess()));
+    }
+    const parts = { settings, redis, redisDaemon, controls, hosts, keysByAccount, path };
+    const region = new Region(size, parts, undo.move());
+    await region.startControls();
+    return region;
+  }
+
+  get hostPids(): readonly number[] {
+    return this.#hosts.map(({ pid }) => pid);
+  }
+
+  /** Starts the control nodes, without waiting for hosts. */
+  async startControls(): Promise<void> {
+    for (const { daemon } of this.controls) daemon.start();
+    await Promise.all(
+      this.controls.map(({ daemon, baseUrl }) =>
+        waitFor(
+          `${daemon.name} to be ready`,
+          async () => {
+            if (!daemon.isRunning) throw new Error(`it ended: ${await daemon.readLog()}`);
+            return fetch(`${baseUrl}/readyz`).then(
+              ({ ok }) => ok,
+              () => false,
+            );
+          },
+          START_MS_MAX,
+        ),
+      ),
+    );
+  }
+
+  /** At once, as a crash does. */
+  async killControls(): Promise<void> {
+    await Promise.all(this.controls.map(({ daemon }) => daemon.stop('SIGKILL')));
+  }
+
+  /** Opens all hosts, in all of their processes at the same time. */
+  async openHosts(): Promise<void> {
+    const { agents, hostsPerProcess, sandboxesPerAgent: sandboxes } = this.size;
+    const options = { settings: this.#settings, directory: this.#path, sandboxes };
+    await Promise.all(
+      this.#hosts.map((process, index) => {
+        const hosts = Math.min(hostsPerProcess, agents - index * hostsPerProcess);
+        return process.ask({ ask: 'open', hosts, options });
+      }),
+    );
+    await this.untilLinked();
+  }
+
+  /** Until every control node has every host. */
+  async untilLinked(): Promise<void> {
+    await Promise.all(
+      this.controls.map(({ daemon, internalUrl }) =>
+        waitFor(
+          `all hosts to be linked to ${daemon.name}`,
+          async () => (await linkedHosts(internalUrl)) === this.size.agents,
+          START_MS_MAX,
+        ),
+      ),
+    );
+  }
+
+  /** The hosts make their sandboxes by themselves, all of them at the same time. */
+  async populate(): Promise<RegionSandbox[]> {
+    const accountIds = [...this.#keysByAccount.keys()];
+    const { sandboxesPerAgent: sandboxes } = this.size;
+    const made = await Promise.all(
+      this.#hosts.map((process) => process.ask({ ask: 'populate', sandboxes, accountIds })),
+    );
+    return made.flat().map(({ accountId, sandboxId }) => {
+      return { sandboxId, key: this.#keysByAccount.get(accountId) ?? '' };
+    });
+  }
+
+  /** Ends all hosts in good order, then everything else. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.allSettled(this.#hosts.map((process) => process.ask({ ask: 'close' })));
+    await this.#stack.disposeAsync();
+  }
+}
+
+async function temporaryPlace(): Promise<string> {
+  for (const place of PLACES) {
+    const made = await mkdtemp(join(place, 'berth-region-')).catch(() => undefined);
+    if (made !== undefined) return made;
+  }
+  throw new Error('no temporary directory can be made');
+}
+
+function startRedis(path: string, port: number): Daemon {
+  const options = ['--bind', '127.0.0.1', '--port', String(port), '--dir', path];
+  // As set-up has it.
+  const files = ['--save', '', '--appendonly', 'yes', '--appendfsync', 'always'];
+  const daemon = new Daemon(
+    'redis',
+    ['redis-server', ...options, ...files],
+    {},
+    join(path, 'redis.log'),
+  );
+  daemon.start();
+  return daemon;
+}
+
+function newControls(
+  path: string,
+  settings: RegionSettings,
+  ports: readonly number[],
+): ControlNode[] {
+  const signingKey = randomBytes(32).toString('base64url');
+  // As the Procfile starts it.
+  const command = [process.execPath, '--max-semi-space-size=8', join(root, 'control/main.ts')];
+  return Array.from({ length: CONTROLS }, (_, index) => {
+    const [port = 0, internalPort = 0] = ports.slice(index * 2);
+    const environment = {
+      ...controlEnvironment(settings, { port, internalPort }, signingKey),
+      NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
+    };
+    const name = `control-${index + 1}`;
+    return {
+      daemon: new Daemon(name, command, environment, join(path, `${name}.log`)),
+      baseUrl: `http://127.0.0.1:${port}`,
+      internalUrl: `http://127.0.0.1:${internalPort}`,
+    };
+  });
+}
+
+/** @returns a key of each account, by the account's id */
+async function newAccounts(
+  { accounts, apiKeys }: Directory,
+  { agents, sandboxesPerAgent }: RegionSize,
+): Promise<Map<string, string>> {
+  const count = Math.max(2, Math.ceil((agents * sandboxesPerAgent) / SANDBOXES_PER_ACCOUNT));
+  const keys = new Map<string, string>();
+  for (let index = 0; index < count; index += 1) {
+    const account = await accounts.create(`account-${index}`);
+    keys.set(account.id, (await apiKeys.create(account, { name: 'bench' })).token);
+  }
+  return keys;
+}
+
+async function linkedHosts(internalUrl: string): Promise<number> {
+  const text = await fetch(`${internalUrl}/metrics`).then((reply) => reply.text());
+  const found = [...text.matchAll(/^berth_linked_hosts\{.*state="ready".*\} (\d+)$/gmu)];
+  return Number(found[0]?.[1] ?? 0);
+}
