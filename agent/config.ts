@@ -17,6 +17,7 @@ import {
   refuseProblems,
   type SettingTexts,
 } from '../shared/settings/read-settings.ts';
+import { readTracing, type TracingConfig } from '../shared/settings/tracing-settings.ts';
 import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
 import { DAY_MS, MiB } from '../shared/units.ts';
 import type { UserRangeSettings } from './containers/open-user-ranges.ts';
@@ -27,6 +28,8 @@ import { isNetwork } from './network/addresses.ts';
 import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
 
 export interface AgentConfig extends ExecSettings {
+  /** Undefined: traces are off. */
+  readonly tracing: TracingConfig | undefined;
   readonly cluster: ClusterConfig;
   readonly http: HttpSettings;
   /** Certificate of the public port; undefined: it is not encrypted. */
@@ -207,6 +210,7 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
   const cluster = readClusterConfig(settings);
   return {
     cluster,
+    tracing: readTracing(settings),
     tls: certificatePaths(settings.AGENT_TLS_CERT, settings.AGENT_TLS_KEY),
     http: readHttpSettings(settings, {
       objectRequests: LIMITS.objectRequestsPerHostMax,

@@ -12,7 +12,7 @@ import { createHttpMetrics, type HttpServerOptions } from '../shared/http/http-s
 import { JobSeal } from '../shared/jobs/job-seal.ts';
 import type { JobKind } from '../shared/jobs/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
-import { createLogger, type Logger } from '../shared/log.ts';
+import type { Logger } from '../shared/log.ts';
 import type { Gauge } from '../shared/metrics.ts';
 import { PartRequestGate } from '../shared/links/part-requests.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
@@ -20,6 +20,7 @@ import { ownProcessFaults } from '../shared/process-faults.ts';
 import { runService } from '../shared/settings/start-service.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { openCertificates } from '../shared/tls/certificates.ts';
+import { observe } from '../shared/tracing/observe.ts';
 import type { ClusterTls } from '../shared/tls/part-connections.ts';
 import type { RedisTarget } from '../shared/tls/redis-tls.ts';
 import { onShutdown } from '../shared/shutdown.ts';
@@ -250,7 +251,7 @@ async function start(config: AgentConfig): Promise<void> {
   const { region, clusterSecret } = config.cluster;
   const identity = await claimHost(config.dataDir);
   const { hostId } = identity;
-  const log = createLogger('agent', { hostId, region });
+  const log = await observe(config, 'agent', { hostId });
   const redis = await openRedis(config.cluster.redis, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
   const auth = { clusterSecret, clusterTls };

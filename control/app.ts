@@ -12,6 +12,7 @@ import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
+import { traceRequests } from './http/middleware/trace-requests.ts';
 import { type ConsoleOptions, mountConsole } from './console/mount-console.ts';
 import { serveDocs } from './docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
@@ -65,6 +66,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
     ctx.body = `${problem ?? 'ready'}\n`;
   });
 
+  app.use(traceRequests);
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
   app.use(crossOrigin(deps, allowedOrigins));

@@ -15,11 +15,14 @@ import {
   refuseProblems,
   type SettingTexts,
 } from '../shared/settings/read-settings.ts';
+import { readTracing, type TracingConfig } from '../shared/settings/tracing-settings.ts';
 import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
 import type { ServiceSettings } from './services/deps.ts';
 import { readImageAliases } from './services/image-aliases.ts';
 
 export interface ControlConfig extends ServiceSettings {
+  /** Undefined: traces are off. */
+  readonly tracing: TracingConfig | undefined;
   readonly http: HttpSettings;
   /** Certificate of the public port; undefined: it is not encrypted. */
   readonly tls: CertificatePaths | undefined;
@@ -54,6 +57,7 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
   const cluster = readClusterConfig(settings);
   return {
     cluster,
+    tracing: readTracing(settings),
     http: readHttpSettings(settings, {
       objectRequests: LIMITS.objectRequestsPerNodeMax,
       downloads: LIMITS.downloadsPerNodeMax,

@@ -8,12 +8,12 @@ import { RequestForwarder } from '../shared/links/forward-request.ts';
 import { createHttpMetrics } from '../shared/http/http-server.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { JobSeal } from '../shared/jobs/job-seal.ts';
-import { createLogger } from '../shared/log.ts';
 import { startOpsServer } from '../shared/http/ops-server.ts';
 import { ownProcessFaults } from '../shared/process-faults.ts';
 import { runService } from '../shared/settings/start-service.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import { openCertificates } from '../shared/tls/certificates.ts';
+import { observe } from '../shared/tracing/observe.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
 import { announceNode } from './dispatch/announce-node.ts';
@@ -54,7 +54,7 @@ async function drain(server: Server): Promise<void> {
 async function start(config: ControlConfig): Promise<void> {
   const { cluster } = config;
   const nodeId = newNodeId();
-  const log = createLogger('control', { nodeId, region: cluster.region });
+  const log = await observe(config, 'control', { nodeId });
 
   const redis = connectRedis(cluster.redis, ({ message: err }) => log.warn({ err }, 'redis:error'));
   await redis.connect();

@@ -354,6 +354,7 @@ export const LIMITS = {
   partTokenTtlMs: 5_000,
   partTokensRememberedMax: 200_000,
   linkFrameBytesMax: 40 * MiB,
+  traceparentLengthMax: 55,
   linkHeartbeatMs: 1_000,
   linkSilenceMsMax: 5_000,
   // An agent that no control node reaches for this long releases its disks.

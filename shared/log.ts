@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { pino, type Logger } from 'pino';
 import { runInBackground } from './background.ts';
 import { errnoOf } from './errors.ts';
+import { traceFields } from './spans.ts';
 import { MiB } from './units.ts';
 
 export type { Logger } from 'pino';
@@ -59,6 +60,7 @@ export function createLogger(service: string, base: Record<string, string> = {})
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: describeError },
       redact: ['authorization', 'token', 'command'],
+      mixin: () => ({ ...traceFields() }),
     },
     destination,
   );

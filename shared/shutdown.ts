@@ -1,6 +1,7 @@
 import { runInBackground } from './background.ts';
 import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
+import { closeTracer } from './spans.ts';
 
 /** One step of a shutdown. A promise that it returns is awaited. */
 type Step = (signal: StopSignal) => unknown;
@@ -22,7 +23,7 @@ export function onShutdown(log: Logger, deadlineMs: number, steps: readonly Step
       log.error('process:stopOverdue');
       log.flush(() => process.exit(1));
     }, deadlineMs).unref();
-    for (const step of steps) {
+    for (const step of [...steps, closeTracer]) {
       try {
         await step(signal);
       } catch (error) {

@@ -8,6 +8,7 @@ import type { Delegation } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
+import { inSpan } from '../../shared/spans.ts';
 import { paths } from '../system/paths.ts';
 import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './checkout-target.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
@@ -308,7 +309,12 @@ export class DiskActor {
     }
   }
 
-  async #attach(): Promise<Attachment> {
+  #attach(): Promise<Attachment> {
+    const attributes = { 'berth.disk_id': this.#disk.diskId };
+    return inSpan({ name: 'disk.attach', attributes }, () => this.#mount());
+  }
+
+  async #mount(): Promise<Attachment> {
     const { directory, log } = this.#deps;
     this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);

@@ -3,6 +3,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs/jobs.ts';
 import type { Logger } from '../../shared/log.ts';
+import { inSpan } from '../../shared/spans.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import type { Journal } from '../journal/journal.ts';
 import {
@@ -89,7 +90,9 @@ export class CommandActor {
     }, remainingMs);
     let turn: Turn | undefined;
     try {
-      turn = await this.#deps.turns.acquire(accountId, this.#ended.signal);
+      turn = await inSpan({ name: 'turn.wait' }, () =>
+        this.#deps.turns.acquire(accountId, this.#ended.signal),
+      );
       onBegun();
       // The journal comes first: a crash after it leaves a row that reclaim finds.
       const begunAt = new Date().toISOString();
@@ -151,13 +154,18 @@ export class CommandActor {
 
   async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
     this.#throwIfEnded();
-    this.#container = await this.#deps.pool.take();
+    this.#container = await inSpan({ name: 'container.take' }, () => this.#deps.pool.take());
     // The command was ended while it waited for a container.
     if (this.#ending !== undefined) {
       runInBackground('container.kill', () => this.#container?.kill());
     }
     const { command, output } = this.#spec;
-    const exit = await this.#container.run(command(), mounts, output);
+    const container = this.#container;
+    const exit = await inSpan({ name: 'container.run' }, async (span) => {
+      const end = await container.run(command(), mounts, output);
+      span.set({ 'berth.exit_code': end.exitCode });
+      return end;
+    });
     await this.#settleDisks(exit);
     // When the command was ended just as it finished, the caller gets the cause and not a result.
     if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);

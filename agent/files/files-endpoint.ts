@@ -13,6 +13,7 @@ import {
   readFilesRequest,
 } from '../../shared/links/files-protocol.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
+import { servePartInSpan } from '../../shared/links/traced-part-request.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxActor } from '../sandboxes/sandbox-actor.ts';
 import type { SandboxFiles } from '../sandboxes/files/sandbox-files.ts';
@@ -73,6 +74,8 @@ async function carryOut(files: SandboxFiles, operation: FileOperation): Promise<
   }
 }
 
+const SPAN = { name: 'sandbox files', kind: 'server' } as const;
+
 /** Serves the files of this host's sandboxes to control nodes; see shared/links/files-protocol.ts. */
 export class FilesEndpoint {
   readonly #options: FilesEndpointOptions;
@@ -90,7 +93,7 @@ export class FilesEndpoint {
    * @param claims from the token of the control node that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
-    const work = this.#answer(request, response, claims);
+    const work = servePartInSpan(claims, SPAN, () => this.#answer(request, response, claims));
     this.#underWay.add(work);
     runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }

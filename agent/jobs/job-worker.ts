@@ -6,6 +6,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
 import { type JobEnvelope, type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { continueInSpan, noteSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { Logger } from '../../shared/log.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import type { ControlLinks } from '../links/control-link.ts';
@@ -116,10 +117,17 @@ export class JobWorker {
   }
 
   async #process(queued: Job): Promise<void> {
-    const { links, log, jobDurations, jobWaits } = this.#deps;
     // Throws for an entry that control did not seal; BullMQ drops it.
     const job = this.#open(queued);
-    const waitedMs = Math.max(0, Date.now() - queued.timestamp);
+    const attributes = { 'berth.job_id': job.id, 'berth.request_id': job.requestId };
+    const span = { name: job.kind, kind: 'consumer', attributes } as const;
+    await continueInSpan(job.traceparent, span, (open) => this.#do(job, queued.timestamp, open));
+  }
+
+  async #do(job: JobEnvelope, queuedAt: number, span: OpenSpan): Promise<void> {
+    const { links, log, jobDurations, jobWaits } = this.#deps;
+    noteSpan({ name: 'queue.wait' }, queuedAt);
+    const waitedMs = Math.max(0, Date.now() - queuedAt);
     jobWaits.observe({ kind: job.kind }, waitedMs / 1000);
     const begunAt = performance.now();
     let outcome = 'ok';
@@ -128,6 +136,7 @@ export class JobWorker {
     } catch (error) {
       const failure = toAppError(error);
       outcome = failure.code;
+      span.fail(outcome);
       const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
       links.send(job.replyTo, { type: 'error', jobId: job.id, code: failure.code, message });
       if (failure.code === 'internal_server_error') {

@@ -13,6 +13,7 @@ import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
+import { servePartInSpan } from '../../shared/links/traced-part-request.ts';
 import { toAppError } from '../system/to-app-error.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
@@ -74,6 +75,8 @@ async function openAsObject(
   }
 }
 
+const SPAN = { name: 'disk download', kind: 'server' } as const;
+
 /** Reads files of this host's disks for control nodes, and sources of copies for other agents; see shared/links/data-protocol.ts. */
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
@@ -91,7 +94,7 @@ export class DataEndpoint {
    * @param claims from the token of the control node that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
-    const work = this.#answer(request, response, claims);
+    const work = servePartInSpan(claims, SPAN, () => this.#answer(request, response, claims));
     this.#underWay.add(work);
     runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }

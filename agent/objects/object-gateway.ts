@@ -14,7 +14,9 @@ import {
 import { diskIdPattern, newJobId as newClientId } from '../../shared/ids.ts';
 import { clientAddress } from '../../shared/http/client-address.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { servePartInSpan } from '../../shared/links/traced-part-request.ts';
 import type { Logger } from '../../shared/log.ts';
+import { type OpenSpan, serveInSpan } from '../../shared/spans.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
@@ -46,6 +48,7 @@ import type { RemoteObjects } from './remote-objects.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
 
 const diskId = new RegExp(diskIdPattern, 'u');
+const SPAN = { name: 'object', kind: 'server' } as const;
 
 export type ObjectDurations = Histogram<'operation' | 'status'>;
 
@@ -92,7 +95,13 @@ export class ObjectGateway {
   /** A client's own request, on the public port. Never throws. */
   handle(request: IncomingMessage, response: ServerResponse): void {
     const address = clientAddress(request, this.#options.trustedProxies);
-    this.#begin(new Exchange(request, response), { address, hopsLeft: '1' });
+    const exchange = new Exchange(request, response);
+    const { traceparent } = request.headers;
+    this.#begin(() =>
+      serveInSpan(traceparent?.toString(), SPAN, (span) =>
+        this.#answer(exchange, { address, hopsLeft: '1' }, span),
+      ),
+    );
   }
 
   /**
@@ -102,7 +111,10 @@ export class ObjectGateway {
   handleForwarded(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
     const exchange = new Exchange(request, response);
     try {
-      this.#begin(exchange, readOrigin(claims));
+      const origin = readOrigin(claims);
+      this.#begin(() =>
+        servePartInSpan(claims, SPAN, (span) => this.#answer(exchange, origin, span)),
+      );
     } catch (thrown) {
       exchange.fail(thrown);
     }
@@ -119,13 +131,13 @@ export class ObjectGateway {
     await Promise.all(this.#underWay);
   }
 
-  #begin(exchange: Exchange, origin: Origin): void {
-    const work = this.#answer(exchange, origin);
+  #begin(answer: () => Promise<void>): void {
+    const work = answer();
     this.#underWay.add(work);
     runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
   }
 
-  async #answer(exchange: Exchange, origin: Origin): Promise<void> {
+  async #answer(exchange: Exchange, origin: Origin, span: OpenSpan): Promise<void> {
     const { log, durations } = this.#options;
     const begunAt = performance.now();
     try {
@@ -134,6 +146,13 @@ export class ObjectGateway {
       exchange.fail(thrown);
     }
     const { operation, status, notes } = exchange;
+    span.rename(`object ${operation}`);
+    span.set({
+      'http.request.method': exchange.request.method,
+      'http.response.status_code': status,
+      'berth.request_id': String(notes['requestId']),
+    });
+    if (status >= 500) span.fail(String(status));
     const durationMs = performance.now() - begunAt;
     durations.observe({ operation, status: String(status) }, durationMs / 1000);
     const { address } = origin;

@@ -1,5 +1,6 @@
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
+import { inSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
@@ -111,15 +112,19 @@ export function startMachine(
   clock.end('placed');
   const session = current.begin(clock);
   const onTurn = (): void => watchdog.watchStart(deps.bootTimeoutMs);
-  runInBackground('sandbox.start', async () => {
+  const start = async (span: OpenSpan): Promise<void> => {
     try {
       const machine = await session.start(sandbox.row, deps, onTurn);
+      span.set({ 'berth.machine_origin': machine.origin?.kind });
       await trustOwnAuthority(deps, sandbox.row, machine, session.signal);
       current.report(session, { kind: 'started', machine });
     } catch (error) {
+      span.fail(error instanceof BootError ? error.reason : 'start_failed');
       current.report(session, { kind: 'startFailed', error: toError(error) });
     }
-  });
+  };
+  const attributes = { 'berth.sandbox_id': sandbox.row.id };
+  runInBackground('sandbox.start', () => inSpan({ name: 'machine.start', attributes }, start));
 }
 
 export async function handleStarted(context: SandboxContext, machine: Machine): Promise<void> {

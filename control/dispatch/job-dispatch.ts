@@ -16,6 +16,7 @@ import {
 } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { currentTraceparent, inSpan } from '../../shared/spans.ts';
 import type { AgentHub } from './agent-hub.ts';
 
 export interface JobCall<K extends JobKind> {
@@ -82,8 +83,14 @@ export class JobDispatch {
    * @throws AppError what the agent says, or: `unavailable` when the job surely never began,
    *   `outcome_unknown` when it may have, `timeout` for a command, `cancelled`
    */
-  async call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
+  call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();
+    const attributes = { 'berth.job_id': id, 'berth.host_id': call.hostId };
+    const span = { name: `send ${call.kind}`, kind: 'producer', attributes } as const;
+    return inSpan(span, () => this.#call(id, call));
+  }
+
+  async #call<K extends JobKind>(id: string, call: JobCall<K>): Promise<JobReply<K>> {
     const queue = this.#queue(call.kind, call.hostId);
     const settlement = this.#hub.waitFor(id, call.hostId);
     const overdue = setTimeout(
@@ -121,6 +128,7 @@ export class JobDispatch {
 
   async #add<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
     const { kind, payload, requestId, deadlineAt } = call;
+    const traceparent = currentTraceparent();
     const job: JobEnvelope<K> = {
       id,
       kind,
@@ -128,6 +136,7 @@ export class JobDispatch {
       replyTo: this.#nodeId,
       requestId,
       deadlineAt,
+      ...(traceparent === undefined ? {} : { traceparent }),
     };
     await queue.add(kind, this.#seal.seal(queue.name, job), {
       jobId: id,

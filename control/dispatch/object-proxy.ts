@@ -7,6 +7,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { RequestForwarder } from '../../shared/links/forward-request.ts';
 import { clientAddress } from '../../shared/http/client-address.ts';
 import type { Logger } from '../../shared/log.ts';
+import { type OpenSpan, serveInSpan } from '../../shared/spans.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import type { AgentHub } from './agent-hub.ts';
 import { rankHosts } from './placement.ts';
@@ -63,7 +64,16 @@ export class ObjectProxy {
   }
 
   /** Never throws. */
-  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method = '', headers } = request;
+    const attributes = { 'http.request.method': method, 'http.route': ROUTE };
+    const span = { name: `${method} ${ROUTE}`, kind: 'server', attributes } as const;
+    return serveInSpan(headers['traceparent']?.toString(), span, (open) =>
+      this.#answer(request, response, open),
+    );
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse, span: OpenSpan): Promise<void> {
     const { durations, log } = this.#options;
     const begunAt = performance.now();
     const notes: Record<string, unknown> = {};
@@ -77,6 +87,8 @@ export class ObjectProxy {
     }
     const durationMs = performance.now() - begunAt;
     const status = response.statusCode;
+    span.set({ 'http.response.status_code': status });
+    if (status >= 500) span.fail(String(status));
     durations.observe({ method, route: ROUTE, status: String(status) }, durationMs / 1000);
     log.info(
       { method, route: ROUTE, status, durationMs: Math.round(durationMs), ...notes },

@@ -360,6 +360,8 @@ interface Envelope<K extends JobKind> {
   readonly requestId: string;
   /** A job that is not begun by then is dropped; work that is not done by then is ended. */
   readonly deadlineAt: number;
+  /** Of the span that waits for the answer, while traces are on. */
+  readonly traceparent?: string;
 }
 
 /** A job in a host's queue, one of these kinds. Times are milliseconds since the epoch. */
@@ -373,6 +375,7 @@ const envelopeOf = (kind: string, { payload }: JobKindRow) =>
     replyTo: Type.String({ pattern: nodeIdPattern }),
     requestId: Type.String({ minLength: 1, maxLength: 64 }),
     deadlineAt: Type.Integer({ minimum: 0 }),
+    traceparent: Type.Optional(Type.String({ maxLength: LIMITS.traceparentLengthMax })),
   });
 
 const checkJob = compile(

@@ -14,6 +14,7 @@ import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { AppError } from '../errors.ts';
 import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../http/http-framing.ts';
 import type { Logger } from '../log.ts';
+import { currentTraceparent } from '../spans.ts';
 import { type ClusterTls, partAgent } from '../tls/part-connections.ts';
 import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
 
@@ -105,7 +106,9 @@ export class PartRequests {
     const isEmpty = wanted.framing === 'none' && mayHaveBody(method);
     const framing = isEmpty ? 0 : wanted.framing;
     const request = digestOf({ ...wanted, framing });
-    const token = signOnce(this.#secret, purpose, { ...claims, hostId, request });
+    const traceparent = currentTraceparent();
+    const traced = traceparent === undefined ? claims : { ...claims, traceparent };
+    const token = signOnce(this.#secret, purpose, { ...traced, hostId, request });
     const { hostname, port } = new URL(baseUrl);
     const headers = [
       ...endToEndHeaders(wanted.rawHeaders),

@@ -6,6 +6,7 @@ import { LIMITS } from '../limits.ts';
 import { isCidr } from '../reachable-networks.ts';
 import { GiB } from '../units.ts';
 import { absolutePath, integer, list, text } from './kinds.ts';
+import { tracingSettings } from './tracing-settings.ts';
 
 /* Settings that control and agent have in common. */
 
@@ -186,4 +187,5 @@ export const CommonSettings = Type.Object({
   ...redisSettings,
   ...clusterSettings,
   ...httpSettings,
+  ...tracingSettings,
 });

@@ -4,6 +4,7 @@ import { AppError, toError } from '../../../shared/errors.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
+import { inSpan } from '../../../shared/spans.ts';
 import type {
   SandboxExecRecord,
   SandboxExecStatus,
@@ -225,8 +226,9 @@ export class SandboxExecs {
     this.#begun.add(id);
     this.#running.set(id, exec);
     const release = this.#hold();
+    const attributes = { 'berth.sandbox_id': this.#sandboxId, 'berth.exec_id': id };
     runInBackground('sandboxExec.forget', async () => {
-      await exec.ended;
+      await inSpan({ name: 'guest.command', attributes }, () => exec.ended);
       this.#begun.delete(id);
       this.#running.delete(id);
       release();

@@ -84,6 +84,8 @@ test('a file may hold settings of every part, and an environment variables of ot
   t.is(unknownInFile(['HOME', 'REDIS_PORTS']).length, 2);
   const foreign = ['HOME', 'REDIS_SERVICE_HOST', 'AGENT_NAME', 'BERTH_TEST_FULL'];
   t.deepEqual(unknownInEnvironment(foreign), []);
+  // The packages of OpenTelemetry would read it behind our back.
+  t.is(unknownInEnvironment(['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT']).length, 1);
   t.deepEqual(suspectInEnvironment(foreign), []);
 });
 
