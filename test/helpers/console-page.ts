@@ -9,15 +9,33 @@ const FINDERS = `
   globalThis.scope = () => [...document.querySelectorAll('dialog[open]')].at(-1) ?? document.body;
   globalThis.nameOf = (element) =>
     (element.getAttribute('aria-label') ?? element.textContent ?? '').trim();
-  globalThis.byName = (name) =>
-    [...scope().querySelectorAll('button, a, [role=tab], label.button')].find(
-      (each) => nameOf(each) === name && seen(each) && !each.disabled);
+  globalThis.placeOf = ({ region, row }) => {
+    const place = scope();
+    if (region) return [...place.querySelectorAll('section')].find(
+      (each) => each.querySelector('h2')?.textContent === region);
+    if (row) return [...place.querySelectorAll('tr')].find(
+      (each) => [...each.cells].some((cell) => cell.textContent === row));
+    return place;
+  };
+  globalThis.ROLES = { button: 'button, label.button', link: 'a', tab: '[role=tab]' };
+  globalThis.byName = (name, where = {}) =>
+    [...(placeOf(where)?.querySelectorAll(ROLES[where.role] ?? Object.values(ROLES).join()) ?? [])]
+      .find((each) => nameOf(each) === name && seen(each) && !each.disabled);
   globalThis.fieldOf = (label) => {
     const named = [...scope().querySelectorAll('label')].find((each) => each.textContent === label);
     return named?.control ?? scope().querySelector('[aria-label=' + JSON.stringify(label) + ']');
   };
 `;
 const SLOW_MS = 60_000;
+
+/** What a control is, and where, when others of the same name are on the page. */
+interface Where {
+  readonly role?: 'button' | 'link' | 'tab';
+  /** The heading of the panel that it is in. */
+  readonly region?: string;
+  /** What a cell of its row says. */
+  readonly row?: string;
+}
 
 export class ConsolePage implements AsyncDisposable {
   readonly page: WatchedPage;
@@ -32,6 +50,7 @@ export class ConsolePage implements AsyncDisposable {
   static async open(directory: string, baseUrl: string): Promise<ConsolePage> {
     const page = await WatchedPage.open(directory);
     await page.send('Page.addScriptToEvaluateOnNewDocument', { source: FINDERS });
+    await page.send('Emulation.setFocusEmulationEnabled', { enabled: true });
     return new ConsolePage(page, baseUrl);
   }
 
@@ -50,20 +69,20 @@ export class ConsolePage implements AsyncDisposable {
   }
 
   /** Waits until an expression is true, and returns what it is. */
-  until<T = unknown>(what: string, expression: string): Promise<T> {
+  until<T = unknown>(what: string, expression: string, timeoutMs = SLOW_MS): Promise<T> {
     return waitFor(
       what,
       async () => {
         const value = await this.page.evaluate(expression);
         return (value ?? false) as T | false;
       },
-      SLOW_MS,
+      timeoutMs,
     );
   }
 
   /** Presses a button, link or tab by its name, in the dialogue that is open, if one is. */
-  async press(name: string): Promise<void> {
-    const found = `byName(${JSON.stringify(name)})`;
+  async press(name: string, where: Where = {}): Promise<void> {
+    const found = `byName(${JSON.stringify(name)}, ${JSON.stringify(where)})`;
     await this.until(`the button ${name}`, `${found} ? (${found}.click(), true) : false`);
   }
 
@@ -79,13 +98,59 @@ export class ConsolePage implements AsyncDisposable {
   }
 
   /** Waits until a text can be read. */
-  async shows(text: string): Promise<void> {
-    await this.until(text, `document.body.innerText.includes(${JSON.stringify(text)})`);
+  async shows(text: string, timeoutMs?: number): Promise<void> {
+    await this.until(text, `document.body.innerText.includes(${JSON.stringify(text)})`, timeoutMs);
   }
 
   /** Waits until a text can be read no more. */
   async hides(text: string): Promise<void> {
     await this.until(`${text} to go`, `!document.body.innerText.includes(${JSON.stringify(text)})`);
+  }
+
+  /** What a selector finds, as it is read; empty when there is nothing. */
+  async read(selector: string): Promise<string> {
+    const found = `document.querySelector(${JSON.stringify(selector)})`;
+    return (await this.page.evaluate(`${found}?.innerText ?? ''`)) as string;
+  }
+
+  /** Waits until what a selector finds says what matches. */
+  async reads(selector: string, wanted: RegExp): Promise<string> {
+    let text = '';
+    try {
+      return await waitFor(
+        `${selector} to say ${wanted}`,
+        async () => {
+          text = await this.read(selector);
+          return wanted.test(text) && text;
+        },
+        SLOW_MS,
+      );
+    } catch (error) {
+      throw new Error(`${String(error)}; it says:\n${text}`, { cause: error });
+    }
+  }
+
+  /** Drags files of this computer onto what a selector finds, and drops them there. */
+  async drop(selector: string, files: readonly string[]): Promise<void> {
+    const box = `document.querySelector(${JSON.stringify(selector)})`;
+    const at = await this.until<{ x: number; y: number }>(
+      selector,
+      `(() => { const box = ${box}?.getBoundingClientRect();
+        return box && { x: box.x + box.width / 2, y: box.y + Math.min(box.height / 2, 40) }; })()`,
+    );
+    const data = { items: [], files, dragOperationsMask: 1 };
+    for (const type of ['dragEnter', 'dragOver', 'drop']) {
+      await this.page.send('Input.dispatchDragEvent', { type, ...at, data });
+    }
+  }
+
+  /** Presses a key while Control is held. */
+  async control(key: string): Promise<void> {
+    const code = `Key${key.toUpperCase()}`;
+    const virtual = { windowsVirtualKeyCode: key.toUpperCase().charCodeAt(0) };
+    const given = { key, code, modifiers: 2, ...virtual };
+    await this.page.send('Input.dispatchKeyEvent', { type: 'rawKeyDown', ...given });
+    await this.page.send('Input.dispatchKeyEvent', { type: 'keyUp', ...given });
   }
 
   /** What axe-core finds wrong with the page as it is now. */

@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ConsolePage } from '../helpers/console-page.ts';
+import { checkNoProblems } from '../helpers/console-test.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { containerSettings, createSandbox, findSandbox } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -49,14 +50,6 @@ test.after.always(async (t) => {
   await stack?.stop();
   if (directory !== undefined) await rm(directory, { recursive: true });
 });
-
-/** No exception, and nothing that the content security policy has refused. */
-const checkNoProblems = (t: {
-  context: Context;
-  deepEqual: (a: unknown, b: unknown) => unknown;
-}): void => {
-  t.deepEqual(t.context.page.page.problems.splice(0), []);
-};
 
 test.serial(
   'a wrong key is refused, and a right one is kept where no script reads it',

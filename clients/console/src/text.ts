@@ -117,7 +117,7 @@ export const text = {
     uploaded: (name: string) => `${name} is uploaded.`,
     progress: (sent: string, size: string) => `${sent} of ${size}`,
     stop: 'Stop',
-    stopped: (why: string) => `Stopped: ${why}`,
+    stopped: (why: string) => (why === '' ? 'Stopped.' : `Stopped: ${why}`),
     goOn: 'Go on',
     newFolder: 'New folder',
     newFile: 'New file',

@@ -163,6 +163,7 @@ export function send(
   { signal, onProgress }: { signal: AbortSignal; onProgress: (bytes: number) => void },
 ): Promise<string> {
   return new Promise((resolve, reject) => {
+    signal.throwIfAborted(); // A request that was not sent says nothing when it is aborted.
     const request = new XMLHttpRequest();
     const abort = (): void => request.abort();
     const refuse = (error: Error): void => {
@@ -184,7 +185,6 @@ export function send(
     request.addEventListener('error', () => refuse(new TypeError('the connection broke')));
     request.addEventListener('abort', () => refuse(new DOMException('stopped', 'AbortError')));
     signal.addEventListener('abort', abort);
-    if (signal.aborted) abort();
-    else request.send(body);
+    request.send(body);
   });
 }

@@ -51,6 +51,7 @@ const mayPass = (error: unknown): boolean =>
 async function again<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   for (let n = 1; ; n += 1) {
     try {
+      signal.throwIfAborted();
       return await work();
     } catch (error) {
       if (signal.aborted || n >= ATTEMPTS || !mayPass(error)) throw error;

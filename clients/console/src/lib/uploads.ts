@@ -37,8 +37,9 @@ async function run({ id, disk, key, file, controller, onDone }: Upload): Promise
     tell(text.files.uploaded(file.name));
     onDone();
   } catch (error) {
+    const problem = stopped.aborted ? '' : messageOf(error);
     controller.abort(); // The other parts, too.
-    change(id, { state: 'stopped', problem: messageOf(error) });
+    change(id, { state: 'stopped', problem });
   }
 }
 
