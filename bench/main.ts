@@ -1,4 +1,5 @@
 import { benchBucket } from './bucket.ts';
+import { benchCli } from './cli.ts';
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
@@ -16,6 +17,7 @@ import { benchSnapshot } from './snapshot.ts';
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   bucket: benchBucket,
+  cli: benchCli,
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   files: benchFiles,

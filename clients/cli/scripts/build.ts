@@ -39,6 +39,8 @@ const { metafile } = await build({
   platform: 'node',
   target: 'node22',
   conditions: ['berth-source'],
+  minifySyntax: true,
+  minifyWhitespace: true,
   define: { __dirname: 'import.meta.dirname' },
   external: ['cpu-features', '*.node'], // Optional parts of ssh2 that would have to be compiled.
   // Packages that are CommonJS ask for built-in modules by `require`.
