@@ -84,9 +84,11 @@ test('ssh opens a shell in a terminal', async (t) => {
   t.regex(stdout.toString(), /\d+ \d+\r\n\/dev\/pts\/\d+/u);
 });
 
-test('scp, sftp and rsync carry files', async (t) => {
+test('scp, sftp and rsync carry files, where the image has no sftp-server', async (t) => {
   const { run, directory, id, api } = t.context;
-  await install(t.context, ['/usr/lib/openssh/sftp-server', '/usr/bin/rsync']);
+  const servers = 'ls /usr/lib/openssh/sftp-server /usr/lib/ssh/sftp-server 2>/dev/null; true';
+  t.is(await outputOf(api, id, servers), '');
+  await install(t.context, ['/usr/bin/rsync']);
   const bytes = randomBytes(5 * MiB + 123);
   await writeFile(join(directory, 'a file'), bytes, { mode: 0o640 });
   const up = await run('scp', ['-p', 'a file', 'box.berth:/tmp/b file']);
@@ -109,6 +111,61 @@ test('scp, sftp and rsync carry files', async (t) => {
   const missing = await run('scp', ['box.berth:/tmp/not', 'x']);
   t.is(missing.code, 1);
   t.regex(missing.stderr, /No such file/u);
+});
+
+test('sftp arranges files, whatever their names are', async (t) => {
+  const { run, directory, id, api } = t.context;
+  await outputOf(api, id, 'mkdir -p /tmp/arranged/full; echo content > /tmp/arranged/full/x');
+  await writeFile(join(directory, '-odd name'), 'odd\n');
+  await writeFile(join(directory, 'none'), '');
+  await writeFile(join(directory, 'more'), 'old and more\n');
+  const sftp = (...commands: string[]): Promise<Result> =>
+    run('sftp', ['-b', '-', 'box.berth'], `${commands.join('\n')}\n`);
+  const done = await sftp(
+    'cd /tmp/arranged',
+    `put -- "-odd name" "it's -odd"`,
+    'put none',
+    'ln -s full link',
+    'chmod 600 none',
+    'rename none renamed',
+    'ls -la',
+    'get link/x got',
+  );
+  t.is(done.code, 0, done.stderr);
+  const shown = done.stdout.toString();
+  t.regex(shown, /^drwxr-xr-x .* full$/mu);
+  t.regex(shown, /^-rw------- .* 0 .* renamed$/mu);
+  t.is(await readFile(join(directory, 'got'), 'utf8'), 'content\n');
+  const inside = `cd /tmp/arranged; cat "it's -odd"; readlink link; stat -c "%a %s" renamed`;
+  t.is(await outputOf(api, id, inside), 'odd\nfull\n600 0\n');
+  // An upload goes on behind what is there.
+  await outputOf(api, id, 'printf "old and" > /tmp/arranged/more');
+  const resumed = await sftp('reput more /tmp/arranged/more');
+  t.is(resumed.code, 0, resumed.stderr);
+  t.is(await outputOf(api, id, 'cat /tmp/arranged/more'), 'old and more\n');
+  const refusals = ['rmdir /tmp/arranged/full', 'rm /tmp/arranged/full', 'put more /nowhere/more'];
+  for (const refused of refusals) t.is((await sftp(refused)).code, 1, refused);
+  t.is((await sftp('rename /tmp/arranged/link /tmp/arranged/renamed')).code, 1);
+});
+
+test('an upload that breaks off leaves the old file, and nothing beside it', async (t) => {
+  const { cli, config, directory, id, api } = t.context;
+  await outputOf(api, id, 'mkdir /tmp/broken; echo old > /tmp/broken/file');
+  await writeFile(join(directory, 'large'), randomBytes(16 * MiB));
+  const slowly = ['-F', config, '-l', '8000', 'large', 'box.berth:/tmp/broken/file'];
+  const scp = spawn('scp', slowly, {
+    cwd: directory,
+    env: cli.environment,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const ended = buffer(scp.stderr); // ssh and its ProxyCommand have this end, too.
+  await waitFor('a part of the file to be sent', async () => {
+    const counters = await readFile(`/proc/${scp.pid}/io`, 'utf8');
+    return Number(/^rchar: (\d+)$/mu.exec(counters)?.[1]) > 2 * MiB;
+  });
+  scp.kill('SIGKILL');
+  await ended;
+  t.is(await outputOf(api, id, 'cat /tmp/broken/file; ls -A /tmp/broken'), 'old\nfile\n');
 });
 
 test('ssh forwards ports, and each direction ends by itself', async (t) => {

@@ -2,6 +2,9 @@ import type { Writable } from 'node:stream';
 import type { Process } from '@berth/sdk';
 import type { Channel } from 'ssh2';
 
+/** Tells whoever reads the standard error why something was not done. */
+export type Report = (error: unknown) => void;
+
 /** Resolves when the client has closed the channel or has gone. */
 export const closed = (channel: Channel): Promise<void> =>
   new Promise((resolve) => {

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Sandbox } from '@berth/sdk';
 import ssh2, { type Connection } from 'ssh2';
+import type { Report } from './channel.ts';
 import { forward } from './forward.ts';
 import { serveSession } from './session.ts';
 
@@ -9,9 +10,6 @@ import { serveSession } from './session.ts';
 const acceptAnybody = (connection: Connection): void => {
   connection.on('authentication', (context) => context.accept());
 };
-
-/** Work whose failure ends its channel, and is told to whoever reads the standard error. */
-export type Report = (error: unknown) => void;
 
 /**
  * Speaks the server's part of SSH over a stream, for a sandbox that has no SSH server: each session
@@ -33,7 +31,7 @@ export async function serveSsh(
   };
   const server = new ssh2.Server({ hostKeys: [hostKey], ident: 'Berth' }, (connection) => {
     acceptAnybody(connection);
-    connection.on('session', (accept) => serveSession(sandbox, accept(), begin));
+    connection.on('session', (accept) => serveSession(sandbox, accept(), begin, report));
     connection.on('tcpip', (accept, reject, { destIP, destPort }) => {
       begin(forward(sandbox, { host: destIP, port: destPort }, accept, reject));
     });

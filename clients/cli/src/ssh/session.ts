@@ -1,6 +1,7 @@
 import type { ProcessExit, Sandbox, StartOptions } from '@berth/sdk';
 import type { PseudoTtyInfo, ServerChannel, Session } from 'ssh2';
-import { ChannelClosed, closed, passInput, send } from './channel.ts';
+import { ChannelClosed, closed, passInput, type Report, send } from './channel.ts';
+import { serveSftp } from './sftp/serve.ts';
 import { announcingCommand, hangUp, readProcessNumber, type Request } from './command.ts';
 
 type Size = { readonly cols: number; readonly rows: number };
@@ -9,11 +10,6 @@ type Size = { readonly cols: number; readonly rows: number };
 const sizeOf = ({ cols, rows }: Size): Size => ({ cols: cols || 80, rows: rows || 24 });
 
 const NAME = /^[A-Za-z_]\w*$/u;
-/** Where Debian, Fedora, Alpine and Arch have it. */
-const SFTP_SERVER = `for server in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh /usr/libexec; do
-  [ -x "$server/sftp-server" ] && exec "$server/sftp-server"
-done
-echo 'berth: the image has no sftp-server: install one, or use berth sandbox cp' >&2; exit 127`;
 /** As shells tell it, for what ended without an exit code. */
 const EXIT_UNKNOWN = 255;
 
@@ -25,6 +21,7 @@ export function serveSession(
   sandbox: Sandbox,
   session: Session,
   begin: (job: Promise<void>) => void,
+  report: Report,
 ): void {
   const env: Record<string, string> = {};
   let terminal: Size | undefined;
@@ -53,10 +50,7 @@ export function serveSession(
   };
   session.on('shell', (accept) => run(accept(), { type: 'shell' }));
   session.on('exec', (accept, _reject, { command }) => run(accept(), { type: 'exec', command }));
-  session.on('subsystem', (accept, reject, { name }) => {
-    if (name === 'sftp') run(accept(), { type: 'exec', command: SFTP_SERVER });
-    else reject();
-  });
+  session.on('sftp', (accept) => begin(serveSftp(sandbox, accept(), report)));
 }
 
 function tellExit(channel: ServerChannel, { exitCode, status, reason }: ProcessExit): void {
