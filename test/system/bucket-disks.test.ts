@@ -1,6 +1,5 @@
 /* Disks that stand on object storage: what is promised holds for every kind of it. */
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import {
@@ -12,6 +11,7 @@ import {
   output,
   textOf,
 } from '../helpers/bucket-stack.ts';
+import { helpersOf } from '../helpers/bucket-helpers.ts';
 import { readMount } from '../helpers/buckets.ts';
 import { exec } from '../helpers/disks.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -178,15 +178,6 @@ test('wrong secrets of an Azure application are found out; right ones count at o
     return (await readMount(api, disk.id)).connectionStatus === 'connected';
   });
 });
-
-/** The processes of the disk's helper. */
-async function helpersOf(diskId: string): Promise<number[]> {
-  const pids = (await readdir('/proc')).filter((name) => /^\d+$/u.test(name)).map(Number);
-  const lines = await Promise.all(
-    pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')),
-  );
-  return pids.filter((_, i) => lines[i]?.includes(`/${diskId}.sock`));
-}
 
 const sumsOf = (text: string): string[] =>
   text
