@@ -79,6 +79,8 @@ export class DiskIndex {
   readonly #byInode = new Map<bigint, IndexRow>();
   /** Marks of uploads whose answers are not known, by path. */
   readonly #pending = new Map<string, string>();
+  /** Files that may have changed without a trace since they were read. */
+  readonly #restless = new Set<string>();
   #file: FileHandle;
   #unwritten: string[] = [];
   #bytes = 0;
@@ -94,6 +96,11 @@ export class DiskIndex {
     const current = index.#rows.size + index.#pending.size;
     if (lines > current + STALE_LINES_MAX) await index.#compact();
     return index;
+  }
+
+  /** Whether every file is known to be what its row says, unless it was written to since. */
+  get isSettled(): boolean {
+    return this.#pending.size === 0 && this.#restless.size === 0;
   }
 
   get size(): number {
@@ -144,6 +151,7 @@ export class DiskIndex {
     this.#forget(row.path);
     this.#rows.set(row.path, row);
     this.#byInode.set(row.inode, row);
+    if (row.ctimeNs === 0n) this.#restless.add(row.path);
     this.#bytes += row.sizeBytes;
     this.#unwritten.push(toLine(row));
   }
@@ -175,6 +183,7 @@ export class DiskIndex {
     const row = this.#rows.get(path);
     if (row === undefined) return wasPending;
     this.#rows.delete(path);
+    this.#restless.delete(path);
     if (this.#byInode.get(row.inode) === row) this.#byInode.delete(row.inode);
     this.#bytes -= row.sizeBytes;
     return true;

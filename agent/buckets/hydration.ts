@@ -1,7 +1,6 @@
-import { close, fdatasync, ftruncate, write } from 'node:fs';
+import { close, fdatasync, ftruncate } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { relative } from 'node:path';
-import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { errnoOf } from '../../shared/errors.ts';
@@ -18,6 +17,7 @@ import {
   setTimes,
   stampsOf,
 } from './placeholders.ts';
+import { writeStreamTo } from './write-stream-to.ts';
 
 interface HydrationParts {
   readonly places: BucketPlaces;
@@ -28,7 +28,6 @@ interface HydrationParts {
   readonly makeRoom: (bytes: number) => Promise<void>;
 }
 
-const writeAsync = promisify(write);
 /** The attribute's value while a file is being given up (give-up.c). */
 const LEAVING = 'leaving';
 
@@ -100,7 +99,10 @@ async function fetchInto(
     try {
       await makeRoom(cutAt ?? sizeBytes);
       const { body, ...object } = await bucket().get(path, signal);
-      await writeBody(fd, body, object, cutAt);
+      const arrived = await writeStreamTo(fd, body, cutAt);
+      if (arrived !== object.sizeBytes) {
+        throw new BucketError('away', `the storage sent ${arrived} of ${object.sizeBytes} bytes`);
+      }
       await promisify(ftruncate)(fd, cutAt ?? object.sizeBytes);
       return object;
     } catch (error) {
@@ -111,25 +113,5 @@ async function fetchInto(
       if (isFinal || performance.now() + pauseMs > until) throw failure;
       await sleep(pauseMs);
     }
-  }
-}
-
-async function writeBody(
-  fd: number,
-  body: Readable,
-  { sizeBytes }: BucketObject,
-  cutAt = Infinity,
-): Promise<void> {
-  let offset = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    const wanted = chunk.subarray(0, Math.max(0, cutAt - offset));
-    for (let at = 0; at < wanted.length;) {
-      const { bytesWritten } = await writeAsync(fd, wanted, at, wanted.length - at, offset + at);
-      at += bytesWritten;
-    }
-    offset += chunk.length;
-  }
-  if (offset !== sizeBytes) {
-    throw new BucketError('away', `the storage sent ${offset} of ${sizeBytes} bytes`);
   }
 }
