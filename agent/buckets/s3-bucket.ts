@@ -140,6 +140,8 @@ export class S3Bucket implements Bucket {
   readonly #prefix: string;
   /** Whether it may know conditions of writes; Google's interface does not. */
   #knowsConditions: boolean;
+  /** Whether it compares conditions with ETags without their quotes, as Ceph does. */
+  #takesBareEtags = false;
 
   /** @throws BucketError when its address is out of reach */
   constructor(mount: StoredMount, credentials: MountCredentials, networks: ReachableNetworks) {
@@ -274,13 +276,26 @@ export class S3Bucket implements Bucket {
   ): Promise<T> {
     if (!this.#knowsConditions) return write({});
     try {
-      return await write(
-        replaced === undefined ? { IfNoneMatch: '*' } : { IfMatch: replaced.etag },
-      );
+      if (replaced === undefined) return await write({ IfNoneMatch: '*' });
+      return await this.#onMatch(replaced.etag, write);
     } catch (error) {
       if (explainFailure(error).failure !== 'unsupported') throw error;
       this.#knowsConditions = false;
       return await write({});
+    }
+  }
+
+  /** Ceph's gateway finds that no object has an ETag with quotes, which is the form of the standard. */
+  async #onMatch<T>(etag: string, write: (condition: Condition) => Promise<T>): Promise<T> {
+    const bare = etag.replaceAll('"', '');
+    if (this.#takesBareEtags) return write({ IfMatch: bare });
+    try {
+      return await write({ IfMatch: etag });
+    } catch (error) {
+      if (explainFailure(error).failure !== 'changed') throw error;
+      const result = await write({ IfMatch: bare });
+      this.#takesBareEtags = true;
+      return result;
     }
   }
 
