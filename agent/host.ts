@@ -23,7 +23,6 @@ import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
 import { SandboxImages } from './sandboxes/sandbox-images.ts';
 import type { SandboxSettings } from './sandboxes/settings.ts';
-import { clusterAddresses } from './network/cluster-addresses.ts';
 import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
@@ -139,18 +138,10 @@ async function openFiles(config: AgentConfig, hostId: string, log: Logger): Prom
 }
 
 const openHostImages = (
-  { images, storageDir, cluster: { redis } }: AgentConfig,
-  parts: Omit<ImageParts, 'storageDir' | 'firstLoop' | 'clusterAddresses'> & {
-    readonly directory: Directory;
-    readonly loops: LoopDevices;
-  },
-): Promise<HostImages> => {
-  const { directory, loops, log } = parts;
-  return openImages(images, {
-    ...{ ...parts, storageDir, firstLoop: loops.firstNumber },
-    clusterAddresses: clusterAddresses(redis.url, directory, log),
-  });
-};
+  { images, storageDir }: AgentConfig,
+  parts: Omit<ImageParts, 'storageDir' | 'firstLoop'> & { readonly loops: LoopDevices },
+): Promise<HostImages> =>
+  openImages(images, { ...parts, storageDir, firstLoop: parts.loops.firstNumber });
 
 function warnOfFewThreads(log: Logger): void {
   if (poolThreads >= LIMITS.poolThreadsMin) return;
@@ -186,7 +177,11 @@ async function openRuntime(
     SandboxParts,
     'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKey'
   > &
-    HostGroups & { readonly loops: LoopDevices; readonly images: HostImages },
+    HostGroups & {
+      readonly loops: LoopDevices;
+      readonly images: HostImages;
+      readonly clusterAddresses: ImageParts['clusterAddresses'];
+    },
 ): Promise<Pick<Host, 'image' | 'sandboxes'> & { closeNetwork: () => Promise<void> }> {
   const { sandboxes: settings, defaultImageDir } = config;
   const runtime = settings?.runtime;
@@ -199,7 +194,6 @@ async function openRuntime(
   const network = await openGuestNetwork({
     ...{ ...parts, ...settings, guestLink: settings.runtime.kind === 'microvm' ? 'tap' : 'veth' },
     leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
-    clusterAddresses: clusterAddresses(config.cluster.redis.url, parts.directory, parts.log),
   });
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });
@@ -248,12 +242,18 @@ async function openHelpers(
   undo.defer(await startMountGuard(group, dataDir));
 }
 
+interface StartOptions {
+  readonly observeStart: ObserveStart;
+  readonly log: Logger;
+  readonly clusterAddresses: ImageParts['clusterAddresses'];
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
   directory: Directory,
   hostId: string,
-  { observeStart, log }: { observeStart: ObserveStart; log: Logger },
+  { observeStart, log, clusterAddresses }: StartOptions,
 ): Promise<Host> {
   warnOfFewThreads(log);
   const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
@@ -272,13 +272,13 @@ export async function openHost(
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
   const { storage, guard } = watchStorage(config, dataDir, log);
-  const known = { hostId, dataDir, storage, directory, loops, observeStart, log };
+  const shared = { hostId, dataDir, directory, loops, log };
+  const known = { ...shared, storage, clusterAddresses, observeStart };
   const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
   const uses = new DiskUses(directory, log);
-  const disks = openDisks(config, groups, { hostId, dataDir, directory, files, loops, uses, log });
-  const { builder } = images;
+  const disks = openDisks(config, groups, { ...shared, files, uses });
   const { execs, pool } = await parts.time('execs', () =>
-    openExecs(config, { dataDir, groups, disks, journal, builder, seccomp, log }),
+    openExecs(config, { ...shared, groups, disks, journal, builder: images.builder, seccomp }),
   );
   guard(execs);
   pool.fill();

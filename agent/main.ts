@@ -5,6 +5,7 @@ import { Authenticator } from '../shared/directory/authenticator.ts';
 import { DATA_PATH } from '../shared/links/data-protocol.ts';
 import { FILES_PATH } from '../shared/links/files-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
+import { redisNames } from '../shared/directory/redis-names.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
@@ -44,6 +45,7 @@ import { Ingress, type IngressMetrics } from './ingress/ingress.ts';
 import { JobWorker, type JobWorkerDeps } from './jobs/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './jobs/sandbox-jobs.ts';
 import { SessionServer, type SessionServerOptions } from './sessions/session-server.ts';
+import { clusterAddresses } from './network/cluster-addresses.ts';
 import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
@@ -230,9 +232,17 @@ async function openRedis(target: RedisTarget, log: Logger): Promise<Redis> {
   try {
     await redis.connect();
   } catch (cause) {
-    throw new Error('Redis cannot be reached, see REDIS_URL', { cause });
+    throw new Error('Redis cannot be reached, see REDIS_URL or REDIS_SENTINELS', { cause });
   }
   return redis;
+}
+
+/** Connects to Redis, and tells what of the cluster guests must not reach. */
+async function openCluster({ cluster }: AgentConfig, log: Logger) {
+  const redis = await openRedis(cluster.redis, log);
+  const directory = openDirectory(redis, cluster.region);
+  const addresses = clusterAddresses(redisNames(redis, cluster.redis), directory, log);
+  return { redis, directory, clusterAddresses: addresses };
 }
 
 const openNodeCertificates = async ({ cluster, tls }: AgentConfig, log: Logger) => ({
@@ -252,13 +262,13 @@ async function start(config: AgentConfig): Promise<void> {
   const identity = await claimHost(config.dataDir);
   const { hostId } = identity;
   const log = await observe(config, 'agent', { hostId });
-  const redis = await openRedis(config.cluster.redis, log);
+  const { redis, directory, clusterAddresses: addresses } = await openCluster(config, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
   const auth = { clusterSecret, clusterTls };
-  const directory = openDirectory(redis, region);
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
-  const host: Host = await openHost(config, directory, hostId, { ...metrics, log });
+  const started = { ...metrics, log, clusterAddresses: addresses };
+  const host: Host = await openHost(config, directory, hostId, started);
   const { disks, storage, sandboxes } = host;
 
   let draining = false;

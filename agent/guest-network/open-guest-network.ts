@@ -26,7 +26,7 @@ export interface GuestNetworkParts extends HostGroups {
   readonly trustedCertificates: string | undefined;
   /** Slots that sandboxes in the journal hold. */
   readonly leased: readonly number[];
-  readonly clusterAddresses: () => Promise<string[]>;
+  readonly clusterAddresses: () => Promise<readonly string[]>;
   readonly log: Logger;
 }
 

@@ -16,7 +16,7 @@ const hostAddresses = (): string[] =>
  * control nodes, and of other hosts. A name that cannot be looked up now counts as it did before.
  */
 export function clusterAddresses(
-  redisUrl: string,
+  redisNames: () => Promise<readonly string[]>,
   { controlNodes, hosts }: Pick<Directory, 'controlNodes' | 'hosts'>,
   log: Logger,
 ): () => Promise<string[]> {
@@ -34,15 +34,15 @@ export function clusterAddresses(
     }
     return known.get(name) ?? [];
   };
-  let urls: readonly string[] = [redisUrl];
+  let urls: readonly string[] = [];
   return async () => {
     try {
       const nodes = await controlNodes.live();
-      urls = [redisUrl, ...nodes.map(({ linkUrl }) => linkUrl), ...(await hosts.urls())];
+      urls = [...nodes.map(({ linkUrl }) => linkUrl), ...(await hosts.urls())];
     } catch (error) {
       log.warn({ err: toError(error) }, 'cluster:listFailed'); // The former ones stay closed.
     }
-    const names = new Set(urls.map((url) => new URL(url).hostname));
+    const names = new Set([...(await redisNames()), ...urls.map((url) => new URL(url).hostname)]);
     const found = await Promise.all([...names].map(find));
     return [...hostAddresses(), ...found.flat()].filter((address) => !address.startsWith('127.'));
   };

@@ -2,6 +2,10 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { connectRedis } from '../../shared/directory/redis.ts';
+import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
+import { RedisSettings } from '../../shared/settings/cluster-settings.ts';
+import { ConfigurationError, readSettings } from '../../shared/settings/read-settings.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import type { Env } from '../env-file.ts';
 import { readStackState } from '../stack-state.ts';
 import { failed, type Finding, ok, warning } from './finding.ts';
@@ -56,8 +60,8 @@ const DURABLE = [
 
 const CLOCK_MS_MAX = 2_000;
 
-async function inspectRedis(url: string): Promise<Finding[]> {
-  const redis = connectRedis(url, () => undefined);
+async function inspectRedis(target: RedisTarget): Promise<Finding[]> {
+  const redis = connectRedis(target, () => undefined);
   try {
     await redis.connect();
     const found: Finding[] = [];
@@ -93,16 +97,17 @@ async function inspectRedis(url: string): Promise<Finding[]> {
 
 /** Whether Redis is there and keeps what it is told; and whether its clock agrees with ours. */
 export async function checkRedis(config: Env): Promise<Finding[]> {
-  const url = config['REDIS_URL'];
-  if (url === undefined) return [failed('redis', 'REDIS_URL is not set', 'run ./scripts/setup')];
   try {
-    return await inspectRedis(url);
+    return await inspectRedis(readRedisTarget(readSettings(RedisSettings, config)));
   } catch (error) {
+    if (error instanceof ConfigurationError) {
+      return [failed('redis', error.message, 'mend the configuration, or run ./scripts/setup')];
+    }
     if (!(await readStackState()).isRunning && config['REDIS_PORT'] !== undefined) {
       return [ok('redis', 'does not run: ./scripts/up starts it')];
     }
     const message = `cannot be reached: ${error instanceof Error ? error.message : String(error)}`;
-    return [failed('redis', message, 'start it, or mend REDIS_URL')];
+    return [failed('redis', message, 'start it, or mend REDIS_URL or REDIS_SENTINELS')];
   }
 }
 

@@ -1,7 +1,8 @@
 import type { RedisOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 import { backoffMs } from '../backoff.ts';
-import { type RedisTarget, redisTlsOptions } from '../tls/redis-tls.ts';
+import { type RedisTarget, redisTlsOptions, type SentinelRedis } from '../tls/redis-tls.ts';
+import { watchedConnector } from './primary-watch.ts';
 
 /** Whether the error means that Redis refused, is unreachable, or did not answer in time. */
 export function isRedisFailure(error: unknown): boolean {
@@ -27,8 +28,34 @@ const RECONNECT_MS = { min: 100, max: 1_000 } as const;
 /** @param attempt counts from 1 */
 const reconnectDelayMs = (attempt: number): number => backoffMs(attempt - 1, RECONNECT_MS);
 
+/** What a former primary says to whoever still writes to it. */
+const isDemoted = ({ message }: Error): boolean => /^(?:READONLY|UNBLOCKED) /u.test(message);
+/** Connections to a machine that went silent are dropped, and the primary is looked for again. */
+const SILENT_MS_MAX = 6_000;
+const SENTINEL_MS_MAX = 1_000;
+
+function sentinelOptions(target: SentinelRedis): RedisOptions {
+  const { sentinels, name, username, password, sentinelPassword, tls } = target;
+  const secure = tls === undefined ? undefined : redisTlsOptions(tls);
+  return {
+    ...{ sentinels: [...sentinels], name, sentinelCommandTimeout: SENTINEL_MS_MAX },
+    ...{ sentinelRetryStrategy: reconnectDelayMs, updateSentinels: false },
+    ...(secure === undefined
+      ? {}
+      : { tls: secure, sentinelTLS: secure, enableTLSForSentinelMode: true }),
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+    ...(sentinelPassword === undefined ? {} : { sentinelPassword }),
+    Connector: watchedConnector(target),
+    // Whoever answers that it is no primary is left at once; the command itself has failed.
+    reconnectOnError: isDemoted,
+  };
+}
+
 /** Options that say where Redis is and how it is reached. @throws Error when a certificate cannot be read */
-function addressOptions({ url, tls }: RedisTarget): RedisOptions {
+function addressOptions(target: RedisTarget): RedisOptions {
+  if ('sentinels' in target) return sentinelOptions(target);
+  const { url, tls } = target;
   const { protocol, hostname, port, password, username, pathname } = new URL(url);
   return {
     host: hostname.replace(/^\[(.*)\]$/u, '$1'),
@@ -51,6 +78,7 @@ export function connectRedis(target: RedisTarget | string, onError: (error: Erro
     enableAutoPipelining: true,
     maxRetriesPerRequest: 0,
     commandTimeout: 5_000,
+    socketTimeout: SILENT_MS_MAX,
     connectTimeout: 2_000,
     lazyConnect: true,
     retryStrategy: reconnectDelayMs,
@@ -65,7 +93,7 @@ export function queueConnection(target: RedisTarget, options: { blocking: boolea
     ...addressOptions(target),
     enableOfflineQueue: options.blocking,
     maxRetriesPerRequest: options.blocking ? null : 0,
-    ...(options.blocking ? {} : { commandTimeout: 5_000 }),
+    ...(options.blocking ? {} : { commandTimeout: 5_000, socketTimeout: SILENT_MS_MAX }),
     connectTimeout: 2_000,
     retryStrategy: reconnectDelayMs,
   };

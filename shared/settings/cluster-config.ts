@@ -38,17 +38,54 @@ export const certificatePaths = (
 ): CertificatePaths | undefined =>
   certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
 
-/** @throws ConfigurationError */
-export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTarget {
-  const { REDIS_URL: url, REDIS_TLS_CA, REDIS_TLS_CERT, REDIS_TLS_KEY } = settings;
+const ONLY_WITH_SENTINELS = [
+  'REDIS_SENTINEL_NAME',
+  'REDIS_SENTINEL_PASSWORD',
+  'REDIS_USERNAME',
+  'REDIS_PASSWORD',
+] as const;
+
+/** What is wrong with the settings of Redis, taken together. */
+function redisProblems(settings: Static<typeof RedisSettings>): string[] {
+  const { REDIS_URL: url, REDIS_SENTINELS: sentinels, REDIS_TLS_CA, REDIS_TLS_CERT } = settings;
   const problems = togetherOrNone(settings, ['REDIS_TLS_CERT', 'REDIS_TLS_KEY']);
-  const isSecure = url.startsWith('rediss:');
-  if (!isSecure && (REDIS_TLS_CA ?? REDIS_TLS_CERT) !== undefined) {
+  if (sentinels.length > 0) {
+    if (url !== undefined) problems.push('REDIS_URL and REDIS_SENTINELS are both set: unset one');
+    if (settings.REDIS_SENTINEL_NAME === undefined) {
+      problems.push('REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is');
+    }
+    if (REDIS_TLS_CERT !== undefined && REDIS_TLS_CA === undefined) {
+      problems.push('REDIS_TLS_CA is not set, but REDIS_TLS_CERT is');
+    }
+    return problems;
+  }
+  for (const name of ONLY_WITH_SENTINELS) {
+    if (settings[name] !== undefined) problems.push(`${name} is set, but REDIS_SENTINELS is not`);
+  }
+  if (url === undefined) problems.push('REDIS_URL is not set, nor is REDIS_SENTINELS');
+  else if (!url.startsWith('rediss:') && (REDIS_TLS_CA ?? REDIS_TLS_CERT) !== undefined) {
     problems.push('REDIS_URL must begin with rediss://, because REDIS_TLS_CA or _CERT is set');
   }
-  refuseProblems(problems);
-  if (!isSecure) return { url };
-  return { url, tls: { caPath: REDIS_TLS_CA, certPath: REDIS_TLS_CERT, keyPath: REDIS_TLS_KEY } };
+  return problems;
+}
+
+/** @throws ConfigurationError */
+export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTarget {
+  refuseProblems(redisProblems(settings));
+  const { REDIS_URL: url = '', REDIS_SENTINELS: sentinels, REDIS_TLS_CA: caPath } = settings;
+  const tls = { caPath, certPath: settings.REDIS_TLS_CERT, keyPath: settings.REDIS_TLS_KEY };
+  if (sentinels.length === 0) return url.startsWith('rediss:') ? { url, tls } : { url };
+  return {
+    sentinels: sentinels.map((item) => {
+      const { hostname, port } = new URL(`redis://${item}`);
+      return { host: hostname.replace(/^\[(.*)\]$/u, '$1'), port: Number(port) };
+    }),
+    name: settings.REDIS_SENTINEL_NAME ?? '',
+    username: settings.REDIS_USERNAME,
+    password: settings.REDIS_PASSWORD,
+    sentinelPassword: settings.REDIS_SENTINEL_PASSWORD,
+    tls: caPath === undefined ? undefined : tls,
+  };
 }
 
 /** @throws ConfigurationError when settings do not go together */

@@ -17,16 +17,47 @@ const ADDRESSES = {
   expected: 'addresses or CIDR blocks, separated by commas',
   isFit: isAddress,
 };
+/** A name, an IPv4 address, or an IPv6 address in brackets; and a port. */
+const isHostAndPort = (item: string): boolean =>
+  /^(?:[\w.-]+|\[[\da-f:.]+\]):\d{1,5}$/iu.test(item) && URL.canParse(`redis://${item}`);
 const PLACES = { minimum: 2, maximum: 1_000_000 } as const;
 
 /** Settings of whatever uses the directory: control, agent and `scripts/admin`. */
 const redisSettings = {
-  REDIS_URL: text({
-    pattern: '^rediss?://',
-    form: 'URL',
-    setUp: 'made by set-up',
-    description: '`redis://:password@host:port/db`, or `rediss://` for TLS',
+  REDIS_URL: Type.Optional(
+    text({
+      pattern: '^rediss?://',
+      form: 'URL',
+      fallback: 'required, or `REDIS_SENTINELS`',
+      setUp: 'made by set-up',
+      description:
+        'a single Redis: `redis://:password@host:port/db`, or `rediss://` for TLS. Not Redis Cluster ([decision 0078](decisions/0078-redis-by-sentinel.md))',
+    }),
+  ),
+  REDIS_SENTINELS: list({
+    form: '`host:port`',
+    expected: 'host:port of each Sentinel, separated by commas',
+    isFit: isHostAndPort,
+    description:
+      'instead of `REDIS_URL`: the Sentinels that know the primary ([Redis that fails over](#redis-that-fails-over)). They and Redis speak TLS when `REDIS_TLS_CA` is set',
   }),
+  REDIS_SENTINEL_NAME: Type.Optional(
+    text({
+      pattern: String.raw`^[\w.-]{1,100}$`,
+      form: 'letters, digits, `.`, `-`, `_`',
+      fallback: 'required with `REDIS_SENTINELS`',
+      description: 'what the Sentinels call the primary (`sentinel monitor <name>`)',
+    }),
+  ),
+  REDIS_SENTINEL_PASSWORD: Type.Optional(
+    text({ fallback: 'none', description: 'password of the Sentinels (`requirepass` there)' }),
+  ),
+  REDIS_USERNAME: Type.Optional(
+    text({ fallback: 'none', description: 'user of Redis, with `REDIS_SENTINELS`' }),
+  ),
+  REDIS_PASSWORD: Type.Optional(
+    text({ fallback: 'none', description: 'password of Redis, with `REDIS_SENTINELS`' }),
+  ),
   REDIS_TLS_CA: Type.Optional(
     absolutePath({
       fallback: 'those of the system',

@@ -8,12 +8,27 @@ export interface RedisTlsPaths {
   readonly keyPath: string | undefined;
 }
 
-/** Where Redis is. */
-export interface RedisTarget {
+/** One Redis at a known address. */
+interface SingleRedis {
   /** `redis://` or `rediss://`. */
   readonly url: string;
   readonly tls?: RedisTlsPaths | undefined;
 }
+
+/** Whichever Redis the Sentinels say is the primary. */
+export interface SentinelRedis {
+  readonly sentinels: readonly { readonly host: string; readonly port: number }[];
+  /** What the Sentinels call the primary. */
+  readonly name: string;
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+  readonly sentinelPassword: string | undefined;
+  /** Undefined: no TLS. */
+  readonly tls: RedisTlsPaths | undefined;
+}
+
+/** Where Redis is. */
+export type RedisTarget = SingleRedis | SentinelRedis;
 
 /** The file's text as it is now; as it was when it cannot be read. */
 function currentText(path: string | undefined): () => string | undefined {

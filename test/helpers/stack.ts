@@ -18,6 +18,9 @@ import { freePorts } from './ports.ts';
 import { provideTemplates } from './templates.ts';
 import { askWithCertificate } from './internal-port.ts';
 import { waitFor } from './wait.ts';
+import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
+import { RedisSettings } from '../../shared/settings/cluster-settings.ts';
+import { readSettings } from '../../shared/settings/read-settings.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -45,14 +48,8 @@ const isOwnTls = (url: string, { AGENT_ADMIN_PORT, CLUSTER_TLS_CA }: Environment
   CLUSTER_TLS_CA !== undefined && new URL(url).port === AGENT_ADMIN_PORT;
 
 /** Where a stack's Redis is, for clients of the test. */
-const redisTarget = (environment: Environment): RedisTarget => ({
-  url: environment['REDIS_URL'] ?? '',
-  tls: {
-    caPath: environment['REDIS_TLS_CA'],
-    certPath: environment['REDIS_TLS_CERT'],
-    keyPath: environment['REDIS_TLS_KEY'],
-  },
-});
+const redisTarget = (environment: Environment): RedisTarget =>
+  readRedisTarget(readSettings(RedisSettings, environment));
 
 /** Redis asks for certificates where the settings have some. */
 const redisPorts = (port: number | undefined, environment: Environment): string[] => {
@@ -150,7 +147,9 @@ export class Stack {
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
       UV_THREADPOOL_SIZE: '32', // As the Procfile has it.
-      REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}`,
+      ...(settings['REDIS_SENTINELS'] === undefined
+        ? { REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}` }
+        : {}),
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
       ENCRYPTION_KEY: randomBytes(32).toString('base64'),
@@ -183,7 +182,8 @@ export class Stack {
     const stack = new Stack(directory, environment);
     for (const daemon of [stack.redis, stack.control, stack.agent]) daemon.isDetached = isDetached;
     try {
-      await stack.startRedis();
+      // With Sentinels Redis is the test's own.
+      if (environment['REDIS_URL'] !== undefined) await stack.startRedis();
       await stack.startControl();
       await provideTemplatesTo(environment);
       await stack.startAgent();

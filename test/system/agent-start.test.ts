@@ -55,7 +55,7 @@ test(
   'no Redis',
   refusesToStart,
   { REDIS_URL: 'redis://127.0.0.1:1' },
-  /^agent: Redis cannot be reached, see REDIS_URL$/mu,
+  /^agent: Redis cannot be reached, see REDIS_URL or REDIS_SENTINELS$/mu,
 );
 
 test('a second agent on the same data directory is refused, the first goes on', async (t) => {

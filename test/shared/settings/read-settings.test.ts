@@ -109,7 +109,6 @@ test('a control node without settings names all that it needs in one sentence', 
     'CONTROL_PORT',
     'ENCRYPTION_KEY',
     'PUBLIC_BASE_URL',
-    'REDIS_URL',
     'REGION',
     'SIGNING_KEYS',
   ]);
@@ -129,6 +128,47 @@ const AGENT = {
   STORAGE_DIR: '/storage',
   DEFAULT_IMAGE_DIR: '/image',
 };
+
+const SENTINELS = { REDIS_SENTINELS: '10.0.0.1:26379,[::1]:1', REDIS_SENTINEL_NAME: 'berth' };
+for (const [what, settings, problem] of [
+  ['no Redis', {}, 'REDIS_URL is not set, nor is REDIS_SENTINELS'],
+  ['two ways to find Redis', SENTINELS, 'REDIS_URL and REDIS_SENTINELS are both set: unset one'],
+  [
+    'a password without Sentinels',
+    { REDIS_PASSWORD: 'secret' },
+    'REDIS_PASSWORD is set, but REDIS_SENTINELS is not',
+  ],
+  [
+    'Sentinels without a name',
+    { REDIS_SENTINELS: 'redis:26379' },
+    'REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is',
+  ],
+  ['Sentinels without ports', { REDIS_SENTINELS: 'redis' }, 'REDIS_SENTINELS must be host:port'],
+] as const) {
+  test(`${what}: the configuration is refused`, (t) => {
+    const url =
+      what === 'no Redis' || what.startsWith('Sentinels') ? {} : { REDIS_URL: AGENT.REDIS_URL };
+    const { REDIS_URL: _, ...others } = AGENT;
+    const error = t.throws(() => readAgentConfig({ ...others, ...url, ...settings }));
+    t.true(error.message.includes(problem), error.message);
+  });
+}
+
+test('Sentinels are read with their addresses and passwords', (t) => {
+  const { REDIS_URL: _, ...others } = AGENT;
+  const { cluster } = readAgentConfig({ ...others, ...SENTINELS, REDIS_PASSWORD: 'secret' });
+  t.deepEqual(cluster.redis, {
+    sentinels: [
+      { host: '10.0.0.1', port: 26_379 },
+      { host: '::1', port: 1 },
+    ],
+    name: 'berth',
+    username: undefined,
+    password: 'secret',
+    sentinelPassword: undefined,
+    tls: undefined,
+  });
+});
 
 test('an agent gets its defaults from the host and from its other settings', (t) => {
   const config = readAgentConfig({ ...AGENT, EXEC_SLOTS: '8', INGRESS_PORT: '3' });
