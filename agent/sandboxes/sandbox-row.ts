@@ -23,7 +23,16 @@ export function toRecord(
   host: Pick<SandboxRecord, 'hostId' | 'platform'>,
 ): SandboxRecord {
   const { id, accountId, config, state, rootDiskId, createdAt, lastActiveAt, revision } = row;
-  const { snapshotId, checkpoint, network, runningAt, finishedAt, exitReason, exitMessage } = row;
+  const {
+    snapshotId,
+    parentId,
+    checkpoint,
+    network,
+    runningAt,
+    finishedAt,
+    exitReason,
+    exitMessage,
+  } = row;
   const { hostId, platform } = host;
   const { image } = row;
   const expiresAt = expiryOf(row);
@@ -32,6 +41,7 @@ export function toRecord(
     platform: image?.platform ?? platform,
     ...(image?.digest === undefined ? {} : { imageDigest: image.digest }),
     ...(snapshotId === undefined ? {} : { snapshotId }),
+    ...(parentId === undefined ? {} : { forkedFrom: parentId }),
     ...(checkpoint === undefined ? {} : { checkpoint }),
     network,
     ...(runningAt === undefined ? {} : { runningAt }),

@@ -40,7 +40,7 @@ const presentMount = ({
  */
 export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoints']): Sandbox {
   const { config, state, checkpoint, network, exitReason, exitMessage } = record;
-  const { snapshotId, runningAt, expiresAt, finishedAt, imageDigest } = record;
+  const { snapshotId, forkedFrom, runningAt, expiresAt, finishedAt, imageDigest } = record;
   return {
     sandbox_id: record.id,
     name: config.name,
@@ -54,6 +54,7 @@ export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoi
     base_image: config.baseImage,
     ...(config.image === undefined ? {} : { image: presentImage(config.image) }),
     ...(snapshotId === undefined ? {} : { snapshot_id: snapshotId }),
+    ...(forkedFrom === undefined ? {} : { forked_from: forkedFrom }),
     root_disk_id: record.rootDiskId,
     ...(checkpoint !== undefined && withCheckpoint.has(state) ? { checkpoint } : {}),
     mounts: (config.mounts ?? []).map(presentMount),

@@ -52,6 +52,8 @@ export const SandboxRecord = Type.Object({
   state: Type.Enum([...sandboxStates]),
   /** The snapshot that it was created from. */
   snapshotId: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
+  /** The sandbox that it was forked from. */
+  forkedFrom: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
   /** Of its root disk; no disk that the API of disks knows. */
   rootDiskId: Type.String({ pattern: diskIdPattern }),
   /** Names what it could go on from: another one after each pause or stop. */

@@ -327,6 +327,7 @@ export const Sandbox = Type.Object(
       }),
     ),
     snapshot_id: Type.Optional(uuid('The snapshot that it was created from.')),
+    forked_from: Type.Optional(uuid('The sandbox that it was forked from.')),
     endpoints: Type.Array(
       Type.Object({
         port: Type.Integer({ description: 'TCP port inside.', examples: [8080] }),

@@ -22,6 +22,7 @@ export interface ApiSandbox {
   readonly max_ttl_seconds: number;
   readonly idle_ttl_seconds: number;
   readonly checkpoint?: string;
+  readonly forked_from?: string;
   readonly exit_reason?: string;
   readonly exit_message?: string;
   readonly running_at?: string;

@@ -8,7 +8,14 @@ import type { ApiClient } from '../helpers/api.ts';
 import { ConsolePage } from '../helpers/console-page.ts';
 import { checkNoProblems } from '../helpers/console-test.ts';
 import { freePorts } from '../helpers/ports.ts';
-import { containerSettings, createSandbox, findSandbox } from '../helpers/sandboxes.ts';
+import {
+  containerSettings,
+  createSandbox,
+  findSandbox,
+  forkSandbox,
+  removeSandbox,
+  settledSandbox,
+} from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -144,6 +151,27 @@ test.serial('what is possible is what the state allows, and is done', async (t) 
   await page.shows('acted-on is deleted.');
   await waitFor('it to be gone', async () => (await findSandbox(api, 'acted-on')) === undefined);
   checkNoProblems(t);
+});
+
+test.serial('forks are drawn below what they were made from', async (t) => {
+  const { page, api, stack } = t.context;
+  const parent = await createSandbox(api, { name: 'parent' });
+  const child = await forkSandbox(api, parent.sandbox_id, { name: 'child' });
+  const grandchild = await forkSandbox(api, child.sandbox_id, { name: 'grandchild' });
+  await stack.agent.stop('SIGKILL');
+  await stack.startAgent();
+  t.is((await settledSandbox(api, child.sandbox_id)).forked_from, parent.sandbox_id);
+  t.is((await settledSandbox(api, parent.sandbox_id)).forked_from, undefined);
+  await page.goTo(`/sandboxes/${child.sandbox_id}`);
+  const below = '.tree > li > ul > li > ul > li > .node a';
+  await page.reads(below, /^grandchild$/u);
+  t.is(await page.read('.tree > li > div > .node a'), 'parent');
+  t.is(await page.read('.tree [aria-current=page]'), 'child');
+  t.deepEqual(await page.violations(), []);
+  await page.press('grandchild');
+  await page.until('its page', `location.pathname.endsWith('${grandchild.sandbox_id}')`);
+  for (const { sandbox_id: id } of [grandchild, child, parent]) await removeSandbox(api, id);
+  page.page.problems.length = 0; // What the dead agent left unanswered.
 });
 
 for (const theme of ['light', 'dark']) {

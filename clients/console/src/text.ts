@@ -248,7 +248,7 @@ export const text = {
     noMounts: 'It sees no disks of yours.',
     readOnly: 'read-only',
     family: 'Family',
-    noFamily: 'It has no snapshots, and was not made from one.',
+    noFamily: 'It has no forks and no snapshots, and was not made from either.',
     madeFrom: (name: string) => `made from the snapshot ${name}`,
     id: 'Id',
     image: 'Image',

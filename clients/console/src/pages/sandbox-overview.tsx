@@ -89,18 +89,43 @@ export async function loadFamily(signal: AbortSignal): Promise<Family> {
   };
 }
 
-const SandboxNode = ({ sandbox }: { sandbox: SandboxInfo }): JSX.Element => (
+interface NodeProps {
+  readonly sandbox: SandboxInfo;
+  /** Id of the sandbox whose page this is. */
+  readonly current?: string | undefined;
+}
+
+const SandboxNode = ({
+  sandbox: { sandbox_id: id, name, status },
+  current,
+}: NodeProps): JSX.Element => (
   <span class="node">
-    <a href={linkTo(['sandboxes', sandbox.sandbox_id])}>{sandbox.name}</a>
-    <Status of={sandbox.status} />
+    <a href={linkTo(['sandboxes', id])} aria-current={id === current ? 'page' : undefined}>
+      {name}
+    </a>
+    <Status of={status} />
   </span>
 );
 
-/** Snapshots of a sandbox, the sandboxes made from them, their snapshots, and so on. */
-export function Descendants({ of, family }: { of: string; family: Family }): JSX.Element {
+interface DescendantsProps {
+  readonly of: string;
+  readonly family: Family;
+  readonly current?: string | undefined;
+}
+
+/** Below a sandbox: what was forked from it, its snapshots and what was made from those, and so on. */
+export function Descendants({ of, family, current }: DescendantsProps): JSX.Element {
   const snapshots = family.snapshots.filter((each) => each.sandbox_id === of);
   return (
     <ul>
+      {family.sandboxes
+        .filter((each) => each.forked_from === of)
+        .map((each) => (
+          <li key={each.sandbox_id}>
+            <SandboxNode sandbox={each} current={current} />
+            <Descendants of={each.sandbox_id} family={family} current={current} />
+          </li>
+        ))}
       {snapshots.map((snapshot) => (
         <li key={snapshot.snapshot_id}>
           <span class="node">
@@ -111,8 +136,8 @@ export function Descendants({ of, family }: { of: string; family: Family }): JSX
             .map((each) => (
               <ul key={each.sandbox_id}>
                 <li>
-                  <SandboxNode sandbox={each} />
-                  <Descendants of={each.sandbox_id} family={family} />
+                  <SandboxNode sandbox={each} current={current} />
+                  <Descendants of={each.sandbox_id} family={family} current={current} />
                 </li>
               </ul>
             ))}
@@ -122,15 +147,30 @@ export function Descendants({ of, family }: { of: string; family: Family }): JSX
   );
 }
 
+/** The oldest sandbox above one, through forks and snapshots, as far as these still exist. */
+function rootOf(sandbox: SandboxInfo, family: Family): SandboxInfo {
+  for (let at = sandbox; ;) {
+    const snapshot = family.snapshots.find((each) => each.snapshot_id === at.snapshot_id);
+    const above = at.forked_from ?? snapshot?.sandbox_id;
+    const parent = family.sandboxes.find((each) => each.sandbox_id === above);
+    if (parent === undefined) return at;
+    at = parent;
+  }
+}
+
 function FamilyPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   const { data } = useLoaded('family', loadFamily, { everyMs: 5_000 });
-  const origin = data?.snapshots.find((each) => each.snapshot_id === sandbox.snapshot_id);
-  const hasOwn = data?.snapshots.some((each) => each.sandbox_id === sandbox.sandbox_id);
+  const root = data === undefined ? sandbox : rootOf(sandbox, data);
+  const origin = data?.snapshots.find((each) => each.snapshot_id === root.snapshot_id);
+  const isAlone =
+    root.sandbox_id === sandbox.sandbox_id &&
+    data?.snapshots.every((each) => each.sandbox_id !== sandbox.sandbox_id) === true &&
+    data.sandboxes.every((each) => each.forked_from !== sandbox.sandbox_id);
   return (
     <Panel title={text.sandbox.family}>
       {data === undefined ? (
         <Loading />
-      ) : hasOwn !== true && origin === undefined ? (
+      ) : isAlone && origin === undefined ? (
         <Empty title={text.sandbox.noFamily} />
       ) : (
         <ul class="tree">
@@ -139,9 +179,9 @@ function FamilyPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
               <span class="node muted">{text.sandbox.madeFrom(origin.name)}</span>
             )}
             <div>
-              <SandboxNode sandbox={sandbox} />
+              <SandboxNode sandbox={root} current={sandbox.sandbox_id} />
             </div>
-            <Descendants of={sandbox.sandbox_id} family={data} />
+            <Descendants of={root.sandbox_id} family={data} current={sandbox.sandbox_id} />
           </li>
         </ul>
       )}

@@ -2845,6 +2845,12 @@ export interface components {
              * @example 01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f
              */
             snapshot_id?: string;
+            /**
+             * Format: uuid
+             * @description The sandbox that it was forked from.
+             * @example 01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f
+             */
+            forked_from?: string;
             /** @description Ports that services in it publish. */
             endpoints: {
                 /**

@@ -1,0 +1,107 @@
+/* Terminals of the console: Chromium, and the real programs of a sandbox. */
+import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
+import type { ConsolePage } from '../helpers/console-page.ts';
+import { createSandbox } from '../helpers/sandboxes.ts';
+
+const test = consoleTest();
+/** The rows of the terminal that is shown, without the spaces at their ends. */
+const ROWS = `[...document.querySelectorAll('[role=tabpanel]:not([hidden]) .xterm-rows > div')]
+  .map((row) => row.textContent.replaceAll('\\u00a0', ' '))`;
+/** How many numbers are written while the connection, the agent and the page go. They fit on a screen. */
+const NUMBERS = 250;
+
+/** Waits until the terminal shows what matches. */
+async function shows(page: ConsolePage, wanted: RegExp): Promise<string> {
+  const text = `${ROWS}.map((row) => row.trimEnd()).join('\\n')`;
+  try {
+    return await page.until(`the terminal to show ${wanted}`, `${wanted}.test(${text}) && ${text}`);
+  } catch (error) {
+    const shown = (await page.page.evaluate(text)) as string;
+    throw new Error(`${String(error)}; it shows:\n${shown}`, { cause: error });
+  }
+}
+
+/** Types into the terminal that is shown, once it has the focus. */
+async function type(page: ConsolePage, text: string): Promise<void> {
+  const shown = `document.querySelector('[role=tabpanel]:not([hidden])')`;
+  await page.until('the focus', `${shown}?.contains(document.activeElement) === true`);
+  await page.type(text);
+}
+
+/** Opens the terminal of a new sandbox, and waits until its shell takes commands. */
+async function openTerminal({ page, api }: ConsoleContext, name: string): Promise<string> {
+  const { sandbox_id: id } = await createSandbox(api, { name });
+  await page.goTo(`/sandboxes/${id}/terminal`);
+  await shows(page, /[#$]/u);
+  return id;
+}
+
+test.serial('a program learns how large the terminal is', async (t) => {
+  const { page } = t.context;
+  await openTerminal(t.context, 'sized');
+  const columns = async (when: string): Promise<number> => {
+    await type(page, `clear; echo "${when}: $(tput cols) columns"\n`);
+    const shown = await shows(page, new RegExp(`^${when}: \\d+ columns`, 'mu'));
+    return Number(/: (\d+) columns/u.exec(shown)?.[1]);
+  };
+  const before = await columns('before');
+  const size = { width: 420, height: 600, deviceScaleFactor: 1, mobile: false };
+  await page.page.send('Emulation.setDeviceMetricsOverride', size);
+  await type(page, 'until [ "$(tput cols)" -lt 80 ]; do sleep 0.1; done; echo ok"ay"\n');
+  await shows(page, /okay/u);
+  const after = await columns('after');
+  t.true(after < before, `${before}, ${after}`);
+  await page.page.send('Emulation.clearDeviceMetricsOverride');
+  checkNoProblems(t);
+});
+
+test.serial('each tab has a shell of its own, and is there again after a reload', async (t) => {
+  const { page } = t.context;
+  const id = await openTerminal(t.context, 'tabs');
+  await type(page, 'mine=first; echo "$mine"-tab\n');
+  await shows(page, /^first-tab/mu);
+  await page.press('Open another terminal');
+  await shows(page, /[#$]/u);
+  await type(page, 'echo "[$mine]"; mine=second\n');
+  await shows(page, /^\[\]/mu);
+  await page.goTo(`/sandboxes/${id}/terminal`);
+  await shows(page, /^first-tab/mu);
+  await type(page, 'echo still "$mine"\n');
+  await shows(page, /^still first/mu);
+  await page.until('both tabs', `document.querySelectorAll('[role=tab]').length === 2`);
+  await page.page.evaluate(`document.querySelectorAll('[role=tab]')[1].click()`);
+  await type(page, 'echo still "$mine"\n');
+  await shows(page, /^still second/mu);
+  await type(page, 'exit 7\n');
+  await page.shows('The process has ended with exit code 7');
+  await page.press('End this terminal and its process');
+  await page.until('one tab', `document.querySelectorAll('[role=tab]').length === 1`);
+  t.deepEqual(await page.violations(), []);
+  checkNoProblems(t);
+});
+
+test.serial(
+  'no byte is lost or doubled when the connection, the page and the agent go',
+  async (t) => {
+    const { page, stack, toAgent } = t.context;
+    const id = await openTerminal(t.context, 'lossless');
+    const numbers = `for n in $(seq ${NUMBERS}); do printf '%s,' "$n"; sleep 0.03; done; echo end`;
+    await type(page, `clear; ${numbers}\n`);
+    await shows(page, /40,41,/u);
+    toAgent.cut();
+    toAgent.mend();
+    await shows(page, /,90,/u);
+    await page.goTo(`/sandboxes/${id}/terminal`);
+    await shows(page, /,150,/u);
+    await stack.agent.stop('SIGKILL');
+    await stack.startAgent();
+    await shows(page, /250,end/u);
+    const shown = (await page.page.evaluate(`${ROWS}.join('')`)) as string;
+    const all = Array.from({ length: NUMBERS }, (_, n) => String(n + 1));
+    t.is(shown.slice(shown.lastIndexOf('1,2,3,4,'), shown.lastIndexOf(',end')), all.join());
+    await type(page, 'echo alive\n');
+    await shows(page, /^alive/mu);
+    t.true(toAgent.cuts > 0);
+    page.page.problems.length = 0; // What the cut and the dead agent say.
+  },
+);
