@@ -13,6 +13,7 @@ import { controlEnvironment, newRegionSettings, type RegionSettings } from './re
 
 const root = new URL('../', import.meta.url).pathname;
 const CONTROLS = 2;
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 const START_MS_MAX = 120_000;
 /** In memory where there is such a file system: every host syncs its journal at each write. */
 const PLACES = ['/dev/shm', tmpdir()];
@@ -78,6 +79,7 @@ export class Region implements AsyncDisposable {
     this.#hosts = parts.hosts;
     this.#path = parts.path;
     this.#stack = stack;
+    for (const signal of SIGNALS) process.once(signal, this.#interrupt);
   }
 
   /** Starts everything but the hosts. */
@@ -175,8 +177,17 @@ export class Region implements AsyncDisposable {
     });
   }
 
+  /** Also an end before its time leaves nothing. */
+  readonly #interrupt = (): void => {
+    this[Symbol.asyncDispose]().then(
+      () => process.exit(1),
+      () => process.exit(1),
+    );
+  };
+
   /** Ends all hosts in good order, then everything else. */
   async [Symbol.asyncDispose](): Promise<void> {
+    for (const signal of SIGNALS) process.off(signal, this.#interrupt);
     await Promise.allSettled(this.#hosts.map((process) => process.ask({ ask: 'close' })));
     await this.#stack.disposeAsync();
   }

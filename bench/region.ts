@@ -34,7 +34,9 @@ export async function benchRegion(args: readonly string[]): Promise<void> {
   };
   const sizes = values.agents.split(',').map((text) => count('agents', text));
   const figures: RegionFigures[] = [];
-  for (const agents of sizes) figures.push(await measureRegion({ ...plan, agents }, note));
+  for (const agents of sizes) {
+    figures.push(await measureRegion({ ...plan, agents }, note));
+    if (values.json !== undefined) await writeFile(values.json, `${JSON.stringify(figures)}\n`);
+  }
   printRegions(figures);
-  if (values.json !== undefined) await writeFile(values.json, `${JSON.stringify(figures)}\n`);
 }

@@ -20,7 +20,7 @@ export function createControlMetrics({
   directorySpace,
 }: {
   readonly redis: Redis;
-  readonly hub: Pick<AgentHub, 'hosts'>;
+  readonly hub: Pick<AgentHub, 'linkedCount' | 'drainingCount' | 'waiters'>;
   readonly directorySpace: Pick<DirectorySpace, 'freeBytes' | 'reserveBytes'>;
 }): { readonly registry: Registry; readonly durations: RequestDurations } {
   const registry = createMetrics('control');
@@ -37,22 +37,26 @@ export function createControlMetrics({
   return { registry, durations };
 }
 
-function createHostGauges(registry: Registry, hub: Pick<AgentHub, 'hosts'>): void {
+function createHostGauges(
+  registry: Registry,
+  hub: Pick<AgentHub, 'linkedCount' | 'drainingCount' | 'waiters'>,
+): void {
   const hosts: Gauge<'state'> = new Gauge({
     name: 'berth_linked_hosts',
     help: 'Hosts that are linked to this node',
     labelNames: ['state'] as const,
     registers: [registry],
     collect() {
-      hosts.set({ state: 'ready' }, hub.hosts.filter(({ load }) => !load.draining).length);
-      hosts.set({ state: 'draining' }, hub.hosts.filter(({ load }) => load.draining).length);
+      const { linkedCount, drainingCount } = hub;
+      hosts.set({ state: 'ready' }, linkedCount - drainingCount);
+      hosts.set({ state: 'draining' }, drainingCount);
     },
   });
   const jobs: Gauge = new Gauge({
     name: 'berth_pending_jobs',
     help: 'Jobs that this node has given to hosts and that are not answered',
     registers: [registry],
-    collect: () => jobs.set(hub.hosts.reduce((sum, { jobsPending }) => sum + jobsPending, 0)),
+    collect: () => jobs.set(hub.waiters.size),
   });
 }
 

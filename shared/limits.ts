@@ -206,6 +206,12 @@ export const LIMITS = {
   sandboxClaimMs: 30_000,
   // A job that its host has not begun within this time is dropped.
   sandboxBeginMs: 8_000,
+  // How many hosts with room are looked at for new work, of which the best is taken.
+  placementCandidates: 8,
+  // What a node remembers of what it has placed lately: accounts, images and shapes, each with the
+  // hosts that were chosen last.
+  placementKeysRememberedMax: 4096,
+  placementsRememberedMax: 16,
   // How many hosts are asked, one after the other, to take a new sandbox.
   sandboxPlacementsMax: 3,
   sandboxStopGraceMs: 10_000,

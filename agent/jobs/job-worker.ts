@@ -1,4 +1,5 @@
 import { type Job, Worker } from 'bullmq';
+import { Redis } from 'ioredis';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
@@ -47,6 +48,8 @@ export interface JobWorkerDeps {
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;
+  /** Of all queues; each has another connection, on which it waits for jobs. */
+  readonly #redis: Redis;
   readonly #workers: Readonly<Record<'exec' | 'sandbox' | 'host', Worker>>;
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
@@ -55,6 +58,9 @@ export class JobWorker {
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
+    this.#redis = new Redis(queueConnection(deps.redis, { blocking: true }));
+    // The workers report its errors; one that comes after they have closed is of no interest.
+    this.#redis.on('error', () => undefined);
     this.#workers = {
       // A queue knows no accounts, so jobs are taken from it at once and wait for their turn here.
       exec: this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
@@ -81,17 +87,18 @@ export class JobWorker {
     for (const lost of this.#lostJobs) lost.close();
     this.#turns.close();
     await Promise.all(Object.values(this.#workers).map((worker) => worker.close()));
+    this.#redis.disconnect();
   }
 
   #work(queue: string, concurrency: number): Worker {
-    const { hostId, redis, log } = this.#deps;
+    const { hostId, log } = this.#deps;
     const process = async (job: Job): Promise<void> => {
       const id = job.id ?? '';
       if (!lost.begin(id)) return;
       await this.#process(job).finally(() => lost.end(id));
     };
     const worker: Worker = new Worker(queue, process, {
-      connection: queueConnection(redis, { blocking: true }),
+      connection: this.#redis,
       prefix: queues.prefix(hostId),
       concurrency: concurrency + REFUSALS_AT_ONCE,
       maxStalledCount: 0,

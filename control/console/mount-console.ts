@@ -23,6 +23,8 @@ export function mountConsole(
   router.get(SESSION_PATH, calls.get);
   router.post(SESSION_PATH, calls.post);
   router.delete(SESSION_PATH, calls.delete);
-  const hosts = (): string[] => hub.hosts.map(({ publicUrl }) => publicUrl);
-  router.get('/console{/*page}', serveConsole(consoleDir, hosts));
+  router.get(
+    '/console{/*page}',
+    serveConsole(consoleDir, () => hub.publicUrls),
+  );
 }

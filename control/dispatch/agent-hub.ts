@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocket, WebSocketServer } from 'ws';
-import { AppError, toError } from '../../shared/errors.ts';
+import { toError } from '../../shared/errors.ts';
 import { findFramingFault } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -9,12 +9,15 @@ import { signConnectionKeys } from '../../shared/links/connection-keys.ts';
 import { SingleUseTokens } from '../../shared/links/single-use-token.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import {
-  type AgentFrame,
   type ControlFrame,
   decodeAgentFrame,
   encodeFrame,
   type HostLoad,
 } from '../../shared/links/stream-protocol.ts';
+import { DrawableMap } from './drawable-map.ts';
+import { JobWaiters } from './job-waiters.ts';
+import type { KnownHosts } from './placement.ts';
+import { RecentPlacements } from './recent-placements.ts';
 
 /** A host whose agent is linked to this node. */
 export interface Host {
@@ -27,23 +30,6 @@ export interface Host {
   readonly load: HostLoad;
   /** Jobs sent from here and not answered yet; more recent than what the host reported. */
   readonly jobsPending: number;
-}
-
-interface JobAnswer {
-  readonly result: object;
-  readonly body: readonly Buffer[];
-}
-
-/** The outcome of waiting for a job: `lost` when the agent's link broke first. */
-export type Settlement =
-  | { readonly kind: 'answer'; readonly answer: JobAnswer }
-  | { readonly kind: 'error'; readonly error: AppError }
-  | { readonly kind: 'lost'; readonly accepted: boolean };
-
-interface Waiter {
-  readonly hostId: string;
-  readonly settle: (settlement: Settlement) => void;
-  accepted: boolean;
 }
 
 interface AgentLink {
@@ -70,11 +56,15 @@ export interface AgentHubOptions {
 export const LINK_PATH = '/agent-link';
 
 /** This node's end of the agents' WebSockets: who is there, and who waits for which answer. */
-export class AgentHub {
+export class AgentHub implements KnownHosts {
+  /** Who waits here for which host's answer. */
+  readonly waiters = new JobWaiters();
+  /** Where this node has placed sandboxes lately. */
+  readonly placements = new RecentPlacements();
   readonly #options: AgentHubOptions;
-  readonly #links = new Map<string, AgentLink>();
+  readonly #links = new DrawableMap<string, AgentLink>();
+  #images: readonly Host['image'][] | undefined;
   readonly #tokens: SingleUseTokens;
-  readonly #waiters = new Map<string, Waiter>();
   readonly #server = new WebSocketServer({
     noServer: true,
     perMessageDeflate: false,
@@ -105,39 +95,40 @@ export class AgentHub {
     });
   }
 
-  get hosts(): Host[] {
-    const pending = new Map<string, number>();
-    for (const { hostId } of this.#waiters.values()) {
-      pending.set(hostId, (pending.get(hostId) ?? 0) + 1);
-    }
-    return [...this.#links].map(([hostId, { publicUrl, internalUrl, image, load }]) => ({
-      hostId,
-      publicUrl,
-      internalUrl,
-      image,
-      load,
-      jobsPending: pending.get(hostId) ?? 0,
-    }));
+  get linkedCount(): number {
+    return this.#links.size;
   }
 
-  /** Waits for a job's answer; call it before the job is queued. */
-  async waitFor(jobId: string, hostId: string): Promise<Settlement> {
-    return new Promise((resolve) => {
-      const settle = (settlement: Settlement): void => {
-        this.#waiters.delete(jobId);
-        resolve(settlement);
-      };
-      this.#waiters.set(jobId, { hostId, settle, accepted: false });
-    });
+  /** How many of the linked hosts take no new work. */
+  get drainingCount(): number {
+    return this.#links
+      .entries()
+      .filter(([, { load }]) => load.draining)
+      .toArray().length;
   }
 
-  /** Stops waiting for a job: its caller is told what `error` says. */
-  giveUp(jobId: string, error: AppError): void {
-    this.#waiters.get(jobId)?.settle({ kind: 'error', error });
+  /** Where the linked hosts are reached by callers. */
+  get publicUrls(): string[] {
+    return this.#links
+      .entries()
+      .map(([, { publicUrl }]) => publicUrl)
+      .toArray();
   }
 
-  wasAccepted(jobId: string): boolean {
-    return this.#waiters.get(jobId)?.accepted ?? true;
+  /** The images of the linked hosts, each once. */
+  get images(): readonly Host['image'][] {
+    this.#images ??= distinctImages(this.#links.entries().map(([, { image }]) => image));
+    return this.#images;
+  }
+
+  find(hostId: string): Host | undefined {
+    const link = this.#links.get(hostId);
+    return link && this.#hostOf(hostId, link);
+  }
+
+  /** The linked hosts, each once; take what is needed at once. See {@link KnownHosts}. */
+  inRandomOrder(): IteratorObject<Host, undefined> {
+    return this.#links.drawn().map(([hostId, link]) => this.#hostOf(hostId, link));
   }
 
   /** Tells the host that nobody waits for the job any more. */
@@ -147,7 +138,7 @@ export class AgentHub {
 
   close(): void {
     clearInterval(this.#timer);
-    for (const { socket } of this.#links.values()) socket.close(1001, 'control node stops');
+    for (const [, { socket }] of this.#links.entries()) socket.close(1001, 'control node stops');
     this.#server.close();
   }
 
@@ -188,7 +179,7 @@ export class AgentHub {
     }
     // An agent that was restarted may be faster than the news of its former socket's end.
     this.#links.get(hostId)?.socket.terminate();
-    this.#lose(hostId);
+    this.waiters.lose(hostId);
     const link: AgentLink = {
       socket,
       publicUrl: frame.publicUrl,
@@ -198,6 +189,7 @@ export class AgentHub {
       heardAt: Date.now(),
     };
     this.#links.set(hostId, link);
+    this.#images = undefined;
     socket.on('message', (message: Buffer) => {
       link.heardAt = Date.now();
       this.#handle(socket, () => this.#receive(hostId, link, message));
@@ -206,7 +198,8 @@ export class AgentHub {
       if (this.#links.get(hostId) !== link) return;
       log.warn({ hostId }, 'link:closed');
       this.#links.delete(hostId);
-      this.#lose(hostId);
+      this.#images = undefined;
+      this.waiters.lose(hostId);
     });
     const keyLink = { nodeId, hostId, region };
     const signed = signConnectionKeys(clusterSecret, keyLink, connectionKeys);
@@ -231,22 +224,11 @@ export class AgentHub {
       return;
     }
     if (frame.type === 'register') throw new Error('registered twice');
-    // Late news of a job that nobody waits for is no fault; news from another host is.
-    const waiter = this.#waiters.get(frame.jobId);
-    if (waiter === undefined) return;
-    if (waiter.hostId !== hostId) throw new Error('answer to a job of another host');
-    settleWith(waiter, frame, body);
-  }
-
-  /** Everything that this host owes an answer for is settled as lost. */
-  #lose(hostId: string): void {
-    for (const waiter of this.#waiters.values()) {
-      if (waiter.hostId === hostId) waiter.settle({ kind: 'lost', accepted: waiter.accepted });
-    }
+    this.waiters.receive(hostId, frame, body);
   }
 
   #beat(): void {
-    for (const [hostId, { socket, heardAt }] of this.#links) {
+    for (const [hostId, { socket, heardAt }] of this.#links.entries()) {
       if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) {
         this.#options.log.warn({ hostId }, 'link:silent');
         socket.terminate();
@@ -256,27 +238,18 @@ export class AgentHub {
     }
   }
 
+  #hostOf(hostId: string, { publicUrl, internalUrl, image, load }: AgentLink): Host {
+    const jobsPending = this.waiters.pendingOf(hostId);
+    return { hostId, publicUrl, internalUrl, image, load, jobsPending };
+  }
+
   #send(hostId: string, frame: ControlFrame): void {
     const link = this.#links.get(hostId);
     if (link?.socket.readyState === WebSocket.OPEN) link.socket.send(encodeFrame(frame));
   }
 }
 
-type JobFrame = Extract<AgentFrame, { jobId: string }>;
-
-function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): void {
-  switch (frame.type) {
-    case 'accepted': {
-      waiter.accepted = true;
-      break;
-    }
-    case 'result': {
-      waiter.settle({ kind: 'answer', answer: { result: frame.result, body } });
-      break;
-    }
-    case 'error': {
-      waiter.settle({ kind: 'error', error: new AppError(frame.code, frame.message) });
-      break;
-    }
-  }
+/** Hosts that do not say what their image is have one, too. */
+function distinctImages(images: Iterable<Host['image']>): Host['image'][] {
+  return [...new Map([...images].map((image) => [JSON.stringify(image), image])).values()];
 }

@@ -115,7 +115,7 @@ export class DataProxy {
 
   async #send(call: FileCall): Promise<IncomingMessage> {
     const { hostId, accountId, diskId, key, method, headers, requestId, signal } = call;
-    const host = this.#hub.hosts.find((candidate) => candidate.hostId === hostId);
+    const host = this.#hub.find(hostId);
     if (host === undefined) {
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
     }

@@ -1,4 +1,5 @@
 import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
 import { runInBackground } from '../../shared/background.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import type { QueuedJobs } from '../../shared/directory/queued-jobs.ts';
@@ -63,7 +64,8 @@ export interface JobDispatchDeps {
 export class JobDispatch {
   readonly #hub: AgentHub;
   readonly #nodeId: string;
-  readonly #redis: RedisTarget;
+  /** Of all queues: a connection for each host's queues would soon be all that Redis has. */
+  readonly #redis: Redis;
   readonly #queuedJobs: QueuedJobs;
   readonly #seal: JobSeal;
   readonly #log: Logger;
@@ -72,7 +74,8 @@ export class JobDispatch {
   constructor({ hub, nodeId, redis, queuedJobs, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
-    this.#redis = redis;
+    this.#redis = new Redis(queueConnection(redis, { blocking: false }));
+    this.#redis.on('error', ({ message: err }) => log.warn({ err }, 'queue:error'));
     this.#queuedJobs = queuedJobs;
     this.#seal = seal;
     this.#log = log;
@@ -92,9 +95,10 @@ export class JobDispatch {
 
   async #call<K extends JobKind>(id: string, call: JobCall<K>): Promise<JobReply<K>> {
     const queue = this.#queue(call.kind, call.hostId);
-    const settlement = this.#hub.waitFor(id, call.hostId);
+    const settlement = this.#hub.waiters.waitFor(id, call.hostId);
     const overdue = setTimeout(
-      () => this.#hub.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
+      () =>
+        this.#hub.waiters.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
       call.deadlineAt - Date.now() + answerGraceMs(call),
     );
     const untaken = setInterval(() => {
@@ -124,6 +128,7 @@ export class JobDispatch {
 
   async close(): Promise<void> {
     await Promise.all([...this.#queues.values()].map((queue) => queue.close()));
+    this.#redis.disconnect();
   }
 
   async #add<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
@@ -152,12 +157,12 @@ export class JobDispatch {
       await this.#add(queue, id, call);
     } catch (error) {
       // Redis may have taken the job although its answer did not arrive.
-      if (this.#hub.wasAccepted(id)) return;
+      if (this.#hub.waiters.wasAccepted(id)) return;
       this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:enqueueFailed');
       const reason = isRedisRefusal(error)
         ? new AppError('unavailable', 'the work could not be queued; try again')
         : await this.#explainLoss(queue, id, kind, false);
-      this.#hub.giveUp(id, reason);
+      this.#hub.waiters.giveUp(id, reason);
     }
   }
 
@@ -192,13 +197,16 @@ export class JobDispatch {
   /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */
   async #giveUpUntaken(queue: Queue, id: string): Promise<void> {
     if (!(await this.#takeBack(queue, id))) return;
-    this.#hub.giveUp(id, new AppError('unavailable', 'the host did not take the work; try again'));
+    this.#hub.waiters.giveUp(
+      id,
+      new AppError('unavailable', 'the host did not take the work; try again'),
+    );
   }
 
   #cancel(queue: Queue, id: string, hostId: string): void {
     runInBackground('job.cancel', async () => {
       if (!(await this.#takeBack(queue, id))) this.#hub.cancel(id, hostId);
-      this.#hub.giveUp(id, new AppError('cancelled', 'the caller hung up'));
+      this.#hub.waiters.giveUp(id, new AppError('cancelled', 'the caller hung up'));
     });
   }
 
@@ -207,13 +215,11 @@ export class JobDispatch {
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = new Queue(name, {
-      connection: queueConnection(this.#redis, { blocking: false }),
+      connection: this.#redis,
       prefix: queues.prefix(hostId),
       skipMetasUpdate: true,
     });
-    queue.on('error', (error) =>
-      this.#log.warn({ queue: name, err: error.message }, 'queue:error'),
-    );
+    queue.on('error', () => undefined); // Of the connection, which reports them.
     this.#queues.set(name, queue);
     return queue;
   }

@@ -110,8 +110,7 @@ export class ObjectProxy {
     const address = clientAddress(request, trustedProxies);
     using place = this.#places.take(addressParties(proxies, address));
     if (place === undefined) throw new AppError('rate_limited', 'too many requests');
-    const [hostId] = rankHosts(hub.hosts, []);
-    const host = hub.hosts.find((each) => each.hostId === hostId);
+    const [host] = rankHosts(hub, []);
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
     const origin = { address, hopsLeft: '1' } as const;
     for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);

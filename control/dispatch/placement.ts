@@ -1,49 +1,73 @@
 import type { SandboxResources } from '../../shared/directory/capacity.ts';
 import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { Host } from './agent-hub.ts';
+
+/** The hosts that a node knows. */
+export interface KnownHosts {
+  find(hostId: string): Host | undefined;
+  /** Each once. Whoever needs some takes some: nothing walks through all hosts of a region. */
+  inRandomOrder(): IteratorObject<Host, undefined>;
+}
 
 const freeSlots = ({ load, jobsPending }: Host): number =>
   load.execSlots - Math.max(load.execsRunning + load.execsWaiting, jobsPending);
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the least loaded one (docs/architecture.md, The life of an exec). Pure.
+ * without a handler the least loaded one of some (docs/architecture.md, The life of an exec).
  * @param handlers of each disk, where it has one
- * @returns at least one host id
+ * @returns at least one host
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
-export function rankHosts(
-  hosts: readonly Host[],
-  handlers: readonly (string | undefined)[],
-): string[] {
-  const counts = new Map<string, number>();
-  for (const handler of handlers) {
-    if (handler === undefined) continue;
-    const host = hosts.find(({ hostId }) => hostId === handler);
+export function rankHosts(hosts: KnownHosts, handlers: readonly (string | undefined)[]): Host[] {
+  const counts = new Map<Host, number>();
+  for (const [handler, count] of countEach(handlers)) {
+    const host = hosts.find(handler);
     if (host === undefined) {
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
     }
     if (host.load.draining) {
       throw new AppError('unavailable', 'the host that handles this disk takes no work now');
     }
-    counts.set(handler, (counts.get(handler) ?? 0) + 1);
+    counts.set(host, count);
   }
-  if (counts.size > 0) {
-    return [...counts].sort(([, a], [, b]) => b - a).map(([hostId]) => hostId);
-  }
+  if (counts.size > 0) return [...counts].sort(([, a], [, b]) => b - a).map(([host]) => host);
   const [best] = hosts
+    .inRandomOrder()
     .filter(({ load }) => !load.draining)
+    .take(LIMITS.placementCandidates)
+    .toArray()
     .sort(
       (a, b) =>
         Number(a.load.storageLow) - Number(b.load.storageLow) || freeSlots(b) - freeSlots(a),
     );
   if (best === undefined) throw new AppError('no_capacity', 'no host is available now');
-  return [best.hostId];
+  return [best];
+}
+
+function countEach(ids: readonly (string | undefined)[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const id of ids) if (id !== undefined) counts.set(id, (counts.get(id) ?? 0) + 1);
+  return counts;
+}
+
+/** What a new sandbox asks of its host. */
+export interface SandboxWishes {
+  readonly need: SandboxResources;
+  /** Hosts on which it cannot be are left out. */
+  readonly canBeOn: (host: Host) => boolean;
+  /** The hosts of its disks, once for each disk. */
+  readonly handlers: readonly string[];
+  /** Hosts that probably have what it starts from: looked at beside those that are drawn. */
+  readonly likely: readonly string[];
+  /** What stands against a host, beside how full it is; see {@link shareTaken} for the scale. */
+  readonly costOf: (hostId: string) => number;
 }
 
 type HostSandboxes = Host['load']['sandboxes'];
 
-/** What of the host would be taken once the sandbox were there. */
+/** What of the host would be taken once the sandbox were there: 1 is all of it. */
 function shareTaken(
   { memoryMib, memoryMibUsed, vcpus, vcpusUsed }: HostSandboxes,
   need: SandboxResources,
@@ -59,24 +83,82 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources):
   need.memoryMib <= memoryMib && need.vcpus <= vcpus;
 
 /**
- * The hosts for a new sandbox by their last report, least loaded first. Pure. Reports are up to a
- * second old, so only a reservation tells whether a host has the capacity.
- * @returns at least one host id
- * @throws AppError `not_enabled` when no host runs sandboxes, `no_capacity` when none could hold it
+ * Draws hosts until enough have room by their last report. Those that have none come along: a report
+ * is up to a second old, and only a reservation tells.
  */
-export function rankSandboxHosts(hosts: readonly Host[], need: SandboxResources): string[] {
-  if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now');
-  const enabled = hosts.filter(({ load }) => load.sandboxes.isEnabled);
-  if (enabled.length === 0) {
+function drawCandidates(
+  hosts: KnownHosts,
+  { need, canBeOn, handlers, likely }: SandboxWishes,
+): { readonly candidates: ReadonlySet<Host>; readonly isEnabled: boolean } {
+  const candidates = new Set<Host>();
+  const seen = new Set<string>();
+  let isEnabled = false;
+  /** @returns whether it has room */
+  const consider = (host: Host): boolean => {
+    const { hostId, load } = host;
+    if (seen.has(hostId)) return false;
+    seen.add(hostId);
+    if (!load.sandboxes.isEnabled || !canBeOn(host)) return false;
+    isEnabled = true;
+    if (load.draining || load.sandboxes.isLow || !couldHold(load.sandboxes, need)) return false;
+    const hasRoom = isRoomIn(load.sandboxes, need);
+    if (hasRoom || candidates.size < LIMITS.placementCandidates) candidates.add(host);
+    return hasRoom;
+  };
+  for (const hostId of [...handlers, ...likely.slice(0, LIMITS.placementCandidates)]) {
+    const host = hosts.find(hostId);
+    if (host !== undefined) consider(host);
+  }
+  let drawn = 0;
+  for (const host of hosts.inRandomOrder()) {
+    if (consider(host)) drawn += 1;
+    if (drawn === LIMITS.placementCandidates) break;
+  }
+  return { candidates, isEnabled };
+}
+
+function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
+  const { memory, vcpus } = shareTaken(sandboxes, need);
+  return memory <= 1 && vcpus <= 1;
+}
+
+/**
+ * The best of some hosts for a new sandbox (decision 0082): those with room first, among them those
+ * that handle the most of its disks, then by how full they are and what else stands against them.
+ * @returns at least one host
+ * @throws AppError `not_enabled` when no host runs such sandboxes, `no_capacity` when none could
+ *   hold it
+ */
+export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host[] {
+  const { need, handlers, costOf } = wishes;
+  const { candidates, isEnabled } = drawCandidates(hosts, wishes);
+  if (candidates.size === 0 && hosts.inRandomOrder().next().done === true) {
+    throw new AppError('no_capacity', 'no host is available now');
+  }
+  if (!isEnabled) {
     throw new AppError('not_enabled', 'sandboxes are not enabled on the hosts of this region');
   }
-  const ranked = enabled
-    .filter(({ load }) => !load.draining && !load.sandboxes.isLow)
-    .filter(({ load: { sandboxes } }) => couldHold(sandboxes, need))
-    .map(({ hostId, load }) => ({ hostId, share: shareTaken(load.sandboxes, need) }))
-    .sort((a, b) => a.share.memory - b.share.memory || a.share.vcpus - b.share.vcpus);
-  if (ranked.length === 0) throw noSandboxCapacity(need);
-  return ranked.map(({ hostId }) => hostId);
+  if (candidates.size === 0) throw noSandboxCapacity(need);
+  const disks = countEach(handlers);
+  return [...candidates]
+    .map((host) => {
+      const share = shareTaken(host.load.sandboxes, need);
+      return {
+        host,
+        disks: disks.get(host.hostId) ?? 0,
+        isFull: share.memory > 1 || share.vcpus > 1,
+        cost: share.memory + costOf(host.hostId),
+        vcpus: share.vcpus,
+      };
+    })
+    .sort(
+      (a, b) =>
+        Number(a.isFull) - Number(b.isFull) ||
+        b.disks - a.disks ||
+        a.cost - b.cost ||
+        a.vcpus - b.vcpus,
+    )
+    .map(({ host }) => host);
 }
 
 export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxResources): AppError =>

@@ -51,9 +51,9 @@ export async function withHandler<T>(
   for (let moves = 0; ; moves += 1) {
     refuseHeldByAbsent(deps, present);
     const ranked = rankHosts(
-      deps.hub.hosts,
+      deps.hub,
       present.map(({ handler }) => handler),
-    );
+    ).map(({ hostId }) => hostId);
     // Without an await where nothing has to move, so that concurrent requests see each other's load.
     const hostId = togetherAt(present, ranked) ?? (await gather(deps, present, ranked, context));
     try {
@@ -104,7 +104,7 @@ async function gather(
  */
 export function refuseHeldByAbsent({ hub }: Deps, disks: readonly DiskEntry[]): void {
   for (const { record, handler, isHeld } of disks) {
-    if (isHeld !== true || hub.hosts.some(({ hostId }) => hostId === handler)) continue;
+    if (isHeld !== true || (handler !== undefined && hub.find(handler) !== undefined)) continue;
     const message = `disk ${record.id} is mounted by a sandbox of a host that is away now`;
     throw new AppError('disk_in_use', message);
   }

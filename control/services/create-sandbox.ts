@@ -9,7 +9,7 @@ import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import type { Deps } from './deps.ts';
-import { moveDisksTo, nearDisks } from './place-near-disks.ts';
+import { moveDisksTo, refuseOfAbsent } from './place-near-disks.ts';
 import { findMountedDisks, sandboxMounts } from './sandbox-mounts.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
 import { beginSandbox } from './begin-sandbox.ts';
@@ -19,6 +19,7 @@ import { withClaimedName } from './claim-sandbox-name.ts';
 import { createFromSnapshot } from './create-from-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment } from './sandbox-input.ts';
+import { notePlacement, wishesOf } from './sandbox-wishes.ts';
 
 /** A sandbox that is about to be created; name and host are still to be found. */
 type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
@@ -72,7 +73,7 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
 }
 
 /**
- * Creates a sandbox on the least loaded host with capacity (docs/api.md, Sandboxes). Name and
+ * Creates a sandbox on the best of some hosts with capacity (docs/api.md, Sandboxes). Name and
  * capacity are reserved first; both lapse unless the host journals the sandbox and holds them. The
  * creation goes on when the caller hangs up.
  * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
@@ -91,13 +92,14 @@ export async function createSandbox(
     return createFromSnapshot(deps, accountId, { ...input, snapshot: source }, context);
   }
   checkEnvironment(input.env ?? {});
-  const { hosts, image, baseImageOn } = await chooseImage(deps, accountId, input);
+  const { canBeOn, image, baseImageOn } = await chooseImage(deps, accountId, input);
   const draft = { ...draftOf(accountId, input), ...(image === undefined ? {} : { image }) };
   const disks = await findMountedDisks(deps, accountId, draft.mounts ?? []);
   const need = needOf(draft);
-  const ranked = nearDisks(deps, rankSandboxHosts(hosts, need), disks).map((hostId) => {
-    return { hostId, baseImage: baseImageOn(hosts.find((host) => host.hostId === hostId)) };
-  });
+  const wishes = wishesOf(deps.hub.placements, draft, { need, disks, canBeOn });
+  const fitting = rankSandboxHosts(deps.hub, wishes);
+  refuseOfAbsent(deps, disks);
+  const ranked = fitting.map((host) => ({ hostId: host.hostId, baseImage: baseImageOn(host) }));
   const share = { vcpus: draft.vcpuCount, memoryMib: draft.memSizeMib };
   const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name, share };
   return withClaimedName(deps, sandbox, async (name) => {
@@ -125,6 +127,7 @@ async function place(
       continue;
     }
     asked += 1;
+    notePlacement(deps.hub.placements, draft, hostId);
     try {
       const on = { hostId, disks };
       return await createOn(deps, on, { ...draft, baseImage }, { ...context, deadlineAt });

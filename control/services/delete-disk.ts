@@ -34,7 +34,7 @@ export async function deleteDisk(
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
   const user = await liveSandboxWith(deps, disk);
   if (user !== undefined) throw mountedBy(disk.diskId, ` ${user.config.name}`);
-  rankHosts(deps.hub.hosts, [entry.handler]); // Refuses while no host could do it.
+  rankHosts(deps.hub, [entry.handler]); // Refuses while no host could do it.
   const deletion = await disks.beginDelete(entry.record);
   if (deletion === 'held') throw mountedBy(disk.diskId, ''); // It has begun to since.
   if (deletion === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);

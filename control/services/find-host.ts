@@ -8,7 +8,7 @@ import type { Deps } from './deps.ts';
  * @throws AppError `unavailable` while the host cannot be reached
  */
 export function findHost({ hub }: Deps, hostId: string, what: string): Host {
-  const owner = hub.hosts.find((host) => host.hostId === hostId);
+  const owner = hub.find(hostId);
   if (owner !== undefined) return owner;
   throw new AppError('unavailable', `the host of ${what} is away now; try again later`);
 }

@@ -17,21 +17,29 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Hosts that build images, the least busy first.
+ * Some hosts that build images, the least busy first.
  * @throws AppError `not_enabled` when there are hosts, but none builds; `no_capacity` when none can
  */
-function rankBuilders(hosts: readonly Host[]): string[] {
-  if (hosts.length === 0) throw new AppError('no_capacity', 'no host is available now; try again');
-  const enabled = hosts.filter(({ load: { images } }) => images !== undefined && images.max > 0);
-  if (enabled.length === 0) {
-    throw new AppError('not_enabled', 'the hosts of this region build no images');
+function rankBuilders(hub: Deps['hub']): string[] {
+  if (hub.linkedCount === 0) {
+    throw new AppError('no_capacity', 'no host is available now; try again');
   }
-  const builders = enabled.filter(({ load }) => !load.draining && !load.storageLow);
+  if (!hub.inRandomOrder().some(buildsImages)) throw noBuilders();
+  const builders = hub
+    .inRandomOrder()
+    .filter((host) => buildsImages(host) && !host.load.draining && !host.load.storageLow)
+    .take(LIMITS.placementCandidates)
+    .toArray();
   if (builders.length === 0) {
     throw new AppError('no_capacity', 'no host can build an image now; try again');
   }
   return builders.sort((a, b) => shareTaken(a) - shareTaken(b)).map(({ hostId }) => hostId);
 }
+
+const buildsImages = ({ load: { images } }: Host): boolean => (images?.max ?? 0) > 0;
+
+const noBuilders = (): AppError =>
+  new AppError('not_enabled', 'the hosts of this region build no images');
 
 const shareTaken = ({ load: { images }, jobsPending }: Host): number =>
   ((images?.active ?? 0) + jobsPending) / (images?.max ?? 1);
@@ -51,7 +59,7 @@ export async function buildImage(
   const reference = parseImageReference(given, 'source');
   const source = formatImageReference(reference);
   const image = { source, accountId: credentials === undefined ? undefined : accountId };
-  const hosts = rankBuilders(deps.hub.hosts);
+  const hosts = rankBuilders(deps.hub);
   const { images } = deps.directory;
   const begun = await images.begin(image, reference.digest !== undefined);
   if (begun.kind === 'begun') {
@@ -89,13 +97,11 @@ async function place(
 
 /** @throws AppError `not_found`, also for another account's private image; `not_enabled` */
 export async function findImage(
-  { directory, hub: { hosts } }: Deps,
+  { directory, hub }: Deps,
   accountId: string,
   imageId: string,
 ): Promise<ImageRecord> {
-  if (hosts.length > 0 && hosts.every(({ load: { images } }) => (images?.max ?? 0) === 0)) {
-    throw new AppError('not_enabled', 'the hosts of this region build no images');
-  }
+  if (hub.linkedCount > 0 && !hub.inRandomOrder().some(buildsImages)) throw noBuilders();
   const record = await directory.images.find(accountId, imageId);
   if (record === undefined) throw new AppError('not_found', 'image not found');
   return record;

@@ -6,24 +6,16 @@ import { refuseHeldByAbsent, releaseElsewhere, type RequestContext } from './cal
 import { findMountedDisks } from './sandbox-mounts.ts';
 
 /**
- * Orders the hosts for a sandbox by how many of its disks each handles; hosts that handle equally
- * many keep their order.
+ * Refuses disks whose hosts cannot give them up to another one now.
  * @throws AppError `disk_in_use`, `unavailable` when a disk's host is away
  */
-export function nearDisks(
-  deps: Deps,
-  hostIds: readonly string[],
-  disks: readonly DiskEntry[],
-): string[] {
+export function refuseOfAbsent(deps: Deps, disks: readonly DiskEntry[]): void {
   refuseHeldByAbsent(deps, disks);
   for (const { record, handler } of disks) {
-    if (handler === undefined || deps.hub.hosts.some(({ hostId }) => hostId === handler)) continue;
+    if (handler === undefined || deps.hub.find(handler) !== undefined) continue;
     const message = `the host that handles disk ${record.id} cannot be reached now`;
     throw new AppError('unavailable', message);
   }
-  const count = (hostId: string): number =>
-    disks.filter(({ handler }) => handler === hostId).length;
-  return hostIds.toSorted((a, b) => count(b) - count(a));
 }
 
 /**

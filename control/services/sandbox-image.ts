@@ -8,12 +8,14 @@ import { isReferenceTo, referenceOf } from './image-aliases.ts';
 
 /** Which image a new sandbox begins with, and on which hosts it can be. */
 export interface ChosenImage {
-  readonly hosts: readonly Host[];
+  readonly canBeOn: (host: Host) => boolean;
   /** Undefined: the default image of the host. */
   readonly image?: JobPayload<'sandbox.create'>['image'];
   /** As the sandbox will show it: the caller's reference, or what the host's image really is. */
-  readonly baseImageOn: (host: Host | undefined) => string;
+  readonly baseImageOn: (host: Host) => string;
 }
+
+const anyHost = (): boolean => true;
 
 /**
  * Finds out what image the caller means. A reference is the default image of a host that names it so;
@@ -26,18 +28,21 @@ export async function chooseImage(
   accountId: string,
   { base_image: given, image_id: imageId }: CreateSandbox,
 ): Promise<ChosenImage> {
-  const { hosts } = deps.hub;
   if (given !== undefined && imageId !== undefined) {
     throw new AppError('bad_request', 'base_image and image_id exclude each other');
   }
-  if (imageId !== undefined) return { hosts, ...(await builtImage(deps, accountId, imageId)) };
-  if (given === undefined) return { hosts, baseImageOn: (host) => referenceOf(host?.image) };
+  if (imageId !== undefined)
+    return { canBeOn: anyHost, ...(await builtImage(deps, accountId, imageId)) };
+  if (given === undefined)
+    return { canBeOn: anyHost, baseImageOn: (host) => referenceOf(host.image) };
   const reference = formatImageReference(parseImageReference(given, 'base_image'));
   const baseImageOn = (): string => given;
   const { imageAliases } = deps.config;
-  const fitting = hosts.filter(({ image }) => isReferenceTo(image, imageAliases, given));
-  if (fitting.length > 0) return { hosts: fitting, baseImageOn };
-  return { hosts, baseImageOn, image: { reference } };
+  const isMeant = (image: Host['image']): boolean => isReferenceTo(image, imageAliases, given);
+  if (deps.hub.images.some(isMeant)) {
+    return { canBeOn: ({ image }) => isMeant(image), baseImageOn };
+  }
+  return { canBeOn: anyHost, baseImageOn, image: { reference } };
 }
 
 /** @throws AppError `not_found`, `image_not_ready` */

@@ -1,6 +1,12 @@
 import test from 'ava';
 import type { Host } from '../../../control/dispatch/agent-hub.ts';
-import { rankSandboxHosts } from '../../../control/dispatch/placement.ts';
+import {
+  type KnownHosts,
+  rankHosts,
+  rankSandboxHosts,
+  type SandboxWishes,
+} from '../../../control/dispatch/placement.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
 type Changes = Partial<Host['load']['sandboxes']> & { readonly draining?: boolean };
 
@@ -28,8 +34,37 @@ const host = (hostId: string, { draining = false, ...sandboxes }: Changes = {}):
 });
 const need = { memoryMib: 2048, vcpus: 2 };
 
+/** In the order in which they would be drawn; counts how many were. */
+class Drawn implements KnownHosts {
+  drawn = 0;
+  readonly #hosts: readonly Host[];
+
+  constructor(hosts: readonly Host[]) {
+    this.#hosts = hosts;
+  }
+
+  find(hostId: string): Host | undefined {
+    return this.#hosts.find((each) => each.hostId === hostId);
+  }
+
+  *inRandomOrder(): IteratorObject<Host, undefined> {
+    for (const each of this.#hosts) {
+      this.drawn += 1;
+      yield each;
+    }
+  }
+}
+
+const wishes = (changes: Partial<SandboxWishes> = {}): SandboxWishes => ({
+  ...{ need, canBeOn: () => true, handlers: [], likely: [], costOf: () => 0 },
+  ...changes,
+});
+
+const rank = (hosts: KnownHosts, changes: Partial<SandboxWishes> = {}): string[] =>
+  rankSandboxHosts(hosts, wishes(changes)).map(({ hostId }) => hostId);
+
 const ranks = test.macro((t, hosts: readonly Host[], expected: readonly string[]) => {
-  t.deepEqual(rankSandboxHosts(hosts, need), expected);
+  t.deepEqual(rank(new Drawn(hosts)), expected);
 });
 
 test(
@@ -79,7 +114,7 @@ test(
 );
 
 const refuses = test.macro((t, hosts: readonly Host[], code: string) => {
-  t.throws(() => rankSandboxHosts(hosts, need), { code });
+  t.throws(() => rank(new Drawn(hosts)), { code });
 });
 
 test('sandbox hosts: none is linked', refuses, [], 'no_capacity');
@@ -96,3 +131,79 @@ test(
   'no_capacity',
 );
 test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'no_capacity');
+
+/** What stands against one host, or against all others. */
+const only = (one: string, cost: number) => (hostId: string) => (hostId === one ? cost : 0);
+const allBut = (one: string, cost: number) => (hostId: string) => (hostId === one ? 0 : cost);
+
+const many = (count: number, changes: Changes = {}): Host[] =>
+  Array.from({ length: count }, (_, index) => host(`host-${index}`, changes));
+
+test('sandbox hosts: only some of those with room are looked at', (t) => {
+  const hosts = new Drawn(many(1000));
+  t.is(rank(hosts).length, LIMITS.placementCandidates);
+  t.is(hosts.drawn, LIMITS.placementCandidates);
+});
+
+test('sandbox hosts: the one host of a full region that has room is found, and comes first', (t) => {
+  const hosts = new Drawn([...many(999, { memoryMibUsed: 8192 }), host('roomy')]);
+  t.is(rank(hosts)[0], 'roomy');
+});
+
+test('sandbox hosts: a host that has some of the disks is found among many, and comes first', (t) => {
+  const hosts = new Drawn([...many(100), host('one', { memoryMibUsed: 4096 }), host('two')]);
+  const [first, second] = rank(hosts, { handlers: ['two', 'one', 'one'] });
+  t.deepEqual([first, second], ['one', 'two']);
+});
+
+test('sandbox hosts: one without room gains nothing from the disks that it has', (t) => {
+  const hosts = new Drawn([host('full', { memoryMibUsed: 8192 }), host('roomy')]);
+  t.deepEqual(rank(hosts, { handlers: ['full'] }), ['roomy', 'full']);
+});
+
+test('sandbox hosts: one that likely has the image is found among many', (t) => {
+  const hosts = new Drawn([...many(100), host('has-image')]);
+  t.is(
+    rank(hosts, {
+      ...{ likely: ['gone', 'has-image'] },
+      costOf: allBut('has-image', 0.25),
+    })[0],
+    'has-image',
+  );
+});
+
+test('sandbox hosts: what stands against a host counts as much as the room that it has less', (t) => {
+  const hosts = new Drawn([host('empty'), host('half', { memoryMibUsed: 4096 })]);
+  t.deepEqual(rank(hosts, { costOf: only('empty', 0.4) }), ['empty', 'half']);
+  t.deepEqual(rank(hosts, { costOf: only('empty', 0.6) }), ['half', 'empty']);
+});
+
+test('sandbox hosts: those on which it cannot be are left out', (t) => {
+  const hosts = new Drawn([host('a'), host('b')]);
+  t.deepEqual(rank(hosts, { canBeOn: ({ hostId }) => hostId === 'b' }), ['b']);
+  t.throws(() => rank(hosts, { canBeOn: () => false }), { code: 'not_enabled' });
+});
+
+test('hosts for disks: the handler of most of them first, without a look at any other', (t) => {
+  const hosts = new Drawn(many(10));
+  const ranked = rankHosts(hosts, ['host-3', 'host-7', undefined, 'host-7']);
+  t.deepEqual(
+    ranked.map(({ hostId }) => hostId),
+    ['host-7', 'host-3'],
+  );
+  t.is(hosts.drawn, 0);
+});
+
+test('hosts for disks: without a handler the least loaded one of some', (t) => {
+  const busy = { ...host('busy'), jobsPending: 1 };
+  const hosts = new Drawn([host('draining', { draining: true }), busy, ...many(1000)]);
+  t.is(rankHosts(hosts, [])[0]?.hostId, 'host-0');
+  t.is(hosts.drawn, LIMITS.placementCandidates + 1);
+});
+
+test('hosts for disks: one that is away or takes no work is refused', (t) => {
+  const hosts = new Drawn([host('draining', { draining: true })]);
+  t.throws(() => rankHosts(hosts, ['gone']), { code: 'unavailable' });
+  t.throws(() => rankHosts(hosts, ['draining']), { code: 'unavailable' });
+  t.throws(() => rankHosts(hosts, []), { code: 'no_capacity' });
+});

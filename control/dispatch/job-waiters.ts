@@ -1,0 +1,100 @@
+import { AppError } from '../../shared/errors.ts';
+import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
+
+interface JobAnswer {
+  readonly result: object;
+  readonly body: readonly Buffer[];
+}
+
+/** The outcome of waiting for a job: `lost` when the agent's link broke first. */
+export type Settlement =
+  | { readonly kind: 'answer'; readonly answer: JobAnswer }
+  | { readonly kind: 'error'; readonly error: AppError }
+  | { readonly kind: 'lost'; readonly accepted: boolean };
+
+interface Waiter {
+  readonly hostId: string;
+  readonly settle: (settlement: Settlement) => void;
+  accepted: boolean;
+}
+
+/** A frame with news of a job. */
+export type JobFrame = Extract<AgentFrame, { jobId: string }>;
+
+/** Who waits on this node for which host's answer. */
+export class JobWaiters {
+  readonly #waiters = new Map<string, Waiter>();
+  /** The same by host, so that one host costs nothing for the jobs of others. */
+  readonly #byHost = new Map<string, Set<Waiter>>();
+
+  /** Waits for a job's answer; call it before the job is queued. */
+  async waitFor(jobId: string, hostId: string): Promise<Settlement> {
+    const { promise, resolve } = Promise.withResolvers<Settlement>();
+    const ofHost = this.#byHost.get(hostId) ?? new Set();
+    this.#byHost.set(hostId, ofHost);
+    const waiter: Waiter = {
+      hostId,
+      accepted: false,
+      settle: (settlement) => {
+        this.#waiters.delete(jobId);
+        ofHost.delete(waiter);
+        if (ofHost.size === 0 && this.#byHost.get(hostId) === ofHost) this.#byHost.delete(hostId);
+        resolve(settlement);
+      },
+    };
+    ofHost.add(waiter);
+    this.#waiters.set(jobId, waiter);
+    return promise;
+  }
+
+  get size(): number {
+    return this.#waiters.size;
+  }
+
+  /** How many wait for answers of the host. */
+  pendingOf(hostId: string): number {
+    return this.#byHost.get(hostId)?.size ?? 0;
+  }
+
+  /** Stops waiting for a job: its caller is told what `error` says. */
+  giveUp(jobId: string, error: AppError): void {
+    this.#waiters.get(jobId)?.settle({ kind: 'error', error });
+  }
+
+  wasAccepted(jobId: string): boolean {
+    return this.#waiters.get(jobId)?.accepted ?? true;
+  }
+
+  /** Everything that this host owes an answer for is settled as lost. */
+  lose(hostId: string): void {
+    for (const waiter of this.#byHost.get(hostId) ?? []) {
+      waiter.settle({ kind: 'lost', accepted: waiter.accepted });
+    }
+  }
+
+  /** @throws Error when the job is another host's */
+  receive(hostId: string, frame: JobFrame, body: readonly Buffer[]): void {
+    // Late news of a job that nobody waits for is no fault; news from another host is.
+    const waiter = this.#waiters.get(frame.jobId);
+    if (waiter === undefined) return;
+    if (waiter.hostId !== hostId) throw new Error('answer to a job of another host');
+    settleWith(waiter, frame, body);
+  }
+}
+
+function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): void {
+  switch (frame.type) {
+    case 'accepted': {
+      waiter.accepted = true;
+      break;
+    }
+    case 'result': {
+      waiter.settle({ kind: 'answer', answer: { result: frame.result, body } });
+      break;
+    }
+    case 'error': {
+      waiter.settle({ kind: 'error', error: new AppError(frame.code, frame.message) });
+      break;
+    }
+  }
+}
