@@ -246,7 +246,7 @@ test.serial('requests through one control node continue when the other is killed
   const pids = [agent.daemon.pid, otherAgent.daemon.pid];
   const held = await startHeld(otherApi, agent, a);
   const mark = `BERTH_MARK=${randomBytes(8).toString('hex')}`;
-  const call = keyedExec(b, `export ${mark}; sleep 0.5; echo done >> done`);
+  const call = keyedExec(b, `export ${mark}; sleep 3; echo done >> done`);
   const lost = call(api).catch(() => 'cut');
   await waitFor('the command', async () => (await processesMarked(mark)).length > 0);
 
