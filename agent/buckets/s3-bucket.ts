@@ -21,7 +21,13 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
-import type { Bucket, BucketObject, UploadSource, WriteTerms } from './bucket.ts';
+import {
+  type Bucket,
+  BucketError,
+  type BucketObject,
+  type UploadSource,
+  type WriteTerms,
+} from './bucket.ts';
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
@@ -93,7 +99,9 @@ interface Target extends Condition {
 
 /** An ETag is the MD5 of the contents, unless they were uploaded in parts or are encrypted with a key
  * of the owner's: then it is of another form, or equals no MD5. */
-function versionOf(etag = ''): Pick<BucketObject, 'etag' | 'md5'> {
+function versionOf(told = ''): Pick<BucketObject, 'etag' | 'md5'> {
+  // Ceph tells that of a copy without the quotes.
+  const etag = `"${told.replaceAll('"', '')}"`;
   const [, md5] = /^"([0-9a-f]{32})"$/u.exec(etag) ?? [];
   return md5 === undefined ? { etag } : { etag, md5 };
 }
@@ -122,6 +130,9 @@ const headersOf = ({
   ContentLanguage,
   ContentType,
 });
+
+const changedMeanwhile = (): BucketError =>
+  new BucketError('changed', 'the object was changed meanwhile');
 
 /** Of a listing with `encoding-type=url`; some servers escape spaces as forms do. */
 function decodeKey(key: string): string {
@@ -227,9 +238,10 @@ export class S3Bucket implements Bucket {
       const target = { ...this.#named(key), ...condition, Metadata: { [MARK]: mark } };
       return sizeBytes <= PART_BYTES
         ? this.#putWhole(target, source, signal)
-        : this.#putParts(target, source, signal);
+        : this.#putParts(target, source, replaced, signal);
     });
-    return { key, sizeBytes, modifiedMs: Date.now(), ...versionOf(etag) };
+    const version = etag ? versionOf(etag) : await this.#versionWritten(key, mark, signal);
+    return { key, sizeBytes, modifiedMs: Date.now(), ...version };
   }
 
   async copy(
@@ -243,6 +255,8 @@ export class S3Bucket implements Bucket {
     const reply = await explained(async () => {
       // A mark needs new metadata, so the object's own headers are said again.
       const head = await this.#client.send(new HeadObjectCommand(this.#named(from.key)), send);
+      // Ceph ignores the condition below.
+      if (versionOf(head.ETag).etag !== from.etag) throw changedMeanwhile();
       const command = new CopyObjectCommand({
         ...this.#named(key),
         CopySource: source.split('/').map(encodeURIComponent).join('/'),
@@ -267,6 +281,19 @@ export class S3Bucket implements Bucket {
 
   #named(key: string): { Bucket: string; Key: string } {
     return { Bucket: this.#bucket, Key: `${this.#prefix}${key}` };
+  }
+
+  /** Ceph does not tell the ETag of an upload in parts. */
+  async #versionWritten(
+    key: string,
+    mark: string,
+    signal: AbortSignal,
+  ): Promise<Pick<BucketObject, 'etag' | 'md5'>> {
+    const present = await this.head(key, signal);
+    if (present?.mark !== mark) throw changedMeanwhile();
+    return present.md5 === undefined
+      ? { etag: present.etag }
+      : { etag: present.etag, md5: present.md5 };
   }
 
   /** Has the storage refuse a write over another object than the known one, if it can do that. */
@@ -314,6 +341,7 @@ export class S3Bucket implements Bucket {
   async #putParts(
     { IfMatch, IfNoneMatch, Metadata, ...named }: Target,
     source: UploadSource,
+    replaced: BucketObject | undefined,
     abortSignal: AbortSignal,
   ): Promise<string | undefined> {
     const send = { abortSignal };
@@ -331,6 +359,9 @@ export class S3Bucket implements Bucket {
         const { $metadata: _, ...part } = await explained(() => this.#client.send(command, send));
         parts.push({ ...part, PartNumber });
       }
+      // Storage that knows conditions of whole objects may ignore them here, as Ceph does.
+      const present = await this.head(named.Key.slice(this.#prefix.length), abortSignal);
+      if (present?.etag !== replaced?.etag) throw changedMeanwhile();
       const command = new CompleteMultipartUploadCommand({
         ...upload,
         ...(IfMatch === undefined ? {} : { IfMatch }),
