@@ -144,6 +144,14 @@ export class ConsolePage implements AsyncDisposable {
     }
   }
 
+  /** Presses a key that writes nothing. @param name such as `Escape` */
+  async key(name: 'Escape' | 'Tab' | 'Enter'): Promise<void> {
+    const windowsVirtualKeyCode = { Escape: 27, Tab: 9, Enter: 13 }[name];
+    const given = { key: name, code: name, windowsVirtualKeyCode };
+    await this.page.send('Input.dispatchKeyEvent', { type: 'rawKeyDown', ...given });
+    await this.page.send('Input.dispatchKeyEvent', { type: 'keyUp', ...given });
+  }
+
   /** Presses a key while Control is held. */
   async control(key: string): Promise<void> {
     const code = `Key${key.toUpperCase()}`;

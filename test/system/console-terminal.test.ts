@@ -1,7 +1,10 @@
 /* Terminals of the console: Chromium, and the real programs of a sandbox. */
+import { readFile } from 'node:fs/promises';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import type { ConsolePage } from '../helpers/console-page.ts';
-import { createSandbox } from '../helpers/sandboxes.ts';
+import { Files } from '../helpers/sandbox-files.ts';
+import { createSandbox, outputOf } from '../helpers/sandboxes.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 const test = consoleTest();
 /** The rows of the terminal that is shown, without the spaces at their ends. */
@@ -35,6 +38,27 @@ async function openTerminal({ page, api }: ConsoleContext, name: string): Promis
   await shows(page, /[#$]/u);
   return id;
 }
+
+test.serial('a full-screen editor edits a file', async (t) => {
+  const { page, api, stack } = t.context;
+  const id = await openTerminal(t.context, 'edits');
+  // The default image has no editor: this one is static.
+  await new Files(stack, api, id).put('/tmp/vi', await readFile('/usr/bin/busybox'));
+  await outputOf(api, id, 'chmod 755 /tmp/vi');
+  await type(page, '/tmp/vi /tmp/a.txt\n');
+  await shows(page, /^~\n~/mu);
+  await type(page, 'ihello, vi');
+  await shows(page, /^hello, vi/mu);
+  await page.key('Escape');
+  await shows(page, /^- \/tmp\/a\.txt/mu); // It has left the mode in which text is typed.
+  await type(page, 'yyp:wq\n');
+  await waitFor('the file', async () => {
+    const found = await outputOf(api, id, 'cat /tmp/a.txt 2>/dev/null || true');
+    return found === 'hello, vi\nhello, vi\n';
+  });
+  checkNoProblems(t);
+  t.pass();
+});
 
 test.serial('a program learns how large the terminal is', async (t) => {
   const { page } = t.context;
