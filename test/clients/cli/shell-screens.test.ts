@@ -13,6 +13,9 @@ import { Terminal } from '../../helpers/terminal.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { MiB } from '../../../shared/units.ts';
 
+/** A shell that waits for a command. */
+const PROMPT = /[#$] $/mu;
+
 interface Context {
   stack: Stack;
   api: ApiClient;
@@ -46,7 +49,7 @@ test.after.always(async (t) => {
 async function openShell({ stack, cli }: Context): Promise<Terminal> {
   const words = [...cli.command, 'sandbox', 'shell', 'box'];
   const terminal = await Terminal.open(stack.directory, words, cli.environment);
-  await terminal.shows(/[#$] $/mu);
+  await terminal.shows(PROMPT);
   return terminal;
 }
 
@@ -81,6 +84,7 @@ test('vim edits a file in a shell, and follows the size of the terminal', async 
     return empty === 40 - 2 - 1;
   });
   await terminal.enter(':wq');
+  await terminal.shows(PROMPT); // What is typed before, vim may take with it.
   await terminal.enter('echo left-$((1 + 1))');
   await terminal.shows(/^left-2$/mu);
   t.is(await cli.output('sandbox', 'run', 'box', 'cat /tmp/edited'), 'first line\nsecond line\n');
@@ -96,6 +100,7 @@ test('top draws its screen anew until q', async (t) => {
     return now !== first;
   });
   await terminal.press('q');
+  await terminal.shows(PROMPT);
   await terminal.enter('echo left-$((1 + 2))');
   await terminal.shows(/^left-3$/mu);
   t.pass();
