@@ -5,7 +5,7 @@ import { queueConnection } from '../../shared/directory/redis.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
-import { type JobEnvelope, type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
+import { type JobEnvelope, type JobKind, jobKind, type JobSender } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { continueInSpan, noteSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -115,9 +115,30 @@ export class JobWorker {
     return this.#deps.seal.open(queueName, id, data);
   }
 
+  #senderOf({ queueName, id = '', data }: Job): JobSender {
+    return this.#deps.seal.sender(queueName, id, data);
+  }
+
+  /**
+   * Opens a job. One that this version does not know is answered: a newer control node sent it.
+   * @throws AppError for an entry that control did not seal
+   */
+  #openKnown(queued: Job): JobEnvelope | undefined {
+    const { links, log } = this.#deps;
+    try {
+      return this.#open(queued);
+    } catch (error) {
+      const { id: jobId, replyTo, requestId, kind } = this.#senderOf(queued);
+      log.warn({ jobId, requestId, kind, err: toError(error) }, 'job:notUnderstood');
+      const message = `the host does not understand this job (${kind}); it was not begun. Upgrade its agent`;
+      links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
+      return undefined;
+    }
+  }
+
   #refuseLost(queued: Job): void {
     const { links, log } = this.#deps;
-    const { id: jobId, replyTo, requestId } = this.#open(queued);
+    const { id: jobId, replyTo, requestId } = this.#senderOf(queued);
     log.warn({ jobId, requestId }, 'job:lost');
     const message = 'the job was lost before it began; try again';
     links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
@@ -125,7 +146,8 @@ export class JobWorker {
 
   async #process(queued: Job): Promise<void> {
     // Throws for an entry that control did not seal; BullMQ drops it.
-    const job = this.#open(queued);
+    const job = this.#openKnown(queued);
+    if (job === undefined) return;
     const attributes = { 'berth.job_id': job.id, 'berth.request_id': job.requestId };
     const span = { name: job.kind, kind: 'consumer', attributes } as const;
     await continueInSpan(job.traceparent, span, (open) => this.#do(job, queued.timestamp, open));

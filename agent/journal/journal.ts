@@ -28,7 +28,11 @@ async function countApplied(database: Database): Promise<number> {
 async function migrate(database: Database): Promise<void> {
   const files = await listMigrations();
   const applied = await countApplied(database);
-  if (applied > files.length) throw new Error('the journal was written by a newer agent');
+  if (applied > files.length) {
+    throw new Error(
+      `the journal has version ${applied}, and this agent knows ${files.length} at most: it was written by a newer agent. Install that version again`,
+    );
+  }
   for (const [index, name] of files.entries()) {
     if (index < applied) continue;
     const sql = await readFile(new URL(name, directory), 'utf8');

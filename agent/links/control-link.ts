@@ -5,6 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../../shared/log.ts';
 import { readConnectionKeys } from '../../shared/links/connection-keys.ts';
+import { assertCompatible, OWN_VERSIONS } from '../../shared/links/protocol-versions.ts';
 import { signOnce } from '../../shared/links/single-use-token.ts';
 import {
   type AgentFrame,
@@ -46,6 +47,9 @@ interface Link {
   /** When it last sent something; by `performance.now()`, like all times here. */
   heardAt: number;
 }
+
+/** The close code of a link that one side does not want (RFC 6455, section 7.4.1). */
+const POLICY_VIOLATION = 1008;
 
 /** The agent's WebSockets to every live control node of its region. */
 export class ControlLinks {
@@ -177,6 +181,8 @@ export class ControlLinks {
       if (link.registered) {
         connectionKeys.release(node.nodeId);
         log.info({ nodeId: node.nodeId, code, reason: reason.toString() }, 'link:closed');
+      } else if (code === POLICY_VIOLATION) {
+        log.warn({ nodeId: node.nodeId, reason: reason.toString() }, 'link:refused');
       }
     });
   }
@@ -189,8 +195,8 @@ export class ControlLinks {
       ...(image === undefined ? {} : { image }),
       ...(sandboxRuntime === undefined ? {} : { sandboxRuntime }),
     };
-    const load = this.#load;
-    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, load }));
+    const own = { load: this.#load, protocol: OWN_VERSIONS };
+    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, ...own }));
   }
 
   #holdKeys(nodeId: string, signed: string): void {
@@ -205,6 +211,7 @@ export class ControlLinks {
       const frame = decodeControlFrame(data);
       switch (frame.type) {
         case 'registered': {
+          assertCompatible(frame.protocol);
           this.#holdKeys(node.nodeId, frame.connectionKeys);
           link.registered = true;
           log.info({ nodeId: node.nodeId }, 'link:registered');

@@ -6,6 +6,7 @@ import { findFramingFault } from '../../shared/http/http-framing.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { signConnectionKeys } from '../../shared/links/connection-keys.ts';
+import { assertCompatible, OWN_VERSIONS } from '../../shared/links/protocol-versions.ts';
 import { SingleUseTokens } from '../../shared/links/single-use-token.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import {
@@ -174,6 +175,7 @@ export class AgentHub implements KnownHosts {
     if (frame.clusterId !== clusterId || frame.region !== region) {
       throw new Error(`host of cluster ${frame.clusterId}, region ${frame.region}`);
     }
+    assertCompatible(frame.protocol);
     if (frame.internalUrl.startsWith('https:') !== isEncrypted) {
       throw new Error('CLUSTER_TLS_CERT is set on one side only');
     }
@@ -203,7 +205,8 @@ export class AgentHub implements KnownHosts {
     });
     const keyLink = { nodeId, hostId, region };
     const signed = signConnectionKeys(clusterSecret, keyLink, connectionKeys);
-    socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed }));
+    const protocol = OWN_VERSIONS;
+    socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed, protocol }));
     const { publicUrl, sandboxRuntime } = frame;
     log.info({ hostId, publicUrl, sandboxRuntime }, 'link:registered');
   }

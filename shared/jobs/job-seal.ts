@@ -1,7 +1,13 @@
 import { hkdfSync } from 'node:crypto';
 import Type from 'typebox';
 import { AppError } from '../errors.ts';
-import { type JobEnvelope, type JobKind, parseJob } from './jobs.ts';
+import {
+  type JobEnvelope,
+  type JobKind,
+  type JobSender,
+  parseJob,
+  parseJobSender,
+} from './jobs.ts';
 import { seal, unseal } from '../secrets.ts';
 import { compile } from '../validate.ts';
 import { parseJson } from '../json.ts';
@@ -32,9 +38,22 @@ export class JobSeal {
 
   /**
    * @param id the id of the queue's entry
-   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key
+   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key,
+   *   or holds a job that this version does not know
    */
   open(queue: string, id: string, data: unknown): JobEnvelope {
+    return parseJob(this.#unseal(queue, id, data));
+  }
+
+  /**
+   * Who waits for the answer to a job, also to one of another version.
+   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key
+   */
+  sender(queue: string, id: string, data: unknown): JobSender {
+    return parseJobSender(this.#unseal(queue, id, data));
+  }
+
+  #unseal(queue: string, id: string, data: unknown): unknown {
     const { sealed } = checkSealed(data, 'job');
     let text: string;
     try {
@@ -44,7 +63,7 @@ export class JobSeal {
         cause,
       });
     }
-    return parseJob(parseJson(text));
+    return parseJson(text);
   }
 }
 

@@ -378,14 +378,22 @@ const envelopeOf = (kind: string, { payload }: JobKindRow) =>
     traceparent: Type.Optional(Type.String({ maxLength: LIMITS.traceparentLengthMax })),
   });
 
-const checkJob = compile(
-  Type.Unsafe<JobEnvelope>(
-    taggedUnion(
-      'kind',
-      Object.entries(kinds).map(([kind, row]) => envelopeOf(kind, row)),
-    ),
-  ),
-);
+/** The schema of each kind's jobs. */
+export const jobSchemas = Object.entries(kinds).map(([kind, row]) => envelopeOf(kind, row));
+const checkJob = compile(Type.Unsafe<JobEnvelope>(taggedUnion('kind', jobSchemas)));
 
 /** @throws AppError `bad_request` when a queue holds something that is not one of our jobs */
 export const parseJob = (data: unknown): JobEnvelope => checkJob(data, 'job');
+
+/** What every version says of a job, so that one that is not understood can be answered. */
+const JobSender = Type.Object({
+  kind: Type.String({ maxLength: 64 }),
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  replyTo: Type.String({ pattern: nodeIdPattern }),
+  requestId: Type.String({ minLength: 1, maxLength: 64 }),
+});
+export type JobSender = Type.Static<typeof JobSender>;
+const checkSender = compile(JobSender);
+
+/** @throws AppError `bad_request` when it is no job of any version */
+export const parseJobSender = (data: unknown): JobSender => checkSender(data, 'job');

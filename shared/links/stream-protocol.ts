@@ -1,7 +1,8 @@
 import Type from 'typebox';
-import { errorCodes } from '../errors.ts';
+import { type ErrorCode, errorCodes } from '../errors.ts';
 import { hostIdPattern } from '../ids.ts';
 import { SandboxImage } from '../schemas/sandbox-image.ts';
+import { ProtocolVersions } from './protocol-versions.ts';
 import { compile, taggedUnion } from '../validate.ts';
 import { parseJson } from '../json.ts';
 
@@ -58,7 +59,7 @@ export const NO_SANDBOXES: HostLoad['sandboxes'] = {
   isLow: false,
 };
 
-const AgentFrame = taggedUnion('type', [
+export const AgentFrame = taggedUnion('type', [
   Type.Object({
     type: Type.Literal('register'),
     hostId: Type.String({ pattern: hostIdPattern }),
@@ -71,6 +72,8 @@ const AgentFrame = taggedUnion('type', [
     image: Type.Optional(SandboxImage),
     /** How it runs sandboxes, if it runs any. */
     sandboxRuntime: Type.Optional(Type.Enum([...sandboxRuntimes])),
+    /** Absent: version 1 alone. */
+    protocol: Type.Optional(ProtocolVersions),
     load: HostLoad,
   }),
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
@@ -85,18 +88,21 @@ const AgentFrame = taggedUnion('type', [
   Type.Object({
     type: Type.Literal('error'),
     jobId: JobId,
-    code: Type.Enum([...errorCodes]),
+    /** A newer agent may have codes that this node does not know. */
+    code: Type.Unsafe<ErrorCode>(Type.String({ pattern: '^[a-z_]{1,64}$' })),
     message: Type.String({ maxLength: 4096 }),
   }),
 ]);
 export type AgentFrame = Type.Static<typeof AgentFrame>;
 
-const ControlFrame = taggedUnion('type', [
+export const ControlFrame = taggedUnion('type', [
   Type.Object({
     type: Type.Literal('registered'),
     nodeId: Type.String(),
     /** The node's public connection keys, signed with the cluster's secret (connection-keys.ts). */
     connectionKeys: Type.String({ maxLength: 2048 }),
+    /** Absent: version 1 alone. */
+    protocol: Type.Optional(ProtocolVersions),
   }),
   // The caller hung up.
   Type.Object({ type: Type.Literal('cancel'), jobId: JobId }),
@@ -107,6 +113,7 @@ const checkAgentFrame = compile(AgentFrame);
 const checkControlFrame = compile(ControlFrame);
 
 const LENGTH_BYTES = 4;
+const knownCodes: ReadonlySet<string> = new Set(errorCodes);
 
 export function encodeFrame(
   frame: AgentFrame | ControlFrame,
@@ -128,10 +135,15 @@ function split(message: Buffer): { header: unknown; rest: Buffer } {
   };
 }
 
+const withKnownCode = (frame: AgentFrame): AgentFrame =>
+  frame.type !== 'error' || knownCodes.has(frame.code)
+    ? frame
+    : { ...frame, code: 'internal_server_error' };
+
 /** @throws Error when the message is not a valid frame; close the link then */
 export function decodeAgentFrame(message: Buffer): { frame: AgentFrame; body: Buffer[] } {
   const { header, rest } = split(message);
-  const frame = checkAgentFrame(header, 'frame');
+  const frame = withKnownCode(checkAgentFrame(header, 'frame'));
   const lengths = frame.type === 'result' ? frame.body : [];
   const body: Buffer[] = [];
   let offset = 0;
