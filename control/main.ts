@@ -1,6 +1,7 @@
 import type { Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
+import { primaryOf } from '../shared/directory/primary-watch.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { ConnectionSigner } from '../shared/links/connection-token.ts';
@@ -70,8 +71,8 @@ async function start(config: ControlConfig): Promise<void> {
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert, queuedJobs } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
-  const seal = new JobSeal(clusterSecret);
-  const jobs = new JobDispatch({ hub, nodeId, redis: cluster.redis, queuedJobs, seal, log });
+  const queueing = { ...cluster, queuedJobs, primary: () => primaryOf(redis) };
+  const jobs = new JobDispatch({ hub, nodeId, ...queueing, seal: new JobSeal(clusterSecret), log });
   const sessions = new ConsoleSessions(config);
 
   const { places, allowedOrigins, trustedProxies, ...limits } = config.http;

@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 import { queues } from '../../shared/directory/keys.ts';
+import { primaryOf } from '../../shared/directory/primary-watch.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
@@ -95,7 +96,9 @@ export class JobWorker {
     const process = async (job: Job): Promise<void> => {
       const id = job.id ?? '';
       if (!lost.begin(id)) return;
-      await this.#process(job).finally(() => lost.end(id));
+      // Looked at now, since the job comes from the primary that this connection has.
+      const primary = primaryOf(this.#redis);
+      await this.#process(job, primary).finally(() => lost.end(id));
     };
     const worker: Worker = new Worker(queue, process, {
       connection: this.#redis,
@@ -144,16 +147,18 @@ export class JobWorker {
     links.send(replyTo, { type: 'error', jobId, code: 'unavailable', message });
   }
 
-  async #process(queued: Job): Promise<void> {
+  async #process(queued: Job, primary: string | undefined): Promise<void> {
     // Throws for an entry that control did not seal; BullMQ drops it.
     const job = this.#openKnown(queued);
     if (job === undefined) return;
     const attributes = { 'berth.job_id': job.id, 'berth.request_id': job.requestId };
     const span = { name: job.kind, kind: 'consumer', attributes } as const;
-    await continueInSpan(job.traceparent, span, (open) => this.#do(job, queued.timestamp, open));
+    await continueInSpan(job.traceparent, span, (open) =>
+      this.#do(job, { queuedAt: queued.timestamp, primary }, open),
+    );
   }
 
-  async #do(job: JobEnvelope, queuedAt: number, span: OpenSpan): Promise<void> {
+  async #do(job: JobEnvelope, { queuedAt, primary }: Origin, span: OpenSpan): Promise<void> {
     const { links, log, jobDurations, jobWaits } = this.#deps;
     noteSpan({ name: 'queue.wait' }, queuedAt);
     const waitedMs = Math.max(0, Date.now() - queuedAt);
@@ -161,6 +166,7 @@ export class JobWorker {
     const begunAt = performance.now();
     let outcome = 'ok';
     try {
+      this.#refuseFromFormer(job, primary);
       await this.#answer(job, await this.#run(job));
     } catch (error) {
       const failure = toAppError(error);
@@ -186,6 +192,19 @@ export class JobWorker {
         durationMs: Math.round(durationMs),
       },
       'job:ended',
+    );
+  }
+
+  /**
+   * A replica that became the primary may not have heard that a job was taken, or ended. So it is
+   * begun from the primary that it was queued at, or never.
+   */
+  #refuseFromFormer({ id, kind, primary: former, requestId }: JobEnvelope, primary?: string): void {
+    if (former === primary || jobKind(kind).isRepeatable) return;
+    this.#deps.log.warn({ jobId: id, requestId, kind, former, primary }, 'job:outlivedPrimary');
+    throw new AppError(
+      'outcome_unknown',
+      'Redis failed over while this was queued; whether the work was done is not known',
     );
   }
 
@@ -234,6 +253,14 @@ export class JobWorker {
       turn?.release();
     }
   }
+}
+
+/** Where a job comes from. */
+interface Origin {
+  /** Milliseconds since the epoch. */
+  readonly queuedAt: number;
+  /** The primary that it was taken from. */
+  readonly primary: string | undefined;
 }
 
 const isOfSandbox = ({ kind }: JobEnvelope): boolean => jobKind(kind).queue === 'sandbox';

@@ -30,9 +30,13 @@ export class LostJobs {
     this.#stop = repeatInBackground('job.findLost', CHECK_EVERY_MS, () => this.#check());
   }
 
-  /** Records a job's arrival. @returns false for a job reported as lost, which must not begin */
+  /**
+   * Records a job's arrival.
+   * @returns false for one that must not begin: it was reported as lost, or is running, and came once
+   *   more from a primary that had not heard that it was taken
+   */
   begin(id: string): boolean {
-    if (this.#lost.has(id)) return false;
+    if (this.#lost.has(id) || this.#running.has(id)) return false;
     this.#running.add(id);
     return true;
   }

@@ -56,8 +56,18 @@ export interface JobDispatchDeps {
   readonly nodeId: string;
   readonly redis: RedisTarget;
   readonly queuedJobs: QueuedJobs;
+  /** Which server is the primary to the connection of `queuedJobs` ({@link primaryOf}). */
+  readonly primary: () => string | undefined;
   readonly seal: JobSeal;
   readonly log: Logger;
+}
+
+/** A job that was queued, or was to be. */
+interface Queued {
+  readonly queue: Queue;
+  readonly id: string;
+  /** The primary at that time. */
+  readonly primary: string | undefined;
 }
 
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
@@ -67,16 +77,18 @@ export class JobDispatch {
   /** Of all queues: a connection for each host's queues would soon be all that Redis has. */
   readonly #redis: Redis;
   readonly #queuedJobs: QueuedJobs;
+  readonly #primary: JobDispatchDeps['primary'];
   readonly #seal: JobSeal;
   readonly #log: Logger;
   readonly #queues = new Map<string, Queue>();
 
-  constructor({ hub, nodeId, redis, queuedJobs, seal, log }: JobDispatchDeps) {
+  constructor({ hub, nodeId, redis, queuedJobs, primary, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
     this.#redis = new Redis(queueConnection(redis, { blocking: false }));
     this.#redis.on('error', ({ message: err }) => log.warn({ err }, 'queue:error'));
     this.#queuedJobs = queuedJobs;
+    this.#primary = primary;
     this.#seal = seal;
     this.#log = log;
   }
@@ -94,7 +106,7 @@ export class JobDispatch {
   }
 
   async #call<K extends JobKind>(id: string, call: JobCall<K>): Promise<JobReply<K>> {
-    const queue = this.#queue(call.kind, call.hostId);
+    const queued = this.#plan(call, id);
     const settlement = this.#hub.waiters.waitFor(id, call.hostId);
     const overdue = setTimeout(
       () =>
@@ -103,17 +115,17 @@ export class JobDispatch {
     );
     const untaken = setInterval(() => {
       if (!isTakenAtOnce(call.kind)) return;
-      runInBackground('job.giveUpUntaken', () => this.#giveUpUntaken(queue, id));
+      runInBackground('job.giveUpUntaken', () => this.#giveUpUntaken(queued));
     }, LIMITS.execTakenMsMax);
-    const hangUp = (): void => this.#cancel(queue, id, call.hostId);
+    const hangUp = (): void => this.#cancel(queued, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
     try {
-      await this.#enqueue(queue, id, call);
+      await this.#enqueue(queued, call);
       if (call.signal?.aborted === true) hangUp();
       const settled = await settlement;
       if (settled.kind === 'answer') return settled.answer as JobReply<K>;
       if (settled.kind === 'error') throw explainOverdue(call.kind, settled.error);
-      throw await this.#explainLoss(queue, id, call.kind, settled.accepted);
+      throw await this.#explainLoss(queued, call.kind, settled.accepted);
     } finally {
       clearTimeout(overdue);
       clearInterval(untaken);
@@ -123,7 +135,7 @@ export class JobDispatch {
 
   /** Leaves a job in the host's queue for when it is there; nobody waits for the answer. */
   async post<K extends JobKind>(call: JobCall<K>): Promise<void> {
-    await this.#add(this.#queue(call.kind, call.hostId), newJobId(), call);
+    await this.#add(this.#plan(call, newJobId()), call);
   }
 
   async close(): Promise<void> {
@@ -131,7 +143,11 @@ export class JobDispatch {
     this.#redis.disconnect();
   }
 
-  async #add<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
+  #plan<K extends JobKind>({ kind, hostId }: JobCall<K>, id: string): Queued {
+    return { queue: this.#queue(kind, hostId), id, primary: this.#primary() };
+  }
+
+  async #add<K extends JobKind>({ queue, id, primary }: Queued, call: JobCall<K>): Promise<void> {
     const { kind, payload, requestId, deadlineAt } = call;
     const traceparent = currentTraceparent();
     const job: JobEnvelope<K> = {
@@ -142,6 +158,7 @@ export class JobDispatch {
       requestId,
       deadlineAt,
       ...(traceparent === undefined ? {} : { traceparent }),
+      ...(primary === undefined ? {} : { primary }),
     };
     await queue.add(kind, this.#seal.seal(queue.name, job), {
       jobId: id,
@@ -151,33 +168,29 @@ export class JobDispatch {
     });
   }
 
-  async #enqueue<K extends JobKind>(queue: Queue, id: string, call: JobCall<K>): Promise<void> {
+  async #enqueue<K extends JobKind>(queued: Queued, call: JobCall<K>): Promise<void> {
     const { kind, requestId } = call;
+    const { id } = queued;
     try {
-      await this.#add(queue, id, call);
+      await this.#add(queued, call);
     } catch (error) {
       // Redis may have taken the job although its answer did not arrive.
       if (this.#hub.waiters.wasAccepted(id)) return;
       this.#log.warn({ jobId: id, requestId, err: toError(error) }, 'job:enqueueFailed');
       const reason = isRedisRefusal(error)
         ? new AppError('unavailable', 'the work could not be queued; try again')
-        : await this.#explainLoss(queue, id, kind, false);
+        : await this.#explainLoss(queued, kind, false);
       this.#hub.waiters.giveUp(id, reason);
     }
   }
 
   /** A job taken back from the queue surely never began; else nobody can know. */
-  async #explainLoss(
-    queue: Queue,
-    id: string,
-    kind: JobKind,
-    accepted: boolean,
-  ): Promise<AppError> {
+  async #explainLoss(queued: Queued, kind: JobKind, accepted: boolean): Promise<AppError> {
     if (jobKind(kind).isRepeatable) {
-      await this.#takeBack(queue, id);
+      await this.#takeBack(queued);
       return new AppError('unavailable', 'the host was lost while it did this; try again');
     }
-    if (!accepted && (await this.#takeBack(queue, id))) {
+    if (!accepted && (await this.#takeBack(queued))) {
       return new AppError('unavailable', 'the host was lost before the work began; try again');
     }
     return new AppError(
@@ -186,26 +199,30 @@ export class JobDispatch {
     );
   }
 
-  async #takeBack(queue: Queue, id: string): Promise<boolean> {
+  /**
+   * @returns whether it will certainly never begin: what waits at another primary than the one it was
+   *   queued at may have been taken from the former one
+   */
+  async #takeBack({ queue, id, primary }: Queued): Promise<boolean> {
     try {
-      return await this.#queuedJobs.takeBack(queue, id);
+      const wasWaiting = await this.#queuedJobs.takeBack(queue, id);
+      return wasWaiting && this.#primary() === primary;
     } catch {
       return false; // Redis cannot be reached.
     }
   }
 
   /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */
-  async #giveUpUntaken(queue: Queue, id: string): Promise<void> {
-    if (!(await this.#takeBack(queue, id))) return;
-    this.#hub.waiters.giveUp(
-      id,
-      new AppError('unavailable', 'the host did not take the work; try again'),
-    );
+  async #giveUpUntaken(queued: Queued): Promise<void> {
+    if (!(await this.#takeBack(queued))) return;
+    const reason = new AppError('unavailable', 'the host did not take the work; try again');
+    this.#hub.waiters.giveUp(queued.id, reason);
   }
 
-  #cancel(queue: Queue, id: string, hostId: string): void {
+  #cancel(queued: Queued, hostId: string): void {
+    const { id } = queued;
     runInBackground('job.cancel', async () => {
-      if (!(await this.#takeBack(queue, id))) this.#hub.cancel(id, hostId);
+      if (!(await this.#takeBack(queued))) this.#hub.cancel(id, hostId);
       this.#hub.waiters.giveUp(id, new AppError('cancelled', 'the caller hung up'));
     });
   }

@@ -362,6 +362,8 @@ interface Envelope<K extends JobKind> {
   readonly deadlineAt: number;
   /** Of the span that waits for the answer, while traces are on. */
   readonly traceparent?: string;
+  /** The primary that it was queued at (`primaryOf`); undefined where Redis does not fail over. */
+  readonly primary?: string;
 }
 
 /** A job in a host's queue, one of these kinds. Times are milliseconds since the epoch. */
@@ -376,6 +378,7 @@ const envelopeOf = (kind: string, { payload }: JobKindRow) =>
     requestId: Type.String({ minLength: 1, maxLength: 64 }),
     deadlineAt: Type.Integer({ minimum: 0 }),
     traceparent: Type.Optional(Type.String({ maxLength: LIMITS.traceparentLengthMax })),
+    primary: Type.Optional(Type.String({ pattern: '^[0-9a-f]{40}$' })),
   });
 
 /** The schema of each kind's jobs. */

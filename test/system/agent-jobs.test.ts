@@ -178,15 +178,11 @@ test.serial('a job that was begun before is not run again', async (t) => {
     (await readdir(mount).catch((): string[] => [])).includes('ran'),
   );
   const redis = await stack.redisClient();
-  for (const times of [1, 2]) {
+  for (const _ of [1, 2]) {
     // An attacker who can write to Redis queues it again.
     await redis.del(execQueue.toKey(job.id));
     await addSealed(seal, execQueue, [job]);
-    await waitFor('the log', async () => {
-      const found = (await stack.agent.readLog()).match(/"outcome":"outcome_unknown"/gu) ?? [];
-      return found.length >= times;
-    });
-    // Otherwise the removal could hit the entry that is queued next.
+    // Taken and dropped. Otherwise the removal could hit the entry that is queued next.
     const key = execQueue.toKey(job.id);
     await waitFor('the entry to be gone', async () => (await redis.exists(key)) === 0);
   }
