@@ -57,7 +57,7 @@ import type { ObserveStart } from './sandboxes/start-clock.ts';
 /** This host's identity, held by this process alone until `release`. */
 export interface HostIdentity {
   readonly hostId: string;
-  release(): Promise<void>;
+  readonly release: () => Promise<void>;
 }
 
 /** The id is made once and kept with the host's data. @throws Error when another agent runs here */

@@ -35,6 +35,7 @@ import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { RemoteObjects } from './objects/remote-objects.ts';
 import { PrincipalReads } from './objects/auth/principal.ts';
+import { HostOrders } from './links/host-orders.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
 import { diskJobs } from './jobs/disk-jobs.ts';
@@ -57,11 +58,12 @@ interface Parts {
   readonly host: Host;
   readonly clusterTls: ClusterTls;
   readonly isDraining: () => boolean;
+  readonly orders: HostOrders;
   readonly log: Logger;
 }
 
 function linkToControl(
-  { config, hostId, directory, host, clusterTls, isDraining, log }: Parts,
+  { config, hostId, directory, host, clusterTls, isDraining, orders, log }: Parts,
   connectionKeys: ConnectionKeys,
 ): ControlLinks {
   const { clusterId, clusterSecret, region } = config.cluster;
@@ -87,12 +89,14 @@ function linkToControl(
       storageLow: storage.isLow || storage.isSilent,
       images: host.images.load,
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
+      cordoned: orders.isCordoned,
       draining: isDraining(),
     }),
     onCutOff: () => runInBackground('disk.giveUp', () => disks.closeAll(cutOff)),
     onCancel: (jobId) => execs.cancel(jobId),
   });
   links.start();
+  orders.start(() => links.sendLoad());
   return links;
 }
 
@@ -259,8 +263,7 @@ async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Prom
 
 async function start(config: AgentConfig): Promise<void> {
   const { region, clusterSecret } = config.cluster;
-  const identity = await claimHost(config.dataDir);
-  const { hostId } = identity;
+  const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
   const { redis, directory, clusterAddresses: addresses } = await openCluster(config, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
@@ -273,7 +276,8 @@ async function start(config: AgentConfig): Promise<void> {
 
   let draining = false;
   const isDraining = (): boolean => draining;
-  const parts = { config, hostId, directory, host, clusterTls, isDraining, log };
+  const orders = await HostOrders.open({ config, hostId, directory, host, log });
+  const parts = { config, hostId, directory, host, clusterTls, isDraining, orders, log };
   const connectionKeys = new ConnectionKeys({ hostId, region });
   const links = linkToControl(parts, connectionKeys);
   const imageBuilds = await openImageBuilds(parts);
@@ -320,13 +324,13 @@ async function start(config: AgentConfig): Promise<void> {
       await settledWithin(drained, LIMITS.drainMs);
       await endHost(host, worker, imageBuilds);
     },
-    () => withdraw(),
+    () => withdraw().finally(() => orders.close()),
     () => links.close(),
     () => publicServer.close(),
     () => forwarder.close(),
     () => remote.close(),
     () => ops.close(),
-    () => identity.release(),
+    () => release(),
     () => redis.disconnect(),
   ]);
 }

@@ -5,6 +5,7 @@ import { diskUserRoutes } from './handlers/disk-users.ts';
 import { diskRoutes } from './handlers/disks.ts';
 import { execRoutes } from './handlers/execs.ts';
 import { grepRoutes } from './handlers/greps.ts';
+import { hostRoutes } from './handlers/hosts.ts';
 import { imageRoutes } from './handlers/images.ts';
 import { sandboxConnectionRoutes } from './handlers/sandbox-connections.ts';
 import { sandboxExecRoutes } from './handlers/sandbox-execs.ts';
@@ -40,4 +41,5 @@ export const routes: readonly Route[] = [
   ...usageRoutes,
   ...webhookRoutes,
   ...imageRoutes,
+  ...hostRoutes,
 ];

@@ -18,6 +18,7 @@ export const errorCodes = [
   'directory_full',
   'disk_moved',
   'host_full',
+  'host_in_use',
   'idempotency_conflict',
   'idempotency_answer_lost',
   'disk_in_use',

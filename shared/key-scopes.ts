@@ -1,10 +1,13 @@
-/** What an API key may do (docs/api.md, Scopes). */
-export const keyScopes = ['read', 'disk', 'sandbox', 'admin'] as const;
+/** What an account lets its keys do (docs/accounts.md, Keys). */
+export const accountScopes = ['read', 'disk', 'sandbox', 'admin'] as const;
+
+/** What an API key may do. Only `scripts/admin` gives `operator`: hosts belong to no account. */
+export const keyScopes = [...accountScopes, 'operator'] as const;
 export type KeyScope = (typeof keyScopes)[number];
 
 /** Of keys that were made without any, those of earlier versions among them. */
 export const FULL_SCOPES: readonly KeyScope[] = ['admin'];
 
-/** Every key may read, and `admin` may do everything. */
+/** Every key may read, and `admin` may do everything but what is the operator's. */
 export const isWithin = (needed: KeyScope, held: readonly KeyScope[]): boolean =>
-  needed === 'read' || held.includes('admin') || held.includes(needed);
+  needed === 'read' || held.includes(needed) || (needed !== 'operator' && held.includes('admin'));

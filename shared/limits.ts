@@ -367,6 +367,10 @@ export const LIMITS = {
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
   hostAnnounceMs: 2_500,
+  // How often a host tells its figures and reads what its operator wants of it.
+  hostReportMs: 1_000,
+  // For this long the answer to an order waits until the host follows it.
+  hostOrderWaitMsMax: 5_000,
   hostTtlMs: 15_000,
   directorySpaceCheckMs: 1_000,
   directoryLowTtlMs: 3_000,

@@ -14,20 +14,24 @@ export const DURATION_BUCKETS = [
 
 const readPackage = compile(Type.Object({ version: Type.String() }));
 
+/** The version of Berth that this process runs. */
+export function ownVersion(): string {
+  const manifest = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
+  return readPackage(parseJson(manifest), 'package.json').version;
+}
+
 /** A registry that already has the figures of the process itself. */
 export function createMetrics(service: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ service });
   collectDefaultMetrics({ register: registry });
-  const manifest = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
-  const { version } = readPackage(parseJson(manifest), 'package.json');
   const build = new Gauge({
     name: 'berth_build_info',
     help: 'Always 1; its labels say what runs',
     labelNames: ['version', 'node'] as const,
     registers: [registry],
   });
-  build.set({ version, node: process.version }, 1);
+  build.set({ version: ownVersion(), node: process.version }, 1);
   return registry;
 }
 

@@ -105,6 +105,11 @@ export class DiskActor {
     return this.#attachment !== undefined;
   }
 
+  /** Whether a sandbox mounts the disk. */
+  get isHeld(): boolean {
+    return this.#holders.any;
+  }
+
   /**
    * Mounts the disk if it is not mounted yet. Every use of a disk's contents has a claim, from
    * which the disk's figures are counted when it is released.

@@ -18,6 +18,16 @@ export class DiskRegistry {
     return [...this.#disks.values()].filter(({ isSetAside }) => isSetAside).length;
   }
 
+  /** How many disks are attached here. */
+  get attached(): number {
+    return [...this.#disks.values()].filter(({ isAttached }) => isAttached).length;
+  }
+
+  /** How many of those are mounted by sandboxes. */
+  get held(): number {
+    return [...this.#disks.values()].filter((disk) => disk.isAttached && disk.isHeld).length;
+  }
+
   get(ref: DiskRef): DiskActor {
     const known = this.#disks.get(ref.diskId);
     if (known !== undefined) return known;

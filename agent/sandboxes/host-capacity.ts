@@ -6,6 +6,7 @@ import type { Logger } from '../../shared/log.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
+import type { HostOrder } from '../../shared/schemas/host.ts';
 import { MiB } from '../../shared/units.ts';
 import type { UsageMeter } from './usage-meter.ts';
 
@@ -45,6 +46,7 @@ export class HostCapacity {
   #availableMib = Number.POSITIVE_INFINITY;
   /** Whether the directory may differ: it has a former agent's entries, or missed some of ours. */
   #isCopyStale = true;
+  #order: HostOrder = 'up';
 
   constructor(options: HostCapacityOptions) {
     this.#options = options;
@@ -66,8 +68,22 @@ export class HostCapacity {
       memoryMibUsed: used.memoryMib,
       vcpus: total.vcpus,
       vcpusUsed: used.vcpus,
-      isLow: storage.isLow || this.#isMemoryLow,
+      isLow: storage.isLow || this.#isMemoryLow || this.#order !== 'up',
     };
+  }
+
+  /** What the operator wants of the host from now on. */
+  follow(order: HostOrder): void {
+    this.#order = order;
+  }
+
+  /** @throws AppError `no_capacity` while the operator wants no further sandbox here */
+  refuseIfCordoned(): void {
+    if (this.#order === 'up') return;
+    throw new AppError(
+      'no_capacity',
+      'the host takes no new sandboxes now, by its operator’s order',
+    );
   }
 
   /**
@@ -90,6 +106,12 @@ export class HostCapacity {
   refuseIfFull(config: Config, sandboxId?: string): void {
     const { total, storage } = this.#options;
     const need = needOf(config);
+    if (this.#order === 'drained') {
+      throw new AppError(
+        'no_capacity',
+        'the host is being drained by its operator; try again later',
+      );
+    }
     storage.refuseIfLow();
     const used = this.#used(sandboxId);
     if (

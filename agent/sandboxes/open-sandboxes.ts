@@ -8,6 +8,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
+import type { HostOrder } from '../../shared/schemas/host.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -54,6 +55,8 @@ export interface HostSandboxes {
   readonly load: HostCapacity['load'];
   /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
+  /** What the operator wants of the host from now on. */
+  follow(order: HostOrder): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
   stopAll(): Promise<void>;
   /** Detaches from every sandbox: machines keep running without an agent. */
@@ -100,6 +103,9 @@ function announceRegularly(
   return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
 }
 
+/** As images name it. */
+const PLATFORM = process.arch === 'arm64' ? 'arm64' : 'amd64';
+
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
@@ -126,8 +132,7 @@ export async function openSandboxes(
   const uids = new UidPool(settings.uidBase, usedUids);
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
-  const platform = process.arch === 'arm64' ? 'arm64' : 'amd64';
-  const shared = { hostId, platform, driver, policies, uids, log } as const;
+  const shared = { hostId, platform: PLATFORM, driver, policies, uids, log } as const;
   const snapshotRecords = new Publisher<SnapshotRecord>(directory.snapshots, log);
   const snapshots = new Snapshots(
     { ...shared, images, journal: journal.snapshots, publisher: snapshotRecords },
@@ -158,6 +163,7 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
+    follow: (order) => capacity.follow(order),
     stopAll: () => registry.stopAll(),
     async close() {
       clearInterval(timer);

@@ -290,6 +290,19 @@ export class SandboxRegistry {
     );
   }
 
+  /** Begins to pause every sandbox that runs; what fails is logged, and may be tried again. */
+  async pauseRunning(): Promise<void> {
+    const running = [...this.#actors.values()].filter(({ row }) => row.state === 'running');
+    await Promise.all(
+      running.map(async (actor) => {
+        await actor.pause().catch((error: unknown) => {
+          const failed = { sandboxId: actor.id, err: toError(error) };
+          this.#deps.log.warn(failed, 'sandbox:pauseForDrainFailed');
+        });
+      }),
+    );
+  }
+
   /** Detaches from every sandbox; machines keep running. */
   async detach(): Promise<void> {
     const actors = [...this.#actors.values(), ...this.#uncreated];
@@ -302,13 +315,17 @@ export class SandboxRegistry {
     return image === undefined ? {} : { image };
   }
 
-  /** @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created */
+  /**
+   * @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created,
+   *   `no_capacity` when none may
+   */
   #refuseIfKnown(sandboxId: string): void {
     const isLeft = [...this.#uncreated].some((actor) => actor.id === sandboxId);
     if (isLeft || this.#actors.has(sandboxId))
       throw new AppError('outcome_unknown', 'the creation was begun before');
     if (this.#discarded.has(sandboxId))
       throw new AppError('cancelled', 'the creation was discarded');
+    this.#deps.capacity.refuseIfCordoned();
   }
 
   /** As {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */

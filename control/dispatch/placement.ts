@@ -15,13 +15,15 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the least loaded one of some (docs/architecture.md, The life of an exec).
+ * without a handler the least loaded one of some (docs/architecture.md, The life of an exec). Disks
+ * of a cordoned host go elsewhere; where they are in use it comes last.
  * @param handlers of each disk, where it has one
  * @returns at least one host
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
 export function rankHosts(hosts: KnownHosts, handlers: readonly (string | undefined)[]): Host[] {
   const counts = new Map<Host, number>();
+  const cordoned: Host[] = [];
   for (const [handler, count] of countEach(handlers)) {
     const host = hosts.find(handler);
     if (host === undefined) {
@@ -30,20 +32,25 @@ export function rankHosts(hosts: KnownHosts, handlers: readonly (string | undefi
     if (host.load.draining) {
       throw new AppError('unavailable', 'the host that handles this disk takes no work now');
     }
-    counts.set(host, count);
+    if (host.load.cordoned === true) cordoned.push(host);
+    else counts.set(host, count);
   }
-  if (counts.size > 0) return [...counts].sort(([, a], [, b]) => b - a).map(([host]) => host);
+  if (counts.size > 0) {
+    const handling = [...counts].sort(([, a], [, b]) => b - a).map(([host]) => host);
+    return [...handling, ...cordoned];
+  }
   const [best] = hosts
     .inRandomOrder()
-    .filter(({ load }) => !load.draining)
+    .filter(({ load }) => !load.draining && load.cordoned !== true)
     .take(LIMITS.placementCandidates)
     .toArray()
     .sort(
       (a, b) =>
         Number(a.load.storageLow) - Number(b.load.storageLow) || freeSlots(b) - freeSlots(a),
     );
-  if (best === undefined) throw new AppError('no_capacity', 'no host is available now');
-  return [best];
+  const ranked = [...(best === undefined ? [] : [best]), ...cordoned];
+  if (ranked.length === 0) throw new AppError('no_capacity', 'no host is available now');
+  return ranked;
 }
 
 function countEach(ids: readonly (string | undefined)[]): Map<string, number> {

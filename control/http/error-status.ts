@@ -14,6 +14,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   range_not_satisfiable: 416,
   disk_conflict: 409,
   disk_in_use: 409,
+  host_in_use: 409,
   idempotency_conflict: 409,
   idempotency_answer_lost: 409,
   delegation_conflict: 409,

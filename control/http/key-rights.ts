@@ -6,9 +6,10 @@ import { isWithin, type KeyScope } from '../../shared/key-scopes.ts';
 export function requireScope({ scopes }: Caller, needed: KeyScope): void {
   if (isWithin(needed, scopes)) return;
   const held = scopes.join(', ');
+  const hint = needed === 'operator' ? '; the operator makes such keys with scripts/admin' : '';
   throw new AppError(
     'insufficient_scope',
-    `this needs an API key with the scope ${needed}; this key has ${held}`,
+    `this needs an API key with the scope ${needed}; this key has ${held}${hint}`,
   );
 }
 

@@ -27,7 +27,8 @@ function rankBuilders(hub: Deps['hub']): string[] {
   if (!hub.inRandomOrder().some(buildsImages)) throw noBuilders();
   const builders = hub
     .inRandomOrder()
-    .filter((host) => buildsImages(host) && !host.load.draining && !host.load.storageLow)
+    .filter((host) => buildsImages(host) && !host.load.storageLow)
+    .filter(({ load }) => !load.draining && load.cordoned !== true)
     .take(LIMITS.placementCandidates)
     .toArray();
   if (builders.length === 0) {

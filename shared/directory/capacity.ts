@@ -122,6 +122,11 @@ export class SandboxCapacity {
     await replace.run(this.#redis, [keys.sandboxCapacity(hostId)], args);
   }
 
+  /** Forgets a host that will not come back, with all that it held. */
+  async forget(hostId: string): Promise<void> {
+    await this.#redis.del(keys.sandboxCapacity(hostId));
+  }
+
   /** What is held or reserved on the host now. */
   async used(hostId: string): Promise<SandboxResources> {
     const sums = await used.run(this.#redis, [keys.sandboxCapacity(hostId)], ['']);

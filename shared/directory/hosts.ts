@@ -1,15 +1,45 @@
 import type { Redis } from 'ioredis';
 import { LIMITS } from '../limits.ts';
+import { parseJson } from '../json.ts';
+import { checkHostReport, type HostOrder, hostOrders, type HostReport } from '../schemas/host.ts';
 import { keys } from './keys.ts';
+import { Script } from './script.ts';
 
-/** The internal URLs at which the hosts of a region reach each other. */
+/** What the directory knows of a host: what it told last, and what is wanted of it. */
+export interface HostEntry {
+  readonly hostId: string;
+  readonly report: HostReport;
+  readonly order: HostOrder;
+}
+
+// KEYS reports, orders. ARGV host, order. Only hosts that exist are given orders.
+const giveOrder = new Script(`
+  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+  if ARGV[2] == 'up' then redis.call('HDEL', KEYS[2], ARGV[1])
+  else redis.call('HSET', KEYS[2], ARGV[1], ARGV[2]) end
+  return 1
+`);
+
+/** Without an entry the host is up. */
+const toOrder = (text: string | null | undefined): HostOrder =>
+  hostOrders.find((each) => each === text) ?? 'up';
+
+/** Whether a host has told its figures lately. */
+export const isPresent = ({ report }: HostEntry): boolean =>
+  report.seenAt + LIMITS.hostTtlMs > Date.now();
+
+/** The hosts of a region: where they reach each other, what they tell, and what is wanted of them. */
 export class Hosts {
   readonly #redis: Redis;
   readonly #key: string;
+  readonly #reports: string;
+  readonly #orders: string;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
     this.#key = keys.hosts(region);
+    this.#reports = keys.hostReports(region);
+    this.#orders = keys.hostOrders(region);
   }
 
   /** @param internalUrl URL of the host's internal port */
@@ -33,5 +63,52 @@ export class Hosts {
       ' ',
     );
     return Number(seenAt) + LIMITS.hostTtlMs > Date.now() ? internalUrl : undefined;
+  }
+
+  /** For the host: tells its figures. It stays in the list, also when it is away, until {@link forget}. */
+  async report(hostId: string, report: HostReport): Promise<void> {
+    await this.#redis.hset(this.#reports, hostId, JSON.stringify(report));
+  }
+
+  /** For the host: what is wanted of it. */
+  async orderOf(hostId: string): Promise<HostOrder> {
+    return toOrder(await this.#redis.hget(this.#orders, hostId));
+  }
+
+  /** @returns false when there is no such host */
+  async give(hostId: string, order: HostOrder): Promise<boolean> {
+    return (await giveOrder.run(this.#redis, [this.#reports, this.#orders], [hostId, order])) === 1;
+  }
+
+  async get(hostId: string): Promise<HostEntry | undefined> {
+    const text = await this.#redis.hget(this.#reports, hostId);
+    return text === null ? undefined : toEntry(hostId, text, await this.orderOf(hostId));
+  }
+
+  /** All hosts that ever told their figures and were not removed, by id. */
+  async list(): Promise<HostEntry[]> {
+    const [reports, orders] = await Promise.all([
+      this.#redis.hgetall(this.#reports),
+      this.#redis.hgetall(this.#orders),
+    ]);
+    return Object.entries(reports)
+      .toSorted(([a], [b]) => a.localeCompare(b))
+      .map(([hostId, text]) => toEntry(hostId, text, toOrder(orders[hostId])));
+  }
+
+  /** Forgets a host. One that is there after all comes back by itself, without an order. */
+  async forget(hostId: string): Promise<void> {
+    await this.withdraw(hostId);
+    await this.#redis.hdel(this.#orders, hostId);
+    await this.#redis.hdel(this.#reports, hostId);
+  }
+}
+
+/** @throws Error a report that no agent wrote is no fault of whoever asks */
+function toEntry(hostId: string, text: string, order: HostOrder): HostEntry {
+  try {
+    return { hostId, report: checkHostReport(parseJson(text), 'report'), order };
+  } catch (cause) {
+    throw new Error(`what the directory has of ${hostId} cannot be read`, { cause });
   }
 }

@@ -71,6 +71,8 @@ export const keys = {
 
   diskDeletions: (region: string) => `berth:{${region}}:disk-deletions`,
   hosts: (region: string) => `berth:{${region}}:hosts`,
+  hostReports: (region: string) => `berth:{${region}}:host-reports`,
+  hostOrders: (region: string) => `berth:{${region}}:host-orders`,
   directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
   /** A channel, which holds nothing. */

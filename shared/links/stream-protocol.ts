@@ -37,13 +37,15 @@ export const HostLoad = Type.Object({
     memoryMibUsed: Type.Integer({ minimum: 0 }),
     vcpus: Type.Integer({ minimum: 0 }),
     vcpusUsed: Type.Integer({ minimum: 0 }),
-    /** Whether new sandboxes would be refused for want of free space or memory. */
+    /** Whether new sandboxes would be refused: little free space or memory, or an operator's order. */
     isLow: Type.Boolean(),
   }),
   /** Builds of images that run or wait, and how many run at once; absent or 0: it builds none. */
   images: Type.Optional(
     Type.Object({ active: Type.Integer({ minimum: 0 }), max: Type.Integer({ minimum: 0 }) }),
   ),
+  /** Whether an operator lets it have no disk that it does not have already. */
+  cordoned: Type.Optional(Type.Boolean()),
   /** Whether the host accepts no new work: it is shutting down, or it cannot reach Redis. */
   draining: Type.Boolean(),
 });

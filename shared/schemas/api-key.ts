@@ -1,16 +1,16 @@
 import Type from 'typebox';
-import { keyScopes } from '../key-scopes.ts';
+import { accountScopes, type KeyScope, keyScopes } from '../key-scopes.ts';
 import { timestamp } from './common.ts';
 
 const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
 
-const scopes = (description: string) =>
+const scopes = <S extends KeyScope>(known: readonly S[], description: string) =>
   Type.Array(
-    Type.Enum([...keyScopes], {
+    Type.Enum([...known], {
       description:
-        '`read`: whatever changes nothing; every key may. `disk`: disks and what is on them. `sandbox`: sandboxes, their snapshots and images. `admin`: everything.',
+        '`read`: whatever changes nothing; every key may. `disk`: disks and what is on them. `sandbox`: sandboxes, their snapshots and images. `admin`: everything of the account. `operator`: hosts; only the operator makes such keys.',
     }),
-    { minItems: 1, maxItems: keyScopes.length, description, examples: [['read']] },
+    { minItems: 1, maxItems: known.length, description, examples: [['read']] },
   );
 
 export const CreateApiKey = Type.Object(
@@ -24,7 +24,9 @@ export const CreateApiKey = Type.Object(
     description: Type.Optional(
       Type.String({ maxLength: 500, description: 'For people.', examples: ['nightly builds'] }),
     ),
-    scopes: Type.Optional(scopes('What the key may do; everything when this is left out.')),
+    scopes: Type.Optional(
+      scopes(accountScopes, 'What the key may do; everything when this is left out.'),
+    ),
     expiresAt: Type.Optional(
       timestamp(
         'When the key stops working; never when this is left out. A key that ends by itself makes none that lasts longer.',
@@ -47,7 +49,7 @@ export const ApiKey = Type.Object(
       description: 'The last characters of the key.',
       examples: ['9f3c'],
     }),
-    scopes: scopes('What the key may do.'),
+    scopes: scopes(keyScopes, 'What the key may do.'),
     createdAt: timestamp('When the key was created.'),
     expiresAt: Type.Optional(timestamp('When it stops working; absent: never.')),
     lastUsedAt: Type.Optional(timestamp('When it was last used, to the minute.')),

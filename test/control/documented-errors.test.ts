@@ -18,6 +18,8 @@ interface Context {
   outsider: ApiClient;
   /** With a key that may only read. */
   reader: ApiClient;
+  /** With a key for hosts. */
+  operator: ApiClient;
   /** Whose account may send no requests. */
   suspended: ApiClient;
 }
@@ -53,6 +55,7 @@ test.before(async (t) => {
   await accountLimits.change(suspended.accountId, { requestsPerSecond: 0 });
   t.context.suspended = suspended.api;
   t.context.reader = t.context.api.withKey(token);
+  t.context.operator = await stack.newClient(['operator']);
   t.context.outsider = (await newAccount(stack, { allowed: false })).api;
 });
 
@@ -72,6 +75,7 @@ type Cause = (call: Call, context: Context) => Promise<ApiReply<{ code: string }
 const sandboxId = newSandboxId();
 const sandboxPath = `/api/sandboxes/${sandboxId}`;
 const snapshotPath = `/api/snapshots/${sandboxId}`;
+const hostPath = '/api/hosts/host-0123456789ab';
 const execPath = `${sandboxPath}/execs/${newSandboxId()}`;
 
 const calls: Readonly<Record<string, Call>> = {
@@ -130,6 +134,12 @@ const calls: Readonly<Record<string, Call>> = {
   listApiKeys: { method: 'GET', path: '/api/tokens' },
   createApiKey: { method: 'POST', path: '/api/tokens', body: { name: 'n' } },
   deleteApiKey: { method: 'DELETE', path: `/api/tokens/${'0'.repeat(64)}` },
+  listHosts: { method: 'GET', path: '/api/hosts' },
+  getHost: { method: 'GET', path: hostPath },
+  cordonHost: { method: 'POST', path: `${hostPath}/cordon` },
+  uncordonHost: { method: 'POST', path: `${hostPath}/uncordon` },
+  drainHost: { method: 'POST', path: `${hostPath}/drain` },
+  deleteHost: { method: 'DELETE', path: hostPath },
   listSandboxes: { method: 'GET', path: '/api/sandboxes' },
   createSandbox: { method: 'POST', path: '/api/sandboxes', body: {} },
   getSandbox: { method: 'GET', path: sandboxPath },
@@ -331,6 +341,31 @@ const brokenSnapshot: Cause = async (call, { stack }) => {
   return send(api, call, missingDiskId);
 };
 
+/** A host's report that nobody but a broken program could have written. */
+const brokenHost: Cause = async (call, { operator, stack }) => {
+  const redis = await stack.redisClient();
+  const reports = keys.hostReports('local-test');
+  const hostId = 'host-ba9876543210';
+  await redis.hset(reports, hostId, '{broken');
+  try {
+    const path = call.path.replace('host-0123456789ab', hostId);
+    return await send(operator, { ...call, path }, missingDiskId);
+  } finally {
+    await redis.hdel(reports, hostId);
+  }
+};
+
+const malformedHost: Cause = ({ method, path }, { operator }) =>
+  send(operator, { method, path: path.replace('host-0', 'guest-0') }, missingDiskId);
+
+const missingHost: Cause = (call, { operator }) => send(operator, call, missingDiskId);
+
+const liveHost: Cause = async ({ method }, { operator, stack }) => {
+  const path = `/api/hosts/${await hostIdOf(stack.environment)}`;
+  await waitFor('the host', async () => (await operator.call('GET', path)).status === 200);
+  return send(operator, { method, path }, missingDiskId);
+};
+
 const beyondScope: Cause = (call, { reader }) => send(reader, call, missingDiskId);
 
 const tooFast: Cause = (call, { suspended }) => send(suspended, call, missingDiskId);
@@ -423,7 +458,14 @@ const general: Readonly<Record<number, Cause>> = {
   429: tooFast,
   500: brokenRecord,
 };
+const ofHosts: Readonly<Record<number, Cause>> = {
+  400: malformedHost,
+  404: missingHost,
+  409: liveHost,
+  500: brokenHost,
+};
 const generalOf = (path: string, status: number): Cause | undefined => {
+  if (path.startsWith('/api/hosts')) return ofHosts[status] ?? general[status];
   if (status !== 500) return general[status];
   if (path.startsWith('/api/snapshots')) return brokenSnapshot;
   return path.startsWith('/api/sandboxes') ? brokenSandbox : general[status];
@@ -448,6 +490,7 @@ const specialCodes: Readonly<Record<string, string>> = {
   'createDisk 409': 'disk_conflict',
   'downloadShared 403': 'forbidden',
   'deleteDisk 409': 'disk_in_use',
+  'deleteHost 409': 'host_in_use',
   'execOnDisks 409': 'delegation_conflict',
 };
 

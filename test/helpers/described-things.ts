@@ -110,6 +110,8 @@ export async function createThings(api: ApiClient, registry: TestRegistry): Prom
   return (operationId) => ({
     ...everywhere,
     ...(/Sandbox(?:File|Directory)/u.test(operationId) ? ofFiles : {}),
+    // Not the one that all of this runs on.
+    ...(operationId.endsWith('Host') ? { id: ['host-0123456789ab'] } : {}),
     ...own[operationId],
   });
 }

@@ -21,6 +21,7 @@ import { waitFor } from './wait.ts';
 import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
 import { RedisSettings } from '../../shared/settings/cluster-settings.ts';
 import { readSettings } from '../../shared/settings/read-settings.ts';
+import type { KeyScope } from '../../shared/key-scopes.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -302,10 +303,10 @@ export class Stack {
   }
 
   /** A client with a new account's key. */
-  async newClient(): Promise<ApiClient> {
+  async newClient(scopes?: readonly KeyScope[]): Promise<ApiClient> {
     const { accounts, apiKeys } = await this.openDirectory();
     const account = await accounts.create(`account-${randomBytes(4).toString('hex')}`);
-    const { token } = await apiKeys.create(account, { name: 'test' });
+    const { token } = await apiKeys.create(account, { name: 'test', scopes });
     return new ApiClient(this.baseUrl, token);
   }
 

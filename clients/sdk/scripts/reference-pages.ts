@@ -19,7 +19,7 @@ export const REFERENCE_PAGES: readonly ReferencePage[] = [
     name: 'account',
     title: 'Client: the account',
     about: 'What the account did and used, and where its events are sent.',
-    sources: ['account.ts', 'webhooks.ts'],
+    sources: ['account.ts', 'hosts.ts', 'webhooks.ts'],
   },
   {
     name: 'disks',

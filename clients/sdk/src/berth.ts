@@ -2,6 +2,7 @@ import { Account } from './account.ts';
 import { ApiKeys } from './api-keys.ts';
 import { Disks, EXEC_POLICY } from './disk.ts';
 import { type CreatingCallOptions, Http, type HttpOptions } from './http.ts';
+import { Hosts } from './hosts.ts';
 import { Images } from './image.ts';
 import { Sandboxes } from './sandbox.ts';
 import { Snapshots } from './snapshot.ts';
@@ -27,6 +28,7 @@ export class Berth {
   readonly apiKeys: ApiKeys;
   readonly account: Account;
   readonly webhooks: Webhooks;
+  readonly hosts: Hosts;
   readonly #http: Http;
 
   constructor(options: BerthOptions) {
@@ -39,6 +41,7 @@ export class Berth {
     this.apiKeys = new ApiKeys(http);
     this.account = new Account(http);
     this.webhooks = new Webhooks(http);
+    this.hosts = new Hosts(http);
   }
 
   /** Runs one command on several disks, and waits for its end. @throws as `Disk.exec` */

@@ -49,6 +49,7 @@ export {
 } from './files/sandbox-files.ts';
 export { type FileChange, FileWatch } from './files/watch.ts';
 export type { CallOptions, CreatingCallOptions } from './http.ts';
+export { Hosts } from './hosts.ts';
 export { Image, Images } from './image.ts';
 export { type Page, Pages } from './pages.ts';
 export { type Input, Process, type ProcessResult, type StartOptions } from './process.ts';

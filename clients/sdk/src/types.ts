@@ -40,6 +40,7 @@ export type CreatedApiKey = Schemas['CreatedApiKey'];
 export type SandboxUsage = Schemas['SandboxUsage'];
 export type ActivityEvent = Schemas['ActivityEvent'];
 export type Usage = Schemas['Usage'];
+export type HostInfo = Schemas['Host'];
 export type Webhook = Schemas['Webhook'];
 export type CreateWebhook = Schemas['CreateWebhook'];
 export type CreatedWebhook = Schemas['CreatedWebhook'];

@@ -53,6 +53,21 @@ test('an announcement corrects what the directory has wrong', async (t) => {
   t.deepEqual(await used(), needOf(config));
 });
 
+test('a cordoned host takes no further sandbox, a drained one no machine at all', async (t) => {
+  await using host = await newHost();
+  const { capacity } = host;
+  const own = holder(config);
+  capacity.follow('cordoned');
+  t.true(capacity.load.isLow, 'so that prewarmed VMs go, and control chooses others');
+  t.throws(() => capacity.refuseIfCordoned(), { code: 'no_capacity' });
+  t.notThrows(() => capacity.hold(own), 'one that is there already');
+  capacity.follow('drained');
+  t.throws(() => capacity.hold(own), { code: 'no_capacity' });
+  capacity.follow('up');
+  t.notThrows(() => capacity.refuseIfCordoned());
+  t.false(capacity.load.isLow);
+});
+
 test('capacity released while Redis was away is released there when Redis returns', async (t) => {
   await using host = await newHost();
   const { redis, capacity, used } = host;

@@ -8,9 +8,15 @@ import {
 } from '../../../control/dispatch/placement.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
-type Changes = Partial<Host['load']['sandboxes']> & { readonly draining?: boolean };
+type Changes = Partial<Host['load']['sandboxes']> & {
+  readonly draining?: boolean;
+  readonly cordoned?: boolean;
+};
 
-const host = (hostId: string, { draining = false, ...sandboxes }: Changes = {}): Host => ({
+const host = (
+  hostId: string,
+  { draining = false, cordoned = false, ...sandboxes }: Changes = {},
+): Host => ({
   hostId,
   publicUrl: '',
   internalUrl: '',
@@ -20,7 +26,7 @@ const host = (hostId: string, { draining = false, ...sandboxes }: Changes = {}):
     execsRunning: 0,
     execsWaiting: 0,
     storageLow: false,
-    draining,
+    ...{ draining, cordoned },
     sandboxes: {
       isEnabled: true,
       memoryMib: 8192,
@@ -206,4 +212,17 @@ test('hosts for disks: one that is away or takes no work is refused', (t) => {
   t.throws(() => rankHosts(hosts, ['gone']), { code: 'unavailable' });
   t.throws(() => rankHosts(hosts, ['draining']), { code: 'unavailable' });
   t.throws(() => rankHosts(hosts, []), { code: 'no_capacity' });
+});
+
+const idsOf = (hosts: readonly Host[], handlers: readonly (string | undefined)[]): string[] =>
+  rankHosts(new Drawn(hosts), handlers).map(({ hostId }) => hostId);
+
+test('hosts for disks: a cordoned one gets none, and comes last for its own', (t) => {
+  const closed = host('closed', { cordoned: true });
+  const both = [closed, host('open')];
+  t.deepEqual(idsOf(both, [undefined]), ['open']);
+  t.deepEqual(idsOf(both, ['closed']), ['open', 'closed']);
+  t.deepEqual(idsOf(both, ['closed', 'open']), ['open', 'closed']);
+  t.deepEqual(idsOf([closed], ['closed']), ['closed']);
+  t.throws(() => idsOf([closed], [undefined]), { code: 'no_capacity' });
 });

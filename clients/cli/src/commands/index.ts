@@ -45,6 +45,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import('./key.ts')).keyCommand(),
   },
   {
+    name: 'host',
+    summary: 'machines, for operators: cordon, drain, remove',
+    load: async () => (await import('./host.ts')).hostCommand(),
+  },
+  {
     name: 'mcp',
     summary: 'tools for a language model, on standard input and output',
     load: async () => (await import('./mcp.ts')).mcpCommand(),

@@ -1085,6 +1085,110 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the hosts of the region
+         * @description Figures are up to some seconds old. Hosts that are away stay until they are removed.
+         */
+        get: operations["listHosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hosts/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show a host
+         * @description While it is drained, `sandboxesActive`, `execsRunning` and `disks` count what is left.
+         */
+        get: operations["getHost"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a host that will not come back
+         * @description Its sandboxes and snapshots are forgotten, and its disks free for other hosts. The machine must be off: two hosts that use one disk destroy its contents.
+         */
+        delete: operations["deleteHost"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hosts/{id}/cordon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a host take nothing new
+         * @description It gets no new sandboxes, forks included, and no disks; those that are idle are attached elsewhere. Its own sandboxes go on, and may be paused and resumed. Kept until another order is given, also for a host that is away. Giving it again changes nothing.
+         */
+        post: operations["cordonHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hosts/{id}/uncordon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a cordoned or drained host work again
+         * @description Sandboxes that were paused stay so until somebody resumes them. Kept until another order is given, also for a host that is away. Giving it again changes nothing.
+         */
+        post: operations["uncordonHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hosts/{id}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take all work from a host
+         * @description As cordoned; besides, its running sandboxes are paused, none of its sandboxes is resumed or started, and its disks go as their commands end. Answered when that has begun: read the host until it is `drained`. Kept until another order is given, also for a host that is away. Giving it again changes nothing.
+         */
+        post: operations["drainHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1111,7 +1215,7 @@ export interface components {
              * @example account.limits_changed
              * @enum {unknown}
              */
-            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
+            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
             /**
              * @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way.
              * @example info
@@ -1185,7 +1289,7 @@ export interface components {
              *       "read"
              *     ]
              */
-            scopes: ("read" | "disk" | "sandbox" | "admin")[];
+            scopes: ("read" | "disk" | "sandbox" | "admin" | "operator")[];
             /**
              * Format: date-time
              * @description When the key was created.
@@ -1741,7 +1845,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
         };
         /** CreatedApiKey */
         CreatedApiKey: {
@@ -1771,7 +1875,7 @@ export interface components {
              *       "read"
              *     ]
              */
-            scopes: ("read" | "disk" | "sandbox" | "admin")[];
+            scopes: ("read" | "disk" | "sandbox" | "admin" | "operator")[];
             /**
              * Format: date-time
              * @description When the key was created.
@@ -1949,7 +2053,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -2354,6 +2458,102 @@ export interface components {
              * @example logs: no such directory
              */
             message?: string;
+        };
+        /** Host */
+        Host: {
+            /**
+             * @description The version of its agent.
+             * @example 1.0.0
+             */
+            version: string;
+            /**
+             * @description Virtual processors for sandboxes; 0 where it runs none.
+             * @example 8
+             */
+            vcpus: number;
+            /**
+             * @description Those that no sandbox holds.
+             * @example 6
+             */
+            vcpusFree: number;
+            /**
+             * @description Memory for sandboxes, in MiB.
+             * @example 16384
+             */
+            memoryMib: number;
+            /**
+             * @description What no sandbox holds of it, in MiB.
+             * @example 12288
+             */
+            memoryMibFree: number;
+            /**
+             * @description Free space where it has least.
+             * @example 107374182400
+             */
+            storageFreeBytes: number;
+            /**
+             * @description How many commands on disks run at once.
+             * @example 8
+             */
+            execSlots: number;
+            /**
+             * @description Commands on disks that run.
+             * @example 1
+             */
+            execsRunning: number;
+            /**
+             * @description Commands on disks that wait for a turn.
+             * @example 0
+             */
+            execsWaiting: number;
+            /**
+             * @description Its sandboxes, those at rest included.
+             * @example 12
+             */
+            sandboxes: number;
+            /**
+             * @description Those of them that run or change their state.
+             * @example 3
+             */
+            sandboxesActive: number;
+            /**
+             * @description Disks that are attached there.
+             * @example 4
+             */
+            disks: number;
+            /**
+             * @description Those of them that its sandboxes mount; paused containers keep theirs.
+             * @example 1
+             */
+            disksHeld: number;
+            /**
+             * @description Id of the host.
+             * @example host-0a1b2c3d4e5f
+             */
+            id: string;
+            /**
+             * @description Its region.
+             * @example local-dev
+             */
+            region: string;
+            /**
+             * @description `cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told.
+             * @example up
+             * @enum {unknown}
+             */
+            state: "up" | "cordoned" | "draining" | "drained" | "away";
+            /**
+             * @description What the operator wants of it, also while it is away.
+             * @example up
+             * @enum {unknown}
+             */
+            order: "up" | "cordoned" | "drained";
+            /**
+             * Format: date-time
+             * @description When it last told its figures.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            lastHeartbeat: string;
         };
         /** Image */
         Image: {
@@ -3388,7 +3588,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -5629,7 +5829,7 @@ export interface operations {
                 /** @description Only what was about this disk. */
                 diskId?: string;
                 /** @description Only events of this type; may be given several times. */
-                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
                 /** @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way. */
                 level?: "info" | "warning" | "error";
             };
@@ -5868,6 +6068,183 @@ export interface operations {
                          */
                         success: true;
                         data: components["schemas"]["Image"];
+                    };
+                };
+            };
+        };
+    };
+    listHosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"][];
+                    };
+                };
+            };
+        };
+    };
+    getHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"];
+                    };
+                };
+            };
+        };
+    };
+    deleteHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Message"];
+                    };
+                };
+            };
+        };
+    };
+    cordonHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"];
+                    };
+                };
+            };
+        };
+    };
+    uncordonHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"];
+                    };
+                };
+            };
+        };
+    };
+    drainHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"];
                     };
                 };
             };

@@ -1,0 +1,138 @@
+import { repeatInBackground, runInBackground } from '../../shared/background.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import type { HostLoad } from '../../shared/links/stream-protocol.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { ownVersion } from '../../shared/metrics.ts';
+import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { HostOrder, HostReport } from '../../shared/schemas/host.ts';
+
+/** What of a host follows orders, and what it has. */
+interface OrderedHost {
+  readonly execs: { readonly running: number; readonly waiting: number };
+  readonly storage: { readonly freeBytes: number };
+  readonly disks: {
+    readonly attached: number;
+    readonly held: number;
+    releaseUnused(): Promise<void>;
+  };
+  /** Undefined when it runs none. */
+  readonly sandboxes:
+    | {
+        readonly load: Pick<
+          HostLoad['sandboxes'],
+          'memoryMib' | 'memoryMibUsed' | 'vcpus' | 'vcpusUsed'
+        >;
+        readonly states: readonly SandboxState[];
+        readonly registry: { pauseRunning(): Promise<void> };
+        follow(order: HostOrder): void;
+      }
+    | undefined;
+}
+
+export interface HostOrdersDeps {
+  readonly hostId: string;
+  readonly directory: Pick<Directory, 'hosts'>;
+  readonly host: OrderedHost;
+  readonly config: { readonly execSlots: number };
+  readonly log: Logger;
+}
+
+/**
+ * Tells the directory what this host has, and follows what its operator wants of it. The order stands
+ * in the directory alone, so that the next agent follows it, too; what is left to do is done again
+ * at each look until nothing is.
+ */
+export class HostOrders {
+  readonly #deps: HostOrdersDeps;
+  readonly #version = ownVersion();
+  #stop: () => void = () => undefined;
+  #order: HostOrder = 'up';
+  #isClearing = false;
+
+  private constructor(deps: HostOrdersDeps, order: HostOrder) {
+    this.#deps = deps;
+    this.#follow(order);
+  }
+
+  /** Follows the order from the start, before the host has any work. */
+  static async open(deps: HostOrdersDeps): Promise<HostOrders> {
+    return new HostOrders(deps, await deps.directory.hosts.orderOf(deps.hostId));
+  }
+
+  /** Whether the host shall have no disk that it does not have already. */
+  get isCordoned(): boolean {
+    return this.#order !== 'up';
+  }
+
+  /** Begins to look for other orders. @param changed called before the directory shows that one is followed */
+  start(changed: () => void): void {
+    this.#stop = repeatInBackground('host.report', LIMITS.hostReportMs, () => this.#look(changed));
+  }
+
+  close(): void {
+    this.#stop();
+  }
+
+  async #look(changed: () => void): Promise<void> {
+    const {
+      hostId,
+      directory: { hosts },
+    } = this.#deps;
+    if (this.#follow(await hosts.orderOf(hostId))) changed();
+    await hosts.report(hostId, this.#report());
+    if (this.isCordoned) this.#clearSoon();
+  }
+
+  /** @returns whether it is another one */
+  #follow(order: HostOrder): boolean {
+    this.#deps.host.sandboxes?.follow(order);
+    if (order === this.#order) return false;
+    this.#deps.log.info({ order }, 'host:orderFollowed');
+    this.#order = order;
+    return true;
+  }
+
+  /** Apart from the reports, which must not wait for a disk or a sandbox. */
+  #clearSoon(): void {
+    if (this.#isClearing) return;
+    this.#isClearing = true;
+    runInBackground('host.clear', async () => {
+      try {
+        const { disks, sandboxes } = this.#deps.host;
+        if (this.#order === 'drained') await sandboxes?.registry.pauseRunning();
+        await disks.releaseUnused();
+      } finally {
+        this.#isClearing = false;
+      }
+    });
+  }
+
+  #report(): HostReport {
+    const {
+      host,
+      config: { execSlots },
+    } = this.#deps;
+    const { execs, disks, storage, sandboxes } = host;
+    const { memoryMib = 0, memoryMibUsed = 0, vcpus = 0, vcpusUsed = 0 } = sandboxes?.load ?? {};
+    const states = sandboxes?.states ?? [];
+    return {
+      version: this.#version,
+      seenAt: Date.now(),
+      order: this.#order,
+      vcpus,
+      vcpusFree: Math.max(0, vcpus - vcpusUsed),
+      memoryMib,
+      memoryMibFree: Math.max(0, memoryMib - memoryMibUsed),
+      // It is unknown until the first look at the storage is answered.
+      storageFreeBytes: Number.isFinite(storage.freeBytes) ? storage.freeBytes : 0,
+      ...{ execSlots, execsRunning: execs.running, execsWaiting: execs.waiting },
+      sandboxes: states.length,
+      sandboxesActive: states.filter(isActive).length,
+      disks: disks.attached,
+      disksHeld: disks.held,
+    };
+  }
+}
+
+const isActive = (state: SandboxState): boolean => state === 'running' || isTransitional(state);

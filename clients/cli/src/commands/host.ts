@@ -1,0 +1,106 @@
+import type { Berth, HostInfo } from '@berth/sdk';
+import type { Command } from '@commander-js/extra-typings';
+import { group, leaf } from '../command.ts';
+import { opened } from '../context.ts';
+import type { Shown } from '../output.ts';
+import { formatAge, formatBytes } from '../text.ts';
+
+const HOSTS: Shown<HostInfo> = {
+  id: ({ id }) => id,
+  columns: [
+    { head: 'ID', of: ({ id }) => id },
+    { head: 'STATE', of: ({ state }) => state },
+    { head: 'VCPUS FREE', of: ({ vcpus, vcpusFree }) => `${vcpusFree} of ${vcpus}` },
+    { head: 'MIB FREE', of: (host) => `${host.memoryMibFree} of ${host.memoryMib}` },
+    { head: 'STORAGE FREE', of: ({ storageFreeBytes }) => formatBytes(storageFreeBytes) },
+    { head: 'SANDBOXES', of: (host) => `${host.sandboxesActive} of ${host.sandboxes} active` },
+    { head: 'DISKS', of: ({ disks }) => String(disks) },
+    { head: 'COMMANDS', of: ({ execsRunning }) => String(execsRunning) },
+    { head: 'HEARD', of: ({ lastHeartbeat }) => formatAge(lastHeartbeat) },
+    { head: 'VERSION', of: ({ version }) => version },
+  ],
+};
+
+const lsCommand = () =>
+  leaf('ls')
+    .description('List the hosts of the region, those that are away included.')
+    .action(async (options) => {
+      const { output, berth } = await opened(options);
+      output.list(await berth.hosts.list(), HOSTS);
+    });
+
+const getCommand = () =>
+  leaf('get')
+    .description('Show hosts.')
+    .argument('<hosts...>', 'their ids')
+    .action(async (ids, options) => {
+      const { output, berth } = await opened(options);
+      output.list(await Promise.all(ids.map((id) => berth.hosts.get(id))), HOSTS);
+    });
+
+interface Order {
+  readonly name: string;
+  readonly description: string;
+  readonly give: (hosts: Berth['hosts'], id: string) => Promise<HostInfo>;
+}
+
+const ORDERS: readonly Order[] = [
+  {
+    name: 'cordon',
+    description: 'Let hosts take no new sandboxes and disks; their sandboxes go on.',
+    give: (hosts, id) => hosts.cordon(id),
+  },
+  {
+    name: 'uncordon',
+    description: 'Let cordoned or drained hosts work again. Paused sandboxes stay paused.',
+    give: (hosts, id) => hosts.uncordon(id),
+  },
+  {
+    name: 'drain',
+    description:
+      'Begin to pause the sandboxes of hosts and to take their disks away: it is over when berth host get says drained.',
+    give: (hosts, id) => hosts.drain(id),
+  },
+];
+
+const orderCommand = ({ name, description, give }: Order) =>
+  leaf(name)
+    .description(description)
+    .argument('<hosts...>', 'their ids')
+    .action(async (ids, options) => {
+      const { output, berth } = await opened(options);
+      for (const id of ids) {
+        const host = await give(berth.hosts, id);
+        output.done(`${id} is ${host.state}`, host, id);
+      }
+    });
+
+const rmCommand = () =>
+  leaf('rm')
+    .description(
+      'Forget hosts that are off for good, with their sandboxes. Be sure that they are off: two hosts that use one disk destroy it.',
+    )
+    .argument('<hosts...>', 'their ids')
+    .option('--dry-run', 'only say what would be removed')
+    .action(async (ids, { dryRun = false, ...options }) => {
+      const { output, berth } = await opened(options);
+      for (const id of ids) {
+        const { state } = await berth.hosts.get(id);
+        if (!dryRun) await berth.hosts.delete(id);
+        const value = { id, removed: !dryRun };
+        output.done(
+          dryRun ? `would remove ${id}, which is ${state}` : `${id} is removed`,
+          value,
+          id,
+        );
+      }
+    });
+
+/** `berth host …` */
+export function hostCommand(): Command {
+  const host = group('host', 'machines, for operators: cordon, drain, remove')
+    .addCommand(lsCommand())
+    .addCommand(getCommand());
+  for (const order of ORDERS) host.addCommand(orderCommand(order));
+  return host.addCommand(rmCommand());
+}

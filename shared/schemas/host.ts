@@ -1,0 +1,68 @@
+import Type from 'typebox';
+import { hostIdPattern, regionPattern } from '../ids.ts';
+import { compile } from '../validate.ts';
+import { timestamp } from './common.ts';
+
+/** What an operator wants of a host: nothing, no new work, or no work at all. */
+export const hostOrders = ['up', 'cordoned', 'drained'] as const;
+export type HostOrder = (typeof hostOrders)[number];
+
+const count = (description: string, example: number) =>
+  Type.Integer({ minimum: 0, description, examples: [example] });
+
+/** What a host tells of itself; the API shows it as it is. */
+const HostFigures = Type.Object({
+  version: Type.String({ description: 'The version of its agent.', examples: ['1.0.0'] }),
+  vcpus: count('Virtual processors for sandboxes; 0 where it runs none.', 8),
+  vcpusFree: count('Those that no sandbox holds.', 6),
+  memoryMib: count('Memory for sandboxes, in MiB.', 16_384),
+  memoryMibFree: count('What no sandbox holds of it, in MiB.', 12_288),
+  storageFreeBytes: count('Free space where it has least.', 107_374_182_400),
+  execSlots: count('How many commands on disks run at once.', 8),
+  execsRunning: count('Commands on disks that run.', 1),
+  execsWaiting: count('Commands on disks that wait for a turn.', 0),
+  sandboxes: count('Its sandboxes, those at rest included.', 12),
+  sandboxesActive: count('Those of them that run or change their state.', 3),
+  disks: count('Disks that are attached there.', 4),
+  disksHeld: count('Those of them that its sandboxes mount; paused containers keep theirs.', 1),
+});
+
+/** What the directory keeps of a host. */
+export const HostReport = Type.Interface([HostFigures], {
+  /** Milliseconds since the epoch. */
+  seenAt: Type.Integer({ minimum: 0 }),
+  /** The order that the host follows. */
+  order: Type.Enum([...hostOrders]),
+});
+export type HostReport = Type.Static<typeof HostReport>;
+export const checkHostReport = compile(HostReport);
+
+const HostId = Type.String({
+  pattern: hostIdPattern,
+  description: 'Id of the host.',
+  examples: ['host-0a1b2c3d4e5f'],
+});
+
+export const HostPath = Type.Object({ id: HostId });
+
+export const Host = Type.Interface(
+  [HostFigures],
+  {
+    id: HostId,
+    region: Type.String({
+      pattern: regionPattern,
+      description: 'Its region.',
+      examples: ['local-dev'],
+    }),
+    state: Type.Enum(['up', 'cordoned', 'draining', 'drained', 'away'], {
+      description:
+        '`cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told.',
+    }),
+    order: Type.Enum([...hostOrders], {
+      description: 'What the operator wants of it, also while it is away.',
+    }),
+    lastHeartbeat: timestamp('When it last told its figures.'),
+  },
+  { title: 'Host' },
+);
+export type Host = Type.Static<typeof Host>;
