@@ -16,6 +16,10 @@ export function formatBytes(bytes: number): string {
   return `${power === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${UNITS[power] ?? ''}`;
 }
 
+/** A number of things, such as `1 file` or `2 files`. */
+export const counted = (number: number, thing: string): string =>
+  `${number} ${thing}${number === 1 ? '' : 's'}`;
+
 const SECOND_MS = 1_000;
 const AGES = [
   [86_400_000, 'd'],

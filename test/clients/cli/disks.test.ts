@@ -107,6 +107,23 @@ test('cp takes any name both ways, and stdin and stdout', async (t) => {
   t.is(wrong.code, 2);
 });
 
+test('sync takes any name both ways, and removes it', async (t) => {
+  const { cli, place } = t.context;
+  await cli.output('disk', 'create', 'odd');
+  const source = await place('odd-source');
+  for (const name of ODD) await writeFile(join(source, name), `in ${name}`);
+  const sync = (...args: string[]): Promise<Tally> => cli.json<Tally>('disk', 'sync', ...args);
+  t.like(await sync(source, 'odd:copy'), { files: ODD.length });
+  t.like(await sync(source, 'odd:copy'), { files: 0, unchanged: ODD.length });
+  const target = await place('odd-target');
+  t.like(await sync('odd:copy', target), { files: ODD.length });
+  for (const name of ODD) t.is(await readFile(join(target, name), 'utf8'), `in ${name}`);
+  for (const name of ODD.slice(1)) await rm(join(source, name));
+  t.like(await sync(source, 'odd:copy', '--delete'), { files: 0, deleted: ODD.length - 1 });
+  t.like(await sync('odd:copy', target, '--delete'), { deleted: ODD.length - 1 });
+  t.deepEqual(await readdir(target), ODD.slice(0, 1));
+});
+
 async function fill(directory: string, files: number): Promise<void> {
   for (let i = 0; i < files; i += 1) {
     const path = join(directory, `d${i % 10}`, `f${i}`);

@@ -2,7 +2,7 @@ import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { Failure } from '../failure.ts';
 import { findDisk } from '../find.ts';
-import { formatBytes } from '../text.ts';
+import { counted, formatBytes } from '../text.ts';
 import { writeTo } from '../process-io.ts';
 import { copy } from '../transfer/copy.ts';
 import { edit } from '../transfer/edit.ts';
@@ -31,7 +31,7 @@ export const cpCommand = () =>
       const tally = await copy(transfer, { remote, output, jobs });
       if (output.isJson && target !== '-') output.json(tally);
       else if (target !== '-') {
-        output.note(`copied ${tally.files} files, ${formatBytes(tally.bytes)}`);
+        output.note(`copied ${counted(tally.files, 'file')}, ${formatBytes(tally.bytes)}`);
       }
     });
 
@@ -39,7 +39,7 @@ function summarize(
   { files, bytes, unchanged, deleted, failed }: SyncTally,
   isDry: boolean,
 ): string {
-  const copied = `${isDry ? 'would copy' : 'copied'} ${files} files, ${formatBytes(bytes)}`;
+  const copied = `${isDry ? 'would copy' : 'copied'} ${counted(files, 'file')}, ${formatBytes(bytes)}`;
   const removed = deleted === 0 ? '' : `; ${isDry ? 'would delete' : 'deleted'} ${deleted}`;
   const broken = failed.length === 0 ? '' : `; ${failed.length} failed`;
   return `${copied}; ${unchanged} were the same${removed}${broken}`;

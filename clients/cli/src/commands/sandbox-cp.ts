@@ -1,7 +1,7 @@
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findSandbox } from '../find.ts';
-import { formatBytes } from '../text.ts';
+import { counted, formatBytes } from '../text.ts';
 import { copy } from '../transfer/copy.ts';
 import { parseTransfer } from '../transfer/place.ts';
 import { filesOfSandbox } from '../transfer/remote-files.ts';
@@ -25,5 +25,5 @@ export const cpCommand = () =>
       const tally = await copy(transfer, { remote, output, jobs });
       if (target === '-') return;
       if (output.isJson) output.json(tally);
-      else output.note(`copied ${tally.files} files, ${formatBytes(tally.bytes)}`);
+      else output.note(`copied ${counted(tally.files, 'file')}, ${formatBytes(tally.bytes)}`);
     });

@@ -3,7 +3,7 @@ import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findDisk, findSandbox } from '../find.ts';
 import { type Output, paint, type Shown } from '../output.ts';
-import { formatAge } from '../text.ts';
+import { counted, formatAge } from '../text.ts';
 
 const STATUS_COLOURS = {
   running: 'green',
@@ -43,7 +43,7 @@ export function showSandbox(output: Output, info: SandboxInfo): void {
       ['status', info.status],
       ['why', info.exit_message ?? ''],
       ['image', imageOf(info)],
-      ['size', `${info.vcpu_count} CPUs, ${info.mem_size_mib} MiB`],
+      ['size', `${counted(info.vcpu_count, 'CPU')}, ${info.mem_size_mib} MiB`],
       ['disks', mounts.join(', ')],
       ['ports', info.endpoints.map(({ hostname }) => hostname).join(', ')],
       ['created', `${info.created_at} (${formatAge(info.created_at)})`],
