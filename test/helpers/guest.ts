@@ -199,6 +199,9 @@ export async function startConfigured(
   };
 }
 
+/** A test that waits for longer would end the run of all. */
+const SILENT_MS_MAX = 120_000;
+
 /** Collects the channel's messages about one process. */
 export class Collected extends EventEmitter {
   readonly pieces: { stream: number; offset: number; bytes: Buffer }[] = [];
@@ -230,9 +233,12 @@ export class Collected extends EventEmitter {
     channel.on('closed', () => this.emit('change'));
   }
 
-  /** Resolves when the condition holds; it is checked after every message. */
+  /**
+   * Resolves when the condition holds; it is checked after every message.
+   * @throws AbortError when no message comes for two minutes
+   */
   async until(holds: () => boolean): Promise<void> {
-    while (!holds()) await once(this, 'change');
+    while (!holds()) await once(this, 'change', { signal: AbortSignal.timeout(SILENT_MS_MAX) });
   }
 
   /** All output up to the process's end. */
