@@ -9,13 +9,13 @@ export interface BucketObject {
   /** Of the contents, in hex, where the storage tells it. */
   readonly md5?: string;
   readonly modifiedMs: number;
-  /** What {@link Bucket.put} or {@link Bucket.copy} wrote it with. Listings do not tell it. */
+  /** The mark that {@link Bucket.put} or {@link Bucket.copy} gave it. Listings do not tell it. */
   readonly mark?: string;
 }
 
-/** What a write is made on. */
+/** The object that a write replaces, and the mark of the one that it makes. */
 export interface WriteTerms {
-  /** What is there now, as the caller knows it. */
+  /** The object that is there now, as the caller knows it. Any other refuses the write. */
   readonly replaced?: BucketObject | undefined;
   /** Kept with the object, by which a write whose answer was lost is known again (decision 0064). */
   readonly mark: string;

@@ -4,7 +4,7 @@ import { native } from '../native/native.ts';
 /** Among the numbers in `/sys/…/stat` of a block device. That of writes counts empty ones as well. */
 const SECTORS_WRITTEN = 6;
 
-/** As `/sys` names it; in a number, glibc mixes the bits of both parts. */
+/** The device's name in `/sys`. In its number, glibc mixes the bits of both parts. */
 function deviceOf(dev: bigint): string {
   const major = ((dev >> 8n) & 0xfffn) | ((dev >> 32n) & 0xfffff000n);
   const minor = (dev & 0xffn) | ((dev >> 12n) & 0xfff00n);

@@ -19,7 +19,7 @@ interface MountChecksDeps {
 
 interface Report {
   readonly serial: number;
-  /** What it told, without its time. */
+  /** The report's text without the time of its check. */
   readonly text: string;
 }
 
@@ -53,7 +53,7 @@ export class MountChecks {
     }
     const begunAt = this.#serial;
     const authError = await this.#attempt(diskId, mount);
-    // What the use of the bucket or another check showed meanwhile is newer.
+    // A report that was written meanwhile, by a use of the bucket or another check, is newer.
     if ((this.#reports.get(diskId)?.serial ?? 0) > begunAt) return;
     await this.#write(ref, {
       connectionStatus: authError === undefined ? 'connected' : 'error',

@@ -70,7 +70,7 @@ async function takeObject(
   const { places, index } = parts;
   const row = index.get(object.key);
   if (row?.etag === object.etag) return;
-  // It may be an upload of ours whose file is gone by now: the next upload finds out.
+  // The object may be an upload of ours whose file is gone by now: the next upload finds out.
   if (index.pendingMark(object.key) !== undefined) return;
   const now = await stampsAt(places.contents, object.key);
   try {

@@ -3,7 +3,7 @@ import type { BucketError } from './bucket.ts';
 import { PathProblems } from './problems.ts';
 
 interface Refusal {
-  /** Of the file that was refused; 0 for a removal. A changed file is tried at once. */
+  /** The refused file's ctime, 0 for a removal. A file with another one is tried at once. */
   readonly ctimeNs: bigint;
   readonly failure: BucketError;
   /** When the file, as it is, was refused first: by `performance.now()`. */
