@@ -19,7 +19,7 @@ import { PlaceholderOpens, type WaitingOpen } from './opens.ts';
 import { type BucketPlaces, fileStats, placesOf, stampsOf } from './placeholders.ts';
 import { recoverReplaced, refresh } from './refresh.ts';
 import { Refusals } from './refusals.ts';
-import { type QuietSince, upload } from './uploads.ts';
+import { upload } from './uploads.ts';
 
 interface BucketDiskOptions {
   readonly diskId: string;
@@ -57,7 +57,6 @@ export class BucketDisk {
   /** Whoever opens a file first and is let through may write to it at once. */
   readonly #files = new FileTurns();
   readonly #refusals = new Refusals();
-  readonly #quiet: QuietSince = { deviceWrites: undefined };
   readonly #report: DiskReport;
   #bucket: Bucket;
   #mount: StoredMount;
@@ -242,15 +241,14 @@ export class BucketDisk {
       this.#isDirty = false;
       try {
         await this.#recoverReplaced(false);
-        const ofNames = await upload(
+        this.#report.ofNames = await upload(
           {
             ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
-            ...{ refusals: this.#refusals, quiet: this.#quiet },
+            refusals: this.#refusals,
             noteConflict: (key, reason) => this.#noteConflict(key, reason),
           },
           this.#closed.signal,
         );
-        if (ofNames !== undefined) this.#report.ofNames = ofNames;
       } catch (error) {
         this.#isDirty = true;
         throw await this.#failed(error);

@@ -79,8 +79,6 @@ export class DiskIndex {
   readonly #byInode = new Map<bigint, IndexRow>();
   /** Marks of uploads whose answers are not known, by path. */
   readonly #pending = new Map<string, string>();
-  /** Files that may have changed without a trace since they were read. */
-  readonly #restless = new Set<string>();
   #file: FileHandle;
   #unwritten: string[] = [];
   #bytes = 0;
@@ -96,11 +94,6 @@ export class DiskIndex {
     const current = index.#rows.size + index.#pending.size;
     if (lines > current + STALE_LINES_MAX) await index.#compact();
     return index;
-  }
-
-  /** Whether every file is known to be what its row says, unless it was written to since. */
-  get isSettled(): boolean {
-    return this.#pending.size === 0 && this.#restless.size === 0;
   }
 
   get size(): number {
@@ -151,7 +144,6 @@ export class DiskIndex {
     this.#forget(row.path);
     this.#rows.set(row.path, row);
     this.#byInode.set(row.inode, row);
-    if (row.ctimeNs === 0n) this.#restless.add(row.path);
     this.#bytes += row.sizeBytes;
     this.#unwritten.push(toLine(row));
   }
@@ -183,7 +175,6 @@ export class DiskIndex {
     const row = this.#rows.get(path);
     if (row === undefined) return wasPending;
     this.#rows.delete(path);
-    this.#restless.delete(path);
     if (this.#byInode.get(row.inode) === row) this.#byInode.delete(row.inode);
     this.#bytes -= row.sizeBytes;
     return true;

@@ -2,7 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LIMITS } from '../../shared/limits.ts';
 import { native } from '../native/native.ts';
 import type { BucketError } from './bucket.ts';
-import { deviceWrites } from './device-writes.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
 import { explainFailure } from './explain.ts';
 import { inParallel } from './in-parallel.ts';
@@ -21,16 +20,8 @@ import { type WalkedFile, walk } from './walk.ts';
 interface UploadParts extends FileUploadParts {
   /** Files that the bucket did not take so far. */
   readonly refusals: Refusals;
-  readonly quiet: QuietSince;
 }
 
-/** The state of the disk's device at which nothing was left to upload. */
-export interface QuietSince {
-  deviceWrites: string | undefined;
-}
-
-/** Fewer files are walked in less time than their device takes to be asked. */
-const WALKED_ALWAYS_MAX = 1_000;
 const FILES_AT_ONCE = 12;
 const REMOVALS_AT_ONCE = 16;
 /** A bucket that refuses so many files and takes none is not asked about the others. */
@@ -42,25 +33,10 @@ const CHANGES_MAX = 3;
  * Brings what was changed on the disk to the bucket: files first, then removals. What fails is found
  * again by the next call, whatever happens in between. A file that the bucket refuses holds up no
  * other: it becomes one of the refusals.
- * @returns names that cannot be keys; undefined when nothing was written since the last call
+ * @returns names that cannot be keys
  * @throws BucketError when the bucket cannot be used
  */
-export async function upload(
-  parts: UploadParts,
-  signal: AbortSignal,
-): Promise<PathProblems | undefined> {
-  const { places, index, refusals, quiet } = parts;
-  const isLarge = index.size > WALKED_ALWAYS_MAX;
-  // Before the walk, which sees all that was written up to here.
-  const writes = isLarge ? await deviceWrites(places.mount) : undefined;
-  if (writes !== undefined && writes === quiet.deviceWrites) return undefined;
-  quiet.deviceWrites = undefined;
-  const problems = await uploadChanged(parts, signal);
-  if (refusals.size === 0 && index.isSettled) quiet.deviceWrites = writes;
-  return problems;
-}
-
-async function uploadChanged(parts: UploadParts, signal: AbortSignal): Promise<PathProblems> {
+export async function upload(parts: UploadParts, signal: AbortSignal): Promise<PathProblems> {
   const { places, index, refusals } = parts;
   const problems = new PathProblems();
   const files = await walk(places.contents, problems);
