@@ -2,6 +2,7 @@ import { stripVTControlCharacters } from 'node:util';
 
 const TICK = /^\s*[✔√] (?<label>.+)$/u;
 const CROSS = /^\s*[✘✖×] \[(?:fail|unexpected pass)\]: (?<label>.+)$/u;
+const SKIPPED = /^\s*- \[(?:skip|todo)\] (?<label>.+)$/u;
 /** Lines that name a file which did not end as it should. */
 const UNFINISHED =
   /^\s*(?:[✘✖×] |Uncaught exception in |Unhandled rejection in |\d+ tests? were pending in |Failed to exit when running |Internal error when running ).*?(?<file>test\/\S+\.test\.ts)/u;
@@ -68,6 +69,8 @@ export class TestReport {
       this.#passed.set(file, (this.#passed.get(file) ?? 0) + 1);
       this.#begunFiles.add(file);
     }
+    const skipped = SKIPPED.exec(plain)?.groups?.['label'];
+    if (skipped !== undefined) this.#begunFiles.add(this.#fileOf(skipped));
     const failed = CROSS.exec(plain)?.groups?.['label'];
     const file =
       failed === undefined ? UNFINISHED.exec(plain)?.groups?.['file'] : this.#fileOf(failed);
