@@ -63,7 +63,7 @@ export class Refusals {
       this.#byPath.set(path, { ...refusal, retryAtMs: 0 });
   }
 
-  /** What was refused first since then, in words; undefined when nothing was. */
+  /** Describes the files that were first refused since then; undefined when there are none. */
   tellSince(sinceMs: number): string | undefined {
     const news = [...this.#byPath].filter(([, refusal]) => refusal.sinceMs >= sinceMs);
     const [first] = news;

@@ -116,7 +116,7 @@ type ObjectHeaders = Pick<
   'CacheControl' | 'ContentDisposition' | 'ContentEncoding' | 'ContentLanguage' | 'ContentType'
 >;
 
-/** What an object is served with, which a copy keeps. */
+/** The headers that an object is served with; a copy keeps them. */
 const headersOf = ({
   CacheControl,
   ContentDisposition,

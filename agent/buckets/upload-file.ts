@@ -19,7 +19,7 @@ import {
   stampsOf,
 } from './placeholders.ts';
 
-/** What uploads of a disk's files need. */
+/** The places, index and bucket that uploads of a disk's files work on. */
 export interface FileUploadParts {
   readonly places: BucketPlaces;
   readonly index: DiskIndex;

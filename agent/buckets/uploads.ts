@@ -127,7 +127,7 @@ async function removeObjects(
   signal: AbortSignal,
 ): Promise<void> {
   const { index, refusals } = parts;
-  // Of files that were moved and are not taken under their new names: the objects are still theirs.
+  // A moved file whose new name the bucket refuses keeps its old object.
   const held = new Set([...refusals.paths()].map((path) => found.get(path)?.inode));
   const paths = new Set([...index.pendingPaths(), ...[...index.rows()].map(({ path }) => path)]);
   const gone = [...paths].filter(

@@ -49,7 +49,7 @@ export interface JobWorkerDeps {
  */
 export class JobWorker {
   readonly #deps: JobWorkerDeps;
-  /** Of all queues; each has another connection, on which it waits for jobs. */
+  /** The connection that all queues share; each waits for jobs on another one of its own. */
   readonly #redis: Redis;
   readonly #workers: Readonly<Record<'exec' | 'sandbox' | 'host', Worker>>;
   readonly #lostJobs: LostJobs[] = [];

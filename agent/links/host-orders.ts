@@ -7,7 +7,7 @@ import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { HostOrder, HostReport } from '../../shared/schemas/host.ts';
 
-/** What of a host follows orders, and what it has. */
+/** The parts of a host that follow orders, and the figures that it reports. */
 interface OrderedHost {
   readonly execs: { readonly running: number; readonly waiting: number };
   readonly storage: { readonly freeBytes: number };
@@ -124,7 +124,7 @@ export class HostOrders {
       vcpusFree: Math.max(0, vcpus - vcpusUsed),
       memoryMib,
       memoryMibFree: Math.max(0, memoryMib - memoryMibUsed),
-      // It is unknown until the first look at the storage is answered.
+      // Free space is unknown until the first look at the storage is answered.
       storageFreeBytes: Number.isFinite(storage.freeBytes) ? storage.freeBytes : 0,
       ...{ execSlots, execsRunning: execs.running, execsWaiting: execs.waiting },
       sandboxes: states.length,

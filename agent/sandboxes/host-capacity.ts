@@ -72,7 +72,7 @@ export class HostCapacity {
     };
   }
 
-  /** What the operator wants of the host from now on. */
+  /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
   follow(order: HostOrder): void {
     this.#order = order;
   }

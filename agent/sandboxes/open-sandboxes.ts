@@ -55,7 +55,7 @@ export interface HostSandboxes {
   readonly load: HostCapacity['load'];
   /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
-  /** What the operator wants of the host from now on. */
+  /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
   follow(order: HostOrder): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
   stopAll(): Promise<void>;
