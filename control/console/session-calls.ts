@@ -42,8 +42,8 @@ export function sessionCalls(
   authenticator: Authenticator,
   region: string,
 ): SessionCalls {
-  const show = ({ organization, keyId }: Caller, expiresAt: number): object => ({
-    ...{ organization, keyId, region },
+  const show = ({ organization, keyId, scopes }: Caller, expiresAt: number): object => ({
+    ...{ organization, keyId, scopes, region },
     expiresAt: new Date(expiresAt).toISOString(),
   });
   return {

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { Message, success } from '../../shared/schemas/common.ts';
-import type { ActivityType } from '../../shared/schemas/activity.ts';
+import type { ActivityType } from '../../shared/activity-types.ts';
 import { Host, type HostOrder, HostPath } from '../../shared/schemas/host.ts';
 import { presentHost } from '../http/present-host.ts';
 import { route } from '../http/route.ts';

@@ -8,15 +8,19 @@ const getUsage = route({
   path: '/api/usage',
   operationId: 'getUsage',
   scope: 'read',
-  summary: 'Show what the account used in a month',
+  summary: 'Show what the account used in a month, and its limits',
   description: 'Measured figures, up to some seconds ago. Months are kept for a year.',
   tag: 'Account',
   query: UsageQuery,
   replies: { 200: success(Usage) },
   errors: ['bad_request'],
   async handle({ deps, caller, query: { month = monthOf(Date.now()) } }) {
-    const figures = await deps.directory.usage.get(caller.accountId, month);
-    return { status: 200, data: { month, region: deps.config.cluster.region, ...figures } };
+    const { directory, config } = deps;
+    const [figures, limits] = await Promise.all([
+      directory.usage.get(caller.accountId, month),
+      directory.accountLimits.get(caller.accountId),
+    ]);
+    return { status: 200, data: { month, region: config.cluster.region, ...figures, limits } };
   },
 });
 

@@ -4,7 +4,7 @@ import type { Static, TSchema } from 'typebox';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
 import type { KeyScope } from '../../shared/key-scopes.ts';
-import type { ActivityType } from '../../shared/schemas/activity.ts';
+import type { ActivityType } from '../../shared/activity-types.ts';
 import type { Deps } from '../services/deps.ts';
 
 /** The groups of endpoints, with what they are about. */

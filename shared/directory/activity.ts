@@ -17,12 +17,19 @@ function decodeCursor(cursor: string): string {
   throw new AppError('bad_request', 'cursor is not one that this list returned');
 }
 
+/** The sandboxes that a call was about: named in its path, or made by it. */
+function sandboxesOf({ params, sandboxId, childId }: ActivityEvent['details']): unknown[] {
+  const { sid } = (params ?? {}) as Readonly<Record<string, unknown>>;
+  return [sid, sandboxId, childId];
+}
+
 function matches(
   { diskId, eventType, level, details }: ActivityEvent,
-  wanted: Pick<ActivityQuery, 'diskId' | 'eventType' | 'level'>,
+  wanted: Omit<ActivityQuery, 'limit' | 'cursor'>,
 ): boolean {
   const { diskIds } = details;
   return (
+    (wanted.sandboxId === undefined || sandboxesOf(details).includes(wanted.sandboxId)) &&
     (wanted.diskId === undefined ||
       wanted.diskId === diskId ||
       (Array.isArray(diskIds) && diskIds.includes(wanted.diskId))) &&

@@ -1,52 +1,6 @@
 import Type from 'typebox';
+import { activityTypes } from '../activity-types.ts';
 import { diskId, PageQuery, timestamp } from './common.ts';
-
-/** What can be in the activity of an account: one type for each kind of change. */
-export const activityTypes = [
-  'account.limits_changed',
-  'disk.created',
-  'disk.deleted',
-  'disk.allowed_ips_changed',
-  'disk.allowed_origins_changed',
-  'disk.credentials_changed',
-  'disk.delegation_revoked',
-  'disk.exec',
-  'disk.shared',
-  'disk.user_added',
-  'disk.user_removed',
-  'host.cordoned',
-  'host.drained',
-  'host.removed',
-  'host.uncordoned',
-  'image.requested',
-  'key.created',
-  'key.deleted',
-  'sandbox.connected',
-  'sandbox.created',
-  'sandbox.deleted',
-  'sandbox.directory_created',
-  'sandbox.exec',
-  'sandbox.exec_cancelled',
-  'sandbox.file_moved',
-  'sandbox.file_removed',
-  'sandbox.file_written',
-  'sandbox.forked',
-  'sandbox.limits_changed',
-  'sandbox.network_changed',
-  'sandbox.paused',
-  'sandbox.port_closed',
-  'sandbox.port_exposed',
-  'sandbox.port_token_created',
-  'sandbox.port_token_deleted',
-  'sandbox.resumed',
-  'sandbox.started',
-  'sandbox.stopped',
-  'snapshot.created',
-  'snapshot.deleted',
-  'webhook.created',
-  'webhook.deleted',
-] as const;
-export type ActivityType = (typeof activityTypes)[number];
 
 const activityLevels = ['info', 'warning', 'error'] as const;
 export type ActivityLevel = (typeof activityLevels)[number];
@@ -83,6 +37,13 @@ export type ActivityEvent = Type.Static<typeof ActivityEvent>;
 
 export const ActivityQuery = Type.Interface([PageQuery], {
   diskId: Type.Optional(diskId('Only what was about this disk.')),
+  sandboxId: Type.Optional(
+    Type.String({
+      format: 'uuid',
+      description: 'Only what was about this sandbox, also as the copy that a fork made.',
+      examples: ['0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b'],
+    }),
+  ),
   eventType: Type.Optional(
     Type.Array(eventType, {
       maxItems: activityTypes.length,

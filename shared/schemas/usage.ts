@@ -8,6 +8,21 @@ export const UsageQuery = Type.Object({
   ),
 });
 
+const limit = (description: string, example: number) =>
+  Type.Optional(Type.Integer({ minimum: 0, description, examples: [example] }));
+
+const AccountLimits = Type.Object(
+  {
+    vcpus: limit('Virtual processors of all sandboxes together.', 8),
+    memoryMib: limit('Memory of all sandboxes together, in MiB.', 16_384),
+    sandboxes: limit('Sandboxes in every state.', 20),
+    disks: limit('Disks.', 50),
+    diskBytes: limit('Bytes in use on all disks together.', 107_374_182_400),
+    requestsPerSecond: limit('Calls per second with keys of the account.', 50),
+  },
+  { description: 'What the operator lets the account have now; no limit where one is absent.' },
+);
+
 export const Usage = Type.Object(
   {
     month: Type.String({ ...MONTH, description: 'The month in UTC.' }),
@@ -32,6 +47,7 @@ export const Usage = Type.Object(
       description: 'Commands on disks and in sandboxes that calls have begun.',
       examples: [340],
     }),
+    limits: AccountLimits,
   },
   { title: 'Usage' },
 );

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { activityTypes } from './activity.ts';
+import { activityTypes } from '../activity-types.ts';
 import { timestamp } from './common.ts';
 
 const URL_EXAMPLE = 'https://hooks.example.com/berth';

@@ -1,6 +1,6 @@
 /* Whatever the API's description lets a key change leaves exactly one entry, in the file and the list. */
 import { readFile, rename, rm } from 'node:fs/promises';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
@@ -107,7 +107,7 @@ test('an entry says who, from where, what, and how it ended', async (t) => {
   t.like(removed?.details, { ...who, outcome: 'refused', status: 404, code: 'not_found' });
 });
 
-test('the list is filtered by disk, type and level, and read in pages', async (t) => {
+test('the list is filtered by disk, sandbox, type and level, and read in pages', async (t) => {
   const api = await t.context.stack.newClient();
   const [a, b] = [await createDisk(api), await createDisk(api)];
   await exec(api, a.id, 'true');
@@ -123,7 +123,12 @@ test('the list is filtered by disk, type and level, and read in pages', async (t
   t.deepEqual(await types('?level=warning'), ['disk.created']);
   t.deepEqual(await types('?eventType=key.created'), []);
   t.is((await listAll(api)).length, 5);
-  for (const query of ['cursor=garbled', 'eventType=none', 'level=loud', 'limit=0', 'diskId=x']) {
+  const [missing, other] = [randomUUID(), randomUUID()];
+  await api.call('POST', `/api/sandboxes/${missing}/fork`);
+  t.deepEqual(await types(`?sandboxId=${missing}`), ['sandbox.forked']);
+  t.deepEqual(await types(`?sandboxId=${other}`), []);
+  const malformed = ['cursor=garbled', 'eventType=none', 'level=loud', 'limit=0'];
+  for (const query of [...malformed, 'diskId=x', 'sandboxId=x']) {
     t.is((await api.call('GET', `/api/activity?${query}`)).status, 400, query);
   }
 });

@@ -50,6 +50,20 @@ test('processors and memory count while a sandbox holds them, and no longer', as
   t.is(measured.execs, 1);
 });
 
+test('limits are those that the operator has set, and nothing else', async (t) => {
+  const { stack } = t.context;
+  const api = await stack.newClient();
+  t.deepEqual((await read(api)).limits, {});
+  await api.call('DELETE', '/api/tokens/none');
+  const [event] = await api.data<{ accountId: string }[]>('GET', '/api/activity');
+  const { accountId = '' } = event ?? {};
+  const { accountLimits } = await stack.openDirectory();
+  await accountLimits.change(accountId, { vcpus: 8, diskBytes: 1024, requestsPerSecond: 500 });
+  t.deepEqual((await read(api)).limits, { vcpus: 8, diskBytes: 1024, requestsPerSecond: 500 });
+  await accountLimits.change(accountId, { vcpus: null });
+  t.deepEqual((await read(api)).limits, { diskBytes: 1024, requestsPerSecond: 500 });
+});
+
 test('nothing is known of other months, nor told to other accounts', async (t) => {
   const api = await t.context.stack.newClient();
   const then = await api.data<object>('GET', '/api/usage?month=2020-02');

@@ -17,7 +17,8 @@ const FINDERS = `
       (each) => [...each.cells].some((cell) => cell.textContent === row));
     return place;
   };
-  globalThis.ROLES = { button: 'button, label.button', link: 'a', tab: '[role=tab]' };
+  globalThis.ROLES = { button: 'button, label.button', link: 'a', tab: '[role=tab]',
+    summary: 'summary' };
   globalThis.byName = (name, where = {}) =>
     [...(placeOf(where)?.querySelectorAll(ROLES[where.role] ?? Object.values(ROLES).join()) ?? [])]
       .find((each) => nameOf(each) === name && seen(each) && !each.disabled);
@@ -30,7 +31,7 @@ const SLOW_MS = 60_000;
 
 /** What a control is, and where, when others of the same name are on the page. */
 interface Where {
-  readonly role?: 'button' | 'link' | 'tab';
+  readonly role?: 'button' | 'link' | 'tab' | 'summary';
   /** The heading of the panel that it is in. */
   readonly region?: string;
   /** What a cell of its row says. */

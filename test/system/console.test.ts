@@ -1,5 +1,8 @@
 /* The console in Chromium, on a real stack whose sandboxes are containers. */
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -7,6 +10,7 @@ import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ConsolePage } from '../helpers/console-page.ts';
 import { checkNoProblems } from '../helpers/console-test.ts';
+import { createDisk } from '../helpers/disks.ts';
 import { freePorts } from '../helpers/ports.ts';
 import {
   containerSettings,
@@ -34,21 +38,34 @@ const LISTS = [
   ['/sandboxes', 'Sandboxes', 'Create sandbox'],
   ['/snapshots', 'Snapshots', ''],
   ['/images', 'Images', ''],
+  ['/activity', 'Activity', ''],
+  ['/activity?about=host', 'Activity', ''],
+  ['/usage', 'Usage', ''],
+  ['/webhooks', 'Webhooks', ''],
   ['/keys', 'API keys', ''],
 ] as const;
 const FIRST_LOAD_BYTES_MAX = 250_000;
+
+async function resize(page: ConsolePage, width: number): Promise<void> {
+  const size = { width, height: 800, deviceScaleFactor: 1, mobile: false };
+  await page.page.send('Emulation.setDeviceMetricsOverride', size);
+}
 
 test.before(async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'berth-test-console-'));
   Object.assign(t.context, { directory });
   const [port] = await freePorts(1);
   const ALLOWED_ORIGINS = `http://127.0.0.1:${port}`;
-  const settings = { ...containerSettings(), CONTROL_PORT: String(port), ALLOWED_ORIGINS };
-  const stack = await Stack.start({ ...settings, PUBLIC_BASE_URL: ALLOWED_ORIGINS });
+  const stack = await Stack.start({
+    ...containerSettings(),
+    ...{ CONTROL_PORT: String(port), ALLOWED_ORIGINS, PUBLIC_BASE_URL: ALLOWED_ORIGINS },
+    WEBHOOK_REACHABLE_NETWORKS: '127.0.0.1/32',
+  });
   Object.assign(t.context, { stack });
   const api = await stack.newClient();
   const page = await ConsolePage.open(directory, stack.baseUrl);
   Object.assign(t.context, { api, page });
+  await resize(page, 1280);
 });
 
 test.after.always(async (t) => {
@@ -174,6 +191,115 @@ test.serial('forks are drawn below what they were made from', async (t) => {
   page.page.problems.length = 0; // What the dead agent left unanswered.
 });
 
+/** The chart of this label. */
+const figure = (label: string): string => `[...document.querySelectorAll('.chart')]
+  .find((each) => each.textContent.startsWith('${label}'))`;
+
+test.serial(
+  'the page of a sandbox draws what it uses, and lists what was asked of it',
+  async (t) => {
+    const { page, api } = t.context;
+    const { sandbox_id: id } = await createSandbox(api, { name: 'measured' });
+    await page.goTo(`/sandboxes/${id}`);
+    for (const label of ['Processor', 'Memory in use', 'Storage']) {
+      await page.until(label, `/\\d/u.test(${figure(label)}?.querySelector('strong').textContent)`);
+      await page.until(`${label} as a line`, `Boolean(${figure(label)}.querySelector('polyline'))`);
+    }
+    await api.call('POST', `/api/sandboxes/${id}/stop?wait=true`);
+    await page.reads('.timeline', /stopped[^]*done[^]*created/u);
+    await page.press('All activity');
+    await page.until('its events', `document.querySelectorAll('tbody tr').length === 2`);
+    t.deepEqual(await page.violations(), []);
+    await removeSandbox(api, id);
+    checkNoProblems(t);
+  },
+);
+
+test.serial(
+  'the activity is filtered by thing, kind and outcome, and read page by page',
+  async (t) => {
+    const { page, api } = t.context;
+    const { id } = await createDisk(api, { name: 'changed' });
+    const users = Array.from({ length: 55 }, (_, n) => n);
+    for (const n of users) {
+      const nickname = `user-${n}`;
+      await api.call('POST', `/api/disks/${id}/users`, { type: 'token', nickname });
+    }
+    await api.call('POST', '/api/tokens', { name: 'refused', scopes: ['operator'] });
+    const rows = "document.querySelectorAll('tbody tr').length";
+    await page.goTo('/activity');
+    await page.until('a page of events', `${rows} === 50`);
+    await page.press('Show older');
+    await page.until('more events', `${rows} > 56`);
+    await page.fill('About', 'disk');
+    await page.fill('Kind', 'disk.user_added');
+    await page.fill('Id of a disk or sandbox', id);
+    await page.until(
+      'one page',
+      `${rows} === 50 && !document.querySelector('tbody').innerText.includes('created')`,
+    );
+    await page.press('Show older');
+    await page.until('all of them', `${rows} === 55 && byName('Show older') === undefined`);
+    await page.goTo('/activity');
+    await page.fill('Outcome', 'warning');
+    await page.press('key: created');
+    await page.reads('dialog .output', /"outcome": "refused"/u);
+    t.deepEqual(await page.violations(), []);
+    await page.press('Close');
+    await api.call('DELETE', `/api/disks/${id}`);
+    checkNoProblems(t);
+  },
+);
+
+test.serial('a webhook is made, its deliveries are seen, and it is deleted', async (t) => {
+  const { page, api } = t.context;
+  let answer = 500;
+  const receiver = createServer((_, response) => response.writeHead(answer).end());
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`;
+  await page.goTo('/webhooks');
+  await page.fill('Address', 'https://10.0.0.1/private');
+  await page.press('Create webhook');
+  await page.reads('.problem', /private|address/u);
+  await page.press('Only some kinds of events', { role: 'summary' });
+  await page.page.evaluate(`document.querySelector('input[name="key.created"]').click()`);
+  t.deepEqual(await page.violations(), []);
+  await page.fill('Address', url);
+  await page.press('Create webhook');
+  await page.reads('.secret code', /^whsec_/u);
+  await api.call('POST', '/api/tokens', { name: 'first', scopes: ['read'] });
+  await page.press(url);
+  await page.reads('table', /key\.created[^]*failed[^]*answered 500[^]*will be tried again/u);
+  answer = 204;
+  await page.reads('table', /delivered[^]*answered 204/u);
+  t.deepEqual(await page.violations(), []);
+  await page.press('Delete webhook');
+  await page.press('Delete');
+  await page.shows('No webhook has been created yet.');
+  t.like(await api.data('GET', '/api/webhooks'), { webhooks: [] });
+  receiver.closeAllConnections();
+  receiver.close();
+  t.regex(page.page.problems.splice(0).join(), /^[^]*status of 400[^]*$/u);
+});
+
+test.serial('usage is shown beside what the operator lets the account have', async (t) => {
+  const { page, api, stack } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { vcpu_count: 1, mem_size_mib: 256 });
+  const directory = await stack.openDirectory();
+  const [account] = await directory.accounts.list();
+  await directory.accountLimits.change(account?.id ?? '', { vcpus: 4, requestsPerSecond: 5000 });
+  await page.goTo('/usage');
+  await page.reads('.meters', /Processors of sandboxes\s+\d of 4[^]*Sandboxes\s+\d, no limit/u);
+  await page.reads('.meters', /Requests per second\s+5,000/u);
+  await page.reads('.facts', /Requests\s+[1-9]/u);
+  await page.page.evaluate(`fieldOf('Month').options[12].selected = true`);
+  await page.page.evaluate(`fieldOf('Month').dispatchEvent(new Event('change'))`);
+  await page.reads('.facts', /Requests\s+0/u);
+  await removeSandbox(api, id);
+  checkNoProblems(t);
+});
+
 for (const theme of ['light', 'dark']) {
   test.serial(`the lists and their dialogues are accessible (${theme})`, async (t) => {
     const { page } = t.context;
@@ -188,6 +314,25 @@ for (const theme of ['light', 'dark']) {
     checkNoProblems(t);
   });
 }
+
+test.serial(
+  'on a phone nothing is wider than the page, and every page can be reached',
+  async (t) => {
+    const { page } = t.context;
+    await page.signInAs(t.context.api);
+    await resize(page, 390);
+    for (const [path, title] of LISTS) {
+      await page.goTo(path);
+      await page.until(title, `document.querySelector('h1')?.textContent.trim() === '${title}'`);
+      t.true(await page.page.evaluate('document.documentElement.scrollWidth <= innerWidth'), path);
+      t.deepEqual(await page.violations(), [], path);
+    }
+    await page.press('API keys');
+    await page.until('its page', `location.pathname === '/console/keys'`);
+    await resize(page, 1280);
+    checkNoProblems(t);
+  },
+);
 
 test.serial('signing out ends the session in this browser', async (t) => {
   const { page, api, stack } = t.context;
@@ -207,4 +352,35 @@ test.serial('signing out ends the session in this browser', async (t) => {
   await other.call('DELETE', `/api/tokens/${tokens[0]?.id}`);
   await page.shows('Your session has ended');
   page.page.problems.length = 0; // 401s.
+});
+
+test.serial('operators see hosts, and cordon, drain and remove them', async (t) => {
+  const { page, api, stack } = t.context;
+  await page.signInAs(api);
+  t.is(await page.page.evaluate(`byName('Hosts') === undefined`), true);
+  await page.press('Sign out');
+  await page.until('the form', "fieldOf('API key') !== null");
+  await page.signInAs(await stack.newClient(['operator']));
+  t.is(await page.page.evaluate(`byName('API keys') === undefined`), true);
+  await page.press('Hosts');
+  const state = '.panel-title .status';
+  await page.reads(state, /^up$/u);
+  await page.reads('.panel', /Processors[^]*Memory[^]*Version of the agent/u);
+  await page.press('Cordon');
+  await page.reads(state, /^cordoned$/u);
+  t.deepEqual(await page.violations(), []);
+  await page.press('Uncordon');
+  await page.reads(state, /^up$/u);
+  await page.press('Drain');
+  await page.press('Drain');
+  await page.reads(state, /^drained$/u);
+  t.true(await page.page.evaluate(`byName('Remove') === undefined`));
+  const host = await page.read('.panel h2');
+  await stack.agent.stop();
+  await page.reads(state, /^away$/u);
+  await page.press('Remove');
+  await page.fill(`Type ${host} to confirm`, host);
+  await page.press('Remove');
+  await page.shows('No host has ever reported to this region.');
+  checkNoProblems(t);
 });

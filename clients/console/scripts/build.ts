@@ -16,6 +16,8 @@ const SOURCES = [
   'clients/console/src',
   'clients/console/scripts',
   'clients/sdk/src',
+  'shared/activity-types.ts',
+  'shared/key-scopes.ts',
   'shared/sandbox-lifecycle.ts',
   'package-lock.json',
 ];

@@ -1,27 +1,47 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { session, signOut } from './lib/berth.ts';
+import { isAllowed, session, signOut } from './lib/berth.ts';
 import { linkTo, path } from './lib/router.ts';
+import { ActivityPage } from './pages/activity.tsx';
 import { DiskPage } from './pages/disk.tsx';
 import { DisksPage } from './pages/disks.tsx';
+import { HostsPage } from './pages/hosts.tsx';
 import { ImagesPage } from './pages/images.tsx';
 import { KeysPage } from './pages/keys.tsx';
 import { SandboxPage } from './pages/sandbox.tsx';
 import { SandboxesPage } from './pages/sandboxes.tsx';
 import { SignInPage } from './pages/sign-in.tsx';
 import { SnapshotsPage } from './pages/snapshots.tsx';
+import { UsagePage } from './pages/usage.tsx';
+import { WebhookPage, WebhooksPage } from './pages/webhooks.tsx';
 import { text } from './text.ts';
-import { DiskIcon, ExitIcon, ImageIcon, KeyIcon, SandboxIcon, SnapshotIcon } from './ui/icons.tsx';
+import {
+  ActivityIcon,
+  DiskIcon,
+  ExitIcon,
+  HostIcon,
+  ImageIcon,
+  KeyIcon,
+  SandboxIcon,
+  SnapshotIcon,
+  UsageIcon,
+  WebhookIcon,
+} from './ui/icons.tsx';
 import { Brand } from './ui/brand.tsx';
 import { Button, Empty, Notices, Page } from './ui/parts.tsx';
 import { ThemeButton } from './ui/theme.tsx';
 
+/** The pages, and the scope that a key needs for them. */
 const SECTIONS = [
-  ['disks', text.disks.title, DiskIcon],
-  ['sandboxes', text.sandboxes.title, SandboxIcon],
-  ['snapshots', text.snapshots.title, SnapshotIcon],
-  ['images', text.images.title, ImageIcon],
-  ['keys', text.keys.title, KeyIcon],
+  ['disks', text.disks.title, DiskIcon, 'read'],
+  ['sandboxes', text.sandboxes.title, SandboxIcon, 'read'],
+  ['snapshots', text.snapshots.title, SnapshotIcon, 'read'],
+  ['images', text.images.title, ImageIcon, 'read'],
+  ['activity', text.activity.title, ActivityIcon, 'read'],
+  ['usage', text.usage.title, UsageIcon, 'read'],
+  ['webhooks', text.webhooks.title, WebhookIcon, 'admin'],
+  ['keys', text.keys.title, KeyIcon, 'admin'],
+  ['hosts', text.hosts.title, HostIcon, 'operator'],
 ] as const;
 
 const NotFound = (): JSX.Element => (
@@ -40,7 +60,12 @@ function CurrentPage(): JSX.Element {
   if (section === 'sandboxes') return <SandboxPage key={id} id={id} view={view} />;
   if (section === 'snapshots') return <SnapshotsPage />;
   if (section === 'images') return <ImagesPage />;
+  if (section === 'activity') return <ActivityPage />;
+  if (section === 'usage') return <UsagePage />;
+  if (section === 'webhooks' && id === '') return <WebhooksPage />;
+  if (section === 'webhooks') return <WebhookPage key={id} id={id} />;
   if (section === 'keys') return <KeysPage />;
+  if (section === 'hosts') return <HostsPage />;
   return <NotFound />;
 }
 
@@ -52,7 +77,7 @@ function Side(): JSX.Element {
     <header class="side">
       <Brand />
       <nav aria-label={text.sections}>
-        {SECTIONS.map(([name, label, Icon]) => (
+        {SECTIONS.filter(([, , , scope]) => isAllowed(scope)).map(([name, label, Icon]) => (
           <a key={name} href={linkTo([name])} aria-current={name === current ? 'page' : undefined}>
             <Icon />
             {label}

@@ -1,5 +1,6 @@
 import { Berth } from '@berth/sdk';
 import { signal } from '@preact/signals';
+import { isWithin, type KeyScope } from '../../../../shared/key-scopes.ts';
 
 /** Sent with every request to control, which gives this page's requests the key of its session. */
 export const PAGE_HEADERS = { 'x-berth-console': '1' };
@@ -8,6 +9,8 @@ export const PAGE_HEADERS = { 'x-berth-console': '1' };
 export interface Session {
   readonly organization: string;
   readonly keyId: string;
+  /** What its key may do. */
+  readonly scopes: readonly KeyScope[];
   readonly region: string;
   readonly expiresAt: string;
 }
@@ -16,6 +19,9 @@ export interface Session {
 export const session = signal<Session | null | undefined>(undefined);
 /** Why the sign-in page is shown again, if not because somebody signed out. */
 export const sessionEnded = signal(false);
+
+/** Whether the key of the session may do what needs a scope. */
+export const isAllowed = (scope: KeyScope): boolean => isWithin(scope, session.value?.scopes ?? []);
 
 /** What every answer to this page passes: a session that has ended leads back to the sign-in. */
 export function noteStatus(status: number): void {

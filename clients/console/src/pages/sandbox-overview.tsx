@@ -1,13 +1,17 @@
-import type { SandboxInfo, SnapshotInfo } from '@berth/sdk';
+import type { ActivityEvent, SandboxInfo, SnapshotInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
+import { changeOf, outcomeOf } from '../lib/activity.ts';
 import { berth } from '../lib/berth.ts';
 import { ago, bytes, moment, seconds } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { Empty, Facts, Loading, Panel, Status } from '../ui/parts.tsx';
+import { SandboxFigures } from './sandbox-figures.tsx';
 
 const MiB = 1024 * 1024;
+const TIMELINE_EVENTS = 12;
+const TIMELINE_POLL_MS = 3_000;
 
 const time = (at: string): JSX.Element => (
   <time dateTime={at} title={moment(at)}>
@@ -51,7 +55,33 @@ function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
           reason === '' ? null : [text.sandbox.reason, reason],
         ]}
       />
+      <Timeline id={sandbox.sandbox_id} />
     </Panel>
+  );
+}
+
+/** What keys of the account asked of it, newest first. */
+function Timeline({ id }: { id: string }): JSX.Element {
+  const load = async (signal: AbortSignal): Promise<readonly ActivityEvent[]> => {
+    const wanted = { sandboxId: id, limit: TIMELINE_EVENTS, signal, retries: 1 };
+    const { value } = await berth.account.activity(wanted).pages().next();
+    return value?.items ?? [];
+  };
+  const { data = [] } = useLoaded(`timeline ${id}`, load, { everyMs: TIMELINE_POLL_MS });
+  if (data.length === 0) return <></>;
+  return (
+    <>
+      <ol class="timeline" aria-label={text.activity.latest}>
+        {data.map((event) => (
+          <li key={event.eventId}>
+            <span class="muted">{time(event.createdAt)}</span>
+            {changeOf(event.eventType)}
+            <Status of={outcomeOf(event)} />
+          </li>
+        ))}
+      </ol>
+      <a href={linkTo(['activity'], { sandbox: id })}>{text.activity.all}</a>
+    </>
   );
 }
 
@@ -191,6 +221,7 @@ function FamilyPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
 
 export const OverviewView = ({ sandbox }: { sandbox: SandboxInfo }): JSX.Element => (
   <>
+    <SandboxFigures sandbox={sandbox} />
     <div class="columns">
       <Details sandbox={sandbox} />
       <History sandbox={sandbox} />

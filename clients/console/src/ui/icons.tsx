@@ -45,6 +45,16 @@ export const KeyIcon = icon(
     <path d="m11.5 11.5 8-8M16 7l3 3" />
   </>,
 );
+export const ActivityIcon = icon(<path d="M3 12h4l3 7 4-14 3 7h4" />);
+export const UsageIcon = icon(<path d="M4 20V10M10 20V4M16 20v-8M21 20H3" />);
+export const WebhookIcon = icon(<path d="m4 12 16-8-6 16-3-6.500zM11 13.500 20 4" />);
+export const HostIcon = icon(
+  <>
+    <rect x="3" y="4" width="18" height="7" rx="1.5" />
+    <rect x="3" y="13" width="18" height="7" rx="1.5" />
+    <path d="M7 7.500h.010M7 16.500h.010" />
+  </>,
+);
 export const FolderIcon = icon(
   <path d="M3 6.5a2 2 0 0 1 2-2h4l2 2.5h8a2 2 0 0 1 2 2v9a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2z" />,
 );

@@ -279,9 +279,12 @@ export const Stale = ({ error }: { error: Error | undefined }): JSX.Element | nu
     </p>
   );
 
-const MOVING = new Set(['pending', 'pausing', 'stopping', 'creating', 'building']);
-const GOOD = new Set(['running', 'available', 'ready', 'completed', 'connected']);
-const BAD = new Set(['failed', 'error', 'timed_out']);
+const MOVING = new Set(['pending', 'pausing', 'stopping', 'creating', 'building', 'draining']);
+const GOOD = new Set([
+  ...['running', 'available', 'ready', 'completed', 'connected'],
+  ...['up', 'done', 'delivered'],
+]);
+const BAD = new Set(['failed', 'error', 'timed_out', 'refused', 'away']);
 
 export function Status({ of }: { of: string }): JSX.Element {
   const tone = MOVING.has(of) ? 'moving' : GOOD.has(of) ? 'good' : BAD.has(of) ? 'bad' : 'still';
@@ -352,16 +355,20 @@ export const Tabs = ({ label, tabs, current }: TabsProps): JSX.Element => (
 
 interface PanelProps {
   readonly title: string;
+  readonly beside?: ComponentChildren;
   readonly actions?: ComponentChildren;
   readonly children: ComponentChildren;
 }
 
-export function Panel({ title, actions, children }: PanelProps): JSX.Element {
+export function Panel({ title, beside, actions, children }: PanelProps): JSX.Element {
   const id = useId();
   return (
     <section class="panel" aria-labelledby={id}>
       <header>
-        <h2 id={id}>{title}</h2>
+        <div class="panel-title">
+          <h2 id={id}>{title}</h2>
+          {beside}
+        </div>
         <div class="panel-actions">{actions}</div>
       </header>
       {children}

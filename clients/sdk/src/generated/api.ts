@@ -969,7 +969,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what the account used in a month
+         * Show what the account used in a month, and its limits
          * @description Measured figures, up to some seconds ago. Months are kept for a year.
          */
         get: operations["getUsage"];
@@ -3569,6 +3569,39 @@ export interface components {
              * @example 340
              */
             execs: number;
+            /** @description What the operator lets the account have now; no limit where one is absent. */
+            limits: {
+                /**
+                 * @description Virtual processors of all sandboxes together.
+                 * @example 8
+                 */
+                vcpus?: number;
+                /**
+                 * @description Memory of all sandboxes together, in MiB.
+                 * @example 16384
+                 */
+                memoryMib?: number;
+                /**
+                 * @description Sandboxes in every state.
+                 * @example 20
+                 */
+                sandboxes?: number;
+                /**
+                 * @description Disks.
+                 * @example 50
+                 */
+                disks?: number;
+                /**
+                 * @description Bytes in use on all disks together.
+                 * @example 107374182400
+                 */
+                diskBytes?: number;
+                /**
+                 * @description Calls per second with keys of the account.
+                 * @example 50
+                 */
+                requestsPerSecond?: number;
+            };
         };
         /** Webhook */
         Webhook: {
@@ -5828,6 +5861,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Only what was about this disk. */
                 diskId?: string;
+                /** @description Only what was about this sandbox, also as the copy that a fork made. */
+                sandboxId?: string;
                 /** @description Only events of this type; may be given several times. */
                 eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
                 /** @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way. */
