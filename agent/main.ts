@@ -1,12 +1,11 @@
 import type { RequestListener, Server } from 'node:http';
-import type { Redis } from 'ioredis';
 import { runInBackground } from '../shared/background.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
 import { DATA_PATH } from '../shared/links/data-protocol.ts';
 import { FILES_PATH } from '../shared/links/files-protocol.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { redisNames } from '../shared/directory/redis-names.ts';
-import { connectRedis } from '../shared/directory/redis.ts';
+import { openRedis } from '../shared/directory/open-redis.ts';
 import { AppError } from '../shared/errors.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
 import { createHttpMetrics, type HttpServerOptions } from '../shared/http/http-server.ts';
@@ -23,7 +22,6 @@ import { settledWithin } from '../shared/settled-within.ts';
 import { openCertificates } from '../shared/tls/certificates.ts';
 import { observe } from '../shared/tracing/observe.ts';
 import type { ClusterTls } from '../shared/tls/part-connections.ts';
-import type { RedisTarget } from '../shared/tls/redis-tls.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
 import { announceHost } from './links/announce-host.ts';
@@ -231,22 +229,13 @@ function whatIsMissing(
   return isConnected ? undefined : 'not registered with any control node';
 }
 
-async function openRedis(target: RedisTarget, log: Logger): Promise<Redis> {
-  const redis = connectRedis(target, (error) => log.warn({ err: error.message }, 'redis:error'));
-  try {
-    await redis.connect();
-  } catch (cause) {
-    throw new Error('Redis cannot be reached, see REDIS_URL or REDIS_SENTINELS', { cause });
-  }
-  return redis;
-}
-
 /** Connects to Redis, and tells what of the cluster guests must not reach. */
 async function openCluster({ cluster }: AgentConfig, log: Logger) {
-  const redis = await openRedis(cluster.redis, log);
-  const directory = openDirectory(redis, cluster.region);
+  const warn = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
+  const { redis, confirmation, close } = await openRedis(cluster, warn);
+  const directory = openDirectory(redis, cluster.region, confirmation);
   const addresses = clusterAddresses(redisNames(redis, cluster.redis), directory, log);
-  return { redis, directory, clusterAddresses: addresses };
+  return { redis, directory, addresses, closeRedis: close };
 }
 
 const openNodeCertificates = async ({ cluster, tls }: AgentConfig, log: Logger) => ({
@@ -265,7 +254,7 @@ async function start(config: AgentConfig): Promise<void> {
   const { region, clusterSecret } = config.cluster;
   const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
-  const { redis, directory, clusterAddresses: addresses } = await openCluster(config, log);
+  const { redis, directory, addresses, closeRedis } = await openCluster(config, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
   const auth = { clusterSecret, clusterTls };
   const metrics = createAgentMetrics(() => host);
@@ -331,7 +320,7 @@ async function start(config: AgentConfig): Promise<void> {
     () => remote.close(),
     () => ops.close(),
     () => release(),
-    () => redis.disconnect(),
+    () => closeRedis(),
   ]);
 }
 

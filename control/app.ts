@@ -4,9 +4,11 @@ import { AppError } from '../shared/errors.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
+import type { ReplicaConfirmation } from '../shared/directory/replica-confirmation.ts';
 import type { Deps } from './services/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
 import { audited, type AuditLogs } from './http/middleware/audit.ts';
+import { confirmWrites } from './http/middleware/confirm-writes.ts';
 import { crossOrigin } from './http/middleware/cross-origin.ts';
 import { endpoint } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
@@ -27,6 +29,7 @@ export interface AppOptions extends ConsoleOptions {
   readonly ready: ReadinessCheck;
   /** Where changes are written down. */
   readonly logs: AuditLogs;
+  readonly confirmation: ReplicaConfirmation;
   /** Origins whose pages may read the answers. */
   readonly allowedOrigins: readonly string[];
   /** Where tools for language models make their calls, and which of these can be cancelled. */
@@ -38,13 +41,14 @@ const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1
 
 /** The public API: middleware in the order in which a request meets it. */
 export function createApp(options: AppOptions): Koa<RequestState> {
-  const { deps, log, logs, durations, ready, allowedOrigins, mcp } = options;
+  const { deps, log, logs, confirmation, durations, ready, allowedOrigins, mcp } = options;
   const app = new Koa<RequestState>();
   const router = new Router<RequestState>();
   const authenticator = new Authenticator(deps.directory.apiKeys);
   for (const route of routes) {
     const work = endpoint(deps, authenticator, route);
-    router[route.method](routerPath(route.path), audited(route, logs), work);
+    const confirmed = confirmWrites(route, confirmation);
+    router[route.method](routerPath(route.path), confirmed, audited(route, logs), work);
   }
   const { publicBaseUrl, http } = deps.config;
   const document = JSON.stringify(openApiDocument(routes, publicBaseUrl));

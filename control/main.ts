@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { primaryOf } from '../shared/directory/primary-watch.ts';
-import { connectRedis } from '../shared/directory/redis.ts';
+import { openRedis } from '../shared/directory/open-redis.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { ConnectionSigner } from '../shared/links/connection-token.ts';
 import { RequestForwarder } from '../shared/links/forward-request.ts';
@@ -57,8 +57,8 @@ async function start(config: ControlConfig): Promise<void> {
   const nodeId = newNodeId();
   const log = await observe(config, 'control', { nodeId });
 
-  const redis = connectRedis(cluster.redis, ({ message: err }) => log.warn({ err }, 'redis:error'));
-  await redis.connect();
+  const opened = await openRedis(cluster, ({ message: err }) => log.warn({ err }, 'redis:error'));
+  const { redis, confirmation } = opened;
   const directory = openDirectory(redis, cluster.region);
   const { clusterId, clusterSecret, region } = cluster;
   const connections = new ConnectionSigner(config.signingKeys, region);
@@ -101,7 +101,7 @@ async function start(config: ControlConfig): Promise<void> {
   const serveOwn: ServeApi = (first) => startPublicServer(own, app.callback(), objects, first);
   const mcp = openMcp(redis, region, log, serveOwn);
   const { consoleDir, publicBaseUrl } = config;
-  const parts = { mcp, sessions, consoleDir, ...accounting };
+  const parts = { mcp, sessions, consoleDir, confirmation, ...accounting };
   const app = createApp({ deps, log, durations, ready, allowedOrigins, ...parts });
   const tls = await openCertificates(config.tls, log);
   const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
@@ -125,7 +125,7 @@ async function start(config: ControlConfig): Promise<void> {
     () => forwarder.close(),
     () => internal.close(),
     () => accounting.close(),
-    () => redis.disconnect(),
+    () => opened.close(),
   ]);
 }
 

@@ -1,10 +1,10 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
-import { readRedisTarget } from '../shared/settings/cluster-config.ts';
+import { confirmingReplicas, readRedisTarget } from '../shared/settings/cluster-config.ts';
 import { accountLimitNames, accountLimitUnits } from '../shared/directory/account-limits.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
-import { connectRedis } from '../shared/directory/redis.ts';
+import { openRedis } from '../shared/directory/open-redis.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { accountIdPattern, regionPattern } from '../shared/ids.ts';
 import { FULL_SCOPES, type KeyScope, keyScopes } from '../shared/key-scopes.ts';
@@ -164,13 +164,18 @@ async function report(work: (cluster: Cluster) => Promise<object>): Promise<void
   const settings = readSettings(Settings, process.env);
   const { REGION: region, STORAGE_DIR: storageDir } = settings;
   const { json = false } = program.opts<{ json?: boolean }>();
-  const redis = connectRedis(readRedisTarget(settings), () => undefined);
+  const target = { redis: readRedisTarget(settings), region };
+  const { redis, confirmation, close } = await openRedis(
+    { ...target, confirmingReplicas: confirmingReplicas(settings) },
+    () => undefined,
+  );
   try {
-    await redis.connect();
+    const confirm = confirmation.begin();
     const result = await work({ directory: openDirectory(redis, region), storageDir });
     process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
+    await confirm();
   } finally {
-    redis.disconnect();
+    close();
   }
 }
 

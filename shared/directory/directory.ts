@@ -10,6 +10,7 @@ import { Disks } from './disks.ts';
 import { Hosts } from './hosts.ts';
 import { Images } from './images.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
+import { type ReplicaConfirmation, unconfirmed } from './replica-confirmation.ts';
 import { QueuedJobs } from './queued-jobs.ts';
 import { SandboxCapacity } from './capacity.ts';
 import { PortTokens } from './port-tokens.ts';
@@ -44,7 +45,12 @@ export interface Directory {
   readonly webhooks: Webhooks;
 }
 
-export const openDirectory = (redis: Redis, region: string): Directory => ({
+/** @param confirmation of leases; what callers are told is confirmed where it is told */
+export const openDirectory = (
+  redis: Redis,
+  region: string,
+  confirmation: ReplicaConfirmation = unconfirmed,
+): Directory => ({
   accountLimits: new AccountLimitSettings(redis),
   accountQuotas: new AccountQuotas(redis, region),
   accounts: new Accounts(redis),
@@ -52,7 +58,7 @@ export const openDirectory = (redis: Redis, region: string): Directory => ({
   apiKeys: new ApiKeys(redis),
   controlNodes: new ControlNodes(redis, region),
   disks: new Disks(redis, region),
-  diskLeases: new DiskLeases(redis, region),
+  diskLeases: new DiskLeases(redis, region, confirmation),
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
   images: new Images(redis, region),

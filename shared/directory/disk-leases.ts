@@ -1,5 +1,7 @@
 import type { Redis } from 'ioredis';
+import { AppError } from '../errors.ts';
 import { keys } from './keys.ts';
+import type { ReplicaConfirmation } from './replica-confirmation.ts';
 import { Script } from './script.ts';
 
 /** A host's exclusive right to have a disk attached. `epoch` grows each time it is acquired. */
@@ -65,24 +67,40 @@ const breakHold = new Script(`
   return 1
 `);
 
+/** Nothing has begun yet, whatever becomes of the lease. */
+function refuse(cause: unknown): never {
+  const message = 'no replica of Redis has confirmed the lease on the disk; try again';
+  throw new AppError('unavailable', message, { cause });
+}
+
 const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
 
-/** Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. */
+/**
+ * Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. A lease
+ * is had, renewed or held once replicas of Redis have it too, if they are to confirm it: a failover
+ * would otherwise let another host acquire it.
+ */
 export class DiskLeases {
   readonly #redis: Redis;
   readonly #region: string;
+  readonly #confirmation: ReplicaConfirmation;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: Redis, region: string, confirmation: ReplicaConfirmation) {
     this.#redis = redis;
     this.#region = region;
+    this.#confirmation = confirmation;
   }
 
-  /** @returns the lease, or the host that has it */
+  /**
+   * @returns the lease, or the host that has it
+   * @throws AppError `unavailable` when no replica confirms it: it is then left to expire
+   */
   async acquire(
     disk: { accountId: string; diskId: string },
     hostId: string,
     ttlMs: number,
   ): Promise<DiskLease | { heldBy: string }> {
+    const confirm = this.#confirmation.begin();
     const value = await acquire.run(
       this.#redis,
       [this.#leaseKey(disk), keys.diskEpoch(this.#region, disk.accountId, disk.diskId)],
@@ -90,12 +108,20 @@ export class DiskLeases {
     );
     const [holder = '', epoch = ''] = String(value).split(' ');
     if (holder !== hostId) return { heldBy: holder };
+    await confirm().catch(refuse);
     return { accountId: disk.accountId, diskId: disk.diskId, hostId, epoch: Number(epoch) };
   }
 
-  /** @returns false when the lease is lost */
+  /**
+   * @returns false when the lease is lost
+   * @throws AppError `outcome_unknown` when no replica confirms it: the former expiry counts
+   */
   async renew(lease: DiskLease, ttlMs: number): Promise<boolean> {
-    return (await renew.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease), ttlMs])) === 1;
+    const confirm = this.#confirmation.begin();
+    const renewed = await renew.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease), ttlMs]);
+    if (renewed !== 1) return false;
+    await confirm();
+    return true;
   }
 
   async release(lease: DiskLease): Promise<void> {
@@ -133,12 +159,14 @@ export class DiskLeases {
   }
 
   async #hold(lease: DiskLease, kind: 'new' | 'again'): Promise<'held' | 'lost' | 'gone'> {
+    const confirm = this.#confirmation.begin();
     const disk = keys.disk(this.#region, lease.accountId, lease.diskId);
     const result = await hold.run(
       this.#redis,
       [this.#leaseKey(lease), disk],
       [valueOf(lease), kind],
     );
+    if (result === 'held') await confirm();
     return result === 'held' || result === 'gone' ? result : 'lost';
   }
 

@@ -4,6 +4,7 @@
  */
 export const keys = {
   accountNames: () => 'berth:{accounts}:names',
+  replicaMark: (region: string) => `berth:{${region}}:replica-mark`,
   account: (accountId: string) => `berth:{${accountId}}:account`,
   accountLimits: (accountId: string) => `berth:{${accountId}}:limits`,
   /** Made by the library that counts requests, with this key. */

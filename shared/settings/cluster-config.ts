@@ -7,6 +7,8 @@ import type { RedisTarget } from '../tls/redis-tls.ts';
 /** Settings that control and agent have in common. */
 export interface ClusterConfig {
   readonly redis: RedisTarget;
+  /** How many replicas of Redis must have a change before it is answered. */
+  readonly confirmingReplicas: number;
   /** Agents and control nodes of another cluster are refused. */
   readonly clusterId: string;
   /** Signs the messages between control nodes and agents. */
@@ -88,6 +90,12 @@ export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTa
   };
 }
 
+/** Where Redis fails over, one replica has a change before its answer, unless it is set otherwise. */
+export const confirmingReplicas = ({
+  REDIS_CONFIRMING_REPLICAS: replicas,
+  REDIS_SENTINELS: sentinels,
+}: Static<typeof RedisSettings>): number => replicas ?? (sentinels.length > 0 ? 1 : 0);
+
 /** @throws ConfigurationError when settings do not go together */
 export function readClusterConfig(settings: Static<typeof ClusterSettings>): ClusterConfig {
   const names = ['CLUSTER_TLS_CERT', 'CLUSTER_TLS_KEY', 'CLUSTER_TLS_CA'] as const;
@@ -95,6 +103,7 @@ export function readClusterConfig(settings: Static<typeof ClusterSettings>): Clu
   const tls = certificatePaths(settings.CLUSTER_TLS_CERT, settings.CLUSTER_TLS_KEY);
   return {
     redis: readRedisTarget(settings),
+    confirmingReplicas: confirmingReplicas(settings),
     clusterId: settings.CLUSTER_ID,
     clusterSecret: settings.CLUSTER_SECRET,
     tls: tls === undefined ? undefined : { ...tls, caPath: settings.CLUSTER_TLS_CA },

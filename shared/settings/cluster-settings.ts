@@ -58,6 +58,15 @@ const redisSettings = {
   REDIS_PASSWORD: Type.Optional(
     text({ fallback: 'none', description: 'password of Redis, with `REDIS_SENTINELS`' }),
   ),
+  REDIS_CONFIRMING_REPLICAS: Type.Optional(
+    integer({
+      minimum: 0,
+      maximum: 9,
+      fallback: '1 with `REDIS_SENTINELS`, else 0',
+      description:
+        'a change is answered, and a lease counts, once so many replicas of Redis have it. With fewer replicas connected, changes answer 500 `outcome_unknown`',
+    }),
+  ),
   REDIS_TLS_CA: Type.Optional(
     absolutePath({
       fallback: 'those of the system',

@@ -118,6 +118,11 @@ export class RedisGroup implements AsyncDisposable {
     return this.#servers.filter((server) => server !== primary);
   }
 
+  /** Asks one server itself, whoever is the primary. */
+  ask<T>({ port }: Server, question: (redis: Redis) => Promise<T>): Promise<T> {
+    return ask(port, question);
+  }
+
   /** Resolves once the Sentinels have made another server the primary, and it says so itself. */
   async successor(former: Server): Promise<Server> {
     return waitFor('another primary', async () => {

@@ -93,8 +93,44 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       t.deepEqual(lies, []);
       t.true(answers.some(({ code }) => code === 'ok'));
       t.true(made.length > 0);
+      const lost: string[] = [];
+      for (const name of made) {
+        const found = await api.data<unknown[]>('GET', `/api/disks?name=${name}`);
+        if (found.length === 0) lost.push(name);
+      }
+      t.deepEqual(lost, [], 'disks that callers were told of');
     } finally {
       await stack.stop();
     }
   });
 }
+
+test.serial('a change that no replica confirms is not promised', async (t) => {
+  await using group = await RedisGroup.start();
+  const stack = await Stack.start({ ...group.settings });
+  try {
+    const api = await stack.newClient();
+    const disk = await createDisk(api);
+    const replicas = group.replicas(await group.primary());
+    for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGSTOP');
+    const key = await api.call('POST', '/api/tokens', { name: 'unconfirmed' });
+    t.is(key.status, 500);
+    t.is(key.body.success ? '' : key.body.code, 'outcome_unknown');
+    const name = newName();
+    const made = await api.call('POST', '/api/disks', { name });
+    t.is(made.status, 503, 'its host has no lease for certain');
+    const began = await api.call('POST', `/api/disks/${disk.id}/exec`, { command: 'touch ran' });
+    t.is(began.body.success ? '' : began.body.code, 'unavailable', 'the lease is not confirmed');
+    t.is((await api.call('GET', `/api/disks/${disk.id}`)).status, 200, 'reads go on');
+    for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGCONT');
+    await waitFor('commands to run', async () => {
+      const { body: reply } = await api.call('POST', `/api/disks/${disk.id}/exec`, {
+        command: 'test ! -e ran',
+      });
+      return reply.success;
+    });
+    t.true((await api.call('POST', '/api/disks', { name })).status < 300);
+  } finally {
+    await stack.stop();
+  }
+});
