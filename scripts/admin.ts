@@ -11,7 +11,10 @@ import { FULL_SCOPES, type KeyScope, keyScopes } from '../shared/key-scopes.ts';
 import { AgentSettings } from '../shared/settings/agent-settings.ts';
 import { RedisSettings } from '../shared/settings/cluster-settings.ts';
 import { readSettings } from '../shared/settings/read-settings.ts';
+import { LIMITS } from '../shared/limits.ts';
+import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
+import { inviteHost } from './host-invitation.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
 import { parseJson } from '../shared/json.ts';
 import {
@@ -62,14 +65,18 @@ const Backup = Type.Object({
 });
 
 const { STORAGE_DIR } = AgentSettings.properties;
-const Settings = Type.Object({ ...RedisSettings.properties, STORAGE_DIR });
+const Settings = Type.Object({
+  ...RedisSettings.properties,
+  STORAGE_DIR: Type.Optional(STORAGE_DIR),
+});
 
 class UsageError extends Error {}
 
 /** What a command works on. */
 interface Cluster {
   readonly directory: Directory;
-  readonly storageDir: string;
+  /** Undefined: a control node need not see the storage. */
+  readonly storageDir: string | undefined;
 }
 
 async function backup(directory: Directory, file: string): Promise<object> {
@@ -152,6 +159,12 @@ function parseEnd(text: string): string {
     return new Date(end).toISOString();
   }
   throw new UsageError('an end is a date or time to come, e.g. 2027-01-31 or 2027-01-31T12:00:00Z');
+}
+
+function parseMinutes(text: string): number {
+  const max = LIMITS.joinTokenTtlMsMax / MINUTE_MS;
+  if (/^[1-9]\d{0,4}$/u.test(text) && Number(text) <= max) return Number(text);
+  throw new UsageError(`the life of a token is 1 to ${max} minutes`);
 }
 
 function parseRegion(text: string): string {
@@ -284,6 +297,16 @@ function addDiskCommands(group: Command): void {
     );
 }
 
+function addHostCommands(group: Command): void {
+  group
+    .command('invite')
+    .description('make a token with which one new host joins; printed once')
+    .option('--minutes <minutes>', 'how long it lives, at most a day', parseMinutes, 60)
+    .action(({ minutes }: { minutes: number }) =>
+      report(({ directory }) => inviteHost(directory.hostInvitations, process.env, minutes)),
+    );
+}
+
 function addBackupCommands(group: Command): void {
   group
     .command('backup')
@@ -298,7 +321,14 @@ function addBackupCommands(group: Command): void {
   group
     .command('rebuild')
     .description('list the disks on the storage in Redis again')
-    .action(() => report(({ directory, storageDir }) => rebuildDisks(directory, storageDir)));
+    .action(() =>
+      report(({ directory, storageDir }) => {
+        if (storageDir !== undefined) return rebuildDisks(directory, storageDir);
+        throw new UsageError(
+          'STORAGE_DIR is not set: set it to where this machine has the storage',
+        );
+      }),
+    );
 }
 
 const accounts = program.command('account').description('accounts, their regions and limits');
@@ -306,6 +336,7 @@ addAccountCommands(accounts);
 addLimitCommand(accounts);
 addKeyCommands(program.command('key').description('API keys'));
 addDiskCommands(program.command('disk').description('disks'));
+addHostCommands(program.command('host').description('hosts'));
 addBackupCommands(program);
 
 function reportFailure(thrown: unknown): void {

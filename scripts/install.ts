@@ -1,18 +1,7 @@
 /** Writes configuration, users and systemd units of one role, below a root directory. */
-import { randomBytes } from 'node:crypto';
-import { mkdir, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
 import { parseArgs } from 'node:util';
-import {
-  type Env,
-  readEnvFile,
-  readFileIfExists,
-  required,
-  writeEnvFile,
-  writePrivateFile,
-} from './env-file.ts';
-import { paths } from './local-paths.ts';
-import { SYSUSERS, unitOf } from './systemd-units.ts';
+import { readEnvFile } from './env-file.ts';
+import { installRole, ROLES } from './install-roles.ts';
 
 const USAGE = `usage: scripts/install redis|control|agent [--root <directory>] [--cluster <file>]
                        [--address <address>] [--redis-url <url>]
@@ -21,106 +10,8 @@ services, and berth-<role>.service. Files that are there keep their values.
 --root      writes below this directory instead of /
 --cluster   /etc/berth/cluster.env of the first control node: the cluster to belong to
 --address   address of this host that the other hosts reach; 127.0.0.1 by default
---redis-url Redis of the cluster, when its role was not installed on this host`;
-
-const ROLES = ['redis', 'control', 'agent'] as const;
-
-/** Settings that every node of a cluster must have alike; control nodes have the last as well. */
-const SHARED = ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REGION', 'REDIS_URL'] as const;
-const CONTROL_SHARED = [...SHARED, 'SIGNING_KEYS'] as const;
-
-interface Options {
-  readonly root: string;
-  readonly address: string;
-  readonly cluster: Env;
-  readonly redisUrl: string | undefined;
-}
-
-const newCluster = (): Env => ({
-  CLUSTER_ID: `cl-${randomBytes(8).toString('hex')}`,
-  CLUSTER_SECRET: randomBytes(32).toString('base64url'),
-  ENCRYPTION_KEY: randomBytes(32).toString('base64'),
-  SIGNING_KEYS: randomBytes(32).toString('base64url'),
-  REGION: 'self-hosted',
-});
-
-const pick = (env: Env, names: readonly string[]): Env =>
-  Object.fromEntries(names.map((name) => [name, required(env, name)]));
-
-const etc = (root: string, name: string): string => join(root, 'etc/berth', name);
-
-/** The URL of the Redis that was installed on this host, if it was. */
-async function ownRedisUrl(root: string, host: string): Promise<string | undefined> {
-  const conf = await readFileIfExists(etc(root, 'redis.conf'));
-  const [, password] = /^requirepass (\S+)$/mu.exec(conf ?? '') ?? [];
-  return password === undefined ? undefined : `redis://:${password}@${host}:6379`;
-}
-
-async function installRedis({ root, address }: Options): Promise<string> {
-  const file = etc(root, 'redis.conf');
-  if ((await readFileIfExists(file)) !== undefined) return file;
-  const lines = [
-    `bind 127.0.0.1${address === '127.0.0.1' ? '' : ` ${address}`}`,
-    ...['protected-mode yes', 'port 6379', `requirepass ${randomBytes(24).toString('hex')}`],
-    ...['dir /var/lib/berth-redis', 'daemonize no', 'appendonly yes', 'appendfsync always'],
-    ...['aof-load-truncated yes', 'save ""', 'maxmemory-policy noeviction', ''],
-  ];
-  await writePrivateFile(file, lines.join('\n'));
-  return file;
-}
-
-/** @throws Error when it is not known where Redis is */
-async function clusterOf({ root, address, cluster, redisUrl }: Options): Promise<Env> {
-  const url = redisUrl ?? cluster['REDIS_URL'] ?? (await ownRedisUrl(root, address));
-  if (url === undefined) {
-    throw new Error(
-      'Redis is not installed here: give --redis-url, or --cluster with a file that names it',
-    );
-  }
-  return { ...cluster, REDIS_URL: url };
-}
-
-async function installControl(options: Options): Promise<string> {
-  const { root, address } = options;
-  const file = etc(root, 'control.env');
-  const kept = await readEnvFile(file);
-  const own = await readEnvFile(etc(root, 'cluster.env'));
-  const known = { ...newCluster(), ...own, ...options.cluster, ...kept };
-  const cluster = await clusterOf({ ...options, cluster: known });
-  await writeEnvFile(file, {
-    ...{ CONTROL_HOST: address, CONTROL_PORT: '8700', CONTROL_INTERNAL_PORT: '8701' },
-    PUBLIC_BASE_URL: `http://${address}:8700`,
-    ...pick(cluster, CONTROL_SHARED),
-    ...kept,
-  });
-  await writeEnvFile(etc(root, 'cluster.env'), pick(cluster, CONTROL_SHARED));
-  return file;
-}
-
-async function installAgent(options: Options): Promise<string> {
-  const { root, address } = options;
-  const file = etc(root, 'agent.env');
-  const kept = await readEnvFile(file);
-  const own = await readEnvFile(etc(root, 'cluster.env'));
-  const cluster = await clusterOf({ ...options, cluster: { ...own, ...options.cluster, ...kept } });
-  if (cluster['CLUSTER_ID'] === undefined) {
-    throw new Error(
-      'the cluster is not known: give --cluster with /etc/berth/cluster.env of a control node',
-    );
-  }
-  const built = await readEnvFile(paths.config);
-  await writeEnvFile(file, {
-    ...{ AGENT_HOST: address, AGENT_PORT: '8710', AGENT_ADMIN_PORT: '8711', INGRESS_PORT: '8712' },
-    AGENT_PUBLIC_URL: `http://${address}:8710`,
-    ...{ AGENT_DATA_DIR: '/var/lib/berth/agent', STORAGE_DIR: '/var/lib/berth/storage' },
-    ...pick(built, ['DEFAULT_IMAGE_DIR', 'DEFAULT_ROOT_DISK', 'GUEST_DIR']),
-    ...pick(cluster, SHARED), // Not the signing keys: an agent signs nothing for callers.
-    ...kept,
-  });
-  return file;
-}
-
-const INSTALL = { redis: installRedis, control: installControl, agent: installAgent };
+--redis-url Redis of the cluster, when its role was not installed on this host
+A host that is to be an agent alone needs no file: see scripts/berth-agent join --help`;
 
 async function main(): Promise<void> {
   const text = { type: 'string' } as const;
@@ -141,15 +32,10 @@ async function main(): Promise<void> {
     return;
   }
   const { root = '/', address = '127.0.0.1' } = values;
-  await mkdir(join(root, 'etc/berth'), { recursive: true, mode: 0o711 });
   const cluster = values.cluster === undefined ? {} : await readEnvFile(values.cluster);
-  const file = await INSTALL[role]({ root, address, cluster, redisUrl: values['redis-url'] });
-  const unit = join(root, 'etc/systemd/system', `berth-${role}.service`);
-  const users = join(root, 'etc/sysusers.d/berth.conf');
-  for (const path of [unit, users]) await mkdir(dirname(path), { recursive: true });
-  await writeFile(unit, unitOf(role, paths.root), { mode: 0o644 });
-  await writeFile(users, SYSUSERS, { mode: 0o644 });
-  console.log(`berth: wrote ${file}, ${unit} and ${users}
+  const redisUrl = values['redis-url'];
+  const written = await installRole(role, { root, address, cluster, redisUrl });
+  console.log(`berth: wrote ${written.join(', ')}
 berth: next: systemd-sysusers && systemctl daemon-reload && systemctl enable --now berth-${role}`);
 }
 

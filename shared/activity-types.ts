@@ -13,6 +13,8 @@ export const activityTypes = [
   'disk.user_removed',
   'host.cordoned',
   'host.drained',
+  'host.invited',
+  'host.joined',
   'host.removed',
   'host.uncordoned',
   'image.requested',

@@ -374,6 +374,10 @@ export const LIMITS = {
   // For this long the answer to an order waits until the host follows it.
   hostOrderWaitMsMax: 5_000,
   hostTtlMs: 15_000,
+  // How often one address may try to join, and how long tokens for that live.
+  joinAttemptsPerAddressMax: 20,
+  joinAttemptsWithinMs: 60_000,
+  joinTokenTtlMsMax: 24 * 3_600_000,
   directorySpaceCheckMs: 1_000,
   directoryLowTtlMs: 3_000,
   hostJobTimeoutMs: 20_000,

@@ -1,9 +1,16 @@
 import Type from 'typebox';
 import { Message, success } from '../../shared/schemas/common.ts';
 import type { ActivityType } from '../../shared/activity-types.ts';
-import { Host, type HostOrder, HostPath } from '../../shared/schemas/host.ts';
+import {
+  Host,
+  type HostOrder,
+  HostPath,
+  JoinReply,
+  JoinRequest,
+} from '../../shared/schemas/host.ts';
 import { presentHost } from '../http/present-host.ts';
 import { route } from '../http/route.ts';
+import { joinHost } from '../services/join-host.ts';
 import { findHostEntry, orderHost, removeHost } from '../services/hosts.ts';
 
 const tag = 'Hosts';
@@ -119,4 +126,25 @@ const deleteHost = route({
   },
 });
 
-export const hostRoutes = [listHosts, getHost, cordonHost, uncordonHost, drainHost, deleteHost];
+const joinHostRoute = route({
+  method: 'post',
+  path: '/api/hosts/join',
+  operationId: 'joinHost',
+  scope: 'public',
+  event: 'host.joined',
+  summary: 'Give a new host the settings of the cluster, for an invitation',
+  description:
+    'For `berth-agent join`. `scripts/admin host invite` makes the token that the proof is derived from. The first host to show it is the only one to get an answer.',
+  tag,
+  body: JoinRequest,
+  replies: { 200: success(JoinReply) },
+  errors: ['forbidden', 'not_found', 'rate_limited'],
+  async handle({ deps, body, address, note }) {
+    return { status: 200, data: await joinHost(deps, body, { address, note }) };
+  },
+});
+
+export const hostRoutes = [
+  ...[listHosts, getHost, cordonHost, uncordonHost, drainHost, deleteHost],
+  joinHostRoute,
+];

@@ -7,6 +7,7 @@ import { ApiKeys } from './api-keys.ts';
 import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
+import { HostInvitations } from './host-invitations.ts';
 import { Hosts } from './hosts.ts';
 import { Images } from './images.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
@@ -31,6 +32,7 @@ export interface Directory {
   readonly controlNodes: ControlNodes;
   readonly disks: Disks;
   readonly diskLeases: DiskLeases;
+  readonly hostInvitations: HostInvitations;
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
   readonly images: Images;
@@ -59,6 +61,7 @@ export const openDirectory = (
   controlNodes: new ControlNodes(redis, region),
   disks: new Disks(redis, region),
   diskLeases: new DiskLeases(redis, region, confirmation),
+  hostInvitations: new HostInvitations(redis, region),
   hosts: new Hosts(redis, region),
   idempotencyKeys: new IdempotencyKeys(redis),
   images: new Images(redis, region),

@@ -74,6 +74,8 @@ export const keys = {
   hosts: (region: string) => `berth:{${region}}:hosts`,
   hostReports: (region: string) => `berth:{${region}}:host-reports`,
   hostOrders: (region: string) => `berth:{${region}}:host-orders`,
+  hostInvitation: (region: string, id: string) => `berth:{${id}}:${region}:host-invitation`,
+  joinAttempts: (region: string, address: string) => `berth:{${region}}:join-attempts:${address}`,
   directoryLow: () => 'berth:{directory}:low',
   controlNodes: (region: string) => `berth:{${region}}:control-nodes`,
   /** A channel, which holds nothing. */

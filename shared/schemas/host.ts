@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { hostIdPattern, regionPattern } from '../ids.ts';
+import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
 
@@ -66,3 +67,30 @@ export const Host = Type.Interface(
   { title: 'Host' },
 );
 export type Host = Type.Static<typeof Host>;
+
+export const JoinRequest = Type.Object({
+  proof: Type.String({
+    pattern: joinProofPattern,
+    description: 'Derived from the token of the invitation.',
+    examples: ['Zx4v0tq1nM8c2s5e7h9k3b6d1f4a0yW_rTqLuPoJiGk'],
+  }),
+  nonce: Type.String({
+    pattern: joinProofPattern,
+    description:
+      'Made by the host at random. With the same one it may ask again when the answer was lost.',
+    examples: ['p0O9i8U7y6T5r4E3w2Q1aSdFgHjKlZxCvBnM1234567'],
+  }),
+  name: Type.String({
+    pattern: '^[A-Za-z0-9.-]{1,64}$',
+    description: 'How the host calls itself, for the audit.',
+    examples: ['node-2'],
+  }),
+});
+export type JoinRequest = Type.Static<typeof JoinRequest>;
+
+export const JoinReply = Type.Object({
+  sealed: Type.String({
+    description: 'The settings of the cluster, which only the token opens.',
+    examples: ['q83vEjRWeJq83vEjRWeJq83vEjRWeJ'],
+  }),
+});

@@ -1,9 +1,12 @@
 import anyTest, { type TestFn } from 'ava';
+import { Agent, request } from 'undici';
 import { codesByStatus } from '../../control/http/route-errors.ts';
 import { routes } from '../../control/routes.ts';
 import { keys } from '../../shared/directory/keys.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { invitationIdOf } from '../../shared/host-invitation.ts';
+import { randomSecret } from '../../shared/secrets.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
 import { hostIdOf } from '../helpers/host.ts';
@@ -140,6 +143,11 @@ const calls: Readonly<Record<string, Call>> = {
   uncordonHost: { method: 'POST', path: `${hostPath}/uncordon` },
   drainHost: { method: 'POST', path: `${hostPath}/drain` },
   deleteHost: { method: 'DELETE', path: hostPath },
+  joinHost: {
+    method: 'POST',
+    path: '/api/hosts/join',
+    body: { proof: 'p'.repeat(43), nonce: 'n'.repeat(43), name: 'node-2' },
+  },
   listSandboxes: { method: 'GET', path: '/api/sandboxes' },
   createSandbox: { method: 'POST', path: '/api/sandboxes', body: {} },
   getSandbox: { method: 'GET', path: sandboxPath },
@@ -366,6 +374,36 @@ const liveHost: Cause = async ({ method }, { operator, stack }) => {
   return send(operator, { method, path }, missingDiskId);
 };
 
+/** Another host has used it. */
+const usedInvitation: Cause = async (call, { api, stack }) => {
+  const { hostInvitations } = await stack.openDirectory();
+  const proof = randomSecret();
+  await hostInvitations.add(invitationIdOf(proof), 'sealed', 60_000);
+  await hostInvitations.claim(invitationIdOf(proof), 'nonce');
+  return send(api, { ...call, body: { ...call.body, proof } }, missingDiskId);
+};
+
+/** From an address of its own, which has tried as often as it may. */
+const joinsTooOften: Cause = async (call, { stack }) => {
+  const address = '127.0.0.9';
+  const redis = await stack.redisClient();
+  await redis.set(keys.joinAttempts('local-test', address), LIMITS.joinAttemptsPerAddressMax);
+  const dispatcher = new Agent({ localAddress: address });
+  const { statusCode, headers, body } = await request(`${stack.baseUrl}${call.path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(call.body),
+    dispatcher,
+  });
+  const parsed = (await body.json()) as ApiReply<{ code: string }>['body'];
+  await dispatcher.close();
+  return {
+    status: statusCode,
+    body: parsed,
+    headers: new Headers(headers as Record<string, string>),
+  };
+};
+
 const beyondScope: Cause = (call, { reader }) => send(reader, call, missingDiskId);
 
 const tooFast: Cause = (call, { suspended }) => send(suspended, call, missingDiskId);
@@ -430,6 +468,10 @@ const causes: Readonly<Record<string, Cause>> = {
   'forkSandbox 400': withBody({ name: '' }),
   'createSnapshot 400': withBody({ name: '' }),
   'buildImage 400': withBody({ source: 'not a reference' }),
+  'joinHost 400': withBody({ proof: 'short' }),
+  'joinHost 403': usedInvitation,
+  'joinHost 404': missing,
+  'joinHost 429': joinsTooOften,
   'listSnapshots 400': withQuery('limit=0'),
   'setSandboxLimits 400': withBody({}),
   'execInSandbox 400': withBody({ command: '' }),
@@ -491,6 +533,7 @@ const specialCodes: Readonly<Record<string, string>> = {
   'downloadShared 403': 'forbidden',
   'deleteDisk 409': 'disk_in_use',
   'deleteHost 409': 'host_in_use',
+  'joinHost 403': 'forbidden',
   'execOnDisks 409': 'delegation_conflict',
 };
 
@@ -498,7 +541,7 @@ const specialCodes: Readonly<Record<string, string>> = {
 const withoutStoredText = new Set([
   ...['listWebhooks', 'createWebhook', 'deleteWebhook', 'listWebhookDeliveries'],
   ...['getUsage', 'listActivity', 'listApiKeys', 'createApiKey', 'deleteApiKey'],
-  'createSandbox',
+  ...['createSandbox', 'joinHost'],
 ]);
 
 /** These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that does not answer. */

@@ -27,7 +27,7 @@ export interface AuditLogs {
 /** What handlers note of their work that names things. Nothing else of a request is kept. */
 const NAMES = [
   ...['diskIds', 'sandboxId', 'childId', 'snapshotId', 'imageId', 'execId', 'exitCode'],
-  ...['apiKeyId', 'userIdentifier', 'portTokenId', 'webhookId'],
+  ...['apiKeyId', 'userIdentifier', 'portTokenId', 'webhookId', 'hostName', 'invitationId'],
 ] as const;
 const PARAMETER_LENGTH_MAX = 100;
 

@@ -1189,6 +1189,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/hosts/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a new host the settings of the cluster, for an invitation
+         * @description For `berth-agent join`. `scripts/admin host invite` makes the token that the proof is derived from. The first host to show it is the only one to get an answer.
+         */
+        post: operations["joinHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1215,7 +1235,7 @@ export interface components {
              * @example account.limits_changed
              * @enum {unknown}
              */
-            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
+            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
             /**
              * @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way.
              * @example info
@@ -1845,7 +1865,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
         };
         /** CreatedApiKey */
         CreatedApiKey: {
@@ -2053,7 +2073,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -3621,7 +3641,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -5864,7 +5884,7 @@ export interface operations {
                 /** @description Only what was about this sandbox, also as the copy that a fork made. */
                 sandboxId?: string;
                 /** @description Only events of this type; may be given several times. */
-                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
                 /** @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way. */
                 level?: "info" | "warning" | "error";
             };
@@ -6280,6 +6300,60 @@ export interface operations {
                          */
                         success: true;
                         data: components["schemas"]["Host"];
+                    };
+                };
+            };
+        };
+    };
+    joinHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * @description Derived from the token of the invitation.
+                     * @example Zx4v0tq1nM8c2s5e7h9k3b6d1f4a0yW_rTqLuPoJiGk
+                     */
+                    proof: string;
+                    /**
+                     * @description Made by the host at random. With the same one it may ask again when the answer was lost.
+                     * @example p0O9i8U7y6T5r4E3w2Q1aSdFgHjKlZxCvBnM1234567
+                     */
+                    nonce: string;
+                    /**
+                     * @description How the host calls itself, for the audit.
+                     * @example node-2
+                     */
+                    name: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: {
+                            /**
+                             * @description The settings of the cluster, which only the token opens.
+                             * @example q83vEjRWeJq83vEjRWeJq83vEjRWeJ
+                             */
+                            sealed: string;
+                        };
                     };
                 };
             };
