@@ -389,16 +389,17 @@ test('examples are values that the schemas allow', (t) => {
 const resolvable = (schema: object): AnySchemaObject =>
   JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"openapi#/')) as AnySchemaObject;
 
-test('everything but the share download requires the key', (t) => {
+test('everything but the share download and the joining of hosts requires the key', (t) => {
   const free = operations(t.context.document).filter(
     ([, , { security }]) => security?.length === 0,
   );
   t.deepEqual(
     free.map(([method, path]) => `${method} ${path}`),
-    ['GET /api/shared/{token}'],
+    ['GET /api/shared/{token}', 'POST /api/hosts/join'],
   );
   for (const [method, path, { responses }] of operations(t.context.document)) {
-    t.is(responses['401'] === undefined, path === '/api/shared/{token}', `${method} ${path}`);
+    const isFree = path === '/api/shared/{token}' || path === '/api/hosts/join';
+    t.is(responses['401'] === undefined, isFree, `${method} ${path}`);
   }
 });
 
