@@ -1,5 +1,6 @@
 import { benchBucket } from './bucket.ts';
 import { benchCli } from './cli.ts';
+import { benchConsole } from './console.ts';
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
@@ -18,6 +19,7 @@ import { benchSnapshot } from './snapshot.ts';
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   bucket: benchBucket,
   cli: benchCli,
+  console: benchConsole,
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   files: benchFiles,

@@ -3,8 +3,11 @@ import { FitAddon } from '@xterm/addon-fit';
 import { SearchAddon } from '@xterm/addon-search';
 import { Terminal } from '@xterm/xterm';
 
+const MiB = 1024 * 1024;
 /** What waits to be drawn; beyond it nothing more is read, so a fast program waits for the screen. */
-const UNDRAWN_MAX = 512 * 1024;
+const UNDRAWN_MAX = 2 * MiB;
+/** Output on its way while the screen draws what came before. */
+const WINDOW_BYTES = 4 * MiB;
 const RESIZE_AFTER_MS = 80;
 const SCROLLBACK_LINES = 10_000;
 const SHELL = 'if command -v bash >/dev/null; then exec bash -l; else exec sh -l; fi';
@@ -64,8 +67,9 @@ export class SandboxTerminal {
           ? await sandbox.start(SHELL, {
               terminal: { cols, rows },
               env: { TERM: 'xterm-256color' },
+              window: WINDOW_BYTES,
             })
-          : await sandbox.attach(processId);
+          : await sandbox.attach(processId, { window: WINDOW_BYTES });
       if (this.#isClosed) {
         this.#process.detach();
         return;
@@ -91,15 +95,19 @@ export class SandboxTerminal {
   }
 
   async #show(process: Process): Promise<void> {
-    const undrawn: Promise<number>[] = [];
-    let bytesUndrawn = 0;
+    let undrawn = 0;
+    let wake = (): void => undefined;
     for await (const { bytes } of process) {
-      const { promise, resolve } = Promise.withResolvers<number>();
-      this.#terminal.write(bytes, () => resolve(bytes.length));
-      undrawn.push(promise);
-      bytesUndrawn += bytes.length;
-      // Drawn in order: the oldest is drawn first.
-      if (bytesUndrawn > UNDRAWN_MAX) bytesUndrawn -= (await undrawn.shift()) ?? 0;
+      undrawn += bytes.length;
+      this.#terminal.write(bytes, () => {
+        undrawn -= bytes.length;
+        // Reading begins again before the last of it is drawn, so that the screen never waits.
+        if (undrawn <= UNDRAWN_MAX / 2) wake();
+      });
+      if (undrawn <= UNDRAWN_MAX) continue;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
     }
   }
 
