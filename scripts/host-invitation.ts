@@ -1,6 +1,8 @@
 /* `scripts/admin host invite`: a token with which one new host joins. */
-import { appendFile, readFile } from 'node:fs/promises';
+import { constants, type Stats } from 'node:fs';
+import { type FileHandle, open, readFile, stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
+import { dirname } from 'node:path';
 import Type from 'typebox';
 import type { HostInvitations } from '../shared/directory/host-invitations.ts';
 import { invitationIdOf, newJoinToken, proofOf, sealGift } from '../shared/host-invitation.ts';
@@ -14,6 +16,7 @@ import { HOST_SHARED, JOINED, pickPresent } from './install-roles.ts';
 
 const { PUBLIC_BASE_URL, AUDIT_LOG } = ControlSettings.properties;
 const Settings = Type.Object({ ...ClusterSettings.properties, PUBLIC_BASE_URL, AUDIT_LOG });
+const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 const SHOWN_ID_LENGTH = 16;
 
 const isLoopback = (url: string): boolean => {
@@ -50,7 +53,7 @@ export async function inviteHost(
   if (auditLog !== undefined) {
     const details = { outcome: 'done', actor: 'operator', invitationId: shown(id), minutes };
     const event = { eventId: newEventId(), eventType: 'host.invited', level: 'info', createdAt };
-    await appendFile(auditLog, `${JSON.stringify({ ...event, details })}\n`, { mode: 0o600 });
+    await appendAudit(auditLog, JSON.stringify({ ...event, details }));
   }
   await invitations.add(id, sealGift(token, { settings: names, files }), ttlMs);
   const isLocal = isLoopback(url) || (redisUrl !== undefined && isLoopback(redisUrl));
@@ -63,6 +66,30 @@ export async function inviteHost(
       ? { warning: 'PUBLIC_BASE_URL or REDIS_URL is a loopback address: no other host reaches it' }
       : {}),
   };
+}
+
+/** @throws Error when there is a file already */
+async function openNew(path: string, { uid, gid }: Stats): Promise<FileHandle> {
+  const file = await open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0o600);
+  if (process.getuid?.() === 0) await file.chown(uid, gid);
+  return file;
+}
+
+/**
+ * Appends to the audit log of a control node, which must stay able to write it: a file that is made
+ * here belongs to the owner of its directory. That owner has fewer rights than root, whom a link
+ * of theirs must not lead to another file.
+ * @throws Error that says what to do when the node has not run yet
+ */
+async function appendAudit(path: string, line: string): Promise<void> {
+  const directory = await stat(dirname(path)).catch((cause: unknown) => {
+    const message = `AUDIT_LOG: ${dirname(path)} is missing: start control on this host, which makes it`;
+    throw new Error(message, { cause });
+  });
+  await using file = await openNew(path, directory).catch(() =>
+    open(path, O_WRONLY | O_APPEND | O_NOFOLLOW),
+  );
+  await file.appendFile(`${line}\n`);
 }
 
 const shown = (id: string): string => id.slice(0, SHOWN_ID_LENGTH);

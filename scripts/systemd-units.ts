@@ -63,6 +63,8 @@ const controlUnit = (checkout: string): string =>
     'berth-redis.service',
     `User=berth-control
 CacheDirectory=berth-control
+LogsDirectory=berth-control
+LogsDirectoryMode=0700
 Environment=NODE_COMPILE_CACHE=/var/cache/berth-control
 LoadCredential=control.env:/etc/berth/control.env
 ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 ${join(checkout, 'control/main.ts')} --config %d/control.env

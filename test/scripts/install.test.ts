@@ -84,6 +84,7 @@ test('only the agent is root, and what it started outlives it', async (t) => {
     t.regex(unit, /^CapabilityBoundingSet=$/mu);
     t.regex(unit, /^ProtectSystem=strict$/mu);
   }
+  t.regex(control, /^LogsDirectory=berth-control$/mu, 'where AUDIT_LOG is');
   t.notRegex(agent, /^User=/mu);
   t.regex(agent, /^KillMode=process$/mu);
   if (!existsSync('/usr/bin/systemd-analyze')) {

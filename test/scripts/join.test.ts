@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { chown, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { readEnvFile } from '../../scripts/env-file.ts';
@@ -11,6 +11,7 @@ import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; audit: string }>;
 const checkout = join(import.meta.dirname, '../..');
+const OTHER_UID = 54_321;
 const SHARED = ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REGION', 'REDIS_URL'] as const;
 
 interface Outcome {
@@ -103,6 +104,25 @@ test('a host whose answer was lost asks again and gets it', async (t) => {
   await writeFile(join(host.path, 'etc/berth/joining'), `${proof}\n${nonce}\n`);
   const joined = await joinFrom(stack, token, host.path);
   t.is(joined.code, 0, joined.output);
+});
+
+test('control can go on writing the audit log that an invitation has begun', async (t) => {
+  const { stack } = t.context;
+  await using logs = await temporaryDirectory();
+  await chown(logs.path, OTHER_UID, OTHER_UID);
+  const audit = join(logs.path, 'audit.log');
+  await invite(stack, audit);
+  await invite(stack, audit);
+  const { uid, mode, size } = await stat(audit);
+  t.deepEqual([uid, mode & 0o777], [OTHER_UID, 0o600]);
+  t.true(size > 0);
+  const aside = join(logs.path, 'aside');
+  await writeFile(aside, '');
+  await symlink(aside, join(logs.path, 'link.log'));
+  await t.throwsAsync(invite(stack, join(logs.path, 'link.log')), { message: /ELOOP/u });
+  t.is(await readFile(aside, 'utf8'), '');
+  const missing = invite(stack, join(logs.path, 'missing/audit.log'));
+  await t.throwsAsync(missing, { message: /is missing: start control on this host/u });
 });
 
 const refusals: Readonly<Record<string, { args: readonly string[]; says: RegExp }>> = {
