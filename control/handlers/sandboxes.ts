@@ -34,8 +34,12 @@ const listSandboxes = route({
   replies: { 200: success(SandboxList) },
   errors: ['bad_request'],
   async handle({ deps, caller, query }) {
-    const records = await deps.directory.sandboxes.list(caller.accountId);
-    const { filesystem } = query;
+    const { filesystem, name } = query;
+    const { sandboxes: directory } = deps.directory;
+    const records =
+      name === undefined
+        ? await directory.list(caller.accountId)
+        : [await directory.find(caller.accountId, name)].filter((found) => found !== undefined);
     const shown = await Promise.all(
       records.map(async (record) => presentSandbox(record, await endpointsOf(deps, record))),
     );

@@ -108,6 +108,12 @@ export class Sandboxes {
     return text === undefined ? undefined : parse(text);
   }
 
+  /** The account's sandbox of this name, by the index of names. */
+  async find(accountId: string, name: string): Promise<SandboxRecord | undefined> {
+    const id = await this.#records.idOf(accountId, name);
+    return id === undefined ? undefined : this.get(accountId, id);
+  }
+
   /** All sandboxes of the account, oldest first. */
   async list(accountId: string): Promise<SandboxRecord[]> {
     return (await this.#records.list(accountId)).map(parse).sort(byAge);

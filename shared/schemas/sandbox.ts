@@ -34,6 +34,14 @@ export const WaitQuery = Type.Object({
 
 export const SandboxListQuery = Type.Object({
   filesystem: Type.Optional(diskId('Only sandboxes that mount this disk.')),
+  name: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 100,
+      description: 'Only the sandbox of this name.',
+      examples: ['build-box'],
+    }),
+  ),
 });
 
 const Environment = Type.Unsafe<Record<string, string>>({

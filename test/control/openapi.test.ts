@@ -454,7 +454,7 @@ test('lists describe their parameters', (t) => {
     t.context.document.paths[path]?.['get']?.parameters.map(({ name }) => name).toSorted();
   t.deepEqual(names('/api/disks'), ['cursor', 'limit', 'name']);
   t.deepEqual(names('/api/tokens'), ['cursor', 'limit']);
-  t.deepEqual(names('/api/sandboxes'), ['filesystem']);
+  t.deepEqual(names('/api/sandboxes'), ['filesystem', 'name']);
 });
 
 test('bodies are described as they are validated', (t) => {

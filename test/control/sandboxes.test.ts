@@ -321,6 +321,30 @@ test("the list holds the account's sandboxes, oldest first; filtered by file sys
   }
 });
 
+test("the list can be of one name, and never finds another account's", async (t) => {
+  const { api, accountId } = await newCaller(t.context.stack);
+  const context = { ...t.context, accountId };
+  const [one] = [await publish(context, {}), await publish(context, {})];
+  const list = async (query: string): Promise<string[]> => {
+    const path = `/api/sandboxes?${query}`;
+    const { sandboxes } = await api.data<{ sandboxes: Sandbox[] }>('GET', path);
+    return sandboxes.map(({ sandbox_id: id }) => id);
+  };
+  const { name } = one.config;
+  t.deepEqual(await list(`name=${name}`), [one.id]);
+  t.deepEqual(await list(`name=${name.slice(0, -1)}`), []);
+  t.deepEqual(await list('name=Not%20a%20name'), []);
+  t.deepEqual(await list(`name=${name}&filesystem=${missingDiskId}`), []);
+  const { sandboxes } = await t.context.api.data<{ sandboxes: Sandbox[] }>(
+    'GET',
+    `/api/sandboxes?name=${name}`,
+  );
+  t.deepEqual(sandboxes, []);
+  for (const value of ['', 'x'.repeat(101), 'a&name=b']) {
+    t.is((await api.call('GET', `/api/sandboxes?name=${value}`)).body.code, 'bad_request', value);
+  }
+});
+
 test('missing, malformed and other accounts’ sandboxes answer alike', async (t) => {
   const { stack, api } = t.context;
   const theirs = await publish({ ...t.context, accountId: (await newCaller(stack)).accountId });

@@ -288,7 +288,8 @@ export class Sandboxes {
 
   /** The sandbox of this name, if there is one. */
   async find(name: string, options: CallOptions = {}): Promise<Sandbox | undefined> {
-    return (await this.list(options)).find((sandbox) => sandbox.name === name);
+    // A server of an older version does not know the filter, and lists all.
+    return (await this.#list({ name }, options)).find((sandbox) => sandbox.name === name);
   }
 
   /** All of them, oldest first. @param options `filesystem`: only those that mount this disk */
@@ -296,7 +297,13 @@ export class Sandboxes {
     filesystem,
     ...options
   }: CallOptions & { readonly filesystem?: string } = {}): Promise<Sandbox[]> {
-    const query = filesystem === undefined ? {} : { filesystem };
+    return this.#list(filesystem === undefined ? {} : { filesystem }, options);
+  }
+
+  async #list(
+    query: { readonly filesystem?: string; readonly name?: string },
+    options: CallOptions,
+  ): Promise<Sandbox[]> {
     const { data } = await this.#http.call(READ, options, (client, init) =>
       client.GET('/api/sandboxes', { ...init, params: { query } }),
     );

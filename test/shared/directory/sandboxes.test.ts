@@ -181,6 +181,20 @@ test('a published sandbox takes its name from a claim, but not from another sand
   t.true(await sandboxes.publish(recordOf(old, { revision: 2 })));
 });
 
+test('a sandbox is found by its name from its publication to its removal', async (t) => {
+  const { sandboxes } = t.context;
+  const mine = draft();
+  const { accountId, name } = mine;
+  t.is(await sandboxes.claim(mine, 60_000), 'claimed');
+  t.is(await sandboxes.find(accountId, name), undefined);
+  const record = recordOf(mine);
+  await sandboxes.publish(record);
+  t.deepEqual(await sandboxes.find(accountId, name), record);
+  t.is(await sandboxes.find(newAccountId(), name), undefined);
+  await sandboxes.remove(mine);
+  t.is(await sandboxes.find(accountId, name), undefined);
+});
+
 test('the list is ordered by age, then by id', async (t) => {
   const { sandboxes } = t.context;
   const accountId = newAccountId();

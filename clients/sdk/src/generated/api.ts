@@ -4411,6 +4411,8 @@ export interface operations {
             query?: {
                 /** @description Only sandboxes that mount this disk. */
                 filesystem?: string;
+                /** @description Only the sandbox of this name. */
+                name?: string;
             };
             header?: never;
             path?: never;
