@@ -41,7 +41,12 @@ const { metafile } = await build({
   conditions: ['berth-source'],
   minifySyntax: true,
   minifyWhitespace: true,
-  define: { __dirname: 'import.meta.dirname' },
+  define: {
+    __dirname: 'import.meta.dirname',
+    // Compiled parts of ws, which would be looked for at each start.
+    'process.env.WS_NO_BUFFER_UTIL': '"1"',
+    'process.env.WS_NO_UTF_8_VALIDATE': '"1"',
+  },
   external: ['cpu-features', '*.node'], // Optional parts of ssh2 that would have to be compiled.
   // Packages that are CommonJS ask for built-in modules by `require`.
   banner: {

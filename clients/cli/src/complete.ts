@@ -3,6 +3,7 @@ import type { CommandUnknownOpts, Option } from '@commander-js/extra-typings';
 import { Berth } from '@berth/sdk';
 import { findLogin } from './context.ts';
 import { findDisk } from './find.ts';
+import { loadNetwork } from './net/network.ts';
 import { readProfiles } from './profiles.ts';
 import { parsePlace } from './transfer/place.ts';
 import { commandTree, inList } from './tree.ts';
@@ -57,7 +58,8 @@ const subcommands = (command: CommandUnknownOpts): Candidate[] =>
 
 async function client(): Promise<Berth> {
   const { url, apiKey } = await findLogin(undefined);
-  return new Berth({ baseUrl: url, apiKey, timeoutMs: PATIENCE_MS, retries: 0 });
+  const network = await loadNetwork(false);
+  return new Berth({ baseUrl: url, apiKey, timeoutMs: PATIENCE_MS, retries: 0, ...network });
 }
 
 async function sandboxes(suffix = ''): Promise<Candidate[]> {

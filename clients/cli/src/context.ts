@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { parseEnv } from 'node:util';
 import { Berth } from '@berth/sdk';
 import { Failure } from './failure.ts';
+import { loadNetwork } from './net/network.ts';
 import { Output } from './output.ts';
 import { type Profile, readProfiles } from './profiles.ts';
 
@@ -71,9 +72,11 @@ export async function findLogin(named: string | undefined): Promise<Login> {
 }
 
 /** @throws Failure when no server is configured, or its URL is none */
-async function connect(named: string | undefined): Promise<Berth> {
+async function connect(named: string | undefined, hasSessions: boolean): Promise<Berth> {
   const { url, apiKey } = await findLogin(named);
-  if (URL.canParse(url)) return new Berth({ baseUrl: url, apiKey });
+  if (URL.canParse(url)) {
+    return new Berth({ baseUrl: url, apiKey, ...(await loadNetwork(hasSessions)) });
+  }
   throw new Failure(`${url} is not a URL`, 'berth login sets another one');
 }
 
@@ -85,5 +88,10 @@ export interface Opened {
 
 /** @throws Failure when no server is configured */
 export async function opened(options: CommonOptions): Promise<Opened> {
-  return { output: new Output(options), berth: await connect(options.profile) };
+  return { output: new Output(options), berth: await connect(options.profile, false) };
+}
+
+/** For commands that open process sessions. @throws Failure when no server is configured */
+export async function openedForSessions(options: CommonOptions): Promise<Opened> {
+  return { output: new Output(options), berth: await connect(options.profile, true) };
 }

@@ -15,8 +15,11 @@ const TIMED_OUT = 124;
 export async function writeTo(stream: Writable, bytes: Uint8Array): Promise<void> {
   if (stream.write(bytes)) return;
   await new Promise<void>((resolve) => {
-    stream.once('drain', resolve);
-    stream.once('close', resolve);
+    const go = (): void => {
+      stream.off('drain', go).off('close', go);
+      resolve();
+    };
+    stream.on('drain', go).on('close', go);
   });
 }
 

@@ -1,8 +1,7 @@
 /** Builds the package into dist/: one bundle without dependencies, and its declarations. */
 import { execFile } from 'node:child_process';
-import { copyFile, rm } from 'node:fs/promises';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 
@@ -13,12 +12,6 @@ const compiler = join(root, '../../node_modules/.bin/tsc');
 async function writeDeclarations(): Promise<void> {
   const emit = ['--noEmit', 'false', '--declaration', '--emitDeclarationOnly'];
   await promisify(execFile)(compiler, ['-p', root, ...emit, '--outDir', dist]);
-}
-
-/** The bundle contains it, so its licence comes along. */
-async function copyLicence(): Promise<void> {
-  const entry = createRequire(import.meta.url).resolve('openapi-fetch');
-  await copyFile(join(dirname(dirname(entry)), 'LICENSE'), join(dist, 'LICENSE.openapi-fetch'));
 }
 
 await rm(dist, { recursive: true, force: true });
@@ -35,4 +28,3 @@ await Promise.all([
   }),
   writeDeclarations(),
 ]);
-await copyLicence();

@@ -13,7 +13,15 @@ export const REFERENCE_PAGES: readonly ReferencePage[] = [
     name: 'client',
     title: 'Client: Berth, calls and lists',
     about: 'Where it all begins, what every call takes, and lists.',
-    sources: ['berth.ts', 'http.ts', 'waiting.ts', 'pages.ts', 'api-keys.ts', 'image.ts'],
+    sources: [
+      'berth.ts',
+      'http.ts',
+      'transport.ts',
+      'waiting.ts',
+      'pages.ts',
+      'api-keys.ts',
+      'image.ts',
+    ],
   },
   {
     name: 'account',

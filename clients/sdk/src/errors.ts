@@ -1,4 +1,5 @@
 import { xmlText } from './xml.ts';
+import type { FetchAnswer } from './transport.ts';
 
 /** Everything that this client throws by itself; an aborted call throws the signal's reason. */
 export class BerthError extends Error {
@@ -139,7 +140,7 @@ const CODES_WITHOUT_BODY: Readonly<Record<number, string>> = {
 };
 
 /** @internal The body of an answer that tells a failure: JSON, or XML from the object API. */
-export async function readFailure(response: Response): Promise<unknown> {
+export async function readFailure(response: FetchAnswer): Promise<unknown> {
   const text = await response.text();
   if (text === '') return { code: CODES_WITHOUT_BODY[response.status] };
   try {
@@ -151,7 +152,7 @@ export async function readFailure(response: Response): Promise<unknown> {
 }
 
 /** @internal The error that an answer tells. */
-export function toApiError(response: Response, body: unknown): ApiError {
+export function toApiError(response: FetchAnswer, body: unknown): ApiError {
   const { status, headers } = response;
   // A 401 may be plain text; everything else without a code was said by something before Berth.
   const code = fieldOf(body, 'code') ?? (status === UNAUTHORIZED ? 'unauthorized' : 'unknown');

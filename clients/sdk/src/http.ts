@@ -1,4 +1,4 @@
-import createClient, { type Client } from 'openapi-fetch';
+import { type ApiClient, createApiClient } from './api-client.ts';
 import {
   ApiError,
   CallTimeoutError,
@@ -7,9 +7,9 @@ import {
   readFailure,
   toApiError,
 } from './errors.ts';
-import type { paths } from './generated/api.ts';
 import { randomId } from './ids.ts';
 import { backoffMs, Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
+import type { Fetch, FetchAnswer, FetchInit, Socket, SocketClass } from './transport.ts';
 
 /** What every call takes. */
 export interface CallOptions {
@@ -62,13 +62,13 @@ export interface ContentRequest {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string | undefined>>;
   /** Called for each attempt. */
-  readonly body?: ((signal: AbortSignal) => Promise<NonNullable<RequestInit['body']>>) | undefined;
+  readonly body?: ((signal: AbortSignal) => Promise<NonNullable<FetchInit['body']>>) | undefined;
 }
 
 interface Answer<T> {
   readonly data?: T | undefined;
   readonly error?: unknown;
-  readonly response: Response;
+  readonly response: FetchAnswer;
 }
 
 /** Where and as whom calls are made. */
@@ -82,9 +82,9 @@ export interface HttpOptions {
   /** How often a call is repeated at most. Default 5. */
   readonly retries?: number | undefined;
   /** Makes the requests; the runtime's own by default. */
-  readonly fetch?: typeof fetch | undefined;
+  readonly fetch?: Fetch | undefined;
   /** Opens process sessions; the runtime's own by default. */
-  readonly WebSocket?: typeof WebSocket | undefined;
+  readonly WebSocket?: SocketClass | undefined;
 }
 
 const TIMEOUT_MS = 60_000;
@@ -97,25 +97,23 @@ const BACKOFF_MAX_MS = 5_000;
 export class Http {
   readonly #options: HttpOptions;
   readonly #baseUrl: string;
-  readonly #client: Client<paths>;
+  readonly #client: ApiClient;
 
   constructor(options: HttpOptions) {
     this.#options = options;
     this.#baseUrl = options.baseUrl.replace(/\/+$/u, '');
-    this.#client = createClient<paths>({
-      baseUrl: this.#baseUrl,
-      headers: this.#credentials,
-      fetch: (request) => this.#fetch(request),
-    });
+    this.#client = createApiClient(this.#baseUrl, this.#credentials, (url, init) =>
+      this.#fetch(url, init),
+    );
   }
 
   get #credentials(): Record<string, string> {
     return { authorization: `Bearer ${this.#options.apiKey}` };
   }
 
-  #fetch(request: Request): Promise<Response> {
+  #fetch(url: string, init: FetchInit): Promise<FetchAnswer> {
     const { fetch = globalThis.fetch } = this.#options;
-    return fetch(request);
+    return fetch(url, init);
   }
 
   /**
@@ -125,7 +123,7 @@ export class Http {
   async call<T>(
     policy: CallPolicy,
     options: CreatingCallOptions,
-    attempt: (client: Client<paths>, init: Attempt) => Promise<Answer<T>>,
+    attempt: (client: ApiClient, init: Attempt) => Promise<Answer<T>>,
   ): Promise<T> {
     const { signal } = options;
     const timeoutMs =
@@ -185,22 +183,22 @@ export class Http {
     policy: CallPolicy,
     options: CallOptions,
     { method, path, headers = {}, body }: ContentRequest,
-  ): Promise<Response> {
+  ): Promise<FetchAnswer> {
     const given = Object.entries(headers).filter(([, value]) => value !== undefined);
     return this.call(policy, options, async (_client, { signal }) => {
-      const init: RequestInit & { duplex?: 'half' } = {
+      const init: FetchInit = {
         method,
         signal,
         headers: { ...(Object.fromEntries(given) as Record<string, string>), ...this.#credentials },
         ...(body === undefined ? {} : { body: await body(signal), duplex: 'half' }),
       };
-      const response = await this.#fetch(new Request(this.#baseUrl + path, init));
+      const response = await this.#fetch(this.#baseUrl + path, init);
       if (response.ok) return { data: response, response };
       return { error: await readFailure(response), response };
     });
   }
 
-  openSocket(url: string): WebSocket {
+  openSocket(url: string): Socket {
     const { WebSocket = globalThis.WebSocket } = this.#options;
     return new WebSocket(url);
   }

@@ -59,6 +59,14 @@ export { SandboxNetwork } from './sandbox-network.ts';
 export type { OutputChunk, ProcessExit } from './session/frames.ts';
 export type { SessionOptions } from './session/session.ts';
 export { Snapshot, Snapshots } from './snapshot.ts';
+export type {
+  AnswerBody,
+  Fetch,
+  FetchAnswer,
+  FetchInit,
+  Socket,
+  SocketClass,
+} from './transport.ts';
 export type * from './types.ts';
 export type { WaitOptions } from './waiting.ts';
 export { Webhooks } from './webhooks.ts';

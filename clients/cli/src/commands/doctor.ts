@@ -2,10 +2,11 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { Berth, BerthError, SessionError, UnauthorizedError } from '@berth/sdk';
+import { Berth, BerthError, type Fetch, SessionError, UnauthorizedError } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { checkout, findLogin, type Login } from '../context.ts';
 import { EXIT } from '../failure.ts';
+import { loadNetwork } from '../net/network.ts';
 import { Output, paint } from '../output.ts';
 import { visible } from '../text.ts';
 import { VERSION } from '../version.ts';
@@ -30,14 +31,15 @@ const messageOf = (error: unknown): string =>
 /** Whether the server answers, knows the key, and agrees on the time. */
 async function checkServer({ url, apiKey, source }: Login): Promise<Finding[]> {
   let date: string | null = null;
-  const timed: typeof fetch = async (...request) => {
-    const response = await fetch(...request);
+  const { fetch: made = fetch, WebSocket } = await loadNetwork(true);
+  const timed: Fetch = async (...request) => {
+    const response = await made(...request);
     date = response.headers.get('date');
     return response;
   };
   const options = { baseUrl: url, apiKey, retries: 1, timeoutMs: ANSWER_MS_MAX };
   try {
-    const berth = new Berth({ ...options, fetch: timed });
+    const berth = new Berth({ ...options, fetch: timed, WebSocket });
     const begun = performance.now();
     for await (const _page of berth.disks.list({ limit: 1 }).pages()) break;
     const ms = Math.round(performance.now() - begun);

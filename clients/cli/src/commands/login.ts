@@ -2,6 +2,7 @@ import { text } from 'node:stream/consumers';
 import { Berth } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { Failure, UsageFailure } from '../failure.ts';
+import { loadNetwork } from '../net/network.ts';
 import { Output } from '../output.ts';
 import { profilePath, type Profile, readProfiles, writeProfiles } from '../profiles.ts';
 
@@ -35,7 +36,7 @@ const checkUrl = (url: string | undefined): string | undefined =>
 
 /** @throws UnauthorizedError, ConnectionError when they do not belong together */
 async function verify({ url, apiKey }: Profile): Promise<void> {
-  const berth = new Berth({ baseUrl: url, apiKey, retries: 1 });
+  const berth = new Berth({ baseUrl: url, apiKey, retries: 1, ...(await loadNetwork(false)) });
   for await (const _page of berth.disks.list({ limit: 1 }).pages()) break;
 }
 

@@ -1,7 +1,7 @@
 import { createMcpServer } from '@berth/mcp';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { leaf } from '../command.ts';
-import { opened } from '../context.ts';
+import { openedForSessions } from '../context.ts';
 import { VERSION } from '../version.ts';
 
 const MESSAGE_BYTES_MAX = 16 * 1024 * 1024;
@@ -14,7 +14,7 @@ export const mcpCommand = () =>
 language model: disks, sandboxes, processes and files of the account. docs/mcp.md says how to set them up.`,
     )
     .action(async (options) => {
-      const { berth } = await opened(options);
+      const { berth } = await openedForSessions(options);
       const server = createMcpServer({ berth, version: VERSION });
       const { stdin, stdout } = process;
       const bounds = { maxBufferSize: MESSAGE_BYTES_MAX };

@@ -1,7 +1,7 @@
 import type { Berth, Process, Sandbox } from '@berth/sdk';
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 import { leaf } from '../command.ts';
-import { opened } from '../context.ts';
+import { openedForSessions } from '../context.ts';
 import { UsageFailure } from '../failure.ts';
 import { findSandbox } from '../find.ts';
 import type { Output } from '../output.ts';
@@ -150,7 +150,7 @@ One word is a command line for /bin/sh; several are a program and its arguments.
     .action(async (given, options, command) => {
       const { target, command: words } = splitTarget(given, allWords(command));
       check(target, words, options);
-      const { berth, output } = await opened(options);
+      const { berth, output } = await openedForSessions(options);
       const line = commandLine(words);
       if (target === undefined && options.detach !== true) {
         process.exitCode = await runInNew(berth, line, options, output);
@@ -177,7 +177,7 @@ host's agent. Enter ~ . leaves it running and says how to come back.`,
     .option('-w, --cwd <directory>', 'where it begins')
     .action(async (name, { attach, env, cwd, ...options }) => {
       requireTerminal();
-      const sandbox = await findSandbox((await opened(options)).berth, name);
+      const sandbox = await findSandbox((await openedForSessions(options)).berth, name);
       if (attach === undefined) {
         process.exitCode = await runIn(sandbox, LOGIN_SHELL, { tty: true, env, cwd });
         return;

@@ -1,7 +1,7 @@
 import { Duplex } from 'node:stream';
 import { join, resolve } from 'node:path';
 import { leaf } from '../command.ts';
-import { opened } from '../context.ts';
+import { opened, openedForSessions } from '../context.ts';
 import { findSandbox } from '../find.ts';
 import { configDirectory } from '../profiles.ts';
 
@@ -20,7 +20,7 @@ ProxyCommand. "berth sandbox ssh-config" prints what belongs into ~/.ssh/config.
     )
     .argument('<sandbox>', 'its name or id; .berth at the end is left out')
     .action(async (name, options) => {
-      const { berth } = await opened(options);
+      const { berth } = await openedForSessions(options);
       const sandbox = await findSandbox(berth, name.replace(SUFFIX, ''));
       if (sandbox.status === 'paused') await sandbox.resume();
       const [{ serveSsh }, { hostKey }] = await Promise.all([

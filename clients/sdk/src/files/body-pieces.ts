@@ -1,5 +1,6 @@
 import { ConnectionError } from '../errors.ts';
 import { Deadline, reasonOf } from '../timing.ts';
+import type { FetchAnswer } from '../transport.ts';
 
 function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted === true) throw reasonOf(signal);
@@ -11,7 +12,7 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
  * @throws ConnectionError when it breaks; the signal's reason
  */
 export async function* bodyPieces(
-  { body }: Response,
+  { body }: FetchAnswer,
   silenceMs: number,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array, void, undefined> {

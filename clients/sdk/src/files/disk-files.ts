@@ -5,6 +5,7 @@ import { xmlElements, xmlText } from '../xml.ts';
 import { type FileContent, isRepeatable, toBody } from './content.ts';
 import { FileDownload, type FileRange, rangeHeader } from './download.ts';
 import { encodeKey } from './paths.ts';
+import type { FetchAnswer } from '../transport.ts';
 
 /** A file or directory of a disk. */
 export interface DiskFile {
@@ -103,7 +104,7 @@ export class DiskFiles {
   async read(path: string, options: ReadDiskFileOptions = {}): Promise<FileDownload> {
     const { offset, length, ifMatch, ...call } = options;
     const request = { method: 'GET', path: this.#url(path) } as const;
-    const fetch = (range: string | undefined, etag: string | undefined): Promise<Response> =>
+    const fetch = (range: string | undefined, etag: string | undefined): Promise<FetchAnswer> =>
       this.#http.content(READ, call, { ...request, headers: { range, 'if-match': etag } });
     const response = await fetch(rangeHeader({ offset, length }), ifMatch);
     const { retries = RETRIES, signal } = call;

@@ -1,6 +1,7 @@
 import { BerthError, ConnectionError } from '../errors.ts';
 import { backoffMs, reasonOf, sleep } from '../timing.ts';
 import { bodyPieces } from './body-pieces.ts';
+import type { FetchAnswer } from '../transport.ts';
 
 /** Which part of a file: all of it when both are left out. */
 export interface FileRange {
@@ -14,7 +15,7 @@ export interface FileRange {
 export type FetchContent = (
   range: string | undefined,
   etag: string | undefined,
-) => Promise<Response>;
+) => Promise<FetchAnswer>;
 
 /** @internal The header `Range`. @throws BerthError `bad_range` */
 export function rangeHeader({ offset = 0, length }: FileRange): string | undefined {
@@ -58,11 +59,11 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
   readonly #fetch: FetchContent;
   readonly #retries: number;
   readonly #signal: AbortSignal | undefined;
-  #response: Response | undefined;
+  #response: FetchAnswer | undefined;
 
   /** @internal */
   constructor(
-    response: Response,
+    response: FetchAnswer,
     fetch: FetchContent,
     { retries, signal }: { readonly retries: number; readonly signal: AbortSignal | undefined },
   ) {
@@ -83,7 +84,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
 
   /** @throws PreconditionError, ConnectionError; BerthError `content_taken` the second time */
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
-    let response: Response | undefined = this.#take();
+    let response: FetchAnswer | undefined = this.#take();
     const end = this.offset + this.length;
     let failures = 0;
     for (let at = this.offset; at < end;) {
@@ -156,7 +157,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
     await this.cancel();
   }
 
-  #take(): Response {
+  #take(): FetchAnswer {
     const response = this.#response;
     if (response === undefined) {
       throw new BerthError('content_taken', 'the content is read already, or was cancelled');
@@ -165,7 +166,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
     return response;
   }
 
-  async #goOn(at: number, end: number): Promise<Response> {
+  async #goOn(at: number, end: number): Promise<FetchAnswer> {
     const response = await this.#fetch(`bytes=${at}-${end - 1}`, this.etag);
     if (response.status === PARTIAL_CONTENT) return response;
     await response.body?.cancel();

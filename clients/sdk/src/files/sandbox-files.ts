@@ -7,6 +7,7 @@ import { type FileContent, isRepeatable, toBody, type Upload } from './content.t
 import { FileDownload, type FileRange, rangeHeader } from './download.ts';
 import { encodePath, type FilePath, pathField } from './paths.ts';
 import { FileWatch } from './watch.ts';
+import type { FetchAnswer } from '../transport.ts';
 
 type QueryOf<Id extends keyof operations> = NonNullable<operations[Id]['parameters']['query']>;
 type Asked<Id extends keyof operations> = Omit<QueryOf<Id>, 'path' | 'cursor'>;
@@ -120,7 +121,7 @@ export class SandboxFiles {
   async read(path: FilePath, options: ReadFileOptions = {}): Promise<FileDownload> {
     const { offset, length, follow, ifMatch, ...call } = options;
     const request = { method: 'GET', path: this.#url('', path, { follow }) } as const;
-    const fetch = (range: string | undefined, etag: string | undefined): Promise<Response> =>
+    const fetch = (range: string | undefined, etag: string | undefined): Promise<FetchAnswer> =>
       this.#http.content(READ, call, { ...request, headers: { range, 'if-match': etag } });
     const response = await fetch(rangeHeader({ offset, length }), ifMatch);
     const { retries = RETRIES, signal } = call;

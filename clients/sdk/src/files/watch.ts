@@ -9,6 +9,7 @@ import {
 } from '../errors.ts';
 import { backoffMs, LinkedSignal, reasonOf, sleep } from '../timing.ts';
 import { bodyPieces } from './body-pieces.ts';
+import type { FetchAnswer } from '../transport.ts';
 
 /** What has happened to a file or directory. */
 export interface FileChange {
@@ -26,7 +27,7 @@ export interface FileChange {
 
 /** @internal How a watch reaches its sandbox. */
 export interface WatchHost {
-  open(signal: AbortSignal): Promise<Response>;
+  open(signal: AbortSignal): Promise<FetchAnswer>;
   status(signal: AbortSignal): Promise<string>;
 }
 
@@ -64,7 +65,7 @@ function parseEvent(text: string): WatchEvent | undefined {
 type Events = AsyncGenerator<WatchEvent, void, undefined>;
 
 /** @throws ConnectionError when it breaks, WatchEndedError */
-async function* eventsOf(response: Response, signal: AbortSignal): Events {
+async function* eventsOf(response: FetchAnswer, signal: AbortSignal): Events {
   const decoder = new TextDecoder();
   let rest = '';
   for await (const piece of bodyPieces(response, SILENCE_MS_MAX, signal)) {

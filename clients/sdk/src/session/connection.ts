@@ -1,3 +1,4 @@
+import type { Socket } from '../transport.ts';
 import type { OutputChunk, ServerEvent } from './frames.ts';
 import { decodeOutput, parseEvent } from './frames.ts';
 
@@ -14,13 +15,13 @@ export interface ConnectionHandlers {
 
 /** @internal One WebSocket, from its opening to its end. */
 export class Connection {
-  readonly #socket: WebSocket;
+  readonly #socket: Socket;
   readonly #closed = Promise.withResolvers<void>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isOver = false;
 
   /** @param first the message that says what the connection is for */
-  constructor(socket: WebSocket, first: object, handlers: ConnectionHandlers) {
+  constructor(socket: Socket, first: object, handlers: ConnectionHandlers) {
     this.#socket = socket;
     socket.binaryType = 'arraybuffer';
     socket.addEventListener('open', () => {

@@ -10,6 +10,7 @@ import {
 } from '../errors.ts';
 import { randomId } from '../ids.ts';
 import { backoffMs, LinkedSignal, sleep } from '../timing.ts';
+import type { Socket } from '../transport.ts';
 import { Connection } from './connection.ts';
 import { encodeInput, type OutputChunk, type ProcessExit, type ServerEvent } from './frames.ts';
 import { Gate } from './gate.ts';
@@ -22,7 +23,7 @@ export interface SessionHost {
   url(signal: AbortSignal): Promise<string>;
   /** The sandbox's present status. @throws ApiError, ConnectionError */
   status(signal: AbortSignal): Promise<string>;
-  open(url: string): WebSocket;
+  open(url: string): Socket;
 }
 
 /** Limits of a session; all have defaults. */
