@@ -9,7 +9,7 @@ import type { Fetch, FetchAnswer, FetchInit } from './transport.ts';
 export type ApiClient = Pick<Client<paths>, 'GET' | 'PUT' | 'POST' | 'DELETE'>;
 
 type Value = string | number | boolean;
-type Fields = Readonly<Record<string, Value | undefined>>;
+type Fields = Readonly<Record<string, Value | readonly Value[] | undefined>>;
 
 /** What a call is made with; the types of {@link ApiClient} say which of it. */
 interface CallInit {
@@ -22,9 +22,10 @@ interface CallInit {
   readonly duplex?: 'half';
 }
 
+/** @returns each field that has a value, and one with several as often as it has values */
 const definedFields = (fields: Fields = {}): [name: string, value: string][] =>
   Object.entries(fields).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, String(value)] as [string, string]],
+    value === undefined ? [] : [value].flat().map((each): [string, string] => [name, String(each)]),
   );
 
 /** @param path with `{name}` for each parameter */
