@@ -300,9 +300,10 @@ export class BucketDisk {
       const wanted = this.#roomWanted;
       this.#roomWanted = 0;
       const { signal } = this.#closed;
-      if (signal.aborted) return;
+      const fanotifyGroup = this.#opens?.group;
+      if (signal.aborted || fanotifyGroup === undefined) return;
       const parts = {
-        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        ...{ places: this.#places, index: this.#index, bucket: this.#bucket, fanotifyGroup },
         inTurn: <T>(inode: bigint, work: () => Promise<T>) => this.#files.take(inode, work),
       };
       await giveUpFiles(parts, wanted, signal).catch((error: unknown) => this.#failed(error));

@@ -20,6 +20,8 @@ interface GiveUpParts {
   readonly places: BucketPlaces;
   readonly index: DiskIndex;
   readonly bucket: Bucket;
+  /** The fanotify group that watches opens. */
+  readonly fanotifyGroup: number;
   /** Works on a file while nobody fills it. */
   readonly inTurn: <T>(inode: bigint, work: () => Promise<T>) => Promise<T>;
 }
@@ -68,7 +70,7 @@ const isClean = (row: IndexRow | undefined, file: WalkedFile): boolean =>
 
 /** @returns whether it was given up */
 async function giveUp(
-  { places, index, bucket }: GiveUpParts,
+  { places, index, bucket, fanotifyGroup }: GiveUpParts,
   { path }: WalkedFile,
   signal: AbortSignal,
 ): Promise<boolean> {
@@ -81,7 +83,9 @@ async function giveUp(
   try {
     if (stampsOf(await fileStats(fd)).inode !== row.inode) return false;
     const { mtimeNs, ctimeNs } = row;
-    if (!(await native.giveUpContents(fd, PLACEHOLDER_ATTRIBUTE, mtimeNs, ctimeNs))) return false;
+    const attribute = PLACEHOLDER_ATTRIBUTE;
+    if (!(await native.giveUpContents(fd, attribute, mtimeNs, ctimeNs, fanotifyGroup)))
+      return false;
     if (index.get(path) === row) {
       index.set({ ...row, ...stampsOf(await fileStats(fd)), isPlaceholder: true });
     }

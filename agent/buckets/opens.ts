@@ -138,13 +138,14 @@ class Connection {
 export class PlaceholderOpens {
   readonly #options: OpensOptions;
   #connection: Connection;
-  #group: number;
+  /** A copy of the fanotify group. */
+  readonly group: number;
   #isClosed = false;
 
   private constructor(options: OpensOptions, { connection, group }: Connected) {
     this.#options = options;
     this.#connection = connection;
-    this.#group = group;
+    this.group = group;
     runInBackground('bucket.watchOpens', () => this.#stay());
   }
 
@@ -163,7 +164,7 @@ export class PlaceholderOpens {
   async close(): Promise<void> {
     this.#isClosed = true;
     if (!(await settledWithin(this.#connection.closed, GONE_MS_MAX))) this.#connection.close();
-    closeSync(this.#group);
+    closeSync(this.group);
   }
 
   async #stay(): Promise<void> {
@@ -173,8 +174,7 @@ export class PlaceholderOpens {
       try {
         const { connection, group } = await connect(this.#options);
         this.#connection = connection;
-        closeSync(this.#group); // Another copy of the same group.
-        this.#group = group;
+        closeSync(group); // Another copy of the same group.
       } catch (error) {
         if (this.#isClosed) return;
         await sleep(PAUSE_MS);
@@ -187,7 +187,7 @@ export class PlaceholderOpens {
     const { log, mount } = this.#options;
     // All of its processes were killed at once. The opens that it was dealing with fail.
     log.error({ mount, err }, 'bucket:helperLost');
-    await startHelper(this.#options, this.#group).catch((error: unknown) => {
+    await startHelper(this.#options, this.group).catch((error: unknown) => {
       log.error({ mount, err: toError(error) }, 'bucket:helperNotStarted');
     });
   }

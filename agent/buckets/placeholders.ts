@@ -83,6 +83,7 @@ export async function putPlaceholder(
   const { key: path, etag, sizeBytes, modifiedMs } = object;
   const staged = join(places.staging, newName());
   const before = index.get(path);
+  // Empty, so that the helper goes on being asked about its opens (hydrate-opens.c).
   const file = await open(staged, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, 0o644);
   try {
     await file.truncate(sizeBytes);

@@ -1,11 +1,12 @@
 /*
  * Giving up the contents of files that object storage has as well, as part of the addon.
  *
- *   giveUpContents(fd, name, mtime, ctime) -> Promise<boolean>
+ *   giveUpContents(fd, name, mtime, ctime, group) -> Promise<boolean>
  *     Makes a file a placeholder again, with its size and times, but only if its times are those
  *     given (nanoseconds) and nobody else has it open. `fd` is open for writing; `name` is the
  *     attribute that marks placeholders. Its value is `leaving` until it is certain that nobody
- *     else has the file open: one with this value has its contents.
+ *     else has the file open: one with this value has its contents. `group` is the fanotify group
+ *     that watches opens.
  *
  *   punch(fd, length) -> Promise<void>
  *     Frees what is below the length (fallocate(2)); the size of the file stays.
@@ -14,7 +15,9 @@
  * at work on counts (fcntl(2)). Opens that begin afterwards wait until the lease ends, but some of
  * them may have been let through as those of a file that is no placeholder. So the lease is asked
  * for again once the file has the attribute: if it is refused, there are such opens, and the file
- * stays as it is.
+ * stays as it is. Once it is granted, the helper finds the attribute in every open that it is
+ * asked about, and lets no more opens of the file go unasked (hydrate-opens.c). Only now can that
+ * be ended for good. Some went unasked until then, so the lease is asked for a third time.
  */
 #define _GNU_SOURCE
 #include "give-up.h"
@@ -24,6 +27,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fanotify.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -32,7 +36,7 @@
 
 struct give_up {
   struct task task;
-  int fd;
+  int fd, group;
   char *name;
   int64_t mtime, ctime, length;
   bool is_given_up;
@@ -46,6 +50,16 @@ static int mark(const struct give_up *file, const char *value) {
   return fsetxattr(file->fd, file->name, value, strlen(value), 0) == 0 ? 0 : errno;
 }
 
+static bool is_alone(const struct give_up *file) {
+  return fcntl(file->fd, F_SETLEASE, F_WRLCK) == 0;
+}
+
+/* From now on the helper is asked about every open of the file. */
+static bool watch_opens(const struct give_up *file) {
+  unsigned flags = FAN_MARK_REMOVE | FAN_MARK_IGNORED_MASK;
+  return fanotify_mark(file->group, flags, FAN_OPEN_PERM, file->fd, NULL) == 0 || errno == ENOENT;
+}
+
 /* With the lease held. What fails after the second mark leaves a placeholder, which is filled. */
 static int empty(struct give_up *file) {
   struct stat status;
@@ -54,7 +68,7 @@ static int empty(struct give_up *file) {
     return 0;
   int error = mark(file, "leaving");
   if (error != 0) return error;
-  if (fcntl(file->fd, F_SETLEASE, F_WRLCK) != 0) {
+  if (!is_alone(file) || !watch_opens(file) || !is_alone(file)) {
     fremovexattr(file->fd, file->name);
     return 0;
   }
@@ -70,7 +84,7 @@ static int empty(struct give_up *file) {
 
 static int run_give_up(struct task *task) {
   struct give_up *file = (struct give_up *)task;
-  if (fcntl(file->fd, F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN ? 0 : errno;
+  if (!is_alone(file)) return errno == EAGAIN ? 0 : errno;
   int error = empty(file);
   fcntl(file->fd, F_SETLEASE, F_UNLCK);
   return error;
@@ -96,15 +110,16 @@ static bool read_time(napi_env env, napi_value value, int64_t *into) {
 }
 
 static napi_value js_give_up_contents(napi_env env, napi_callback_info info) {
-  napi_value args[4];
+  napi_value args[5];
   struct give_up *file = calloc(1, sizeof *file);
   if (file == NULL) return refuse_task(env, NULL);
   file->task =
       (struct task){.run = run_give_up, .result = result_given_up, .release = release_give_up};
-  if (!read_arguments(env, info, 4, args) ||
+  if (!read_arguments(env, info, 5, args) ||
       napi_get_value_int32(env, args[0], &file->fd) != napi_ok ||
       (file->name = copy_text(env, args[1])) == NULL || !read_time(env, args[2], &file->mtime) ||
-      !read_time(env, args[3], &file->ctime))
+      !read_time(env, args[3], &file->ctime) ||
+      napi_get_value_int32(env, args[4], &file->group) != napi_ok)
     return refuse_task(env, &file->task);
   return start_task(env, &file->task, "giveUpContents", NULL);
 }

@@ -16,6 +16,10 @@
 #include "hydrate-line.h"
 #include "hydrate-state.h"
 
+#ifndef FAN_MARK_EVICTABLE
+#define FAN_MARK_EVICTABLE 0x00000200
+#endif
+
 /* Linux 6.13: an open that is denied fails with an error of our choice instead of EPERM. */
 #define DENY_WITH(error) (FAN_DENY | (uint32_t)(error) << 24)
 
@@ -59,6 +63,24 @@ static void answer(int fd, uint32_t response) {
   close(fd);
 }
 
+/*
+ * Has the kernel let further opens of the file go on by itself for as long as it keeps the inode
+ * in memory (Linux 5.19): to ask costs two changes of process. Whoever makes the file a placeholder
+ * ends that (give-up.c). An empty file may be about to become one: they are made empty.
+ */
+static void ask_no_more(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0 || status.st_size == 0) return;
+  unsigned flags = FAN_MARK_ADD | FAN_MARK_IGNORED_MASK | FAN_MARK_IGNORED_SURV_MODIFY;
+  fanotify_mark(state->group, flags | FAN_MARK_EVICTABLE, FAN_OPEN_PERM, fd, NULL);
+}
+
+/* Of a file that is no placeholder. */
+static void let_go_on(int fd) {
+  ask_no_more(fd);
+  answer(fd, FAN_ALLOW);
+}
+
 static void wait_for_agent(int fd) {
   waits[fd] = (struct wait){.serial = atomic_fetch_add(&state->last_serial, 1) + 1};
   if (waits_end <= fd) waits_end = fd + 1;
@@ -74,10 +96,12 @@ void read_opens(void) {
   for (; FAN_EVENT_OK(event, length); event = FAN_EVENT_NEXT(event, length)) {
     if (event->fd < 0) continue; /* The kernel has denied it. */
     atomic_store(&state->openers[event->fd], event->pid);
-    if (event->pid == getpid() || !is_placeholder(event->fd))
+    if (event->pid == getpid())
       answer(event->fd, FAN_ALLOW);
-    else
+    else if (is_placeholder(event->fd))
       wait_for_agent(event->fd);
+    else
+      let_go_on(event->fd);
   }
 }
 
@@ -96,7 +120,7 @@ void allow_open(uint32_t serial, int fd) {
   if (is_placeholder(fd))
     tell("open %u %d\n", serial, fd);
   else
-    answer(fd, FAN_ALLOW);
+    let_go_on(fd);
 }
 
 void drop_ended_opens(void) {
@@ -164,7 +188,8 @@ void read_copies(void) {
 }
 
 static bool is_shared(int fd) {
-  if (fd <= STDERR_FILENO || fd == state->group || fd == state->listener) return true;
+  if (fd <= STDERR_FILENO || fd == state->group || fd == state->listener || fd == state->mounted)
+    return true;
   for (int slot = 0; slot < PROCESSES; slot++)
     if (atomic_load(&state->processes[slot]) == fd) return true;
   return false;
@@ -186,7 +211,7 @@ static void take_over(int fd) {
   else if (is_placeholder(fd))
     wait_for_agent(fd);
   else
-    answer(fd, FAN_ALLOW);
+    let_go_on(fd);
 }
 
 static void take_over_descriptors(void) {

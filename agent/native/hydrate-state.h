@@ -12,6 +12,7 @@ struct state {
   char root[PATH_MAX]; /* Where the host has the file system mounted. */
   dev_t device;
   int group, listener;
+  int mounted; /* Can be read for as long as the file system is mounted somewhere. */
   /* What the process does whose turn it is. */
   void (*work)(int slot);
   _Atomic uint64_t turn;            /* Whose: GENERATION << 8 | SLOT. */

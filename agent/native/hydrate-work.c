@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "hydrate-work.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,18 +13,10 @@
 #include "hydrate-processes.h"
 #include "hydrate-state.h"
 
-/* The mark goes with the last mount of the file system, also a lazily unmounted one. */
+/* The figure goes with the last mount of the file system, also a lazily unmounted one. */
 static bool is_mounted(void) {
-  char path[64], line[256];
-  bool is_marked = false;
-  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", state->group);
-  FILE *file = fopen(path, "re");
-  if (file == NULL) return true;
-  while (!is_marked && fgets(line, sizeof line, file) != NULL)
-    is_marked = strncmp(line, "fanotify sdev:", 14) == 0;
-  is_marked = is_marked || ferror(file) != 0;
-  fclose(file);
-  return is_marked;
+  char figure[32];
+  return pread(state->mounted, figure, sizeof figure, 0) >= 0 || errno != ENODEV;
 }
 
 static void greet(void) {

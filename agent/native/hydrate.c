@@ -43,6 +43,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -88,6 +89,16 @@ static void watch_opens(const char *directory, const char *former_group) {
     fail(FAILED, "fanotify_mark", errno);
 }
 
+/* ext4 has figures of each mounted file system in sysfs. */
+static void watch_mount(void) {
+  char link[64], path[PATH_MAX + 64], device[PATH_MAX];
+  snprintf(link, sizeof link, "/sys/dev/block/%u:%u", major(state->device), minor(state->device));
+  if (realpath(link, device) == NULL) fail(FAILED, link, errno);
+  snprintf(path, sizeof path, "/sys/fs/ext4/%s/session_write_kbytes", strrchr(device, '/') + 1);
+  state->mounted = open(path, O_RDONLY | O_CLOEXEC);
+  if (state->mounted < 0) fail(FAILED, path, errno);
+}
+
 static void raise_descriptor_limit(void) {
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -116,6 +127,7 @@ int main(int argc, char **argv) {
   signal(SIGINT, SIG_IGN);
   raise_descriptor_limit();
   share_state(argv[1]);
+  watch_mount();
   listen_on(argv[2]);
   watch_opens(argv[1], argc == 5 ? argv[4] : NULL);
   /* Nobody answers until it works, but nobody else uses the file system yet. */

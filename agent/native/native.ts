@@ -74,7 +74,13 @@ interface NativeModule {
   takeDescriptor(pid: number, fd: number): number;
   removeAttribute(fd: number, name: string): Promise<void>;
   inodeHasAttribute(root: string, inode: number, name: string): Promise<boolean>;
-  giveUpContents(fd: number, name: string, mtimeNs: bigint, ctimeNs: bigint): Promise<boolean>;
+  giveUpContents(
+    fd: number,
+    name: string,
+    mtimeNs: bigint,
+    ctimeNs: bigint,
+    fanotifyGroup: number,
+  ): Promise<boolean>;
   punch(fd: number, length: number): Promise<void>;
   syncFileSystem(root: string): Promise<void>;
   walkFiles(root: string): Promise<Buffer>;
