@@ -7,8 +7,10 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { MountStatus, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import type { BackingUse } from '../disks/disk-backing.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { type Bucket, BucketError } from './bucket.ts';
+import { DiskChanges } from './disk-changes.ts';
 import { DiskIndex } from './disk-index.ts';
 import { DiskReport } from './disk-report.ts';
 import { explainFailure } from './explain.ts';
@@ -30,8 +32,8 @@ interface BucketDiskOptions {
   readonly group: string;
   /** How long a command's answer waits for the bucket. */
   readonly settleMs: number;
-  /** Whether a command or a sandbox may be writing to the disk. */
-  readonly isUsed: () => boolean;
+  /** Whether a sandbox may be writing to the disk. */
+  readonly isHeld: () => boolean;
   /** Waits for a turn to fetch an object; what it returns gives the turn back. */
   readonly fetchTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
   readonly report: (status: MountStatus) => Promise<void>;
@@ -66,8 +68,8 @@ export class BucketDisk {
   #waitingRefresh: Promise<void> | undefined;
   #waitingRoom: Promise<void> | undefined;
   #roomWanted = 0;
+  readonly #changes: DiskChanges;
   #isListed = false;
-  #isDirty = true;
   #refreshedAt = -Infinity;
   #refreshTookMs = 0;
 
@@ -78,6 +80,9 @@ export class BucketDisk {
     this.#mount = options.mount;
     this.#index = index;
     this.#report = new DiskReport(options.report);
+    this.#changes = new DiskChanges({
+      ...{ mount: options.layout.mount, isHeld: options.isHeld, log: options.log },
+    });
   }
 
   /** Watches the mounted disk. Nobody may use it before. @throws Error when that fails */
@@ -96,6 +101,7 @@ export class BucketDisk {
         onOpen: (open) => disk.#fill(open),
       });
     } catch (error) {
+      disk.#changes.close();
       await index.close();
       throw error;
     }
@@ -128,9 +134,22 @@ export class BucketDisk {
     });
   }
 
-  /** @throws AppError `outcome_unknown` */
-  async settle(sinceMs: number): Promise<void> {
-    if (this.#mount.writeBack === 'lazy') return;
+  begin(): BackingUse {
+    const sinceMs = performance.now();
+    const use: BackingUse = {
+      closed: () => void this.#changes.closed(use),
+      settle: () => this.#settle(sinceMs),
+      end: () => {
+        if (this.#changes.closed(use)) this.#changes.expect();
+      },
+    };
+    this.#changes.opened(use);
+    return use;
+  }
+
+  async #settle(sinceMs: number): Promise<void> {
+    const isSame = !this.#changes.any && this.#refusals.size === 0;
+    if (isSame || this.#mount.writeBack === 'lazy') return;
     const until = performance.now() + this.#options.settleMs;
     for (;;) {
       try {
@@ -148,10 +167,6 @@ export class BucketDisk {
     if (refused !== undefined) throw notUploaded(refused);
   }
 
-  changed(): void {
-    this.#isDirty = true;
-  }
-
   /** Uses the bucket with the present credentials from now on, and tries it. */
   async renew(mount: StoredMount): Promise<void> {
     const former = this.#bucket;
@@ -160,7 +175,7 @@ export class BucketDisk {
     former.close();
     this.#refusals.retryAll();
     this.#refreshedAt = -Infinity;
-    this.#isDirty = true;
+    this.#changes.expect();
   }
 
   async detach(withinMs: number): Promise<boolean> {
@@ -188,6 +203,7 @@ export class BucketDisk {
   }
 
   async unmounted(): Promise<void> {
+    this.#changes.close();
     await this.#opens?.close();
     this.#bucket.close();
   }
@@ -222,13 +238,13 @@ export class BucketDisk {
 
   async #tick(): Promise<void> {
     if (this.#closed.signal.aborted || !this.#isListed) return;
-    const isUsed = this.#options.isUsed();
-    if (this.#isDirty || isUsed || this.#refusals.isDue)
-      await this.#uploadSoon().catch(() => undefined);
+    const isUsed = this.#changes.isUsed;
+    if (this.#changes.any || this.#refusals.isDue) await this.#uploadSoon().catch(() => undefined);
     if (isUsed) await this.#makeRoom(0);
     const ageMs = performance.now() - this.#refreshedAt;
     const dueMs = Math.max(LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
     if (ageMs > dueMs && !this.#closed.signal.aborted) {
+      await this.#uploadSoon().catch(() => undefined);
       await this.#refreshSoon().catch(() => undefined);
     }
   }
@@ -238,24 +254,30 @@ export class BucketDisk {
     this.#waitingUpload ??= this.#turns.add(async () => {
       this.#waitingUpload = undefined;
       this.#closed.signal.throwIfAborted();
-      this.#isDirty = false;
       try {
-        await this.#recoverReplaced(false);
-        this.#report.ofNames = await upload(
-          {
-            ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
-            refusals: this.#refusals,
-            noteConflict: (key, reason) => this.#noteConflict(key, reason),
-          },
-          this.#closed.signal,
-        );
+        await this.#changes.compare(() => this.#upload());
       } catch (error) {
-        this.#isDirty = true;
         throw await this.#failed(error);
       }
-      await this.#tell();
+      if (this.#report.hasNews) await this.#tell();
     });
     return this.#waitingUpload;
+  }
+
+  /** @returns whether anything was not the same */
+  async #upload(): Promise<boolean> {
+    await this.#recoverReplaced(false);
+    const { problems, hasChanges } = await upload(
+      {
+        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        refusals: this.#refusals,
+        noteConflict: (key, reason) => this.#noteConflict(key, reason),
+      },
+      this.#closed.signal,
+    );
+    this.#report.ofNames = problems;
+    this.#report.ofRefusals = this.#refusals.problems;
+    return hasChanges;
   }
 
   #refreshSoon(): Promise<void> {

@@ -60,7 +60,7 @@ export class Buckets implements DiskBacking {
     disk: DiskRef,
     mount: StoredMount,
     layout: { readonly mount: string; readonly contents: string },
-    isUsed: () => boolean,
+    isHeld: () => boolean,
   ): Promise<AttachedBacking> {
     const { dataDir, group, settings, settleMs, log } = this.#deps;
     const { accountId, diskId } = disk;
@@ -70,7 +70,7 @@ export class Buckets implements DiskBacking {
     await writeDurably(folder, `${diskId}${MARK}`, accountId);
     this.#checks.forget(diskId);
     const attached = await BucketDisk.open({
-      ...{ diskId, mount, layout, group, settleMs, isUsed, log },
+      ...{ diskId, mount, layout, group, settleMs, isHeld, log },
       openBucket: (of) => openBucket(settings, diskId, of),
       socketPath: join(folder, `${diskId}.sock`),
       fetchTurn: (signal) => this.#fetches.acquire(accountId, signal),
@@ -82,8 +82,7 @@ export class Buckets implements DiskBacking {
         return attached.bytes;
       },
       ready: () => attached.ready(),
-      settle: (sinceMs) => attached.settle(sinceMs),
-      changed: () => attached.changed(),
+      begin: () => attached.begin(),
       trySettle: () => attached.trySettle(),
       detach: async (withinMs) => {
         const isSettled = await attached.detach(withinMs);

@@ -13,6 +13,8 @@ export class DiskReport {
   ofNames = new PathProblems();
   /** Files that the bucket does not take. */
   ofRefusals = new PathProblems();
+  /** What the directory shows, without the time. */
+  #told: string | undefined;
 
   constructor(record: (status: MountStatus) => Promise<void>) {
     this.#record = record;
@@ -23,6 +25,11 @@ export class DiskReport {
     if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
   }
 
+  /** Whether the directory shows anything else than a bucket that can be used, and these problems. */
+  get hasNews(): boolean {
+    return this.#told !== JSON.stringify(this.#status(undefined));
+  }
+
   get #problemCount(): number {
     const { ofKeys, ofNames, ofRefusals } = this;
     return this.#conflicts.size + ofKeys.count + ofNames.count + ofRefusals.count;
@@ -30,19 +37,28 @@ export class DiskReport {
 
   /** Tells the directory. Never fails. @param failure why the bucket cannot be used */
   async tell(failure?: BucketError): Promise<void> {
+    const status = this.#status(failure);
+    this.#told = undefined;
+    try {
+      await this.#record({ ...status, checkedAt: new Date().toISOString() });
+      this.#told = JSON.stringify(status);
+    } catch {
+      // Told again by the next comparison.
+    }
+  }
+
+  #status(failure: BucketError | undefined): Omit<MountStatus, 'checkedAt'> {
     const problems = [
       ...[...this.#conflicts].map(([key, reason]) => ({ key, reason })),
       ...this.ofRefusals.first,
       ...this.ofKeys.first,
       ...this.ofNames.first,
     ].slice(0, LIMITS.bucketProblemsShownMax);
-    const status = {
-      connectionStatus: failure === undefined ? ('connected' as const) : ('error' as const),
+    return {
+      connectionStatus: failure === undefined ? 'connected' : 'error',
       ...(failure === undefined ? {} : { authError: failure.message }),
       problemCount: this.#problemCount,
       problems,
-      checkedAt: new Date().toISOString(),
     };
-    await this.#record(status).catch(() => undefined);
   }
 }

@@ -33,10 +33,13 @@ const CHANGES_MAX = 3;
  * Brings what was changed on the disk to the bucket: files first, then removals. What fails is found
  * again by the next call, whatever happens in between. A file that the bucket refuses holds up no
  * other: it becomes one of the refusals.
- * @returns names that cannot be keys
+ * @returns names that cannot be keys, and whether anything was changed
  * @throws BucketError when the bucket cannot be used
  */
-export async function upload(parts: UploadParts, signal: AbortSignal): Promise<PathProblems> {
+export async function upload(
+  parts: UploadParts,
+  signal: AbortSignal,
+): Promise<{ problems: PathProblems; hasChanges: boolean }> {
   const { places, index, refusals } = parts;
   const problems = new PathProblems();
   const files = await walk(places.contents, problems);
@@ -48,19 +51,20 @@ export async function upload(parts: UploadParts, signal: AbortSignal): Promise<P
       !refusals.isResting(file.path, file.ctimeNs),
   );
   const attempts = new Attempts(parts, signal);
+  let hasChanges = changed.length > 0;
   try {
-    if (changed.length > 0) await takeFiles(parts, changed, attempts, signal);
+    if (hasChanges) await takeFiles(parts, changed, attempts, signal);
     const found = new Map(files.map((file) => [file.path, file]));
     for (const path of [...index.pendingPaths()]) {
       const file = found.get(path);
       if (file !== undefined && isKnown(index, file)) index.clearPending(path);
     }
-    await removeObjects(parts, found, attempts, signal);
+    if ((await removeObjects(parts, found, attempts, signal)) > 0) hasChanges = true;
     refusals.keep((path) => found.has(path) || index.get(path) !== undefined);
   } finally {
     await index.sync();
   }
-  return problems;
+  return { problems, hasChanges };
 }
 
 /** Does the work of one round, and tells a file that is refused from a bucket that cannot be used. */
@@ -119,13 +123,16 @@ async function takeFiles(
   await index.sync();
 }
 
-/** Removes objects whose files are gone, and those that may have been made of files gone by now. */
+/**
+ * Removes objects whose files are gone, and those that may have been made of files gone by now.
+ * @returns how many files are gone
+ */
 async function removeObjects(
   parts: UploadParts,
   found: ReadonlyMap<string, WalkedFile>,
   attempts: Attempts,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<number> {
   const { index, refusals } = parts;
   // A moved file whose new name the bucket refuses keeps its old object.
   const held = new Set([...refusals.paths()].map((path) => found.get(path)?.inode));
@@ -137,6 +144,7 @@ async function removeObjects(
   await inParallel(gone, REMOVALS_AT_ONCE, (path) =>
     attempts.make(path, 0n, () => removeObject(parts, path, signal)),
   );
+  return gone.length;
 }
 
 /** Whether the path can be a key; notes it otherwise, and the file stays on the disk alone. */

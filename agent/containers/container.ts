@@ -113,6 +113,7 @@ export class Container {
   /** The tails are the caller's, who closes them. */
   #tailsGiven = false;
   #mounted: string[] = [];
+  #leavesOpen = false;
   #users: ContainerUsers | undefined;
 
   /** @throws Error when the agent is out of file descriptors; nothing is left open then */
@@ -121,6 +122,11 @@ export class Container {
     this.id = id;
     this.#host = host;
     this.#directory = join(host.containersDir, id);
+  }
+
+  /** Whether a disk was still in use when the command had ended. */
+  get leavesOpen(): boolean {
+    return this.#leavesOpen;
   }
 
   /** Settles when nothing of the container is left on the host. */
@@ -276,6 +282,7 @@ export class Container {
         await native.unmount(target, 0); // Fails while a process in the container still uses the mount.
       } catch (error) {
         if (errnoOf(error) !== 'EBUSY') throw error;
+        this.#leavesOpen = true;
         await this.kill();
         await native.unmount(target, UnmountFlag.detach);
       }

@@ -50,6 +50,10 @@ export interface DiskClaim {
    */
   checkOut(checkouts: readonly Checkout[], signal: AbortSignal): Promise<void>;
   /**
+   * The holder has nothing of the disk open any more; spares {@link settle} to compare all of it.
+   */
+  closed(): void;
+  /**
    * Waits until what was written is in the object storage behind the disk, if there is any.
    * @throws AppError `outcome_unknown`
    */
@@ -138,6 +142,7 @@ export class DiskActor {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       const targets: OpenCheckoutTarget[] = [];
+      const use = attachment.backing?.begin();
       const forget = (): void => {
         if (!attachment.claims.delete(claim)) return;
         const durationMs = performance.now() - askedAt;
@@ -154,9 +159,10 @@ export class DiskActor {
           }
           await this.#delegations.claim({ clientId, targets, onRevoked }, signal);
         },
-        settle: async () => attachment.backing?.settle(askedAt),
+        closed: () => use?.closed(),
+        settle: async () => use?.settle(),
         release: () => {
-          attachment.backing?.changed();
+          use?.end();
           this.#delegations.release(clientId);
           if (targets.length === 0) return forget();
           // The disk can be unmounted once nothing on it is open.
@@ -354,11 +360,9 @@ export class DiskActor {
 
   async #attachBacking(mount: StoredMount): Promise<AttachedBacking> {
     const { contents } = this.#layout;
-    const isUsed = (): boolean =>
-      this.#holders.any || (this.#attachment !== undefined && this.#attachment.claims.size > 0);
     try {
       const layout = { mount: this.#target, contents };
-      return await this.#deps.backing.attach(this.#disk, mount, layout, isUsed);
+      return await this.#deps.backing.attach(this.#disk, mount, layout, () => this.#holders.any);
     } catch (error) {
       await this.#storage.unmount();
       throw error;

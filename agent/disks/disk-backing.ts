@@ -5,21 +5,27 @@ export interface DiskRef {
   readonly diskId: string;
 }
 
+/** One use of a disk that stands on object storage. */
+export interface BackingUse {
+  /** Nothing that this use has opened on the disk is open any more. */
+  closed(): void;
+  /**
+   * Waits until what was written to the disk is in the storage, if its owner asked for that.
+   * @throws AppError `outcome_unknown`; also for files that the storage has refused since the use began
+   */
+  settle(): Promise<void>;
+  /** What it wrote is uploaded soon. Idempotent. */
+  end(): void;
+}
+
 /** The object storage behind one attached disk. */
 export interface AttachedBacking {
   /** Of all objects together. */
   readonly bytes: number;
   /** Waits until the disk shows what is in the storage. @throws AppError `unavailable` */
   ready(): Promise<void>;
-  /**
-   * Waits until what was written to the disk is in the storage, if its owner asked for that.
-   * @param sinceMs when the use began that was to write, by `performance.now()`: it hears of the files
-   * that the storage has refused since then
-   * @throws AppError `outcome_unknown`
-   */
-  settle(sinceMs: number): Promise<void>;
-  /** Somebody may have written to the disk: that is uploaded soon. */
-  changed(): void;
+  /** Every use of the disk's contents begins here, but those of sandboxes. */
+  begin(): BackingUse;
   /** @returns false when something written is not in the storage, which cannot be used now */
   trySettle(): Promise<boolean>;
   /** Nobody uses the disk any more. @param withinMs how long to go on uploading */
@@ -34,13 +40,13 @@ export interface DiskBacking {
   check(disk: DiskRef): Promise<void>;
   /**
    * Begins to keep a mounted disk and its storage the same. Nobody may use the disk before.
-   * @param isUsed whether somebody may be writing to the disk
+   * @param isHeld whether a sandbox may be writing to the disk
    */
   attach(
     disk: DiskRef,
     mount: StoredMount,
     layout: { readonly mount: string; readonly contents: string },
-    isUsed: () => boolean,
+    isHeld: () => boolean,
   ): Promise<AttachedBacking>;
   /** Call it once no disk is attached any more. */
   close(): Promise<void>;

@@ -166,6 +166,7 @@ export class CommandActor {
       span.set({ 'berth.exit_code': end.exitCode });
       return end;
     });
+    if (!container.leavesOpen) for (const claim of this.#claims.values()) claim.closed();
     await this.#settleDisks(exit);
     // When the command was ended just as it finished, the caller gets the cause and not a result.
     if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);

@@ -7,6 +7,7 @@
  */
 #include <node_api.h>
 
+#include "changes.h"
 #include "container.h"
 #include "descriptors.h"
 #include "digest-calls.h"
@@ -20,6 +21,7 @@
 
 NAPI_MODULE_INIT() {
   define_mount_functions(env, exports);
+  define_change_functions(env, exports);
   define_container_functions(env, exports);
   define_file_functions(env, exports);
   define_descriptor_functions(env, exports);

@@ -81,6 +81,8 @@ interface NativeModule {
     ctimeNs: bigint,
     fanotifyGroup: number,
   ): Promise<boolean>;
+  watchChanges(directory: string): number;
+  takeChanges(fanotifyGroup: number): boolean;
   punch(fd: number, length: number): Promise<void>;
   syncFileSystem(root: string): Promise<void>;
   walkFiles(root: string): Promise<Buffer>;
