@@ -137,7 +137,9 @@ export class BucketDisk {
   begin(): BackingUse {
     const sinceMs = performance.now();
     const use: BackingUse = {
-      closed: () => void this.#changes.closed(use),
+      closed: () => {
+        this.#changes.closed(use);
+      },
       settle: () => this.#settle(sinceMs),
       end: () => {
         if (this.#changes.closed(use)) this.#changes.expect();
