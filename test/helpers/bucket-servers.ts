@@ -133,6 +133,19 @@ class S3TestBucket implements TestBucket {
 const clientOf = (endpoint: string, credentials: S3TestBucket['credentials']): S3Client =>
   new S3Client({ endpoint, region: 'us-east-1', forcePathStyle: true, credentials });
 
+/** Buckets of a server that speaks S3, which its caller starts and stops. */
+export function s3Server(url: string, credentials: S3TestBucket['credentials']): BucketServer {
+  const client = clientOf(url, credentials);
+  return {
+    newBucket: async () => {
+      const name = `bucket-${randomBytes(6).toString('hex')}`;
+      await client.send(new CreateBucketCommand({ Bucket: name }));
+      return new S3TestBucket(client, url, name, credentials);
+    },
+    [Symbol.asyncDispose]: async () => client.destroy(),
+  };
+}
+
 /** Buckets that are other disks of the stack, by its own object API. */
 export function berthServer(stack: Stack, api: ApiClient): BucketServer {
   const clients: S3Client[] = [];
@@ -164,17 +177,12 @@ export async function startS3rver(): Promise<BucketServer> {
     {},
     join(directory, 'log'),
   );
-  const credentials = { accessKeyId: 'S3RVER', secretAccessKey: 'S3RVER' };
-  const client = clientOf(url, credentials);
   await startListening(daemon, port);
+  const server = s3Server(url, { accessKeyId: 'S3RVER', secretAccessKey: 'S3RVER' });
   return {
-    newBucket: async () => {
-      const name = `bucket-${randomBytes(6).toString('hex')}`;
-      await client.send(new CreateBucketCommand({ Bucket: name }));
-      return new S3TestBucket(client, url, name, credentials);
-    },
+    newBucket: () => server.newBucket(),
     [Symbol.asyncDispose]: async () => {
-      client.destroy();
+      await server[Symbol.asyncDispose]();
       await daemon.stop();
       await rm(directory, { recursive: true });
     },

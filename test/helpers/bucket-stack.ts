@@ -8,9 +8,10 @@ import { type AzuriteServer, startAzurite } from './azurite.ts';
 import { BucketFront } from './bucket-front.ts';
 import { berthServer, type BucketServer, startS3rver, type TestBucket } from './bucket-servers.ts';
 import { LOOPBACK_BUCKETS, readMount } from './buckets.ts';
+import { startRadosgw } from './radosgw.ts';
 import type { Environment } from './daemon.ts';
 
-type ServerName = 'a Berth disk' | 's3rver' | 'Azurite';
+type ServerName = 'a Berth disk' | 's3rver' | 'Azurite' | 'radosgw';
 
 export interface BucketContext {
   readonly stack: Stack;
@@ -36,7 +37,7 @@ type OnEach = (
  * is a server of buckets, too.
  */
 export function bucketTest(
-  names: readonly ('s3rver' | 'Azurite')[],
+  names: readonly Exclude<ServerName, 'a Berth disk'>[],
   settings: Environment = {},
 ): { test: TestFn<BucketContext>; onEach: OnEach } {
   const test = anyTest as TestFn<BucketContext>;
@@ -68,6 +69,7 @@ async function startAll(
     servers.set('Azurite', azurite);
   }
   if (names.includes('s3rver')) servers.set('s3rver', undo.use(await startS3rver()));
+  if (names.includes('radosgw')) servers.set('radosgw', undo.use(await startRadosgw()));
   const stack = await Stack.start({ ...LOOPBACK_BUCKETS, ...azurite?.settings, ...settings });
   undo.defer(async () => {
     await stack.stop();
