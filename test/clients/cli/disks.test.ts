@@ -223,6 +223,10 @@ test('profiles are kept for their user alone', async (t) => {
   t.regex((await run(['profile', 'ls'])).stdout, /^\* +other/mu);
   t.is((await run(['profile', 'use', 'default'])).code, 0);
   t.regex((await run(['disk', 'ls', '--profile', 'nobody'])).stderr, /there is no profile nobody/u);
+  t.is((await run(['profile', 'rm', 'other', '--dry-run'])).stdout, 'would forget profile other\n');
+  t.regex((await run(['profile', 'ls'])).stdout, / other/u);
+  t.is((await run(['profile', 'rm', 'other'])).code, 0);
+  t.notRegex((await run(['profile', 'ls'])).stdout, / other/u);
   await rm(file);
 });
 

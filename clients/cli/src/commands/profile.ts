@@ -67,15 +67,18 @@ const rmCommand = () =>
   leaf('rm')
     .description('Forget a profile with its API key. The key itself goes on working.')
     .argument('<name>')
-    .action(async (name, options) => {
+    .option('--dry-run', 'only say what would be forgotten')
+    .action(async (name, { dryRun = false, ...options }) => {
       const file = await readProfiles();
       mustHave(file, name);
       const rest = Object.entries(file.profiles).filter(([each]) => each !== name);
       const current = file.current === name ? rest[0]?.[0] : file.current;
       const profiles = Object.fromEntries(rest);
-      await writeProfiles(current === undefined ? { profiles } : { current, profiles });
-      const value = { profile: name, deleted: true };
-      new Output(options).done(`profile ${name} is forgotten`, value, name);
+      if (!dryRun)
+        await writeProfiles(current === undefined ? { profiles } : { current, profiles });
+      const value = { profile: name, deleted: !dryRun };
+      const done = dryRun ? `would forget profile ${name}` : `profile ${name} is forgotten`;
+      new Output(options).done(done, value, name);
     });
 
 /** `berth profile …` */
