@@ -92,7 +92,10 @@ async function killAll(withinMs: number, list: () => Promise<number[]>): Promise
   }
 }
 
-/** Ids of the processes in a group and in all groups below it. */
+/** Ids of the processes in the group and in all groups below it. */
+export const processesBelow = (host: CgroupHost, cgroupPath: string): Promise<number[]> =>
+  processesIn(trackingGroup(host, cgroupPath));
+
 async function processesIn(group: string): Promise<number[]> {
   const [own, ...below] = await Promise.all([
     readPids(join(group, 'cgroup.procs')),

@@ -124,3 +124,16 @@ export async function checkSpace(config: Env): Promise<Finding[]> {
   ] as const;
   return Promise.all(places.map(([what, path]) => spaceAt(what, path)));
 }
+
+/** Whether something keeps the clock right: signatures, links and certificates end by it. */
+export async function checkClock(): Promise<Finding[]> {
+  const args = ['show', '--property=NTPSynchronized', '--value'];
+  const said = (await run('timedatectl', args).catch(() => '')).trim();
+  if (said === 'yes') return [ok('clock', 'is synchronized by NTP')];
+  if (said === 'no') {
+    const next = 'run an NTP client, such as systemd-timesyncd or chrony';
+    return [warning('clock', 'is not synchronized', next)];
+  }
+  const message = 'whether it is synchronized cannot be found out: timedatectl does not answer';
+  return [warning('clock', message, 'see that an NTP client keeps the clock of this host')];
+}

@@ -4,9 +4,11 @@
  */
 import { parseArgs } from 'node:util';
 import { type Check, failed, type Finding } from './finding.ts';
-import { checkCgroups, checkKernel, checkSpace, checkVersions } from './host.ts';
+import { checkNamespaces, checkNft, checkSeccomp } from './confinement.ts';
+import { checkCgroups, checkClock, checkKernel, checkSpace, checkVersions } from './host.ts';
 import { checkKvm } from './kvm.ts';
-import { checkAddresses, checkLeftovers, checkPorts, checkRedis } from './stack.ts';
+import { checkLeftovers } from './leftovers.ts';
+import { checkAddresses, checkPorts, checkRedis } from './stack.ts';
 import { type Env, readEnvFile } from '../env-file.ts';
 import { paths } from '../local-paths.ts';
 
@@ -23,9 +25,13 @@ const checksOf = (config: Env): readonly (readonly [string, Check])[] => [
   ['versions', checkVersions],
   ['kernel', checkKernel],
   ['cgroups', checkCgroups],
+  ['namespaces', checkNamespaces],
+  ['seccomp', checkSeccomp],
+  ['nft', checkNft],
   ['kvm', () => checkKvm(config)],
   ['ports', () => checkPorts(config)],
   ['space', () => checkSpace(config)],
+  ['clock', checkClock],
   ['redis', () => checkRedis(config)],
   ['addresses', () => checkAddresses(config)],
   ['leftovers', () => checkLeftovers(config)],

@@ -1,5 +1,4 @@
-/* What runs here, or what keeps it from running: ports, Redis, public addresses, leftovers. */
-import { readFile, readdir } from 'node:fs/promises';
+/* What runs here, or what keeps it from running: ports, Redis, public addresses. */
 import { createServer } from 'node:net';
 import { connectRedis } from '../../shared/directory/redis.ts';
 import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
@@ -8,7 +7,7 @@ import { ConfigurationError, readSettings } from '../../shared/settings/read-set
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import type { Env } from '../env-file.ts';
 import { readStackState } from '../stack-state.ts';
-import { failed, type Finding, ok, warning } from './finding.ts';
+import { failed, type Finding, ok } from './finding.ts';
 
 const LOOPBACK = '127.0.0.1';
 
@@ -134,38 +133,4 @@ export async function checkAddresses(config: Env): Promise<Finding[]> {
     ...(control === undefined ? [] : [reach('control', `${control}/readyz`)]),
     ...(agent === undefined ? [] : [reach('the agent', agent)]),
   ]);
-}
-
-/** Mounts, loop devices and machines that an agent without a process has left. */
-export async function checkLeftovers(config: Env): Promise<Finding[]> {
-  if ((await readStackState()).isRunning)
-    return [ok('leftovers', 'the stack of this checkout runs')];
-  const directories = [config['AGENT_DATA_DIR'], config['STORAGE_DIR']].filter(
-    (path) => path !== undefined,
-  );
-  const mounts = (await readFile('/proc/self/mountinfo', 'utf8'))
-    .split('\n')
-    .map((line) => line.split(' ')[4] ?? '')
-    .filter((point) => directories.some((directory) => point.startsWith(`${directory}/`)));
-  const loops = await loopFiles();
-  const attached = loops.filter((file) => directories.some((path) => file.startsWith(`${path}/`)));
-  const next = './scripts/up takes them over; ./scripts/up, then ./scripts/down removes them';
-  return [
-    ...(mounts.length === 0
-      ? []
-      : [warning('leftovers', `${mounts.length} mounts, such as ${mounts[0]}`, next)]),
-    ...(attached.length === 0
-      ? []
-      : [warning('leftovers', `${attached.length} loop devices, such as of ${attached[0]}`, next)]),
-    ...(mounts.length + attached.length === 0 ? [ok('leftovers', 'none')] : []),
-  ];
-}
-
-/** The files behind the loop devices. */
-async function loopFiles(): Promise<string[]> {
-  const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'));
-  const files = names.map((name) =>
-    readFile(`/sys/block/${name}/loop/backing_file`, 'utf8').catch(() => ''),
-  );
-  return (await Promise.all(files)).map((text) => text.trim()).filter(Boolean);
 }

@@ -1,12 +1,22 @@
 /* `scripts/up --check`: what it says of this host, whatever that can do. */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
+import { holdLock } from '../../agent/journal/journal.ts';
+import { planRouter } from '../../agent/network/router-plan.ts';
+import { detectCgroups, removeCgroups, trackingGroup } from '../../agent/system/cgroup.ts';
+import { paths as agentPaths } from '../../agent/system/paths.ts';
+import { checkLeftovers } from '../../scripts/doctor/leftovers.ts';
 import { readEnvFile, required } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { readStackState } from '../../scripts/stack-state.ts';
+import { newHostId } from '../../shared/ids.ts';
 
 interface Finding {
   readonly check: string;
@@ -40,9 +50,13 @@ test('every check reports, with the next step for what is not well, and a port t
     'versions',
     'kernel',
     'cgroups',
+    'namespaces',
+    'seccomp',
+    'nft',
     'kvm',
     'ports',
     'space',
+    'clock',
     'redis',
     'addresses',
     'leftovers',
@@ -66,4 +80,43 @@ test('every check reports, with the next step for what is not well, and a port t
   if ((await readStackState()).isRunning) return;
   const ports = findings.filter((finding) => finding.check === 'ports');
   t.true(ports.some(({ level, message }) => level === 'failed' && message.includes(port)));
+});
+
+test('what an agent that is gone has left is named: control groups, processes and networks', async (t) => {
+  const AGENT_DATA_DIR = await mkdtemp(join(tmpdir(), 'berth-test-'));
+  t.teardown(() => rm(AGENT_DATA_DIR, { recursive: true, force: true }));
+  const AGENT_CGROUP = `/berth-test-${randomBytes(4).toString('hex')}`;
+  const hostId = newHostId();
+  const messages = async (): Promise<string[]> => {
+    const findings = await checkLeftovers({ AGENT_DATA_DIR, AGENT_CGROUP });
+    return findings.map(({ message }) => message);
+  };
+  t.deepEqual(await messages(), ['none']);
+  await writeFile(agentPaths.hostId(AGENT_DATA_DIR), `${hostId}\n`);
+  t.deepEqual(await messages(), ['none']);
+
+  const cgroups = await detectCgroups();
+  const parent = `${AGENT_CGROUP}/${hostId}`;
+  const group = trackingGroup(cgroups, `${parent}/sandboxes`);
+  await mkdir(group, { recursive: true });
+  t.teardown(() => removeCgroups(cgroups, parent));
+  t.deepEqual(await messages(), [`the control group ${parent}`]);
+
+  const machine = spawn('sleep', ['600']);
+  const ended = once(machine, 'exit');
+  t.teardown(() => machine.kill('SIGKILL') && ended);
+  await writeFile(join(group, 'cgroup.procs'), String(machine.pid));
+  const { namespace } = planRouter(hostId);
+  await promisify(execFile)('ip', ['netns', 'add', namespace]);
+  t.teardown(() => promisify(execFile)('ip', ['netns', 'delete', namespace]));
+  t.deepEqual(await messages(), [
+    `processes: 1, such as ${machine.pid} (sleep)`,
+    `network namespaces: 1, such as ${namespace}`,
+  ]);
+
+  // With an agent they are in use.
+  const release = await holdLock(agentPaths.lock(AGENT_DATA_DIR));
+  t.deepEqual(await messages(), ['the agent runs']);
+  await release();
+  t.is((await messages()).length, 2);
 });

@@ -1,0 +1,64 @@
+/* Whether the kernel confines what Berth runs: namespaces, seccomp, rules of the firewall. */
+import { readFile } from 'node:fs/promises';
+import { NFT } from '../../agent/network/nft.ts';
+import { run } from '../../agent/system/spawn.ts';
+import { failed, type Finding, ok } from './finding.ts';
+
+/** Options of unshare(1), each with what it is for. */
+const NAMESPACES = [
+  ['user', ['--user'], 'users of containers are nobody on the host'],
+  ['network', ['--net'], 'commands and sandboxes have a network of their own'],
+  ['PID', ['--pid', '--fork'], 'containers do not see the processes of the host'],
+  ['mount', ['--mount'], 'containers do not see the files of the host'],
+  ['IPC', ['--ipc'], 'containers share no memory with the host'],
+  ['UTS', ['--uts'], 'containers have names of their own'],
+] as const;
+
+/** Makes a namespace of each kind, which ends with the program in it. */
+export async function checkNamespaces(): Promise<Finding[]> {
+  const tries = NAMESPACES.map(async ([kind, options, why]): Promise<Finding[]> => {
+    try {
+      await run('unshare', [...options, 'true']);
+      return [];
+    } catch {
+      const next = 'run this as root, and see the limits in /proc/sys/user';
+      return [failed('namespaces', `a ${kind} namespace cannot be made, by which ${why}`, next)];
+    }
+  });
+  const found = (await Promise.all(tries)).flat();
+  return found.length > 0 ? found : [ok('namespaces', 'of every kind can be made')];
+}
+
+const ACTIONS = ['allow', 'errno'] as const;
+
+/** Whether system calls can be refused: by the kernel, and by runc. */
+export async function checkSeccomp(): Promise<Finding[]> {
+  const known = await readFile('/proc/sys/kernel/seccomp/actions_avail', 'utf8').catch(() => '');
+  if (!ACTIONS.every((action) => known.split(/\s+/u).includes(action))) {
+    const message = 'the kernel cannot refuse system calls (seccomp filters)';
+    return [failed('seccomp', message, 'use a kernel with CONFIG_SECCOMP_FILTER')];
+  }
+  if (!(await run('runc', ['--version'])).includes('libseccomp')) {
+    const message = 'runc was built without seccomp, so containers could not be confined';
+    return [failed('seccomp', message, "use the distribution's runc")];
+  }
+  return [ok('seccomp', 'kernel and runc refuse system calls')];
+}
+
+/** What slots and routers are made of: filters with state, and translated addresses. */
+const RULES = `table inet berth_doctor {
+  chain forward { type filter hook forward priority 0; ct state established accept; }
+  chain out { type nat hook postrouting priority srcnat; masquerade; }
+}`;
+
+/** Has the kernel check rules without loading them. */
+export async function checkNft(): Promise<Finding[]> {
+  try {
+    await run(NFT, ['--check', RULES]);
+    return [ok('nft', 'the kernel takes filters and translated addresses')];
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    const next = 'load the modules nf_tables, nf_conntrack and nft_masq, and run this as root';
+    return [failed('nft', `sandboxes and commands get no network: ${why}`, next)];
+  }
+}
