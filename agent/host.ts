@@ -17,6 +17,7 @@ import type { ExecRegistry } from './execs/exec-registry.ts';
 import { openExecs } from './execs/open-execs.ts';
 import { openGuestNetwork } from './guest-network/open-guest-network.ts';
 import { type HostImages, type ImageParts, openImages } from './images/open-images.ts';
+import { openHandleSecret } from './mounts/handle-secret.ts';
 import { HeldDisks } from './mounts/held-disks.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
@@ -150,10 +151,12 @@ function warnOfFewThreads(log: Logger): void {
 
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
 async function openDriver(
-  { seccompProfile, cluster: { encryptionKey } }: AgentConfig,
+  { seccompProfile, cluster: { encryptionKeys } }: AgentConfig,
   { runtime, network, uidBase, bootTimeoutMs }: SandboxSettings,
   parts: HostGroups & {
+    readonly hostId: string;
     readonly dataDir: string;
+    readonly journal: Journal;
     readonly slots: SlotPool;
     readonly loops: LoopDevices;
     readonly log: Logger;
@@ -163,7 +166,9 @@ async function openDriver(
   const common = { uidBase, bootTimeoutMs };
   const hasNetwork = network !== undefined;
   if (runtime.kind === 'microvm') {
-    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, encryptionKey, hasNetwork });
+    const hasSandboxes = (await parts.journal.sandboxes.list()).length > 0;
+    const handleSecret = await openHandleSecret(encryptionKeys, { ...parts, hasSandboxes });
+    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, handleSecret, hasNetwork });
   }
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
   const hiddenPaths = await readHiddenPaths();
@@ -175,7 +180,7 @@ async function openRuntime(
   config: AgentConfig,
   parts: Omit<
     SandboxParts,
-    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKey'
+    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKeys'
   > &
     HostGroups & {
       readonly loops: LoopDevices;
@@ -198,17 +203,17 @@ async function openRuntime(
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, slots });
   const { namespaces, policies } = network;
-  const { encryptionKey } = config.cluster;
+  const { encryptionKeys } = config.cluster;
   const sandboxes = await openSandboxes(settings, {
     ...parts,
     images: new SandboxImages({ ...parts.images, tree: settings.runtime.kind === 'container' }),
-    ...{ image, namespaces, policies, encryptionKey, openDriver: openWith },
+    ...{ image, namespaces, policies, encryptionKeys, openDriver: openWith },
   });
   return { image, sandboxes, closeNetwork: () => network.close() };
 }
 
 function openDisks(
-  { cluster: { encryptionKey, bucketNetworks }, bucketSettleMs, azureAuthority }: AgentConfig,
+  { cluster: { encryptionKeys, bucketNetworks }, bucketSettleMs, azureAuthority }: AgentConfig,
   { cgroups, cgroupParent }: HostGroups,
   parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted' | 'backing'>,
 ): DiskRegistry {
@@ -216,7 +221,7 @@ function openDisks(
   const groupPath = trackingGroup(cgroups, `${cgroupParent}/${BUCKETS_GROUP}`);
   const backing = new Buckets({
     ...parts,
-    settings: { encryptionKey, networks, azureAuthority },
+    settings: { encryptionKeys, networks, azureAuthority },
     settleMs: bucketSettleMs,
     group: join(groupPath, 'cgroup.procs'),
   });

@@ -64,13 +64,13 @@ function linkToControl(
   { config, hostId, directory, host, clusterTls, isDraining, orders, log }: Parts,
   connectionKeys: ConnectionKeys,
 ): ControlLinks {
-  const { clusterId, clusterSecret, region } = config.cluster;
+  const { clusterId, clusterSecrets, region } = config.cluster;
   const { disks, execs, storage, sandboxes } = host;
   const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
   const links = new ControlLinks({
     hostId,
     clusterId,
-    clusterSecret,
+    clusterSecrets,
     clusterTls,
     region,
     publicUrl: config.publicUrl,
@@ -103,10 +103,10 @@ function openGateway(
   { forwarder, remote }: { forwarder: RequestForwarder; remote: RemoteObjects },
   durations: ObjectDurations,
 ): ObjectGateway {
-  const { encryptionKey } = config.cluster;
+  const { encryptionKeys } = config.cluster;
   const authenticator = new Authenticator(directory.apiKeys);
   const reads = new PrincipalReads();
-  const principals = { disks: directory.disks, authenticator, reads, encryptionKey };
+  const principals = { disks: directory.disks, authenticator, reads, encryptionKeys };
   const { disks: diskRegistry, storage } = host;
   const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;
@@ -147,7 +147,7 @@ const openWorker = (
   new JobWorker({
     ...{ hostId, links, log, jobDurations, jobWaits },
     redis: config.cluster.redis,
-    seal: new JobSeal(config.cluster.clusterSecret),
+    seal: new JobSeal(config.cluster.clusterSecrets),
     execSlots: config.execSlots,
     handlers: jobHandlers(host, imageBuilds),
   });
@@ -193,10 +193,10 @@ async function openIngress(
   { config, hostId, directory, host: { sandboxes }, log }: Parts,
   metrics: IngressMetrics,
 ): Promise<Ingress> {
-  const { clusterSecret: secret, region, redis, tls: clusterTls } = config.cluster;
+  const { clusterSecrets, region, redis, tls: clusterTls } = config.cluster;
   const registry = sandboxes?.registry;
   const { hosts } = directory;
-  const ingress = new Ingress({ hostId, secret, hosts, registry, metrics, log });
+  const ingress = new Ingress({ hostId, clusterSecrets, hosts, registry, metrics, log });
   if (config.ingress === undefined) return ingress;
   const { threads, ...settings } = config.ingress;
   const connections = config.http.ingress;
@@ -251,12 +251,12 @@ async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Prom
 }
 
 async function start(config: AgentConfig): Promise<void> {
-  const { region, clusterSecret } = config.cluster;
+  const { region, clusterSecrets } = config.cluster;
   const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
   const { redis, directory, addresses, closeRedis } = await openCluster(config, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
-  const auth = { clusterSecret, clusterTls };
+  const auth = { clusterSecrets, clusterTls };
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
   const started = { ...metrics, log, clusterAddresses: addresses };
@@ -274,7 +274,7 @@ async function start(config: AgentConfig): Promise<void> {
   createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
-  const gate = new PartRequestGate({ secret: clusterSecret, hostId, log });
+  const gate = new PartRequestGate({ clusterSecrets, hostId, log });
   const forwarder = new RequestForwarder(auth);
   const remote = new RemoteObjects(auth);
   const objects = openGateway(parts, { forwarder, remote }, metrics.objectDurations);

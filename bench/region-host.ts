@@ -106,13 +106,13 @@ export class SimulatedHost {
       observeStart: () => undefined,
       namespaces: new InMemoryNamespaces(),
       policies: new InMemoryPolicies(),
-      encryptionKey: Buffer.from(settings.encryptionKey, 'base64'),
+      encryptionKeys: [Buffer.from(settings.encryptionKey, 'base64')],
     });
     const links = linksOf(hostId, settings, directory, sandboxes);
     const worker = new JobWorker({
       ...{ hostId, links, log, execSlots: 0, handlers: handlersOf(sandboxes) },
       redis: { url: settings.redisUrl },
-      seal: new JobSeal(settings.clusterSecret),
+      seal: new JobSeal([settings.clusterSecret]),
       jobDurations: histogram('job_durations', 'kind', 'outcome'),
       jobWaits: histogram('job_waits', 'kind'),
     });
@@ -154,7 +154,7 @@ function linksOf(
   sandboxes: HostSandboxes,
 ): ControlLinks {
   return new ControlLinks({
-    ...{ hostId, clusterId, clusterSecret, region, log },
+    ...{ hostId, clusterId, clusterSecrets: [clusterSecret], region, log },
     publicUrl: 'http://127.0.0.1:1',
     internalUrl: 'http://127.0.0.1:2',
     sandboxRuntime: 'microvm',

@@ -19,10 +19,10 @@ export function openAccounting(
   directory: Directory,
   log: Logger,
 ): Accounting {
-  const { redis, region, encryptionKey } = cluster;
+  const { redis, region, encryptionKeys } = cluster;
   const usage = new UsageCounter(directory.usage, directory.accounts);
   const webhooks = new WebhookDeliveries({
-    ...{ redis, region, encryptionKey, log, webhooks: directory.webhooks },
+    ...{ redis, region, encryptionKeys, log, webhooks: directory.webhooks },
     networks: new ReachableNetworks(webhookNetworks),
   });
   return {

@@ -19,6 +19,7 @@ import { readTracing, type TracingConfig } from '../shared/settings/tracing-sett
 import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
 import type { ServiceSettings } from './services/deps.ts';
 import { readImageAliases } from './services/image-aliases.ts';
+import { toRing } from '../shared/secrets.ts';
 
 export interface ControlConfig extends ServiceSettings {
   /** Undefined: traces are off. */
@@ -80,7 +81,7 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
     auditLog: settings.AUDIT_LOG,
     webhookNetworks: settings.WEBHOOK_REACHABLE_NETWORKS,
     redisReserveBytes: settings.REDIS_RESERVE_BYTES,
-    signingKeys: settings.SIGNING_KEYS,
+    signingKeys: toRing(settings.SIGNING_KEYS),
     imageAliases: readImageAliases(settings.IMAGE_ALIASES),
   };
 }

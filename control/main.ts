@@ -60,19 +60,19 @@ async function start(config: ControlConfig): Promise<void> {
   const opened = await openRedis(cluster, ({ message: err }) => log.warn({ err }, 'redis:error'));
   const { redis, confirmation } = opened;
   const directory = openDirectory(redis, cluster.region);
-  const { clusterId, clusterSecret, region } = cluster;
+  const { clusterId, clusterSecrets, region } = cluster;
   const connections = new ConnectionSigner(config.signingKeys, region);
   const clusterTls = await openCertificates(cluster.tls, log);
-  const auth = { clusterSecret, clusterTls };
+  const auth = { clusterSecrets, clusterTls };
   const hub = new AgentHub({
-    ...{ nodeId, clusterId, clusterSecret, region, connectionKeys: connections.publicKeys, log },
+    ...{ nodeId, clusterId, clusterSecrets, region, connectionKeys: connections.publicKeys, log },
     isEncrypted: clusterTls !== undefined,
   });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert, queuedJobs } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
-  const queueing = { ...cluster, queuedJobs, primary: () => primaryOf(redis) };
-  const jobs = new JobDispatch({ hub, nodeId, ...queueing, seal: new JobSeal(clusterSecret), log });
+  const queues = { ...cluster, queuedJobs, primary: () => primaryOf(redis) };
+  const jobs = new JobDispatch({ hub, nodeId, ...queues, seal: new JobSeal(clusterSecrets), log });
   const sessions = new ConsoleSessions(config);
 
   const { places, allowedOrigins, trustedProxies, ...limits } = config.http;

@@ -1,7 +1,11 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
-import { confirmingReplicas, readRedisTarget } from '../shared/settings/cluster-config.ts';
+import {
+  confirmingReplicas,
+  readEncryptionKeys,
+  readRedisTarget,
+} from '../shared/settings/cluster-config.ts';
 import { accountLimitNames, accountLimitUnits } from '../shared/directory/account-limits.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { openRedis } from '../shared/directory/open-redis.ts';
@@ -9,13 +13,14 @@ import { AppError, toError } from '../shared/errors.ts';
 import { accountIdPattern, regionPattern } from '../shared/ids.ts';
 import { FULL_SCOPES, type KeyScope, keyScopes } from '../shared/key-scopes.ts';
 import { AgentSettings } from '../shared/settings/agent-settings.ts';
-import { RedisSettings } from '../shared/settings/cluster-settings.ts';
+import { ClusterSettings, RedisSettings } from '../shared/settings/cluster-settings.ts';
 import { readSettings } from '../shared/settings/read-settings.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
 import { inviteHost } from './host-invitation.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
+import { resealAll, sealedByKey } from './secrets.ts';
 import { parseJson } from '../shared/json.ts';
 import {
   allKeys,
@@ -65,10 +70,12 @@ const Backup = Type.Object({
 });
 
 const { STORAGE_DIR } = AgentSettings.properties;
+const { ENCRYPTION_KEY } = ClusterSettings.properties;
 const Settings = Type.Object({
   ...RedisSettings.properties,
   STORAGE_DIR: Type.Optional(STORAGE_DIR),
 });
+const Keys = Type.Object({ ENCRYPTION_KEY });
 
 class UsageError extends Error {}
 
@@ -322,11 +329,35 @@ function addBackupCommands(group: Command): void {
     .command('rebuild')
     .description('list the disks on the storage in Redis again')
     .action(() =>
-      report(({ directory, storageDir }) => {
-        if (storageDir !== undefined) return rebuildDisks(directory, storageDir);
-        throw new UsageError(
-          'STORAGE_DIR is not set: set it to where this machine has the storage',
-        );
+      report(({ directory, storageDir }) => rebuildDisks(directory, mustHaveStorage(storageDir))),
+    );
+}
+
+/** @throws UsageError */
+function mustHaveStorage(storageDir: string | undefined): string {
+  if (storageDir !== undefined) return storageDir;
+  throw new UsageError('STORAGE_DIR is not set: set it to where this machine has the storage');
+}
+
+const ring = () => readEncryptionKeys(readSettings(Keys, process.env));
+
+function addSecretCommands(group: Command): void {
+  group
+    .command('status')
+    .description('count what each key of ENCRYPTION_KEY has sealed in this region')
+    .action(() =>
+      report(({ directory, storageDir }) =>
+        sealedByKey(directory, ring(), mustHaveStorage(storageDir)),
+      ),
+    );
+  group
+    .command('reseal')
+    .description('seal it anew with the first key; see docs/operations.md')
+    .action(() =>
+      report(async ({ directory, storageDir }) => {
+        const result = await resealAll(directory, ring(), mustHaveStorage(storageDir));
+        if (result.failed.length > 0) process.exitCode = 1;
+        return result;
       }),
     );
 }
@@ -337,6 +368,7 @@ addLimitCommand(accounts);
 addKeyCommands(program.command('key').description('API keys'));
 addDiskCommands(program.command('disk').description('disks'));
 addHostCommands(program.command('host').description('hosts'));
+addSecretCommands(program.command('secrets').description('rotation of ENCRYPTION_KEY'));
 addBackupCommands(program);
 
 function reportFailure(thrown: unknown): void {

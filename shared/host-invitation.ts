@@ -41,13 +41,13 @@ export const proofOf = (token: string): string => derive(token, 'proof').toStrin
 export const invitationIdOf = (proof: string): string => sha256(proof);
 
 export const sealGift = (token: string, gift: Gift): string =>
-  seal(derive(token, 'key'), JSON.stringify(gift), CONTEXT);
+  seal([derive(token, 'key')], JSON.stringify(gift), CONTEXT);
 
 /** @throws Error when it was not sealed for this token, or is something else */
 export function openGift(token: string, sealed: string): Gift {
   let text: string;
   try {
-    text = unseal(derive(token, 'key'), sealed, CONTEXT);
+    text = unseal([derive(token, 'key')], sealed, CONTEXT);
   } catch (cause) {
     throw new Error('the answer was not made for this token: is the URL that of your cluster?', {
       cause,

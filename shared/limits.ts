@@ -104,7 +104,7 @@ export const LIMITS = {
   shareKeyBytesMax: 1024,
   shareTtlSecondsDefault: 24 * 3600,
   shareTtlSecondsMax: 7 * 24 * 3600,
-  signingKeysMax: 4,
+  secretsOfRingMax: 4,
 
   // Sessions of the console
   consoleSessionMs: 12 * 3600_000,

@@ -5,11 +5,11 @@ import {
   mountSealContext,
   type StoredMount,
 } from '../../shared/schemas/disk-mount.ts';
-import { unseal } from '../../shared/secrets.ts';
+import { type Ring, unseal } from '../../shared/secrets.ts';
 import type { Bucket } from './bucket.ts';
 
 export interface BucketSettings {
-  readonly encryptionKey: Buffer;
+  readonly encryptionKeys: Ring<Buffer>;
   readonly networks: ReachableNetworks;
   /** Where applications of Azure get their tokens. */
   readonly azureAuthority: string;
@@ -25,7 +25,7 @@ export async function openBucket(
   mount: StoredMount,
 ): Promise<Bucket> {
   const sealed = mount.sealedCredentials;
-  const text = unseal(settings.encryptionKey, sealed, mountSealContext(diskId, mount.id));
+  const text = unseal(settings.encryptionKeys, sealed, mountSealContext(diskId, mount.id));
   const credentials = parseJson(text) as MountCredentials;
   if (mount.type === 'azure-blob') {
     const { AzureBucket } = await import('./azure-bucket.ts');

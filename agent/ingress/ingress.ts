@@ -14,6 +14,7 @@ import { DoorError } from './door-error.ts';
 import type { Door, IngressWorkerData, PortRef, ToMain, ToWorker } from './messages.ts';
 import { SandboxDoors } from './sandbox-doors.ts';
 import { TunnelServer, tunnelTo } from './tunnels.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 export interface IngressMetrics {
   readonly connections: Gauge;
@@ -23,7 +24,7 @@ export interface IngressMetrics {
 export interface IngressOptions {
   readonly hostId: string;
   /** Of the cluster. */
-  readonly secret: string;
+  readonly clusterSecrets: Ring<string>;
   readonly hosts: Pick<Hosts, 'find'>;
   /** Undefined on a host without sandboxes, which only passes requests on. */
   readonly registry: SandboxRegistry | undefined;
@@ -55,11 +56,11 @@ export class Ingress {
   #isClosed = false;
 
   constructor(options: IngressOptions) {
-    const { hostId, secret, registry, log } = options;
+    const { hostId, clusterSecrets, registry, log } = options;
     this.#options = options;
     this.#doors = registry === undefined ? undefined : new SandboxDoors(hostId, registry);
     this.tunnels = new TunnelServer({
-      ...{ hostId, secret, log },
+      ...{ hostId, clusterSecrets, log },
       open: async (ref, mayWake) => this.#here().open(ref, mayWake),
       hold: (ref) => this.#hold(ref),
     });
@@ -135,11 +136,11 @@ export class Ingress {
   }
 
   async #door(ref: PortRef, mayWake: boolean): Promise<Door> {
-    const { hostId, secret, hosts } = this.#options;
+    const { hostId, clusterSecrets, hosts } = this.#options;
     if (ref.hostId === hostId) return this.#here().begin(ref, mayWake);
     const internalUrl = await hosts.find(ref.hostId);
     if (internalUrl === undefined) throw new DoorError('unavailable', 'the host is away now');
-    return tunnelTo(secret, internalUrl, ref, mayWake);
+    return tunnelTo(clusterSecrets, internalUrl, ref, mayWake);
   }
 
   /** @throws DoorError */

@@ -16,10 +16,11 @@ import {
   TUNNEL_UPGRADE,
   tunnelClaims,
 } from './tunnel-protocol.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 /** The way to a port of another host's sandbox. */
 export const tunnelTo = (
-  secret: string,
+  clusterSecrets: Ring<string>,
   internalUrl: string,
   ref: PortRef,
   mayWake: boolean,
@@ -29,14 +30,13 @@ export const tunnelTo = (
   headers: {
     connection: 'Upgrade',
     upgrade: TUNNEL_UPGRADE,
-    [PROOF_HEADER]: signOnce(secret, TUNNEL_PURPOSE, tunnelClaims(ref, mayWake)),
+    [PROOF_HEADER]: signOnce(clusterSecrets, TUNNEL_PURPOSE, tunnelClaims(ref, mayWake)),
   },
 });
 
 export interface TunnelServerOptions {
   readonly hostId: string;
-  /** Of the cluster. */
-  readonly secret: string;
+  readonly clusterSecrets: Ring<string>;
   /** @throws DoorError */
   readonly open: (ref: PortRef, mayWake: boolean) => Promise<Socket>;
   /** Keeps the sandbox from being idle. @returns ends that */
@@ -52,7 +52,7 @@ export class TunnelServer {
 
   constructor(options: TunnelServerOptions) {
     this.#options = options;
-    this.#tokens = new SingleUseTokens(options.secret);
+    this.#tokens = new SingleUseTokens(options.clusterSecrets);
   }
 
   serve(server: Server): void {

@@ -16,11 +16,12 @@ import {
 } from '../../shared/links/stream-protocol.ts';
 import { type ClusterTls, partTlsOptions } from '../../shared/tls/part-connections.ts';
 import type { ConnectionKeys } from './connection-keys.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 export interface ControlLinkOptions {
   readonly hostId: string;
   readonly clusterId: string;
-  readonly clusterSecret: string;
+  readonly clusterSecrets: Ring<string>;
   readonly clusterTls?: ClusterTls;
   readonly region: string;
   readonly publicUrl: string;
@@ -150,9 +151,9 @@ export class ControlLinks {
   }
 
   #connect(node: ControlNode): void {
-    const { hostId, clusterId, clusterSecret, clusterTls, connectionKeys, log } = this.#options;
+    const { hostId, clusterId, clusterSecrets, clusterTls, connectionKeys, log } = this.#options;
     const claims = { hostId, clusterId, nodeId: node.nodeId };
-    const token = signOnce(clusterSecret, 'agent-link', claims);
+    const token = signOnce(clusterSecrets, 'agent-link', claims);
     // Encryption does not depend on what the directory says.
     const url = clusterTls === undefined ? node.linkUrl : node.linkUrl.replace(/^ws:/u, 'wss:');
     const socket = new WebSocket(url, {
@@ -200,8 +201,8 @@ export class ControlLinks {
   }
 
   #holdKeys(nodeId: string, signed: string): void {
-    const { hostId, region, clusterSecret, connectionKeys } = this.#options;
-    const keys = readConnectionKeys(clusterSecret, { nodeId, hostId, region }, signed);
+    const { hostId, region, clusterSecrets, connectionKeys } = this.#options;
+    const keys = readConnectionKeys(clusterSecrets, { nodeId, hostId, region }, signed);
     connectionKeys.hold(nodeId, keys);
   }
 

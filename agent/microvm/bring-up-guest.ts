@@ -15,13 +15,13 @@ export async function serveMounts(
   host: MicrovmHost,
   { vmId, vcpuCount: cpus, slot, mounts }: MachineSpec,
 ): Promise<void> {
-  const { dataDir, encryptionKey, hasNetwork } = host;
+  const { dataDir, handleSecret, hasNetwork } = host;
   if (mounts.length === 0) return;
   if (!hasNetwork) throw new Error('virtual machines mount disks only with SANDBOX_NETWORK=on');
   const machine = (await readIdentity(pathsOf(host, vmId).run))?.machine;
   if (machine === undefined) throw new Error('the shim recorded no identity of the machine');
   const cgroup = vmCgroup(host, vmId);
-  await serveDisks({ dataDir, encryptionKey, cgroup, machine, cpus, slot, mounts });
+  await serveDisks({ dataDir, handleSecret, cgroup, machine, cpus, slot, mounts });
 }
 
 /**

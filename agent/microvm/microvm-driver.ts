@@ -59,7 +59,7 @@ export class MicrovmDriver implements MachineDriver {
       readonly dataDir: string;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
-      readonly encryptionKey: Buffer;
+      readonly handleSecret: Buffer;
       readonly hasNetwork: boolean;
       readonly slots: TemplateStoreOptions['slots'];
       readonly log: Logger;
@@ -82,12 +82,12 @@ export class MicrovmDriver implements MachineDriver {
       slots: parts.slots,
       neededKeys: () => templatesInUse(sandboxesDir),
     });
-    const { encryptionKey, hasNetwork } = parts;
+    const { handleSecret, hasNetwork } = parts;
     return new MicrovmDriver({
       ...{
         ...host,
         dataDir,
-        encryptionKey,
+        handleSecret,
         sandboxesDir,
         hasNetwork,
         accelerator,

@@ -13,7 +13,7 @@ import type { MachineIdentity } from '../machines/shim-files.ts';
 /** What the machines of this host share. */
 export interface MicrovmHost extends VmHost {
   readonly dataDir: string;
-  readonly encryptionKey: Buffer;
+  readonly handleSecret: Buffer;
   readonly sandboxesDir: string;
   /** Whether a guest reaches anything outside, the server of its disks included. */
   readonly hasNetwork: boolean;

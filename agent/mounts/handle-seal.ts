@@ -10,10 +10,10 @@ const KEY_BYTES = 16;
  * over a pause, and in forks; others have another, so that a handle is of no use with them. Pure.
  */
 export function sealKey(
-  encryptionKey: Buffer,
+  handleSecret: Buffer,
   mounts: readonly Pick<MachineMount, 'diskId' | 'subdirectory'>[],
 ): Buffer {
   const exported = mounts.map(({ diskId, subdirectory }) => [diskId, subdirectory]);
   const what = JSON.stringify(exported.toSorted(([a = ''], [b = '']) => (a < b ? -1 : 1)));
-  return Buffer.from(hkdfSync('sha256', encryptionKey, what, 'berth NFS handles', KEY_BYTES));
+  return Buffer.from(hkdfSync('sha256', handleSecret, what, 'berth NFS handles', KEY_BYTES));
 }

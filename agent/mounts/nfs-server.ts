@@ -16,7 +16,7 @@ import { pluginsDir, provideNfsPrograms } from './nfs-programs.ts';
 interface NfsServer {
   readonly dataDir: string;
   /** Keys that seal handles follow from it. */
-  readonly encryptionKey: Buffer;
+  readonly handleSecret: Buffer;
   /** The groups of the machine: the server ends with them. */
   readonly cgroup: MachineCgroup;
   /** The machine's process: the server ends with it, whether an agent is there or not. */
@@ -32,7 +32,7 @@ interface NfsServer {
  * @throws Error with what failed
  */
 export async function serveDisks(server: NfsServer): Promise<void> {
-  const { dataDir, encryptionKey, cgroup, machine, cpus, slot, mounts } = server;
+  const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts } = server;
   if (mounts.length === 0 || (await cgroup.hasServer())) return;
   const programs = await provideNfsPrograms(dataDir);
   const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = LIMITS;
@@ -42,7 +42,7 @@ export async function serveDisks(server: NfsServer): Promise<void> {
   const network = `${NAMESPACES}/${slot.namespace}`;
   const disks = mountArguments(mounts, ({ diskId }) => diskId);
   const args = [...process, network, programs, config, String(groups.length), ...groups, ...disks];
-  const key = pipeWith(sealKey(encryptionKey, mounts));
+  const key = pipeWith(sealKey(handleSecret, mounts));
   try {
     await failpoint('start NFS server', () => startKeeper(serveDisksPath, args, [key]));
   } finally {

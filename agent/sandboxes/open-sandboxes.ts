@@ -26,6 +26,7 @@ import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
 import { UsageMeter } from './usage-meter.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 export interface SandboxParts {
   readonly hostId: string;
@@ -44,8 +45,8 @@ export interface SandboxParts {
   readonly policies: SlotPolicies | undefined;
   /** The disks that sandboxes mount. */
   readonly mounts: SandboxMounts;
-  /** Seals the secrets of policies in the journal; 32 bytes. */
-  readonly encryptionKey: Buffer;
+  /** Seal the secrets of policies in the journal; 32 bytes each. */
+  readonly encryptionKeys: Ring<Buffer>;
   readonly log: Logger;
 }
 
@@ -106,12 +107,32 @@ function announceRegularly(
 /** As images name it. */
 const PLATFORM = process.arch === 'arm64' ? 'arm64' : 'amd64';
 
+/**
+ * Opens the policies, and has the present key seal what a former one has sealed in the journal, so
+ * that the former one can go.
+ * @throws Error when the ring lacks a key that is still needed; nothing of the host is touched then
+ */
+async function openPolicies(parts: SandboxParts): Promise<SandboxPolicies> {
+  const { journal } = parts;
+  const policies = new SandboxPolicies(parts.encryptionKeys, parts.policies);
+  for (const row of await journal.sandboxes.list()) {
+    const networkSealed = policies.reseal(row);
+    if (networkSealed !== undefined) await journal.sandboxes.save({ ...row, networkSealed });
+  }
+  for (const row of await journal.snapshots.list()) {
+    const networkSealed = policies.reseal(row);
+    if (networkSealed !== undefined) await journal.snapshots.save({ ...row, networkSealed });
+  }
+  return policies;
+}
+
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
   const { hostId, dataDir, journal, directory, images, log } = parts;
+  const policies = await openPolicies(parts);
   const rows = await journal.sandboxes.list();
   const snapshotRows = await journal.snapshots.list();
   const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
@@ -123,7 +144,6 @@ export async function openSandboxes(
     namespaces: parts.namespaces,
     log,
   });
-  const policies = new SandboxPolicies(parts.encryptionKey, parts.policies);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const meter = new UsageMeter(directory.usage);

@@ -3,7 +3,7 @@ import { parseJson } from '../../shared/json.ts';
 import { parseNetworkPolicy, redactPolicy } from '../../shared/network/parse-policy.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
-import { seal, unseal } from '../../shared/secrets.ts';
+import { reseal, type Ring, seal, unseal } from '../../shared/secrets.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPolicies } from '../network/policy/slot-policies.ts';
 import type { SlotPlan } from '../network/slot.ts';
@@ -23,15 +23,15 @@ const NOTHING: NetworkPolicy = { egress: { default: 'deny' } };
  * secrets is stored sealed, bound to its sandbox.
  */
 export class SandboxPolicies {
-  readonly #key: Buffer;
+  readonly #keys: Ring<Buffer>;
   readonly #slots: SlotPolicies | undefined;
 
   /**
-   * @param key 32 bytes
+   * @param keys 32 bytes each
    * @param slots undefined on a host that gives its sandboxes no network
    */
-  constructor(key: Buffer, slots: SlotPolicies | undefined) {
-    this.#key = key;
+  constructor(keys: Ring<Buffer>, slots: SlotPolicies | undefined) {
+    this.#keys = keys;
     this.#slots = slots;
   }
 
@@ -48,7 +48,7 @@ export class SandboxPolicies {
     }
     const stored = policy ?? (this.#slots === undefined ? NOTHING : EVERYTHING);
     const hasSecrets = stored.egress?.allow?.some((rule) => typeof rule !== 'string') ?? false;
-    const sealed = (): string => seal(this.#key, JSON.stringify(stored), contextOf(sandboxId));
+    const sealed = (): string => seal(this.#keys, JSON.stringify(stored), contextOf(sandboxId));
     return { network: redactPolicy(stored), networkSealed: hasSecrets ? sealed() : undefined };
   }
 
@@ -58,6 +58,21 @@ export class SandboxPolicies {
       return { network: row.network, networkSealed: undefined };
     }
     return this.store(sandboxId, this.#open(row));
+  }
+
+  /**
+   * Seals with the present key what a former one has sealed.
+   * @returns what the row must have; undefined when it has that already
+   * @throws Error when none of the keys has sealed it
+   */
+  reseal({ id, networkSealed }: OwnedPolicy): string | undefined {
+    if (networkSealed === undefined) return undefined;
+    try {
+      return reseal(this.#keys, networkSealed, contextOf(id));
+    } catch (cause) {
+      const message = `the network policy of ${id} was sealed with a key that ENCRYPTION_KEY lacks`;
+      throw new Error(`${message}: put it behind the others`, { cause });
+    }
   }
 
   /** Has the row's policy count for its slot. @throws Error when it does not */
@@ -88,7 +103,7 @@ export class SandboxPolicies {
 
   #open({ id, network, networkSealed }: OwnedPolicy): NetworkPolicy {
     if (networkSealed === undefined) return parseNetworkPolicy(network);
-    return parseNetworkPolicy(parseJson(unseal(this.#key, networkSealed, contextOf(id))));
+    return parseNetworkPolicy(parseJson(unseal(this.#keys, networkSealed, contextOf(id))));
   }
 }
 

@@ -19,6 +19,8 @@ export const paths = {
   heldDisk: (dataDir: string, diskId: string) => join(dataDir, 'held', diskId),
   /** A tmpfs with the NFS server and its libraries, and nothing else. */
   nfsPrograms: (dataDir: string) => join(dataDir, 'nfs-programs'),
+  /** What the keys of handles follow from that NFS servers give to guests; sealed. */
+  handleSecret: (dataDir: string) => join(dataDir, 'handle-secret'),
   /** Sockets of helpers, and marks of disks with something to upload. */
   buckets: (dataDir: string) => join(dataDir, 'buckets'),
   /** One directory for each sandbox of this host. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { LIMITS } from '../../shared/limits.ts';
 import { parseJson } from '../../shared/json.ts';
-import { seal, unseal } from '../../shared/secrets.ts';
+import { type Ring, seal, unseal } from '../../shared/secrets.ts';
 
 /** Sent with every call of the console's pages: no other origin can send it without a preflight. */
 const PAGE_HEADER = 'x-berth-console';
@@ -13,7 +13,7 @@ export interface ConsoleSession {
 }
 
 interface ConsoleSessionOptions {
-  readonly cluster: { readonly encryptionKey: Buffer; readonly region: string };
+  readonly cluster: { readonly encryptionKeys: Ring<Buffer>; readonly region: string };
   readonly publicBaseUrl: string;
 }
 
@@ -34,13 +34,13 @@ export function isOwnPage({ headers }: IncomingMessage): boolean {
  * nothing of them, so every control node knows them; a session ends with its key, too.
  */
 export class ConsoleSessions {
-  readonly #key: Buffer;
+  readonly #keys: Ring<Buffer>;
   readonly #context: string;
   readonly #name: string;
   readonly #attributes: string;
 
   constructor({ cluster, publicBaseUrl }: ConsoleSessionOptions) {
-    this.#key = cluster.encryptionKey;
+    this.#keys = cluster.encryptionKeys;
     this.#context = `console-session:${cluster.region}`;
     const isSecure = publicBaseUrl.startsWith('https:');
     // The prefix makes browsers refuse such a cookie from any other host or path.
@@ -52,7 +52,7 @@ export class ConsoleSessions {
   begin(apiKey: string, now = Date.now()): { cookie: string; expiresAt: number } {
     const expiresAt = now + LIMITS.consoleSessionMs;
     const session: ConsoleSession = { apiKey, expiresAt };
-    const value = seal(this.#key, JSON.stringify(session), this.#context);
+    const value = seal(this.#keys, JSON.stringify(session), this.#context);
     const seconds = LIMITS.consoleSessionMs / 1000;
     return { cookie: `${this.#name}=${value}; Max-Age=${seconds}; ${this.#attributes}`, expiresAt };
   }
@@ -92,7 +92,7 @@ export class ConsoleSessions {
   /** @returns undefined for what was not sealed here, or is of another version */
   #unseal(sealed: string): ConsoleSession | undefined {
     try {
-      const value = parseJson(unseal(this.#key, sealed, this.#context));
+      const value = parseJson(unseal(this.#keys, sealed, this.#context));
       const { apiKey, expiresAt } = value as Partial<ConsoleSession>;
       return typeof apiKey === 'string' && typeof expiresAt === 'number'
         ? { apiKey, expiresAt }

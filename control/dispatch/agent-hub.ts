@@ -19,6 +19,7 @@ import { DrawableMap } from './drawable-map.ts';
 import { JobWaiters } from './job-waiters.ts';
 import type { KnownHosts } from './placement.ts';
 import { RecentPlacements } from './recent-placements.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 /** A host whose agent is linked to this node. */
 export interface Host {
@@ -45,7 +46,7 @@ interface AgentLink {
 export interface AgentHubOptions {
   readonly nodeId: string;
   readonly clusterId: string;
-  readonly clusterSecret: string;
+  readonly clusterSecrets: Ring<string>;
   readonly region: string;
   /** Whether internal ports speak TLS, this node's and those of its hosts. */
   readonly isEncrypted: boolean;
@@ -75,7 +76,7 @@ export class AgentHub implements KnownHosts {
 
   constructor(options: AgentHubOptions) {
     this.#options = options;
-    this.#tokens = new SingleUseTokens(options.clusterSecret);
+    this.#tokens = new SingleUseTokens(options.clusterSecrets);
     this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
   }
 
@@ -168,7 +169,7 @@ export class AgentHub implements KnownHosts {
   }
 
   #register(hostId: string, socket: WebSocket, data: Buffer): void {
-    const { clusterId, clusterSecret, region, nodeId, connectionKeys, log } = this.#options;
+    const { clusterId, clusterSecrets, region, nodeId, connectionKeys, log } = this.#options;
     const { isEncrypted } = this.#options;
     const { frame } = decodeAgentFrame(data);
     if (frame.type !== 'register' || frame.hostId !== hostId) throw new Error('not a registration');
@@ -204,7 +205,7 @@ export class AgentHub implements KnownHosts {
       this.waiters.lose(hostId);
     });
     const keyLink = { nodeId, hostId, region };
-    const signed = signConnectionKeys(clusterSecret, keyLink, connectionKeys);
+    const signed = signConnectionKeys(clusterSecrets, keyLink, connectionKeys);
     const protocol = OWN_VERSIONS;
     socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed, protocol }));
     const { publicUrl, sandboxRuntime } = frame;

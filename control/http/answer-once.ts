@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
 import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { seal, sha256, unseal } from '../../shared/secrets.ts';
+import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
 import type { Deps } from '../services/deps.ts';
 import { statusOf, toCallerError } from './error-status.ts';
 import type { Reply } from './route.ts';
@@ -99,10 +99,10 @@ async function keep(
   kept: Kept,
 ): Promise<void> {
   const text = JSON.stringify(kept);
-  const key = deps.config.cluster.encryptionKey;
+  const keys = deps.config.cluster.encryptionKeys;
   const status = kept.kind === 'reply' ? kept.reply.status : statusOf[kept.code];
   const isKept = Buffer.byteLength(text) <= LIMITS.idempotentAnswerBytesMax;
-  const answer = isKept ? { answer: seal(key, text, sealContext(accountId, keyHash)) } : {};
+  const answer = isKept ? { answer: seal(keys, text, sealContext(accountId, keyHash)) } : {};
   const finished = { ...request, status, ...answer };
   await deps.directory.idempotencyKeys
     .finish(accountId, keyHash, finished, LIMITS.idempotencyTtlMs)
@@ -134,15 +134,17 @@ async function replay(
     throw new AppError('unavailable', 'the first request with this key did nothing; try again');
   }
   if (present.answer === undefined) {
-    throw new AppError(
-      'idempotency_answer_lost',
-      `this was done once, with status ${present.status}; its answer was not kept`,
-    );
+    throw answerLost(present.status, 'its answer was not kept');
   }
-  const key = deps.config.cluster.encryptionKey;
-  const text = unseal(key, present.answer, sealContext(call.accountId, keyHash));
-  return toReply(parseJson(text) as Kept);
+  const keys = deps.config.cluster.encryptionKeys;
+  const kept = tryUnseal(keys, present.answer, sealContext(call.accountId, keyHash));
+  if (kept === undefined)
+    throw answerLost(present.status, 'the key that sealed its answer is gone');
+  return toReply(parseJson(kept.text) as Kept);
 }
+
+const answerLost = (status: number | undefined, why: string): AppError =>
+  new AppError('idempotency_answer_lost', `this was done once, with status ${status}; ${why}`);
 
 function toReply(kept: Kept): Reply {
   switch (kept.kind) {

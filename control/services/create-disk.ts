@@ -14,6 +14,7 @@ import { callHandler, type RequestContext } from './call-handler.ts';
 import { haveSameMounts, newMounts } from './disk-mounts.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from './find-disk.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 const CREATION_POLL_MS = 50;
 
@@ -30,9 +31,9 @@ function draftRecord(
   caller: Caller,
   input: CreateDisk,
 ): { record: DiskRecord; users: NewDiskUser[] } {
-  const { encryptionKey, region } = deps.config.cluster;
+  const { encryptionKeys, region } = deps.config.cluster;
   const id = newDiskId();
-  const users = newUsers(encryptionKey, id, input, caller);
+  const users = newUsers(encryptionKeys, id, input, caller);
   const mounts = newMounts(deps, id, input.mounts);
   return {
     users,
@@ -61,7 +62,12 @@ const knownAttributes = ({ uid, gid, mode }: RootAttrs): RootAttrs => ({
   ...(mode === undefined ? {} : { mode }),
 });
 
-const newUsers = (key: Buffer, diskId: string, input: CreateDisk, caller: Caller): NewDiskUser[] =>
+const newUsers = (
+  key: Ring<Buffer>,
+  diskId: string,
+  input: CreateDisk,
+  caller: Caller,
+): NewDiskUser[] =>
   (input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }]).map((user) =>
     makeDiskUser(key, diskId, user, caller),
   );
@@ -123,7 +129,7 @@ async function finishCreation(
   context: RequestContext,
 ): Promise<DiskCreation> {
   const { disks } = deps.directory;
-  const users = newUsers(deps.config.cluster.encryptionKey, record.id, input, caller);
+  const users = newUsers(deps.config.cluster.encryptionKeys, record.id, input, caller);
   const resumed = { ...record, users: users.map((user) => user.record) };
   const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
   for (;;) {

@@ -9,6 +9,7 @@ import type { FilesProxy } from '../dispatch/files-proxy.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
 import type { UsageCounter } from './usage-counter.ts';
 import type { ImageAliases } from './image-aliases.ts';
+import type { Ring } from '../../shared/secrets.ts';
 
 /** The settings that services work with; `control/config.ts` reads them. */
 export interface ServiceSettings {
@@ -22,7 +23,7 @@ export interface ServiceSettings {
   readonly regionIsPreview: boolean;
   readonly execTimeoutMs: number;
   /** Sign share links and, derived, connection URLs: the first signs, all verify. */
-  readonly signingKeys: readonly string[];
+  readonly signingKeys: Ring<string>;
   /** Private networks that webhooks may be of. */
   readonly webhookNetworks: readonly string[];
   /** What callers may call the image of a host, whatever it is. */

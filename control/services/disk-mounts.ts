@@ -94,7 +94,7 @@ const sealCredentials = (
   credentials: MountCredentials,
 ): string =>
   seal(
-    config.cluster.encryptionKey,
+    config.cluster.encryptionKeys,
     JSON.stringify(credentials),
     mountSealContext(diskId, mountId),
   );

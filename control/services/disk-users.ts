@@ -2,7 +2,7 @@ import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
-import { randomSecret, seal, sha256 } from '../../shared/secrets.ts';
+import { randomSecret, type Ring, seal, sha256 } from '../../shared/secrets.ts';
 import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
@@ -32,7 +32,7 @@ function checkChosenToken(token: string, suffix: string | undefined): void {
  * @throws AppError `bad_request` when the token chosen by the caller does not fit
  */
 export function makeDiskUser(
-  encryptionKey: Buffer,
+  encryptionKeys: Ring<Buffer>,
   diskId: string,
   input: DiskUserInput,
   { endsAt }: Pick<Caller, 'endsAt'>,
@@ -55,7 +55,7 @@ export function makeDiskUser(
       tokenSuffix: token.slice(-4),
       identifier: sha256(token).slice(0, IDENTIFIER_LENGTH),
       ...times,
-      sealedToken: seal(encryptionKey, token, diskId),
+      sealedToken: seal(encryptionKeys, token, diskId),
     },
   };
 }
@@ -71,7 +71,7 @@ export async function addDiskUser(
   context: RequestContext,
 ): Promise<NewDiskUser> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
-  const user = makeDiskUser(deps.config.cluster.encryptionKey, disk.diskId, input, disk.caller);
+  const user = makeDiskUser(deps.config.cluster.encryptionKeys, disk.diskId, input, disk.caller);
   const stored = await deps.directory.disks.addUser(entry.record, user.record);
   if (stored === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   if (stored === 'limit') throw new AppError('bad_request', 'the disk has too many users');

@@ -7,7 +7,7 @@ import { AppError } from '../../shared/errors.ts';
 import { accountIdPattern, diskIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreateShareUrl, ShareUrl } from '../../shared/schemas/share.ts';
-import { signToken, verifyTokenOfRing } from '../../shared/secrets.ts';
+import { signToken, verifyToken } from '../../shared/secrets.ts';
 import { compile } from '../../shared/validate.ts';
 import type { Deps } from './deps.ts';
 import { RefusedRequest } from './refused-request.ts';
@@ -71,17 +71,16 @@ export async function createShareUrl(
   const file = { accountId, diskId, key };
   await callHandler(deps, [disk], { kind: 'disk.stat', payload: file }, context);
   const { signingKeys, publicBaseUrl } = deps.config;
-  const [signingKey = ''] = signingKeys;
   const now = Date.now();
   const expiresAt = endWithKey(caller, now + wanted * 1000) ?? now;
   const expiresIn = Math.max(1, Math.floor((expiresAt - now) / 1000));
-  const token = signToken(signingKey, PURPOSE, { ...file, keyId }, expiresAt);
+  const token = signToken(signingKeys, PURPOSE, { ...file, keyId }, expiresAt);
   return { url: `${publicBaseUrl.replace(/\/+$/u, '')}/api/shared/${token}`, expiresIn };
 }
 
 /** @throws AppError `forbidden` when the token was not made here, `expired` */
 export function readShareToken(deps: Deps, token: string): SharedFile {
-  const claims = verifyTokenOfRing(deps.config.signingKeys, PURPOSE, token);
+  const claims = verifyToken(deps.config.signingKeys, PURPOSE, token);
   if (claims === 'expired') throw new AppError('expired', 'this link has expired');
   if (claims === 'invalid') throw new AppError('forbidden', 'this link is not valid');
   return checkClaims(claims, 'link');
@@ -89,7 +88,7 @@ export function readShareToken(deps: Deps, token: string): SharedFile {
 
 /** Origins whose pages may read the shared file, as its disk lists them; none for a link that is invalid. */
 export async function originsOfShared(deps: Deps, token: string): Promise<readonly string[]> {
-  const claims = verifyTokenOfRing(deps.config.signingKeys, PURPOSE, token);
+  const claims = verifyToken(deps.config.signingKeys, PURPOSE, token);
   if (typeof claims === 'string') return [];
   const { accountId, diskId } = checkClaims(claims, 'link');
   const disk = await deps.directory.disks.get(accountId, diskId);

@@ -32,7 +32,7 @@ export async function createWebhook(
     url,
     ...(eventTypes === undefined ? {} : { eventTypes }),
     createdAt: new Date().toISOString(),
-    sealedSecret: seal(config.cluster.encryptionKey, secret, context),
+    sealedSecret: seal(config.cluster.encryptionKeys, secret, context),
   };
   if (!(await directory.webhooks.add(accountId, record))) {
     const message = `the account has ${LIMITS.webhooksPerAccountMax} webhooks; delete one first`;

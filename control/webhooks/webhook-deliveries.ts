@@ -7,7 +7,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
-import { unseal } from '../../shared/secrets.ts';
+import { type Ring, unseal } from '../../shared/secrets.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { sendWebhook } from './send-webhook.ts';
@@ -22,7 +22,7 @@ export interface WebhookDeliveriesOptions {
   readonly redis: RedisTarget;
   readonly region: string;
   readonly webhooks: Webhooks;
-  readonly encryptionKey: Buffer;
+  readonly encryptionKeys: Ring<Buffer>;
   readonly networks: ReachableNetworks;
   readonly log: Logger;
 }
@@ -104,7 +104,7 @@ export class WebhookDeliveries {
   }
 
   async #deliver(job: Job<Delivery>, token?: string): Promise<void> {
-    const { webhooks, encryptionKey, networks } = this.#options;
+    const { webhooks, encryptionKeys, networks } = this.#options;
     const { accountId, webhookId, event } = job.data;
     const record = await webhooks.get(accountId, webhookId);
     if (record === undefined) return; // Removed meanwhile.
@@ -116,7 +116,7 @@ export class WebhookDeliveries {
     this.#underWay.set(accountId, busy + 1);
     try {
       const context = webhookSealContext(accountId, webhookId);
-      const secret = unseal(encryptionKey, record.sealedSecret, context);
+      const secret = unseal(encryptionKeys, record.sealedSecret, context);
       const begunAt = performance.now();
       const attempt = await sendWebhook({ url: record.url, secret }, event, networks);
       const number = job.attemptsMade + 1;

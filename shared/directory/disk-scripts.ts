@@ -93,6 +93,13 @@ export const setSetting = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 1
 `);
+// KEYS hash, disk; ARGV field, its value, its next value
+export const replaceField = new Script(`
+  if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  redis.call('HINCRBY', KEYS[2], 'revision', 1)
+  return 1
+`);
 export const setMounts = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 0 end
   redis.call('HSET', KEYS[1], 'mounts', ARGV[1])

@@ -214,6 +214,28 @@ export class Disks {
     await scripts.recordMountStatus.run(this.#redis, [key], [JSON.stringify(status)]);
   }
 
+  /** Replaces a user's record. @returns false when it is not as it was any more */
+  async replaceUser(
+    disk: { accountId: string; id: string },
+    former: DiskUserRecord,
+    next: DiskUserRecord,
+  ): Promise<boolean> {
+    const [key = '', users = ''] = this.#diskAndUsers(disk);
+    const args = [userField(former), JSON.stringify(former), JSON.stringify(next)];
+    return (await scripts.replaceField.run(this.#redis, [users, key], args)) === 1;
+  }
+
+  /** As {@link setMounts}, unless they are not as they were any more; then it returns false. */
+  async replaceMounts(
+    disk: { accountId: string; id: string },
+    former: readonly StoredMount[],
+    next: readonly StoredMount[],
+  ): Promise<boolean> {
+    const [key = ''] = this.#diskAndUsers(disk);
+    const args = ['mounts', JSON.stringify(former), JSON.stringify(next)];
+    return (await scripts.replaceField.run(this.#redis, [key, key], args)) === 1;
+  }
+
   /**
    * Hides the disk and frees its name. Delete its data after this, then call {@link remove}.
    * @returns `held` when a sandbox mounts it; nothing has changed then

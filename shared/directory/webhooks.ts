@@ -17,6 +17,13 @@ const add = new Script(`
   return 1
 `);
 
+// KEYS webhooks; ARGV id, record, next record
+const replace = new Script(`
+  if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  return 1
+`);
+
 /** Where accounts have events sent, and what became of the latest attempts. */
 export class Webhooks {
   readonly #redis: Redis;
@@ -42,6 +49,12 @@ export class Webhooks {
     return texts
       .map((text) => parseJson(text) as WebhookRecord)
       .sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  /** Replaces a webhook's record. @returns false when it is not as it was any more */
+  async replace(accountId: string, former: WebhookRecord, next: WebhookRecord): Promise<boolean> {
+    const args = [former.id, JSON.stringify(former), JSON.stringify(next)];
+    return (await replace.run(this.#redis, [keys.webhooks(accountId)], args)) === 1;
   }
 
   /** @returns false when there is none */

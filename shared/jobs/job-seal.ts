@@ -8,11 +8,14 @@ import {
   parseJob,
   parseJobSender,
 } from './jobs.ts';
-import { seal, unseal } from '../secrets.ts';
+import { type Ring, seal, toRing, unseal } from '../secrets.ts';
 import { compile } from '../validate.ts';
 import { parseJson } from '../json.ts';
 
 const KEY_BYTES = 32;
+
+const deriveKey = (secret: string): Buffer =>
+  Buffer.from(hkdfSync('sha256', secret, '', 'berth job queue', KEY_BYTES));
 
 /** A job as it lies in a queue. */
 const SealedJob = Type.Object({ sealed: Type.String() });
@@ -25,15 +28,15 @@ const checkSealed = compile(SealedJob);
  * whoever can write to Redis cannot make, move or change a job.
  */
 export class JobSeal {
-  readonly #key: Buffer;
+  readonly #keys: Ring<Buffer>;
 
-  /** @param clusterSecret shared by control and agents; the key is derived from it (RFC 5869) */
-  constructor(clusterSecret: string) {
-    this.#key = Buffer.from(hkdfSync('sha256', clusterSecret, '', 'berth job queue', KEY_BYTES));
+  /** @param clusterSecrets shared by control and agents; the keys are derived from them (RFC 5869) */
+  constructor(clusterSecrets: Ring<string>) {
+    this.#keys = toRing(clusterSecrets.map(deriveKey));
   }
 
   seal<K extends JobKind>(queue: string, job: JobEnvelope<K>): SealedJob {
-    return { sealed: seal(this.#key, JSON.stringify(job), contextOf(queue, job.id)) };
+    return { sealed: seal(this.#keys, JSON.stringify(job), contextOf(queue, job.id)) };
   }
 
   /**
@@ -57,7 +60,7 @@ export class JobSeal {
     const { sealed } = checkSealed(data, 'job');
     let text: string;
     try {
-      text = unseal(this.#key, sealed, contextOf(queue, id));
+      text = unseal(this.#keys, sealed, contextOf(queue, id));
     } catch (cause) {
       throw new AppError('bad_request', `job ${id} of queue ${queue} was not sealed by control`, {
         cause,

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
-import { signToken, verifyToken } from '../secrets.ts';
+import { type Ring, signToken, verifyToken } from '../secrets.ts';
 import { compile } from '../validate.ts';
 import { connectionKeyPattern } from './connection-token.ts';
 
@@ -23,7 +23,7 @@ export interface KeyLink {
 const checkKeys = compile(
   Type.Array(Type.String({ pattern: connectionKeyPattern }), {
     minItems: 1,
-    maxItems: LIMITS.signingKeysMax,
+    maxItems: LIMITS.secretsOfRingMax,
   }),
 );
 
@@ -31,17 +31,21 @@ const checkKeys = compile(
  * Signs a control node's public keys for one agent. The agent must read the text within seconds.
  */
 export function signConnectionKeys(
-  clusterSecret: string,
+  clusterSecrets: Ring<string>,
   { nodeId, hostId, region }: KeyLink,
   publicKeys: readonly string[],
 ): string {
   const claims = { nodeId, hostId, region, keys: publicKeys.join(' ') };
-  return signToken(clusterSecret, PURPOSE, claims, Date.now() + LIMITS.partTokenTtlMs);
+  return signToken(clusterSecrets, PURPOSE, claims, Date.now() + LIMITS.partTokenTtlMs);
 }
 
 /** @throws Error unless a control node of the cluster signed the keys for this link, just now */
-export function readConnectionKeys(clusterSecret: string, link: KeyLink, signed: string): string[] {
-  const claims = verifyToken(clusterSecret, PURPOSE, signed);
+export function readConnectionKeys(
+  clusterSecrets: Ring<string>,
+  link: KeyLink,
+  signed: string,
+): string[] {
+  const claims = verifyToken(clusterSecrets, PURPOSE, signed);
   if (typeof claims === 'string') throw new Error(`connection keys: the signature is ${claims}`);
   const { nodeId, hostId, region, keys } = claims;
   if (nodeId !== link.nodeId || hostId !== link.hostId || region !== link.region) {

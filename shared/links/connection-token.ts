@@ -1,4 +1,3 @@
-import assert from 'node:assert';
 import {
   createPrivateKey,
   createPublicKey,
@@ -12,6 +11,8 @@ import { accountIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { compile } from '../validate.ts';
+import type { Ring } from '../secrets.ts';
+import { toRing } from '../secrets.ts';
 
 /*
  * The token in a sandbox connection's URL: control signs it, the agent that owns the sandbox
@@ -72,12 +73,10 @@ export class ConnectionSigner {
   readonly #privateKey: KeyObject;
   readonly #region: string;
 
-  /** @param signingKeys the node's SIGNING_KEYS, at least one */
-  constructor(signingKeys: readonly string[], region: string) {
-    const privateKeys = signingKeys.map((key) => derivePrivateKey(key, region));
-    const [first] = privateKeys;
-    assert(first !== undefined, 'there is a signing key');
-    this.#privateKey = first;
+  /** @param signingKeys the node's SIGNING_KEYS */
+  constructor(signingKeys: Ring<string>, region: string) {
+    const privateKeys = toRing(signingKeys.map((key) => derivePrivateKey(key, region)));
+    [this.#privateKey] = privateKeys;
     this.publicKeys = privateKeys.map(publicTextOf);
     this.#region = region;
   }

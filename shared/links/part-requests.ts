@@ -16,6 +16,7 @@ import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../htt
 import type { Logger } from '../log.ts';
 import { currentTraceparent } from '../spans.ts';
 import { type ClusterTls, partAgent } from '../tls/part-connections.ts';
+import type { Ring } from '../secrets.ts';
 import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
 
 /*
@@ -80,18 +81,18 @@ export interface PartRequest extends Head {
 
 /** What a part of the cluster proves with that it is one. */
 export interface PartAuth {
-  readonly clusterSecret: string;
+  readonly clusterSecrets: Ring<string>;
   readonly clusterTls?: ClusterTls;
 }
 
 /** The sending side. Connections are kept alive. */
 export class PartRequests {
-  readonly #secret: string;
+  readonly #secrets: Ring<string>;
   readonly #send: typeof httpRequest;
   readonly #agent: Agent;
 
-  constructor({ clusterSecret, clusterTls }: PartAuth, freeSocketsPerHost: number) {
-    this.#secret = clusterSecret;
+  constructor({ clusterSecrets, clusterTls }: PartAuth, freeSocketsPerHost: number) {
+    this.#secrets = clusterSecrets;
     this.#send = clusterTls === undefined ? httpRequest : httpsRequest;
     this.#agent = partAgent(clusterTls, { keepAlive: true, maxFreeSockets: freeSocketsPerHost });
   }
@@ -108,7 +109,7 @@ export class PartRequests {
     const request = digestOf({ ...wanted, framing });
     const traceparent = currentTraceparent();
     const traced = traceparent === undefined ? claims : { ...claims, traceparent };
-    const token = signOnce(this.#secret, purpose, { ...traced, hostId, request });
+    const token = signOnce(this.#secrets, purpose, { ...traced, hostId, request });
     const { hostname, port } = new URL(baseUrl);
     const headers = [
       ...endToEndHeaders(wanted.rawHeaders),
@@ -167,15 +168,20 @@ export type PartRequestHandler = (
   claims: Claims,
 ) => void;
 
+interface GateOptions {
+  readonly clusterSecrets: Ring<string>;
+  readonly hostId: string;
+  readonly log: Logger;
+}
+
 /** The receiving side of one host. */
 export class PartRequestGate {
   readonly #hostId: string;
   readonly #tokens: SingleUseTokens;
   readonly #log: Logger;
 
-  /** @param options.secret the cluster's secret */
-  constructor({ secret, hostId, log }: { secret: string; hostId: string; log: Logger }) {
-    this.#tokens = new SingleUseTokens(secret);
+  constructor({ clusterSecrets, hostId, log }: GateOptions) {
+    this.#tokens = new SingleUseTokens(clusterSecrets);
     this.#hostId = hostId;
     this.#log = log;
   }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { LIMITS } from '../limits.ts';
-import { signToken, verifyToken } from '../secrets.ts';
+import { type Ring, signToken, verifyToken } from '../secrets.ts';
 
 /*
  * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and for
@@ -13,9 +13,13 @@ export type Claims = Readonly<Record<string, unknown>>;
 export type TokenFault = 'invalid' | 'expired' | 'used' | 'full';
 
 /** Signs a token that {@link SingleUseTokens} accepts once, from now on. */
-export function signOnce(secret: string, purpose: string, claims: Record<string, string>): string {
+export function signOnce(
+  secrets: Ring<string>,
+  purpose: string,
+  claims: Record<string, string>,
+): string {
   const nonce = randomUUID();
-  return signToken(secret, purpose, { ...claims, nonce }, Date.now() + LIMITS.partTokenTtlMs);
+  return signToken(secrets, purpose, { ...claims, nonce }, Date.now() + LIMITS.partTokenTtlMs);
 }
 
 /**
@@ -24,22 +28,22 @@ export function signOnce(secret: string, purpose: string, claims: Record<string,
  * because a former process of the same name may have accepted them.
  */
 export class SingleUseTokens {
-  readonly #secret: string;
+  readonly #secrets: Ring<string>;
   readonly #begunAt = Date.now();
   /** Used tokens in two generations, each kept for the longest time that a token can be valid here. */
   #recent = new Set<string>();
   #former = new Set<string>();
   #turnedAt = Date.now();
 
-  /** @param secret the cluster's secret */
-  constructor(secret: string) {
-    this.#secret = secret;
+  /** @param secrets those of the cluster */
+  constructor(secrets: Ring<string>) {
+    this.#secrets = secrets;
   }
 
   /** Reads a token's claims and marks the token as used. */
   read(purpose: string, token: string): Claims | TokenFault {
     const now = Date.now();
-    const claims = verifyToken(this.#secret, purpose, token, now);
+    const claims = verifyToken(this.#secrets, purpose, token, now);
     if (typeof claims === 'string') return claims;
     const { exp, nonce } = claims;
     if (typeof exp !== 'number' || typeof nonce !== 'string') return 'invalid';

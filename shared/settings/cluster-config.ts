@@ -2,6 +2,7 @@ import type { Static } from 'typebox';
 import type { ClusterSettings, RedisSettings } from './cluster-settings.ts';
 import { refuseProblems } from './read-settings.ts';
 import type { CertificatePaths } from '../tls/certificates.ts';
+import { type Ring, toRing } from '../secrets.ts';
 import type { RedisTarget } from '../tls/redis-tls.ts';
 
 /** Settings that control and agent have in common. */
@@ -11,12 +12,12 @@ export interface ClusterConfig {
   readonly confirmingReplicas: number;
   /** Agents and control nodes of another cluster are refused. */
   readonly clusterId: string;
-  /** Signs the messages between control nodes and agents. */
-  readonly clusterSecret: string;
+  /** Sign the messages between control nodes and agents. */
+  readonly clusterSecrets: Ring<string>;
   /** This node's certificate for internal ports; undefined: they are not encrypted. */
   readonly tls: CertificatePaths | undefined;
-  /** Seals disk tokens; never in Redis. */
-  readonly encryptionKey: Buffer;
+  /** Seal disk tokens; never in Redis. 32 bytes each. */
+  readonly encryptionKeys: Ring<Buffer>;
   /** `<cloud>-<region>`; the part before the first `-` is shown as a disk's `provider`. */
   readonly region: string;
   /** Private networks that object storage behind disks may be of. */
@@ -96,6 +97,12 @@ export const confirmingReplicas = ({
   REDIS_SENTINELS: sentinels,
 }: Static<typeof RedisSettings>): number => replicas ?? (sentinels.length > 0 ? 1 : 0);
 
+/** The keys, 32 bytes each. */
+export const readEncryptionKeys = ({
+  ENCRYPTION_KEY: keys,
+}: Pick<Static<typeof ClusterSettings>, 'ENCRYPTION_KEY'>): Ring<Buffer> =>
+  toRing(keys.map((key) => Buffer.from(key, 'base64')));
+
 /** @throws ConfigurationError when settings do not go together */
 export function readClusterConfig(settings: Static<typeof ClusterSettings>): ClusterConfig {
   const names = ['CLUSTER_TLS_CERT', 'CLUSTER_TLS_KEY', 'CLUSTER_TLS_CA'] as const;
@@ -105,9 +112,9 @@ export function readClusterConfig(settings: Static<typeof ClusterSettings>): Clu
     redis: readRedisTarget(settings),
     confirmingReplicas: confirmingReplicas(settings),
     clusterId: settings.CLUSTER_ID,
-    clusterSecret: settings.CLUSTER_SECRET,
+    clusterSecrets: toRing(settings.CLUSTER_SECRET),
     tls: tls === undefined ? undefined : { ...tls, caPath: settings.CLUSTER_TLS_CA },
-    encryptionKey: Buffer.from(settings.ENCRYPTION_KEY, 'base64'),
+    encryptionKeys: readEncryptionKeys(settings),
     region: settings.REGION,
     bucketNetworks: settings.BUCKET_REACHABLE_NETWORKS,
   };

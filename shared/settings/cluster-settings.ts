@@ -5,7 +5,7 @@ import { regionPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { isCidr } from '../reachable-networks.ts';
 import { GiB } from '../units.ts';
-import { absolutePath, integer, list, text } from './kinds.ts';
+import { absolutePath, anySecret, integer, list, ring, text } from './kinds.ts';
 import { tracingSettings } from './tracing-settings.ts';
 
 /* Settings that control and agent have in common. */
@@ -97,12 +97,11 @@ const clusterSettings = {
     setUp: 'made by set-up',
     description: 'control and agents of another cluster are refused',
   }),
-  CLUSTER_SECRET: text({
-    pattern: '^.{32,}$',
-    form: 'at least 32 characters',
+  CLUSTER_SECRET: ring({
+    ...anySecret,
     setUp: 'made by set-up',
     description:
-      "signs the agents' links and control's requests to them, and seals queued jobs: change it on all nodes together, jobs queued before are dropped",
+      "the first signs the agents' links and control's requests to them, and seals queued jobs; each is accepted ([rotation](#rotation-of-secrets))",
   }),
   CLUSTER_TLS_CERT: Type.Optional(
     absolutePath({
@@ -129,13 +128,12 @@ const clusterSettings = {
     description:
       'private networks that the endpoints of buckets behind disks may be of; `http://` works only there',
   }),
-  ENCRYPTION_KEY: text({
-    form: '32 bytes in base64',
-    expected: `${KEY_BYTES} bytes in base64`,
+  ENCRYPTION_KEY: ring({
+    each: `${KEY_BYTES} bytes in base64`,
     isFit: (value) => Buffer.from(value, 'base64').length === KEY_BYTES,
     setUp: 'made by set-up',
     description:
-      'seals disk tokens and sessions of the console. If it is lost, stored tokens cannot be opened again',
+      'the first seals disk tokens, credentials of buckets, secrets of webhooks and of network policies, and sessions of the console; each opens them ([rotation](#rotation-of-secrets)). If one is lost, what it has sealed cannot be opened again',
   }),
   LOG_LEVEL: Type.Enum(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], {
     default: 'info',

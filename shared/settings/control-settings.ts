@@ -4,9 +4,7 @@ import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
 import { LIMITS } from '../limits.ts';
 import { isCidr } from '../reachable-networks.ts';
 import { MiB, TiB } from '../units.ts';
-import { absolutePath, flag, integer, list, port, text } from './kinds.ts';
-
-const SECRET_LENGTH_MIN = 32;
+import { absolutePath, anySecret, flag, integer, list, port, ring, text } from './kinds.ts';
 
 function isAlias(pair: string): boolean {
   const [, reference] = /^([^=]+)=default$/u.exec(pair) ?? [];
@@ -60,15 +58,11 @@ export const ControlSettings = Type.Object({
     setUp: '`http://127.0.0.1:<CONTROL_PORT>`',
     description: 'what callers see, in `/openapi.json` and in share links',
   }),
-  SIGNING_KEYS: list({
-    minItems: 1,
-    maxItems: LIMITS.signingKeysMax,
-    form: `1 to ${LIMITS.signingKeysMax} secrets of at least ${SECRET_LENGTH_MIN} characters`,
-    expected: `1 to ${LIMITS.signingKeysMax} secrets of at least ${SECRET_LENGTH_MIN} characters`,
-    isFit: (secret) => secret.length >= SECRET_LENGTH_MIN,
+  SIGNING_KEYS: ring({
+    ...anySecret,
     setUp: 'made by set-up',
     description:
-      'the first signs share links and, by a key derived from it, connection URLs; all verify. The same on every control node; see [signing keys](#signing-keys)',
+      'the first signs share links and, by a key derived from it, connection URLs; all verify. The same on every control node; see [rotation](#rotation-of-secrets)',
   }),
   INGRESS_ZONE: text({
     pattern: zonePattern,

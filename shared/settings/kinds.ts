@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { LIMITS } from '../limits.ts';
 
 /*
  * Settings are described once, as TypeBox schemas: `readSettings` reads an environment by them, the
@@ -49,6 +50,27 @@ type ListAbout = About & {
   readonly default?: readonly string[];
   readonly minItems?: number;
   readonly maxItems?: number;
+};
+
+type RingAbout = Omit<About, 'form' | 'expected' | 'isFit'> & {
+  /** What each secret is, as in `32 bytes in base64`. */
+  readonly each: string;
+  readonly isFit: (secret: string) => boolean;
+};
+
+const SECRET_LENGTH_MIN = 32;
+
+/** A secret of which only the length counts. */
+export const anySecret = {
+  each: `at least ${SECRET_LENGTH_MIN} characters`,
+  isFit: (secret: string): boolean => secret.length >= SECRET_LENGTH_MIN,
+};
+
+/** Secrets separated by commas, of which the first seals and signs, and each opens and verifies. */
+export const ring = ({ each, ...about }: RingAbout) => {
+  const form = `1 to ${LIMITS.secretsOfRingMax} secrets, each ${each}`;
+  const bounds = { minItems: 1, maxItems: LIMITS.secretsOfRingMax, uniqueItems: true };
+  return Type.Array(Type.String(), { ...bounds, form, expected: `${form}, none twice`, ...about });
 };
 
 /** Items separated by commas; empty ones do not count. None by default. */

@@ -13,6 +13,7 @@ export interface Setting extends About {
   readonly maximum?: number;
   readonly minItems?: number;
   readonly maxItems?: number;
+  readonly uniqueItems?: boolean;
 }
 
 /** Says what is wrong with a configuration, all of it at once. Contains no values. */
@@ -98,9 +99,10 @@ function readText({ pattern, isFit, expected }: Setting, text: string): unknown 
 }
 
 function readList(setting: Setting, text: string): unknown {
-  const { isFit, expected, minItems = 0, maxItems = Infinity } = setting;
+  const { isFit, expected, minItems = 0, maxItems = Infinity, uniqueItems = false } = setting;
   const items = text.split(',').filter((item) => item !== '');
   const hasLength = items.length >= minItems && items.length <= maxItems;
-  if (hasLength && items.every((item) => isFit?.(item) !== false)) return items;
+  const areDistinct = !uniqueItems || new Set(items).size === items.length;
+  if (hasLength && areDistinct && items.every((item) => isFit?.(item) !== false)) return items;
   return new Problem(`must be ${expected}`);
 }

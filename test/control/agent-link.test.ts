@@ -58,7 +58,7 @@ function tokenOf(
     ...changes,
     claims: { clusterId, nodeId, hostId, nonce: randomUUID(), ...changes.claims },
   };
-  return signToken(secret, purpose, claims, expiresAt);
+  return signToken([secret], purpose, claims, expiresAt);
 }
 
 /** The status that an upgrade is refused with, or 101. */

@@ -85,7 +85,7 @@ function requestWith(cookie: string): IncomingMessage {
 }
 
 test('a session ends when its time is over, and holds with its own key and region alone', (t) => {
-  const cluster = { encryptionKey: randomBytes(32), region: 'local-test' };
+  const cluster = { encryptionKeys: [randomBytes(32)] as const, region: 'local-test' };
   const settings = { cluster, publicBaseUrl: 'https://berth.example' };
   const sessions = new ConsoleSessions(settings);
   const { cookie } = sessions.begin('key-secret', 0);
@@ -94,7 +94,7 @@ test('a session ends when its time is over, and holds with its own key and regio
   const request = requestWith(cookie.split(';')[0] ?? '');
   t.is(sessions.read(request, LIMITS.consoleSessionMs - 1)?.apiKey, 'key-secret');
   t.is(sessions.read(request, LIMITS.consoleSessionMs), undefined);
-  for (const other of [{ encryptionKey: randomBytes(32) }, { region: 'local-other' }]) {
+  for (const other of [{ encryptionKeys: [randomBytes(32)] as const }, { region: 'local-other' }]) {
     const changed = { ...settings, cluster: { ...cluster, ...other } };
     t.is(new ConsoleSessions(changed).read(request, 0), undefined);
   }
@@ -102,7 +102,7 @@ test('a session ends when its time is over, and holds with its own key and regio
 
 test('a cookie goes no further than control', (t) => {
   const sessions = new ConsoleSessions({
-    cluster: { encryptionKey: randomBytes(32), region: 'local-test' },
+    cluster: { encryptionKeys: [randomBytes(32)] as const, region: 'local-test' },
     publicBaseUrl: 'https://berth.example',
   });
   const [cookie = ''] = sessions.begin('key-secret').cookie.split(';');

@@ -122,7 +122,7 @@ test('tokens are stored sealed, never as they are', async (t) => {
   }
   const key = Buffer.from(stack.environment['ENCRYPTION_KEY'] ?? '', 'base64');
   t.deepEqual(
-    manifest.users.map(({ sealedToken = '' }) => unseal(key, sealedToken, id)).toSorted(),
+    manifest.users.map(({ sealedToken = '' }) => unseal([key], sealedToken, id)).toSorted(),
     tokens.toSorted(),
   );
 });

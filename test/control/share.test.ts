@@ -47,7 +47,7 @@ test('a link is made for a file, for a day unless told otherwise', async (t) => 
   t.is(expiresIn, 7);
   t.true(url.startsWith(`${t.context.stack.baseUrl}/api/shared/`));
   const key = t.context.stack.environment['SIGNING_KEYS'] ?? '';
-  const claims = verifyToken(key, 'share', url.split('/').at(-1) ?? '');
+  const claims = verifyToken([key], 'share', url.split('/').at(-1) ?? '');
   t.like(claims, { diskId: t.context.diskId, key: 'dir/sub/file.txt' });
   t.is((await download(url)).body.toString(), 'text');
 });

@@ -95,7 +95,7 @@ export class HostedSandboxes implements AsyncDisposable {
           namespaces: hosted.namespaces,
           policies: hosted.policies,
           mounts: noMounts,
-          encryptionKey: ENCRYPTION_KEY,
+          encryptionKeys: [ENCRYPTION_KEY],
         },
       );
       return { sandboxes, journal, kill: () => (isDead = true) };

@@ -57,7 +57,7 @@ export async function openDriver(
     { ...built(), ...defaults, accelerator: 'tcg', ...settings },
     {
       ...{ dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
-      ...{ encryptionKey: randomBytes(32), hasNetwork: false },
+      ...{ handleSecret: randomBytes(32), hasNetwork: false },
     },
   );
 }

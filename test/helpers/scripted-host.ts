@@ -49,7 +49,7 @@ export class ScriptedHost {
       hostId,
       nodes,
       clusterId: environment['CLUSTER_ID'] ?? '',
-      clusterSecret: environment['CLUSTER_SECRET'] ?? '',
+      clusterSecrets: [environment['CLUSTER_SECRET'] ?? ''],
       region,
       publicUrl,
       internalUrl: 'http://127.0.0.1:2',
@@ -60,7 +60,7 @@ export class ScriptedHost {
       onCutOff: () => undefined,
     });
     const queue = queues.sandbox(hostId);
-    const seal = new JobSeal(environment['CLUSTER_SECRET'] ?? '');
+    const seal = new JobSeal([environment['CLUSTER_SECRET'] ?? '']);
     const answer = ({ id = '', data }: Job): Promise<void> =>
       this.#answer(seal.open(queue, id, data));
     this.#worker = new Worker(queue, answer, {

@@ -23,7 +23,7 @@ export function forgeLink(
   claims: Record<string, string>,
   { expiresAt = Date.now() + 60_000, key = stack.environment['SIGNING_KEYS'] ?? '' } = {},
 ): string {
-  return `${stack.baseUrl}/api/shared/${signToken(key, 'share', claims, expiresAt)}`;
+  return `${stack.baseUrl}/api/shared/${signToken([key], 'share', claims, expiresAt)}`;
 }
 
 export type Headers = Record<string, string>;

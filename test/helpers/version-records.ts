@@ -76,7 +76,7 @@ export function recordVersion(): VersionRecord {
     jobs: kept,
     sealed: {
       ...{ secret: SEAL_SECRET, queue },
-      ...new JobSeal(SEAL_SECRET).seal(queue, job as Job),
+      ...new JobSeal([SEAL_SECRET]).seal(queue, job as Job),
     },
   };
 }

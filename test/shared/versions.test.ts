@@ -68,7 +68,7 @@ for (const version of withMessages) {
     }
     const { secret, queue, sealed } = recorded.sealed;
     const job = recorded.jobs.find(({ name }) => name === 'exec.run')?.samples[0] as { id: string };
-    t.deepEqual(asJson(new JobSeal(secret).open(queue, job.id, { sealed })), job);
+    t.deepEqual(asJson(new JobSeal([secret]).open(queue, job.id, { sealed })), job);
   });
 
   const today = messagesOfToday();

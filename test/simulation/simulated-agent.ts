@@ -171,7 +171,7 @@ export class SimulatedAgent {
         await this.#wait('images', 'build image');
         return builtImage();
       };
-      const policies = new SandboxPolicies(ENCRYPTION_KEY, undefined);
+      const policies = new SandboxPolicies([ENCRYPTION_KEY], undefined);
       const snapshotPublisher = new Publisher<SnapshotRecord>(directory.snapshots, log);
       const snapshots = new HostSnapshots(
         {

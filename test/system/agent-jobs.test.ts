@@ -53,7 +53,7 @@ test.before(async (t) => {
     agentPid: stack.agent.pid,
     exec: new Queue(queues.exec(hostId), options),
     host: new Queue(queues.host(hostId), options),
-    seal: new JobSeal(stack.environment['CLUSTER_SECRET'] ?? ''),
+    seal: new JobSeal([stack.environment['CLUSTER_SECRET'] ?? '']),
   });
   await Promise.all([t.context.exec.waitUntilReady(), t.context.host.waitUntilReady()]);
 });
@@ -120,7 +120,7 @@ test.serial('queue entries that control did not make are dropped', async (t) => 
 test.serial('jobs that control did not seal for this queue and id are dropped', async (t) => {
   const { exec: execQueue, host, seal, accountId, diskId } = t.context;
   const job = execJob(accountId, diskId, 'touch junk');
-  const others = new JobSeal('another secret of thirty-two letters');
+  const others = new JobSeal(['another secret of thirty-two letters']);
   const entries: [data: object, jobId: string][] = [
     [job, job.id],
     [{ sealed: JSON.stringify(job) }, job.id],

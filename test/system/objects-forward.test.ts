@@ -197,7 +197,7 @@ test.serial(
     const url = await presign(user, 'GET', 'file', baseUrl);
     /** Sends the request as a part of a cluster with this secret would. */
     const forward = async (key: string, to = baseUrl): Promise<number> => {
-      const requests = new PartRequests({ clusterSecret: key }, 0);
+      const requests = new PartRequests({ clusterSecrets: [key] }, 0);
       const { host, pathname, search } = new URL(url);
       const sent = requests.begin({
         ...{ purpose: 'object-forward', hostId, baseUrl: to, method: 'GET', framing: 'none' },

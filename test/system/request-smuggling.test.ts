@@ -110,7 +110,7 @@ async function captured({ stack, victim, disk }: Context, hostId: string): Promi
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
   const requests = new PartRequests(
-    { clusterSecret: stack.environment['CLUSTER_SECRET'] ?? '' },
+    { clusterSecrets: [stack.environment['CLUSTER_SECRET'] ?? ''] },
     0,
   );
   const sent = requests.begin({

@@ -290,7 +290,7 @@ const refusal = async (url: string): Promise<number | undefined> =>
 function expiredToken(stack: Stack, url: string): string {
   const [, body = ''] = new URL(url).searchParams.get('token')?.split('.') ?? [];
   const claims = JSON.parse(Buffer.from(body, 'base64url').toString()) as ConnectionClaims;
-  const keys = stack.environment['SIGNING_KEYS']?.split(',') ?? [];
+  const keys = toRing((stack.environment['SIGNING_KEYS'] ?? '').split(','));
   return new ConnectionSigner(keys, claims.region).sign({ ...claims, expiresAt: Date.now() - 1 });
 }
 
@@ -543,6 +543,7 @@ async def main():
                 print(event['type'], event['status'], event['exit_code'], event['cursor'], total)
 asyncio.run(main())
 `;
+import { toRing } from '../../shared/secrets.ts';
 
 test('Debian’s python3-websockets runs a command', async (t) => {
   const { api, id } = t.context;

@@ -38,7 +38,7 @@ test('A job that the agent does not know is answered at once, and not begun', as
   const region = stack.environment['REGION'] ?? '';
   const { publicKeys } = new ConnectionSigner(['a secret of the played node'], region);
   const to = { nodeId: node.nodeId, hostId, region };
-  const connectionKeys = signConnectionKeys(secretOf(stack), to, publicKeys);
+  const connectionKeys = signConnectionKeys([secretOf(stack)], to, publicKeys);
   node.send({ type: 'registered', nodeId: node.nodeId, connectionKeys });
 
   const queue = new Queue(queues.host(hostId), {
@@ -51,7 +51,7 @@ test('A job that the agent does not know is answered at once, and not begun', as
       ...{ id, kind: 'disk.ofTomorrow', payload: { accountId: 'acct-0123456789abcdef' } },
       ...{ replyTo: node.nodeId, requestId: 'req-1', deadlineAt: Date.now() + 60_000 },
     } as unknown as JobEnvelope;
-    await queue.add(job.kind, new JobSeal(secretOf(stack)).seal(queue.name, job), { jobId: id });
+    await queue.add(job.kind, new JobSeal([secretOf(stack)]).seal(queue.name, job), { jobId: id });
     const answer = await waitFor('the answer', async () =>
       node.frames.find((frame) => frame.type === 'error' && frame.jobId === id),
     );
@@ -85,7 +85,7 @@ test('A control node refuses an agent of a version that it does not speak', asyn
   const node = nodes.find(({ linkUrl }) => linkUrl.includes(`:${port}/`));
   const [hostId, clusterId] = [newHostId(), environment['CLUSTER_ID'] ?? ''];
   const claims = { hostId, clusterId, nodeId: node?.nodeId ?? '' };
-  const authorization = `Bearer ${signOnce(secretOf(stack), 'agent-link', claims)}`;
+  const authorization = `Bearer ${signOnce([secretOf(stack)], 'agent-link', claims)}`;
   const socket = new WebSocket(node?.linkUrl ?? '', { headers: { authorization } });
   await once(socket, 'open');
   const said = { hostId, clusterId, region: environment['REGION'] ?? '', protocol: OF_TOMORROW };

@@ -11,7 +11,7 @@ import { isWithin, type KeyScope } from '../../../shared/key-scopes.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
-import { unseal } from '../../../shared/secrets.ts';
+import { type Ring, unseal } from '../../../shared/secrets.ts';
 import { SharedReads } from '../../../shared/shared-reads.ts';
 import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
@@ -31,7 +31,7 @@ export interface PrincipalDeps {
   readonly authenticator: Authenticator;
   readonly reads: PrincipalReads;
   /** Opens the sealed disk tokens. */
-  readonly encryptionKey: Buffer;
+  readonly encryptionKeys: Ring<Buffer>;
 }
 
 /** Clients use the same disk on many connections at once. */
@@ -126,7 +126,7 @@ async function admitDiskUser(
     );
   }
   // Whoever has the same identifier on several disks has the same token there.
-  const secret = unseal(deps.encryptionKey, sealedToken, first.record.id);
+  const secret = unseal(deps.encryptionKeys, sealedToken, first.record.id);
   const signature = verifySignature(claim, secret);
   return { principal: { kind: 'disk_user', identifier, secret, disks }, payload, signature };
 }
@@ -233,7 +233,7 @@ export async function authorizeOther(
   const disks = known.filter(({ record }) => {
     const sealed = sealedTokenOf(record, identifier);
     if (sealed === undefined) return false;
-    return secretsMatch(unseal(deps.encryptionKey, sealed, record.id), secret);
+    return secretsMatch(unseal(deps.encryptionKeys, sealed, record.id), secret);
   });
   return authorize(deps, { ...principal, disks }, bucket, address);
 }

@@ -78,7 +78,7 @@ test('a key that the nodes gave up is forgotten, and the present ones are kept',
   t.truthy(keys.verify(signer.sign(claimsAt(later)), later));
 });
 
-const clusterSecret = 'the-secret-of-the-cluster-of-38-chars-';
+const clusterSecrets = ['the-secret-of-the-cluster-of-38-chars-'] as const;
 const load = {
   ...{ execSlots: 0, execsRunning: 0, execsWaiting: 0, storageLow: true },
   ...{ sandboxes: NO_SANDBOXES, draining: true },
@@ -108,7 +108,7 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
   const keys = new ConnectionKeys({ hostId, region });
   const nodes = { live: async () => [{ nodeId, linkUrl: `ws://127.0.0.1:${port}` }] };
   const links = new ControlLinks({
-    ...{ hostId, clusterId: 'cluster', clusterSecret, region, connectionKeys: keys },
+    ...{ hostId, clusterId: 'cluster', clusterSecrets, region, connectionKeys: keys },
     ...{ publicUrl: 'http://127.0.0.1:1', internalUrl: 'http://127.0.0.1:2' },
     nodes: nodes as unknown as ControlNodes,
     log: pino({ level: 'silent' }),
@@ -123,7 +123,7 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
 
 test('an agent keeps the keys of a control node over the loss of the link', async (t) => {
   const { keys, links, server } = await linkTo(t, (nodeId) =>
-    signConnectionKeys(clusterSecret, { nodeId, hostId, region }, signer.publicKeys),
+    signConnectionKeys(clusterSecrets, { nodeId, hostId, region }, signer.publicKeys),
   );
   await waitFor('the link', async () => links.isConnected);
   const claims = claimsAt(Date.now());
@@ -137,7 +137,7 @@ test('an agent keeps the keys of a control node over the loss of the link', asyn
 
 test('an agent closes the link to a node that does not have the secret of the cluster', async (t) => {
   const { keys, links, closes } = await linkTo(t, (nodeId) =>
-    signConnectionKeys(`${clusterSecret}x`, { nodeId, hostId, region }, signer.publicKeys),
+    signConnectionKeys([`${clusterSecrets[0]}x`], { nodeId, hostId, region }, signer.publicKeys),
   );
   await waitFor('the link to be closed', async () => closes.length > 0);
   t.is(closes[0], 1008);
@@ -147,7 +147,7 @@ test('an agent closes the link to a node that does not have the secret of the cl
 
 test.serial('a step of the wall clock does not close the link to a node', async (t) => {
   const { links, closes, received } = await linkTo(t, (nodeId) =>
-    signConnectionKeys(clusterSecret, { nodeId, hostId, region }, signer.publicKeys),
+    signConnectionKeys(clusterSecrets, { nodeId, hostId, region }, signer.publicKeys),
   );
   await waitFor('the link', async () => links.isConnected);
   const wallClock = Date.now;

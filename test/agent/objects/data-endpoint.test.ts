@@ -41,7 +41,7 @@ test.before(async (t) => {
   };
   const ask = async (changes: Partial<Asked> = {}): Promise<Fetched> => {
     const { secret, ...request } = { ...usual, ...changes };
-    const requests = new PartRequests({ clusterSecret: secret }, 0);
+    const requests = new PartRequests({ clusterSecrets: [secret] }, 0);
     const sent = requests.begin(request).end();
     const [answer] = (await once(sent, 'response')) as [IncomingMessage];
     const { statusCode: status = 0, headers } = answer;

@@ -106,7 +106,7 @@ const linkFrames: Target = {
 
 const isAppError: Refusal = (error) => error instanceof AppError && error.code === 'bad_request';
 
-const seal = new JobSeal('0123456789abcdef0123456789abcdef');
+const seal = new JobSeal(['0123456789abcdef0123456789abcdef']);
 const job = (kind: string, payload: object): string =>
   JSON.stringify({
     ...{ id: JOB_ID, kind, payload, replyTo: 'node-aaaaaaaaaaaa', requestId: 'r' },

@@ -2,7 +2,7 @@ import test from 'ava';
 import { JobSeal } from '../../../shared/jobs/job-seal.ts';
 import type { JobEnvelope } from '../../../shared/jobs/jobs.ts';
 
-const seal = new JobSeal('a secret of at least thirty-two letters');
+const seal = new JobSeal(['a secret of at least thirty-two letters']);
 const job: JobEnvelope = {
   id: '123e4567-e89b-42d3-a456-426614174000',
   kind: 'disk.create',
@@ -20,7 +20,7 @@ test('a sealed job opens only in its queue under its id, and shows nothing while
 
 test('a job that was moved, renamed, changed or forged does not open', (t) => {
   const sealed = seal.seal('host-a', job);
-  const foreign = new JobSeal('another secret of thirty-two letters').seal('host-a', job);
+  const foreign = new JobSeal(['another secret of thirty-two letters']).seal('host-a', job);
   const refused = { code: 'bad_request' };
   t.throws(() => seal.open('host-b', job.id, sealed), refused);
   t.throws(() => seal.open('host-a', job.id.replace('1', '2'), sealed), refused);

@@ -19,7 +19,7 @@ const log = pino({ level: 'silent' });
 
 /** Starts a host's internal port whose requests `handle` answers, and a sender of requests. */
 async function openPort(handle: PartRequestHandler) {
-  const gate = new PartRequestGate({ secret, hostId, log });
+  const gate = new PartRequestGate({ clusterSecrets: [secret], hostId, log });
   const server = createServer(STRICT_PARSER);
   serveStrictly(server, {
     handle: gate.admitting('object-forward', handle),
@@ -31,7 +31,7 @@ async function openPort(handle: PartRequestHandler) {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const requests = new PartRequests({ clusterSecret: secret }, 4);
+  const requests = new PartRequests({ clusterSecrets: [secret] }, 4);
   const begin = (method: string, framing: BodyFraming, more: string[] = []) =>
     requests.begin({
       ...{ purpose: 'object-forward', claims: {}, hostId, method, framing, target: '/x?y' },

@@ -6,21 +6,21 @@ import { signOnce, SingleUseTokens } from '../../../shared/links/single-use-toke
 const SECRET = 'secret-of-a-cluster';
 
 test('a token returns its claims once', (t) => {
-  const tokens = new SingleUseTokens(SECRET);
-  const token = signOnce(SECRET, 'test', { a: 'b' });
+  const tokens = new SingleUseTokens([SECRET]);
+  const token = signOnce([SECRET], 'test', { a: 'b' });
   t.like(tokens.read('test', token), { a: 'b' });
   t.is(tokens.read('test', token), 'used');
-  t.like(tokens.read('test', signOnce(SECRET, 'test', { a: 'b' })), { a: 'b' });
+  t.like(tokens.read('test', signOnce([SECRET], 'test', { a: 'b' })), { a: 'b' });
 });
 
 test('a token of another purpose or cluster, or without a nonce, is refused', (t) => {
-  const tokens = new SingleUseTokens(SECRET);
+  const tokens = new SingleUseTokens([SECRET]);
   const soon = Date.now() + LIMITS.partTokenTtlMs;
   for (const token of [
-    signOnce(SECRET, 'other', {}),
-    signOnce(`${SECRET}x`, 'test', {}),
-    signToken(SECRET, 'test', {}, soon),
-    signToken(SECRET, 'test', { nonce: 'n' }, soon + 3 * LIMITS.partTokenTtlMs),
+    signOnce([SECRET], 'other', {}),
+    signOnce([`${SECRET}x`], 'test', {}),
+    signToken([SECRET], 'test', {}, soon),
+    signToken([SECRET], 'test', { nonce: 'n' }, soon + 3 * LIMITS.partTokenTtlMs),
     '',
     '.',
   ]) {
@@ -30,6 +30,6 @@ test('a token of another purpose or cluster, or without a nonce, is refused', (t
 
 test('a token from before the receiver started is refused, because it may have been used', (t) => {
   const issuedAt = Date.now() - 1000;
-  const old = signToken(SECRET, 'test', { nonce: 'n' }, issuedAt + LIMITS.partTokenTtlMs);
-  t.is(new SingleUseTokens(SECRET).read('test', old), 'expired');
+  const old = signToken([SECRET], 'test', { nonce: 'n' }, issuedAt + LIMITS.partTokenTtlMs);
+  t.is(new SingleUseTokens([SECRET]).read('test', old), 'expired');
 });

@@ -81,10 +81,15 @@ for (const value of ['ten', '1.5', 'Infinity', '11', '0']) {
 test(refused, 'flag', 'yes', 'must be true or false');
 test(refused, 'choice', 'maybe', 'must be one of on, off');
 test(refused, 'list', 'a,b', 'must be letters');
-test(refused, 'key', 'AAAA', 'must be 32 bytes in base64');
+test(refused, 'key', 'AAAA', 'must be 1 to 4 secrets, each 32 bytes in base64, none twice');
 test(refused, 'key', undefined, 'is not set');
 for (const value of ['', 'short', `${'x'.repeat(32)},short`, 'x'.repeat(31)]) {
-  test(refused, 'secrets', value, 'must be 1 to 4 secrets of at least 32 characters');
+  test(
+    refused,
+    'secrets',
+    value,
+    'must be 1 to 4 secrets, each at least 32 characters, none twice',
+  );
 }
 for (const value of ['a', 'a=', '=default', 'a=three', 'a=b=default', 'a=default,b', '=']) {
   test(refused, 'aliases', value, 'must be pairs <reference>=default, separated by commas');
@@ -191,7 +196,29 @@ test('the message about a wrong secret does not contain it', (t) => {
   const CLUSTER_SECRET = 'too-short-a-secret';
   const ENCRYPTION_KEY = Buffer.from('a short key').toString('base64');
   const error = t.throws(() => readControlConfig({ CLUSTER_SECRET, ENCRYPTION_KEY }));
-  t.true(error.message.includes('CLUSTER_SECRET does not match'));
+  t.true(error.message.includes('CLUSTER_SECRET must be 1 to 4 secrets, each at least 32'));
   t.false(error.message.includes(CLUSTER_SECRET));
   t.false(error.message.includes(ENCRYPTION_KEY));
+});
+
+test('secrets are rings of up to four, none twice', (t) => {
+  const secrets = ['a', 'b', 'c', 'd', 'e'].map((letter) => letter.repeat(32));
+  const keys = [1, 2, 3].map((byte) => Buffer.alloc(32, byte).toString('base64'));
+  const { clusterSecrets, encryptionKeys } = readAgentConfig({
+    ...{ ...AGENT, CLUSTER_SECRET: secrets.slice(0, 4).join(','), ENCRYPTION_KEY: keys.join(',') },
+  }).cluster;
+  t.deepEqual([...clusterSecrets], secrets.slice(0, 4));
+  t.deepEqual(
+    encryptionKeys.map((key) => key[0]),
+    [1, 2, 3],
+  );
+  for (const CLUSTER_SECRET of [
+    secrets.join(','),
+    `${secrets[0]},${secrets[0]}`,
+    `${secrets[0]},short`,
+  ]) {
+    const { message } = t.throws(() => readAgentConfig({ ...AGENT, CLUSTER_SECRET }));
+    t.regex(message, /CLUSTER_SECRET must be 1 to 4 secrets/u);
+    t.notRegex(message, /aaaa|short/u);
+  }
 });
