@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { Delegation } from '../../shared/jobs/jobs.ts';
+import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
 import type { CheckoutTarget } from './checkout-target.ts';
 import { PlaceTree } from './place-tree.ts';
 

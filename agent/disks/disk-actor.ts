@@ -4,7 +4,7 @@ import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import type { Delegation } from '../../shared/jobs/jobs.ts';
+import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';

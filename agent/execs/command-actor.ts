@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import type { ExecMount } from '../../shared/jobs/jobs.ts';
+import type { ExecMount } from '../../shared/jobs/command-kinds.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';

@@ -1,4 +1,4 @@
-import type { ExecMount, ExecOutcome } from '../../shared/jobs/jobs.ts';
+import type { ExecMount, ExecOutcome } from '../../shared/jobs/command-kinds.ts';
 import { closeTails, type ContainerExit } from '../containers/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';

@@ -1,5 +1,5 @@
 import { AppError, toError } from '../../shared/errors.ts';
-import type { GrepOutcome } from '../../shared/jobs/jobs.ts';
+import type { GrepOutcome } from '../../shared/jobs/command-kinds.ts';
 import { TOOLS } from '../containers/bundle.ts';
 import { closeTails, type ContainerExit } from '../containers/container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { SandboxUsage } from '../../shared/jobs/jobs.ts';
+import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';

@@ -1,6 +1,6 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import type { SandboxUsage } from '../../shared/jobs/jobs.ts';
+import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';

@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { Delegation } from '../../shared/jobs/jobs.ts';
+import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
 import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';

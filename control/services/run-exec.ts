@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { ExecMount } from '../../shared/jobs/jobs.ts';
+import type { ExecMount } from '../../shared/jobs/command-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ExecResult } from '../../shared/schemas/exec.ts';
 import type { Deps } from './deps.ts';

@@ -1,4 +1,4 @@
-import type { SandboxUsage as Measured } from '../../shared/jobs/jobs.ts';
+import type { SandboxUsage as Measured } from '../../shared/jobs/sandbox-kinds.ts';
 import type { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';

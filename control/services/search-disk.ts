@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import type { GrepOutcome, JobPayload } from '../../shared/jobs/jobs.ts';
+import type { GrepOutcome } from '../../shared/jobs/command-kinds.ts';
+import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { GrepMatch, type GrepResult, type RunGrep } from '../../shared/schemas/grep.ts';
 import { compile } from '../../shared/validate.ts';

@@ -1,0 +1,210 @@
+import Type from 'typebox';
+import { accountIdPattern, imageIdPattern, sandboxIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
+import type { NetworkDecision } from '../schemas/network-decision.ts';
+import { NetworkPolicy } from '../schemas/network-policy.ts';
+import { SandboxMounts } from '../schemas/sandbox-mount.ts';
+import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
+import type { SnapshotRecord } from '../schemas/snapshot-record.ts';
+import { ANSWER_GRACE_MS, type JobKindRow } from './job-kind.ts';
+
+const onSandbox = { queue: 'sandbox', isRepeatable: true, graceMs: ANSWER_GRACE_MS } as const;
+
+const SandboxRef = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  sandboxId: Type.String({ pattern: sandboxIdPattern }),
+});
+const SnapshotRef = Type.Object({
+  accountId: Type.String({ pattern: accountIdPattern }),
+  snapshotId: Type.String({ pattern: sandboxIdPattern }),
+});
+const SandboxExecRef = Type.Interface([SandboxRef], {
+  execId: Type.String({ pattern: sandboxIdPattern }),
+});
+/** How long the answer may wait for what was begun to end. */
+const waitMs = Type.Integer({ minimum: 0, maximum: LIMITS.sandboxWaitMsMax });
+const Environment = Type.Unsafe<Record<string, string>>({
+  type: 'object',
+  additionalProperties: { type: 'string' },
+});
+
+/** Work on sandboxes, and on the snapshots and images that sandboxes begin with. */
+export const sandboxKinds = {
+  /** Journals a sandbox and starts it; at most once. */
+  'sandbox.create': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      vcpuCount: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax }),
+      memSizeMib: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxMemMibMax }),
+      maxTtlSeconds: Type.Integer({ minimum: 1 }),
+      idleTtlSeconds: Type.Integer({ minimum: 0 }),
+      maxConcurrentExecs: Type.Integer({ minimum: 1 }),
+      enableServiceIngress: Type.Optional(Type.Boolean()),
+      mounts: Type.Optional(SandboxMounts),
+      baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
+      /** Absent: the host's default image. */
+      image: Type.Optional(
+        Type.Object({
+          /** Normalised (`shared/image-reference.ts`). */
+          reference: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+          /** Of an image that the account may use, whoever else may; otherwise the registry is asked. */
+          digest: Type.Optional(Type.String({ pattern: '^sha256:[0-9a-f]{64}$' })),
+        }),
+      ),
+      environment: Environment,
+      network: Type.Optional(NetworkPolicy),
+      waitMs,
+    }),
+  },
+  /** An action of the lifecycle table (`shared/sandbox-lifecycle.ts`). Idempotent by it. */
+  'sandbox.action': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], {
+      action: Type.Enum(['start', 'stop', 'pause', 'resume']),
+      /** With `start`: replace those that it had. */
+      mounts: Type.Optional(SandboxMounts),
+      waitMs,
+    }),
+  },
+  /** It is gone, unless forks stand in its way. */
+  'sandbox.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SandboxRef },
+  /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
+  'sandbox.fork': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      childId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      /** The one that the source must have, for a caller who looked before. */
+      checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
+      waitMs,
+    }),
+  },
+  /** Creates a sandbox from a snapshot of this host; what is absent is as in the snapshot. Once. */
+  'sandbox.fromSnapshot': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      snapshotId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      maxTtlSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
+      maxConcurrentExecs: Type.Optional(Type.Integer({ minimum: 1 })),
+      enableServiceIngress: Type.Optional(Type.Boolean()),
+      environment: Type.Optional(Environment),
+      network: Type.Optional(NetworkPolicy),
+      waitMs,
+    }),
+  },
+  /** Sets how long the sandbox may run from now on, or be idle. Idempotent. */
+  'sandbox.setLimits': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], {
+      timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
+    }),
+  },
+  /** Replaces the network policy of a running sandbox. Idempotent. */
+  'sandbox.setNetwork': {
+    ...onSandbox,
+    payload: Type.Interface([SandboxRef], { policy: NetworkPolicy }),
+  },
+  /** What was decided about connections of the sandbox. */
+  'sandbox.decisions': { ...onSandbox, payload: SandboxRef },
+  /** What the sandbox uses now. */
+  'sandbox.usage': { ...onSandbox, payload: SandboxRef },
+  /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
+  'sandbox.discard': { ...onSandbox, payload: SandboxRef },
+  /** Its output is beside it when it has ended. */
+  'sandbox.exec': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxExecRef], {
+      command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+      environment: Environment,
+      hasTerminal: Type.Boolean(),
+      timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
+      waitMs,
+    }),
+  },
+  /** The newest commands, oldest first. */
+  'sandbox.execs': { ...onSandbox, payload: SandboxRef },
+  /** One command and what is kept of its output: the body is stdout and stderr. */
+  'sandbox.execOutput': { ...onSandbox, payload: SandboxExecRef },
+  /** Ends a command. Idempotent. */
+  'sandbox.cancelExec': { ...onSandbox, payload: SandboxExecRef },
+  /** Journals a snapshot of the sandbox and begins to make it; at most once. */
+  'snapshot.create': {
+    ...onSandbox,
+    isRepeatable: false,
+    payload: Type.Interface([SandboxRef], {
+      snapshotId: Type.String({ pattern: sandboxIdPattern }),
+      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      waitMs,
+    }),
+  },
+  /** It is gone, unless sandboxes stand on it. */
+  'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
+  /** Takes a snapshot back whose creator was told that there is none. Idempotent. */
+  'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
+  /** Begins to build an image that was claimed in the directory, where the rest stands. Idempotent. */
+  'image.build': {
+    ...onSandbox,
+    payload: Type.Object({
+      accountId: Type.String({ pattern: accountIdPattern }),
+      imageId: Type.String({ pattern: imageIdPattern }),
+      token: Type.String({ minLength: 1, maxLength: 64 }),
+      source: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+      credentials: Type.Optional(
+        Type.Object({
+          username: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
+          password: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
+        }),
+      ),
+    }),
+  },
+} as const satisfies Record<string, JobKindRow>;
+
+/** What stands in the way of a deletion. */
+interface Dependents {
+  readonly dependentForks?: {
+    readonly count: number;
+    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
+    readonly diskIds: readonly string[];
+  };
+}
+
+/** What a sandbox uses; what its host cannot measure, or what only a running one has, is missing. */
+export interface SandboxUsage {
+  /** Since it was started or resumed last. */
+  readonly cpuSeconds?: number;
+  readonly memoryBytes?: number;
+  readonly receivedBytes?: number;
+  readonly sentBytes?: number;
+  readonly storedBytes: number;
+}
+
+export interface SandboxResults {
+  'sandbox.create': { readonly sandbox: SandboxRecord };
+  'sandbox.action': { readonly sandbox: SandboxRecord };
+  /** It is gone, unless forks stand in its way. */
+  'sandbox.delete': Dependents;
+  'sandbox.fromSnapshot': { readonly sandbox: SandboxRecord };
+  'sandbox.fork': { readonly sandbox: SandboxRecord };
+  'sandbox.setLimits': { readonly sandbox: SandboxRecord };
+  'sandbox.setNetwork': { readonly sandbox: SandboxRecord };
+  'sandbox.decisions': { readonly decisions: readonly NetworkDecision[] };
+  'sandbox.usage': { readonly usage: SandboxUsage };
+  'sandbox.discard': Record<string, never>;
+  /** Its output is beside it when it has ended. */
+  'sandbox.exec': { readonly exec: SandboxExecRecord };
+  'sandbox.execs': { readonly execs: readonly SandboxExecRecord[] };
+  'sandbox.execOutput': { readonly exec: SandboxExecRecord };
+  'sandbox.cancelExec': { readonly exec: SandboxExecRecord };
+  'snapshot.create': { readonly snapshot: SnapshotRecord };
+  'snapshot.delete': Dependents;
+  'snapshot.discard': Record<string, never>;
+  'image.build': Record<string, never>;
+}
