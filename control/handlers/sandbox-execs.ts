@@ -1,12 +1,11 @@
 import { success } from '../../shared/schemas/common.ts';
+import { SandboxPath, WaitQuery } from '../../shared/schemas/sandbox.ts';
 import {
   ExecInSandbox,
   SandboxExec,
   SandboxExecList,
   SandboxExecPath,
-  SandboxPath,
-  WaitQuery,
-} from '../../shared/schemas/sandbox.ts';
+} from '../../shared/schemas/sandbox-exec.ts';
 import { presentSandboxExec } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';

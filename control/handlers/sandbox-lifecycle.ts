@@ -1,12 +1,6 @@
 import { success } from '../../shared/schemas/common.ts';
-import {
-  ForkSandbox,
-  Sandbox,
-  SandboxPath,
-  SandboxTimeout,
-  StartSandbox,
-  WaitQuery,
-} from '../../shared/schemas/sandbox.ts';
+import { Sandbox, SandboxPath, WaitQuery } from '../../shared/schemas/sandbox.ts';
+import { ForkSandbox, SandboxTimeout, StartSandbox } from '../../shared/schemas/sandbox-input.ts';
 import { mountScope } from '../http/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { type Route, route } from '../http/route.ts';

@@ -1,6 +1,5 @@
 import { success } from '../../shared/schemas/common.ts';
 import {
-  CreateSandbox,
   Sandbox,
   SandboxDeletionFailure,
   SandboxList,
@@ -8,6 +7,7 @@ import {
   SandboxPath,
   WaitQuery,
 } from '../../shared/schemas/sandbox.ts';
+import { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
 import { mountScope } from '../http/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';

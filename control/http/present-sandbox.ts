@@ -1,5 +1,6 @@
 import { type SandboxState, statusOfState } from '../../shared/sandbox-lifecycle.ts';
-import type { Sandbox, SandboxExec } from '../../shared/schemas/sandbox.ts';
+import type { Sandbox } from '../../shared/schemas/sandbox.ts';
+import type { SandboxExec } from '../../shared/schemas/sandbox-exec.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';

@@ -3,7 +3,7 @@ import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
-import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { beginSandbox } from './begin-sandbox.ts';

@@ -5,7 +5,7 @@ import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { needOf } from '../../shared/directory/sandbox-need.ts';
-import type { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import type { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import type { Deps } from './deps.ts';

@@ -1,6 +1,6 @@
 import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { ForkSandbox } from '../../shared/schemas/sandbox.ts';
+import type { ForkSandbox } from '../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
 import { beginSandbox } from './begin-sandbox.ts';

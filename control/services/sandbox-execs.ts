@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
-import type { ExecInSandbox } from '../../shared/schemas/sandbox.ts';
+import type { ExecInSandbox } from '../../shared/schemas/sandbox-exec.ts';
 import type { SandboxExecRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';

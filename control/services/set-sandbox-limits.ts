@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { SandboxTimeout } from '../../shared/schemas/sandbox.ts';
+import type { SandboxTimeout } from '../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';

@@ -1,7 +1,8 @@
 import Type from 'typebox';
 import { diskId, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
-import { SandboxName, uuid, uuidInPath } from './sandbox.ts';
+import { uuid, uuidInPath } from './sandbox.ts';
+import { SandboxName } from './sandbox-input.ts';
 import { snapshotStatuses } from './snapshot-record.ts';
 
 export const SnapshotPath = Type.Object({

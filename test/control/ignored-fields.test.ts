@@ -7,7 +7,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { CreateDisk } from '../../shared/schemas/disk.ts';
 import { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { RunMultiExec } from '../../shared/schemas/exec.ts';
-import { CreateSandbox } from '../../shared/schemas/sandbox.ts';
+import { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import { unicodeText } from '../helpers/unicode-text.ts';
 
 const names = test.macro({
