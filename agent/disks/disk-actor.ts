@@ -18,8 +18,10 @@ import type { AttachedBacking, DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
+import { LeaseKeeper } from './lease-keeper.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import type { StorageCalls } from './storage-calls.ts';
+import { writeManifest } from './write-manifest.ts';
 import { Delegations } from './delegations.ts';
 import { Mailbox } from '../queues/mailbox.ts';
 
@@ -62,13 +64,10 @@ export interface DiskClaim {
 }
 
 interface Attachment {
-  readonly lease: DiskLease;
+  readonly keeper: LeaseKeeper;
   readonly backing: AttachedBacking | undefined;
   /** The claims, each with the callback that tells its holder to give the disk up. */
   readonly claims: Map<DiskClaim, (reason: AppError) => void>;
-  readonly renewal: NodeJS.Timeout;
-  /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
-  expiry: NodeJS.Timeout;
 }
 
 /**
@@ -194,10 +193,10 @@ export class DiskActor {
 
   #hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
     return this.#mailbox.send(async () => {
-      const { lease } = this.#attachment ?? (await this.#attach());
+      const { keeper } = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
       try {
-        return await this.#holders.add(lease, sandboxId, onLost);
+        return await this.#holders.add(keeper.lease, sandboxId, onLost);
       } finally {
         this.#whenIdle();
       }
@@ -212,7 +211,7 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       if (!this.#holders.isLast(sandboxId)) return this.#holders.forget(sandboxId);
       if (this.#attachment !== undefined) {
-        await this.#holders.end(this.#attachment.lease, sandboxId);
+        await this.#holders.end(this.#attachment.keeper.lease, sandboxId);
         return this.#whenIdle();
       }
       // Nobody else can have it, unless an operator gave it away.
@@ -254,7 +253,7 @@ export class DiskActor {
       if (entry === undefined) throw new AppError('not_found', 'the disk does not exist');
       await this.#withLease(() => this.#deps.files.create(entry.record));
       // A retry of a creation that was cut off may have replaced the disk's users.
-      await this.#writeManifest();
+      await writeManifest(this.#disk, this.#deps, this.#storage);
       if (entry.record.mounts !== undefined) await this.#deps.backing.check(this.#disk);
     });
   }
@@ -266,7 +265,7 @@ export class DiskActor {
 
   /** Writes the directory's current record into the manifest. Idempotent. */
   record(): Promise<void> {
-    return this.#mailbox.send(() => this.#writeManifest());
+    return this.#mailbox.send(() => writeManifest(this.#disk, this.#deps, this.#storage));
   }
 
   /**
@@ -294,8 +293,7 @@ export class DiskActor {
       if (!this.#holders.any) return this.#detach(reason, LIMITS.bucketDetachMsMax);
       revokeAll(this.#attachment, reason);
       await waitUntilUnclaimed(this.#attachment.claims);
-      this.#attachment.renewal.unref();
-      this.#attachment.expiry.unref();
+      this.#attachment.keeper.unref();
     });
   }
 
@@ -330,7 +328,6 @@ export class DiskActor {
     this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
     const [mount] = entry?.record.mounts ?? [];
-    // The expiry counts from before the request was sent: a late answer must not extend the lease.
     const askedAt = performance.now();
     const lease = await this.#acquire();
     let backing: AttachedBacking | undefined;
@@ -343,16 +340,12 @@ export class DiskActor {
       if (this.#storage.isFree) await directory.diskLeases.release(lease);
       throw error;
     }
-    const attachment: Attachment = {
-      lease,
-      backing,
-      claims: new Map(),
-      renewal: setInterval(
-        () => runInBackground('disk.renewLease', () => this.#renew(attachment)),
-        LIMITS.diskLeaseTtlMs / 5,
-      ),
-      expiry: this.#expireAfter(askedAt),
-    };
+    const { diskLeases: leases } = directory;
+    const onLost = (): void => this.#lose(attachment);
+    const keeper = new LeaseKeeper({
+      ...{ lease, leases, holders: this.#holders, askedAt, onLost, log },
+    });
+    const attachment: Attachment = { keeper, backing, claims: new Map() };
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
@@ -369,40 +362,8 @@ export class DiskActor {
     }
   }
 
-  #expireAfter(renewedAt: number): NodeJS.Timeout {
-    const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
-    const expired = (): void => {
-      // The lease of a disk that a sandbox mounts does not expire.
-      if (!this.#holders.any) return this.#lose();
-      if (this.#attachment !== undefined) {
-        this.#attachment.expiry = this.#expireAfter(performance.now());
-        this.#attachment.expiry.unref();
-      }
-    };
-    return setTimeout(expired, renewedAt + validMs - performance.now());
-  }
-
-  async #renew(attachment: Attachment): Promise<void> {
-    const askedAt = performance.now();
-    try {
-      const renewed = await this.#deps.directory.diskLeases.renew(
-        attachment.lease,
-        LIMITS.diskLeaseTtlMs,
-      );
-      if (attachment !== this.#attachment) return;
-      if (!renewed && !(await this.#holders.keepLease(attachment.lease))) return this.#lose();
-      if (attachment !== this.#attachment) return;
-      clearTimeout(attachment.expiry);
-      attachment.expiry = this.#expireAfter(askedAt);
-    } catch (error) {
-      this.#deps.log.warn({ diskId: this.#disk.diskId, err: error }, 'disk:leaseRenewalFailed');
-    }
-  }
-
   /** Tells the disk's users at once, ahead of the mailbox, and then detaches. */
-  #lose(): void {
-    const attachment = this.#attachment;
-    if (attachment === undefined) return;
+  #lose(attachment: Attachment): void {
     const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
     this.#holders.lose(reason);
     revokeAll(attachment, reason);
@@ -443,11 +404,10 @@ export class DiskActor {
     if (attachment === undefined) return;
     revokeAll(attachment, reason);
     await waitUntilUnclaimed(attachment.claims);
-    clearInterval(attachment.renewal);
-    clearTimeout(attachment.expiry);
+    attachment.keeper.close();
     this.#attachment = undefined;
     await attachment.backing?.detach(settleMs);
-    if (await this.#storage.unmount()) await this.#releaseLease(attachment.lease);
+    if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
     await attachment.backing?.unmounted();
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
   }
@@ -457,21 +417,6 @@ export class DiskActor {
       await this.#deps.directory.diskLeases.release(lease);
     } catch (error) {
       this.#deps.log.warn({ err: toError(error) }, 'disk:leaseReleaseFailed'); // It expires by itself.
-    }
-  }
-
-  async #writeManifest(): Promise<void> {
-    const { directory, files } = this.#deps;
-    const read = (): ReturnType<typeof directory.disks.get> =>
-      directory.disks.get(this.#disk.accountId, this.#disk.diskId);
-    let written = 0;
-    // Another host may write an older record at the same time: repeat until the record written last
-    // is still the current one.
-    for (let entry = await read(); entry !== undefined; entry = await read()) {
-      if (entry.record.revision === written || entry.record.status === 'deleting') return;
-      const { record } = entry;
-      await this.#storage.work(() => files.writeManifest(record));
-      written = record.revision;
     }
   }
 }

@@ -1,0 +1,80 @@
+import { runInBackground } from '../../shared/background.ts';
+import type { DiskLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { DiskHolders } from './disk-holders.ts';
+
+export interface LeaseKeeperOptions {
+  readonly lease: DiskLease;
+  readonly leases: DiskLeases;
+  readonly holders: DiskHolders;
+  /**
+   * When the lease was asked for, by `performance.now()`: it counts from there, so that a late answer
+   * does not extend it.
+   */
+  readonly askedAt: number;
+  /** The lease is lost, or could not be renewed in time: the disk must be given up. */
+  readonly onLost: () => void;
+  readonly log: Logger;
+}
+
+/**
+ * Renews the lease of an attached disk until it is closed. The lease of a disk that a sandbox mounts
+ * does not expire, and is taken again when the directory has lost it.
+ */
+export class LeaseKeeper {
+  readonly #options: LeaseKeeperOptions;
+  readonly #renewal: NodeJS.Timeout;
+  /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
+  #expiry: NodeJS.Timeout;
+  #isClosed = false;
+
+  constructor(options: LeaseKeeperOptions) {
+    this.#options = options;
+    const renew = (): void => runInBackground('disk.renewLease', () => this.#renew());
+    this.#renewal = setInterval(renew, LIMITS.diskLeaseTtlMs / 5);
+    this.#expiry = this.#expireAfter(options.askedAt);
+  }
+
+  get lease(): DiskLease {
+    return this.#options.lease;
+  }
+
+  /** Goes on, but lets the process end. */
+  unref(): void {
+    this.#renewal.unref();
+    this.#expiry.unref();
+  }
+
+  /** Lets the lease expire, unless the caller releases it. */
+  close(): void {
+    this.#isClosed = true;
+    clearInterval(this.#renewal);
+    clearTimeout(this.#expiry);
+  }
+
+  #expireAfter(renewedAt: number): NodeJS.Timeout {
+    const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
+    const expired = (): void => {
+      if (!this.#options.holders.any) return this.#options.onLost();
+      this.#expiry = this.#expireAfter(performance.now());
+      this.#expiry.unref();
+    };
+    return setTimeout(expired, renewedAt + validMs - performance.now());
+  }
+
+  async #renew(): Promise<void> {
+    const { lease, leases, holders, onLost, log } = this.#options;
+    const askedAt = performance.now();
+    try {
+      const renewed = await leases.renew(lease, LIMITS.diskLeaseTtlMs);
+      if (this.#isClosed) return;
+      if (!renewed && !(await holders.keepLease(lease))) return onLost();
+      if (this.#isClosed) return;
+      clearTimeout(this.#expiry);
+      this.#expiry = this.#expireAfter(askedAt);
+    } catch (error) {
+      log.warn({ diskId: lease.diskId, err: error }, 'disk:leaseRenewalFailed');
+    }
+  }
+}
