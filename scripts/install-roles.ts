@@ -14,6 +14,7 @@ import { paths } from './local-paths.ts';
 import { SYSUSERS, unitOf } from './systemd-units.ts';
 
 export const ROLES = ['redis', 'control', 'agent'] as const;
+export type Role = (typeof ROLES)[number];
 
 /** Settings that every node of a cluster must have alike; control nodes have the last as well. */
 const SHARED = ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REGION', 'REDIS_URL'] as const;
@@ -137,10 +138,7 @@ async function installAgent(options: InstallOptions): Promise<string> {
 const INSTALL = { redis: installRedis, control: installControl, agent: installAgent };
 
 /** Writes configuration, users and unit of a role. @returns what it wrote */
-export async function installRole(
-  role: (typeof ROLES)[number],
-  options: InstallOptions,
-): Promise<string[]> {
+export async function installRole(role: Role, options: InstallOptions): Promise<string[]> {
   const { root } = options;
   await mkdir(join(root, 'etc/berth'), { recursive: true, mode: 0o711 });
   const file = await INSTALL[role](options);

@@ -1,9 +1,12 @@
-import { readdir, readFile, readlink } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, readFile, readlink, rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { NFT, runWithin } from '../../agent/network/nft.ts';
 import { planRouter } from '../../agent/network/router-plan.ts';
 import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import type { Environment } from './daemon.ts';
 import { loopFiles } from './loops.ts';
+
+const UNOWNED = /process:(?:unhandledRejection|uncaughtException)/u;
 
 const lines = async (path: string): Promise<string[]> => {
   try {
@@ -83,4 +86,16 @@ export async function findLeaks(directory: string, cgroup: string): Promise<stri
     ...(await cgroupsNamed(cgroup)),
     ...(await slotsOfHostsIn(directory)),
   ];
+}
+
+/** Unhandled rejections and uncaught exceptions in the logs of nodes. No test may cause any. */
+export const findFaults = (logs: readonly string[]): string[] =>
+  logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
+
+/** Removes what an agent with sandboxes leaves in the build cache (agent/images/note-use.ts). */
+export async function forgetImageUse(settings: Readonly<Environment>): Promise<void> {
+  const { DEFAULT_IMAGE_DIR = '', AGENT_DATA_DIR = '' } = settings;
+  const [hostId = ''] = await lines(join(AGENT_DATA_DIR, 'host-id'));
+  const note = join(dirname(DEFAULT_IMAGE_DIR), 'hosts', hostId.trim());
+  if (hostId !== '') await rm(note, { force: true });
 }

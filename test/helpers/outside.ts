@@ -1,15 +1,13 @@
-import { randomBytes, randomInt } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { runWithin } from '../../agent/network/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
+import { claimNetwork } from './claim-network.ts';
 import type { Environment } from './daemon.ts';
 import { waitFor } from './wait.ts';
 
 const fixture = (name: string): string => new URL(`../fixtures/${name}`, import.meta.url).pathname;
-
-/** How many networks tests can have at a time. */
-const NETWORKS = 24;
 
 /** How a server of the outside behaves; see outside-server.py. */
 export type OutsideServer = 'tcp-echo' | 'udp-echo' | 'http' | 'transfer';
@@ -131,25 +129,10 @@ export class Outside implements AsyncDisposable {
     await run('ip', ['-n', this.namespace, '-batch', '-'], { input: `${inside.join('\n')}\n` });
   }
 
-  /** The kernel refuses a second route to the same network, so that nobody else gets it. */
   async #claimAddresses(): Promise<void> {
-    const start = randomInt(NETWORKS);
-    for (let attempt = 0; attempt < NETWORKS; attempt += 1) {
-      const index = (start + attempt) % NETWORKS;
-      // A machine may be kept from the internet by names that lead to 203.0.113.0/25.
-      this.#base = index < 16 ? '198.51.100' : '203.0.113';
-      this.#first = index < 16 ? 16 * index : 16 * (index - 8);
-      const network = `${this.#base}.${this.#first}/28`;
-      try {
-        await run('ip', ['route', 'add', network, 'dev', this.#link]);
-      } catch (error) {
-        if (attempt === NETWORKS - 1 || !String(error).includes('File exists')) throw error;
-        continue;
-      }
-      const address = [`${this.hostAddress}/28`, 'dev', this.#link, 'noprefixroute'];
-      await run('ip', ['address', 'add', ...address]);
-      return;
-    }
+    ({ base: this.#base, first: this.#first } = await claimNetwork(this.#link));
+    const address = [`${this.hostAddress}/28`, 'dev', this.#link, 'noprefixroute'];
+    await run('ip', ['address', 'add', ...address]);
   }
 
   async #startResolver(): Promise<void> {

@@ -1,9 +1,9 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import { connectRedis } from '../../shared/directory/redis.ts';
@@ -12,7 +12,7 @@ import { paths as hostPaths } from '../../agent/system/paths.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { ApiClient } from './api.ts';
 import { Daemon, type Environment } from './daemon.ts';
-import { findLeaks } from './leaks.ts';
+import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
 import { provideTemplates } from './templates.ts';
@@ -32,7 +32,6 @@ const NODE_FLAGS =
   /^control: .*\bnode (-.*) control/mu
     .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
     ?.split(' ') ?? [];
-const UNOWNED = /process:(?:unhandledRejection|uncaughtException)/u;
 
 /** Internal ports that speak TLS ask for a certificate of the cluster. */
 const isReady = async (url: string, environment: Environment): Promise<boolean> => {
@@ -310,22 +309,9 @@ export class Stack {
     return new ApiClient(this.baseUrl, token);
   }
 
-  /** Unhandled rejections and uncaught exceptions in the logs. No test may cause any. */
-  async #faults(): Promise<string[]> {
-    const logs = await Promise.all(
-      [...this.agents, ...this.controls].map(({ daemon }) => daemon.readLog().catch(() => '')),
-    );
-    return logs.flatMap((log) => log.split('\n')).filter((line) => UNOWNED.test(line));
-  }
-
-  /** What agents with sandboxes leave in the build cache (agent/images/note-use.ts). */
-  async #forgetImageUse(): Promise<void> {
-    for (const { environment } of this.agents) {
-      const { DEFAULT_IMAGE_DIR = '', AGENT_DATA_DIR = '' } = environment;
-      const hostId = await readFile(join(AGENT_DATA_DIR, 'host-id'), 'utf8').catch(() => '');
-      const note = join(dirname(DEFAULT_IMAGE_DIR), 'hosts', hostId.trim());
-      if (hostId !== '') await rm(note, { force: true });
-    }
+  #readLogs(): Promise<string[]> {
+    const nodes = [...this.agents, ...this.controls];
+    return Promise.all(nodes.map(({ daemon }) => daemon.readLog().catch(() => '')));
   }
 
   /** Stops everything, then asserts that nothing is left on the host and no image had two writers. */
@@ -341,8 +327,8 @@ export class Stack {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);
     }
-    leaks.push(...(await this.#faults()));
-    await this.#forgetImageUse();
+    leaks.push(...findFaults(await this.#readLogs()));
+    for (const { environment } of this.agents) await forgetImageUse(environment);
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);
   }

@@ -1,7 +1,6 @@
 /* The configurations of docs/proxies.md, each in front of a real stack. */
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { join } from 'node:path';
@@ -10,6 +9,7 @@ import { TestAuthority } from '../helpers/certificates.ts';
 import { Daemon } from '../helpers/daemon.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { presign } from '../helpers/presign.ts';
+import { documentedProxy } from '../helpers/proxies.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -27,12 +27,6 @@ interface Place {
   readonly controlPort: string;
 }
 
-async function documented(name: string): Promise<string> {
-  const text = await readFile(join(import.meta.dirname, '../../docs/proxies.md'), 'utf8');
-  const block = text.split(`<!-- tried: ${name} -->`)[1]?.split('```')[1] ?? '';
-  return block.slice(name.length);
-}
-
 /** The documented text with the test's addresses and files; the second control node is left out. */
 const localised = (text: string, { directory, port, controlPort }: Place): string =>
   text
@@ -46,7 +40,7 @@ const PROXIES = {
   nginx: async (place: Place): Promise<string[]> => {
     const { directory } = place;
     const file = join(directory, 'nginx.conf');
-    const own = localised(await documented('nginx'), place);
+    const own = localised(await documentedProxy('nginx'), place);
     const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
       (name) => `${name}_temp_path ${directory}/${name};`,
     );
@@ -60,18 +54,17 @@ const PROXIES = {
     const [cert, key] = await Promise.all(
       ['control.pem', 'control.key'].map((name) => readFile(join(directory, name), 'utf8')),
     );
-    await writeFile(join(directory, 'control.pem'), `${cert}${key}`);
-    await writeFile(file, localised(await documented('haproxy'), place));
+    await writeFile(join(directory, 'control.pem'), `${cert}\n${key}`);
+    await writeFile(file, localised(await documentedProxy('haproxy'), place));
     return ['/usr/sbin/haproxy', '-db', '-f', file];
   },
 } as const;
 
 for (const name of Object.keys(PROXIES) as (keyof typeof PROXIES)[]) {
-  // haproxy is installed for runs at full length only.
-  const run = existsSync(`/usr/sbin/${name}`) ? test : test.skip;
-  run(`behind ${name} as documented, callers are known by their own address`, async (t) => {
+  test(`behind ${name} as documented, callers are known by their own address`, async (t) => {
     const { stack, api } = t.context;
-    const { directory } = stack;
+    const directory = join(stack.directory, name); // They are tried at the same time.
+    await mkdir(directory);
     const authority = await TestAuthority.create('proxy');
     await authority.issue(directory, 'control');
     const [port = 0] = await freePorts(1);

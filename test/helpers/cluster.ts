@@ -1,0 +1,293 @@
+import assert from 'node:assert';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import tls from 'node:tls';
+import { paths as hostPaths } from '../../agent/system/paths.ts';
+import { paths } from '../../scripts/local-paths.ts';
+import type { KeyScope } from '../../shared/key-scopes.ts';
+import { MiB } from '../../shared/units.ts';
+import { ApiClient } from './api.ts';
+import { TestAuthority } from './certificates.ts';
+import { ClusterNode } from './cluster-node.ts';
+import { Daemon, type Environment } from './daemon.ts';
+import { askWithCertificate } from './internal-port.ts';
+import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
+import { LoopWatch } from './loops.ts';
+import { MachineNetwork, type NetworkMachine } from './machine-network.ts';
+import { clusterProxy } from './proxies.ts';
+import { provideTemplates } from './templates.ts';
+import { waitFor } from './wait.ts';
+
+const ZONE = 'sbx.localhost';
+
+export interface ClusterOptions {
+  readonly controls?: number;
+  readonly agents?: number;
+  /** Settings of each agent beside what every one has. */
+  readonly agentSettings?: Environment;
+  readonly controlSettings?: Environment;
+  /** The sources that all of them begin with. */
+  readonly checkout?: string;
+}
+
+const isAnswered = async (url: string): Promise<boolean> => {
+  try {
+    return (await fetch(url)).ok;
+  } catch {
+    return false;
+  }
+};
+
+/**
+ * A cluster as docs/operations.md has it made, each part on a machine of its own
+ * (machine-network.ts): Redis, control nodes, agents, and haproxy in front of control. Every
+ * connection is encrypted. Services run as their units say, below a directory instead of `/`.
+ * The machines share this one's kernel and files, and the storage is a directory of it.
+ */
+export class TestCluster {
+  readonly directory: string;
+  readonly network: MachineNetwork;
+  readonly authority: TestAuthority;
+  readonly controls: ClusterNode[] = [];
+  readonly agents: ClusterNode[] = [];
+  readonly #options: ClusterOptions;
+  readonly #loops: LoopWatch;
+  readonly #cgroups: string[] = [];
+  #redis: ClusterNode | undefined;
+  #proxy: Daemon | undefined;
+  #proxyMachine: NetworkMachine | undefined;
+  #redisUrl = '';
+
+  private constructor(
+    directory: string,
+    network: MachineNetwork,
+    authority: TestAuthority,
+    options: ClusterOptions,
+  ) {
+    this.directory = directory;
+    this.network = network;
+    this.authority = authority;
+    this.#options = options;
+    this.#loops = new LoopWatch(directory);
+  }
+
+  /** The certificates of the process that calls this trust the cluster's authority from then on. */
+  static async start(options: ClusterOptions = {}): Promise<TestCluster> {
+    const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
+    await chmod(directory, 0o711); // Users of containers get to theirs through it.
+    const authority = await TestAuthority.create('cluster');
+    tls.setDefaultCACertificates([...tls.getCACertificates('default'), authority.certificate]);
+    const network = await MachineNetwork.open();
+    const cluster = new TestCluster(directory, network, authority, options);
+    try {
+      await writeFile(cluster.ca, authority.certificate);
+      await cluster.#addRedis();
+      const proxy = await network.addMachine('proxy');
+      cluster.#proxyMachine = proxy;
+      for (let count = 0; count < (options.controls ?? 2); count += 1) await cluster.addControl();
+      await cluster.#startProxy(proxy);
+      for (let count = 0; count < (options.agents ?? 3); count += 1) await cluster.addAgent();
+    } catch (error) {
+      await cluster.stop();
+      throw error;
+    }
+    return cluster;
+  }
+
+  /** Certificates (PEM) of the authority of all that this cluster has. */
+  get ca(): string {
+    return join(this.directory, 'ca.pem');
+  }
+
+  /** Where callers find control: haproxy. */
+  get baseUrl(): string {
+    return `https://${this.#proxyMachine?.address}`;
+  }
+
+  get redis(): ClusterNode {
+    assert(this.#redis !== undefined);
+    return this.#redis;
+  }
+
+  get proxy(): Daemon {
+    assert(this.#proxy !== undefined);
+    return this.#proxy;
+  }
+
+  get #checkout(): string {
+    return this.#options.checkout ?? paths.root;
+  }
+
+  /** Runs scripts/admin on the first control node. @returns what it printed, read as JSON */
+  async admin<T>(...args: string[]): Promise<T> {
+    const [control] = this.controls;
+    assert(control !== undefined);
+    const settings = await control.settings();
+    return JSON.parse(
+      await control.script(this.#checkout, 'admin', [...args, '--json'], settings),
+    ) as T;
+  }
+
+  /** A client with a new account's key, who calls through haproxy. */
+  async newClient(scopes: readonly KeyScope[] = []): Promise<ApiClient> {
+    const name = `account-${randomBytes(4).toString('hex')}`;
+    await this.admin('account', 'create', name);
+    const wanted = scopes.flatMap((scope) => ['--scope', scope]);
+    const { token } = await this.admin<{ token: string }>('key', 'create', name, ...wanted);
+    return new ApiClient(this.baseUrl, token);
+  }
+
+  /** One more control node, started. haproxy knows those of the beginning only. */
+  async addControl(): Promise<ClusterNode> {
+    const machine = await this.network.addMachine(`control-${this.controls.length + 1}`);
+    const { address } = machine;
+    const url = `https://${address}:8700/readyz`;
+    const node = new ClusterNode(machine, 'control', this.directory, () => isAnswered(url));
+    const { cert, key } = await this.#issue(machine);
+    await node.configure({
+      ...this.#nodeTls(cert, key),
+      ...{ CONTROL_TLS_CERT: cert, CONTROL_TLS_KEY: key, PUBLIC_BASE_URL: this.baseUrl },
+      AUDIT_LOG: join(this.directory, `${machine.name}-audit.log`),
+      ...this.#proxySettings(),
+      ...this.#options.controlSettings,
+    });
+    const [first] = this.controls;
+    const from =
+      first === undefined
+        ? ['--redis-url', this.#redisUrl]
+        : ['--cluster', join(first.root, 'etc/berth/cluster.env')];
+    await node.script(this.#checkout, 'install', [
+      ...['control', '--address', address, '--root', node.root, ...from],
+    ]);
+    this.controls.push(node);
+    await node.start();
+    return node;
+  }
+
+  /** One more host, which joins with an invitation, started. */
+  async addAgent(settings: Environment = {}): Promise<ClusterNode> {
+    const name = `agent-${this.agents.length + 1}`;
+    const machine = await this.network.addMachine(name);
+    const { address } = machine;
+    const isReady = async (node: ClusterNode): Promise<boolean> => {
+      const url = `https://${address}:8711/readyz`;
+      return (await askWithCertificate(url, await node.settings()).catch(() => 0)) === 200;
+    };
+    const node = new ClusterNode(machine, 'agent', this.directory, isReady);
+    const { cert, key } = await this.#issue(machine, [`*.${ZONE}`]);
+    const dataDir = join(this.directory, name);
+    const cgroup = `/berth-test-${randomBytes(4).toString('hex')}`;
+    this.#cgroups.push(cgroup);
+    const own: Environment = {
+      ...{ AGENT_DATA_DIR: dataDir, STORAGE_DIR: join(this.directory, 'storage') },
+      ...{ AGENT_CGROUP: cgroup, DISK_SIZE_BYTES: String(256 * MiB) },
+      ...{ AGENT_TLS_CERT: cert, AGENT_TLS_KEY: key, AGENT_PUBLIC_URL: `https://${address}:8710` },
+      ...{ INGRESS_TLS_CERT: cert, INGRESS_TLS_KEY: key },
+      ...this.#options.agentSettings,
+      ...settings,
+    };
+    await node.configure(own);
+    const { token } = await this.admin<{ token: string }>('host', 'invite');
+    await node.script(this.#checkout, 'berth-agent', [
+      ...['join', this.baseUrl, token, '--address', address, '--root', node.root],
+      ...['--ca', this.ca, '--cert', cert, '--key', key],
+    ]);
+    if (own['SANDBOX_RUNTIME'] !== 'container')
+      await provideTemplates(hostPaths.templates(dataDir));
+    this.agents.push(node);
+    await node.start();
+    return node;
+  }
+
+  async startProxy(): Promise<void> {
+    this.proxy.start();
+    await waitFor('haproxy', async () => {
+      if (!this.proxy.isRunning) throw new Error(`haproxy ended: ${await this.proxy.readLog()}`);
+      return isAnswered(`${this.baseUrl}/readyz`);
+    });
+  }
+
+  /** Stops everything, then asserts that nothing is left. */
+  async stop(): Promise<void> {
+    const agents = await Promise.all(this.agents.map((node) => node.stop('SIGPWR')));
+    const codes = [...agents, ...(await Promise.all(this.controls.map((node) => node.stop())))];
+    await this.#proxy?.stop();
+    await this.#redis?.stop();
+    const leaks = await this.network.findLeaks();
+    await this.network[Symbol.asyncDispose]();
+    for (const cgroup of this.#cgroups) leaks.push(...(await findLeaks(this.directory, cgroup)));
+    leaks.push(...this.#loops.stop());
+    const logs = await Promise.all(
+      [...this.agents, ...this.controls].map((node) => node.readLog()),
+    );
+    if (codes.some((code) => code !== 0 && code !== null)) {
+      leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);
+    }
+    leaks.push(...findFaults(logs));
+    for (const node of this.agents) await forgetImageUse(await node.settings());
+    await rm(this.directory, { recursive: true, force: true });
+    assert.deepStrictEqual(leaks, []);
+  }
+
+  #issue(
+    machine: NetworkMachine,
+    names: readonly string[] = [],
+  ): Promise<{ cert: string; key: string }> {
+    return this.authority.issue(this.directory, machine.name, [machine.address, ...names]);
+  }
+
+  #nodeTls(cert: string, key: string): Environment {
+    return {
+      ...{ CLUSTER_TLS_CERT: cert, CLUSTER_TLS_KEY: key, CLUSTER_TLS_CA: this.ca },
+      REDIS_TLS_CA: this.ca,
+    };
+  }
+
+  #proxySettings(): Environment {
+    return { TRUSTED_PROXIES: this.#proxyMachine?.address ?? '' };
+  }
+
+  async #addRedis(): Promise<void> {
+    const machine = await this.network.addMachine('redis');
+    const { cert, key } = await this.#issue(machine);
+    const node = new ClusterNode(machine, 'redis', this.directory, () =>
+      this.#redisAnswers(machine),
+    );
+    this.#redis = node;
+    const args = ['redis', '--address', machine.address, '--root', node.root];
+    await node.script(this.#checkout, 'install', args);
+    const file = join(node.root, 'etc/berth/redis.conf');
+    const written = await readFile(file, 'utf8');
+    const [, password = ''] = /^requirepass (\S+)$/mu.exec(written) ?? [];
+    const encrypted = ['port 0', 'tls-port 6379', 'tls-auth-clients no'];
+    const files = [`tls-cert-file ${cert}`, `tls-key-file ${key}`, `tls-ca-cert-file ${this.ca}`];
+    const changed = written
+      .replace(/^port 6379$/mu, [...encrypted, ...files].join('\n'))
+      .replace(/^dir .*$/mu, `dir ${this.directory}`);
+    await writeFile(file, changed);
+    this.#redisUrl = `rediss://:${password}@${machine.address}:6379`;
+    await node.start();
+  }
+
+  async #redisAnswers(machine: NetworkMachine): Promise<boolean> {
+    const command = ['redis-cli', '--tls', '--cacert', this.ca, '-h', machine.address, 'ping'];
+    const said = await machine.run(command).catch(() => '');
+    return /PONG|NOAUTH/u.test(said);
+  }
+
+  /** The documented haproxy, with TLS to control too. */
+  async #startProxy(machine: NetworkMachine): Promise<void> {
+    const { cert, key } = await this.#issue(machine);
+    const pem = join(this.directory, 'control.pem');
+    await writeFile(pem, `${await readFile(cert, 'utf8')}\n${await readFile(key, 'utf8')}`);
+    const file = join(this.directory, 'haproxy.cfg');
+    const controls = this.controls.map((node) => node.machine.address);
+    const place = { address: machine.address, controls, directory: this.directory, ca: this.ca };
+    await writeFile(file, await clusterProxy(place));
+    const command = [...machine.within, '/usr/sbin/haproxy', '-db', '-f', file];
+    this.#proxy = new Daemon('haproxy', command, {}, join(this.directory, 'haproxy.log'));
+    await this.startProxy();
+  }
+}
