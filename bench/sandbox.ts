@@ -9,6 +9,7 @@ import { type Accelerator, BareQemu } from './bare-qemu.ts';
 import { makeTemplate, type SandboxBench } from './sandbox-bench.ts';
 import { benchBurst } from './sandbox-burst.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
+import { benchExec } from './sandbox-exec.ts';
 import { benchFork } from './sandbox-fork.ts';
 import { benchGuestAgent, benchMemory } from './sandbox-memory.ts';
 import { benchDirtyPause, benchPause } from './sandbox-pause.ts';
@@ -21,6 +22,7 @@ const CAPACITY: Environment = { SANDBOX_MEMORY_MIB: '262144', SANDBOX_VCPUS: '10
 
 const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = {
   create: benchStart,
+  exec: benchExec,
   pause: benchPause,
   dirty: benchDirtyPause,
   fork: benchFork,
