@@ -16,6 +16,8 @@ enum { DRAIN_MS = 1000 };
 
 static struct process *table[LIMIT_PROCESSES_MAX];
 static uint32_t count;
+/* The entries behind this one are empty: at every event the table is gone through several times. */
+static uint32_t table_end;
 static uint64_t retain_ms = LIMIT_RETAIN_MS;
 
 /* Ids of evicted processes that the present host must still be told of. */
@@ -25,14 +27,14 @@ static uint32_t evicted_count;
 static uint32_t turn; /* Round robin: a process with much output must not silence the others. */
 
 struct process *find_process(const uint8_t *id) {
-  for (uint32_t index = 0; index < LIMIT_PROCESSES_MAX; index++)
+  for (uint32_t index = 0; index < table_end; index++)
     if (table[index] != NULL && memcmp(table[index]->id, id, ID_BYTES) == 0) return table[index];
   return NULL;
 }
 
 struct process *next_process(uint32_t *index) {
-  while (*index < LIMIT_PROCESSES_MAX && table[*index] == NULL) (*index)++;
-  return *index < LIMIT_PROCESSES_MAX ? table[*index] : NULL;
+  while (*index < table_end && table[*index] == NULL) (*index)++;
+  return *index < table_end ? table[*index] : NULL;
 }
 
 uint32_t processes_count(void) { return count; }
@@ -41,6 +43,7 @@ static void remove_process(struct process *process) {
   streams_close(&process->streams);
   watch_close(&process->failure);
   table[process->index] = NULL;
+  while (table_end > 0 && table[table_end - 1] == NULL) table_end--;
   count--;
   free(process);
 }
@@ -92,6 +95,7 @@ static struct process *add_process(const struct process_spec *spec) {
   process->streams.is_retained = process->streams.is_followed = spec->flags & FLAG_FOLLOWED;
   process->streams.input.fd = process->failure.fd = -1;
   table[index] = process;
+  if (index >= table_end) table_end = index + 1;
   count++;
   return process;
 }
@@ -120,12 +124,12 @@ void start_process(const struct process_spec *spec, uint32_t request) {
   process->starting = true;
   process->start_request = request;
   process->failure = (struct watch){.fd = spawned.failure, .ready = failure_ready};
-  if (streams_open(&process->streams, &spawned) != 0 ||
-      watch_for(&process->failure, EPOLLIN) != 0) {
-    kill(spawned.pid, SIGKILL);
-    remove_process(process);
-    answer_error(request, "streams", ENOMEM);
-  }
+  bool opened = streams_open(&process->streams, &spawned) == 0;
+  if (opened && !learn_start(process)) return;
+  if (opened && (!process->starting || watch_for(&process->failure, EPOLLIN) == 0)) return;
+  kill(spawned.pid, SIGKILL);
+  remove_process(process);
+  answer_error(request, "streams", ENOMEM);
 }
 
 int process_resize(struct process *process, uint16_t columns, uint16_t rows) {
@@ -196,7 +200,7 @@ static void finish_draining(struct process *process) {
 }
 
 void process_reaped(pid_t pid, int status) {
-  for (uint32_t index = 0; index < LIMIT_PROCESSES_MAX; index++) {
+  for (uint32_t index = 0; index < table_end; index++) {
     struct process *process = table[index];
     if (process == NULL || process->pid != pid || process->ended) continue;
     if (process->starting && !learn_start(process)) return;
@@ -332,8 +336,8 @@ static bool compose_output(struct process *process, struct writer *writer) {
 
 bool processes_compose(struct writer *writer) {
   if (compose_evicted(writer)) return true;
-  for (uint32_t passed = 0; passed < LIMIT_PROCESSES_MAX; passed++) {
-    turn = (turn + 1) % LIMIT_PROCESSES_MAX;
+  for (uint32_t passed = 0; passed < table_end; passed++) {
+    turn = (turn + 1) % table_end;
     struct process *process = table[turn];
     if (process == NULL || process->starting) continue;
     if (compose_taken(process, writer) || compose_output(process, writer)) return true;

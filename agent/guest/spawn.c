@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "environment.h"
 #include "files.h"
 #include "user.h"
 
@@ -27,11 +30,9 @@ enum {
   EXIT_CANNOT_RUN = 126,
 };
 
-static char *default_environment;
-static size_t default_length;
 static char default_directory[LIMIT_DIRECTORY_MAX + 1] = "/";
 static char default_user[LIMIT_USER_MAX + 1];
-static const char *group_directory;
+static int group_fd = -1; /* Its list of processes. */
 static struct rlimit files_limit;
 static bool processes_are_exposed;
 
@@ -47,19 +48,13 @@ static void make_directories(const char *path) {
 }
 
 int set_process_defaults(const struct process_defaults *defaults) {
-  char *copy = malloc(defaults->environment_length + 1);
-  if (copy == NULL) return ENOMEM;
-  memcpy(copy, defaults->environment, defaults->environment_length);
-  free(default_environment);
-  default_environment = copy;
-  default_length = defaults->environment_length;
+  int error = set_default_environment(defaults->environment, defaults->environment_length);
+  if (error != 0) return error;
   snprintf(default_directory, sizeof default_directory, "%s", defaults->directory);
   snprintf(default_user, sizeof default_user, "%s", defaults->user);
   if (access(default_directory, F_OK) != 0) make_directories(default_directory);
   return 0;
 }
-
-void set_process_group(const char *directory) { group_directory = directory; }
 
 void expose_processes(void) { processes_are_exposed = true; }
 
@@ -111,41 +106,6 @@ static int open_pipes(const struct process_spec *spec, struct spawned *spawned, 
   return error;
 }
 
-/* Adds NAME=value, or replaces the earlier entry of that name. */
-static size_t put_variable(char **variables, size_t count, char *entry) {
-  char *equals = strchr(entry, '=');
-  if (equals == NULL || equals == entry) return count;
-  size_t name_length = (size_t)(equals - entry) + 1;
-  for (size_t index = 0; index < count; index++)
-    if (strncmp(variables[index], entry, name_length) == 0) {
-      variables[index] = entry;
-      return count;
-    }
-  variables[count] = entry;
-  return count + 1;
-}
-
-static size_t put_variables(char **variables, size_t count, const char *block, size_t length) {
-  size_t most = count + LIMIT_ENVIRONMENT_ENTRIES_MAX;
-  for (size_t at = 0; at < length && count < most; at += strlen(block + at) + 1)
-    count = put_variable(variables, count, (char *)(uintptr_t)(block + at));
-  return count;
-}
-
-static char **child_environment(const struct process_spec *spec, const struct user *user) {
-  static char *variables[2 * LIMIT_ENVIRONMENT_ENTRIES_MAX + 8];
-  static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  static char home[sizeof "HOME=" + USER_HOME_MAX], terminal[] = "TERM=xterm-256color";
-  snprintf(home, sizeof home, "HOME=%s", user->home);
-  size_t count = put_variable(variables, 0, path);
-  count = put_variable(variables, count, home);
-  if (spec->flags & FLAG_TERMINAL) count = put_variable(variables, count, terminal);
-  count = put_variables(variables, count, default_environment, default_length);
-  count = put_variables(variables, count, spec->environment, spec->environment_length);
-  variables[count] = NULL;
-  return variables;
-}
-
 /*
  * A command too long for an argument is put into a memory file. The shell opens it again by its
  * name, and the first thing that it reads closes our descriptor.
@@ -164,14 +124,8 @@ static const char *through_file(const struct process_spec *spec) {
 }
 
 static void join_group(void) {
-  char path[256];
-  if (group_directory == NULL) return;
-  snprintf(path, sizeof path, "%s/cgroup.procs", group_directory);
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  if (write(fd, "0", 1) < 0)
+  if (group_fd >= 0 && write(group_fd, "0", 1) < 0)
     errno = 0; /* It runs outside of the group as well, but is not frozen. */
-  close(fd);
 }
 
 static _Noreturn void give_up(int failure, const char *step) {
@@ -226,11 +180,12 @@ static _Noreturn void run_operation(const struct process_spec *spec, const int *
 }
 
 static _Noreturn void run_child(const struct process_spec *spec, const int *streams, int failure) {
+  bool has_terminal = spec->flags & FLAG_TERMINAL;
   setsid();
   join_group();
   for (int fd = 0; fd < 3; fd++)
     if (dup2(streams[fd], fd) < 0) give_up(failure, "streams");
-  if (spec->flags & FLAG_TERMINAL && ioctl(0, TIOCSCTTY, 0) != 0) give_up(failure, "terminal");
+  if (has_terminal && ioctl(0, TIOCSCTTY, 0) != 0) give_up(failure, "terminal");
   const char *directory = spec->directory[0] == '\0' ? default_directory : spec->directory;
   if (chdir(directory) != 0) give_up(failure, "directory");
   const char *text = spec->command_length > ARGUMENT_MAX ? through_file(spec) : spec->command;
@@ -240,7 +195,8 @@ static _Noreturn void run_child(const struct process_spec *spec, const int *stre
   const char *step;
   errno = find_user(spec->user[0] == '\0' ? default_user : spec->user, &user, &step);
   if (errno != 0) give_up(failure, step);
-  char **environment = child_environment(spec, &user);
+  char **environment =
+      environment_of(user.home, has_terminal, spec->environment, spec->environment_length);
   restore_defaults();
   if (user.uid != 0) give_streams(&user);
   errno = become_user(&user);
@@ -263,6 +219,47 @@ static int above_all(int fd) {
   return moved;
 }
 
+void set_process_group(const char *directory) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/cgroup.procs", directory);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd >= 0) group_fd = above_all(fd);
+}
+
+/* Looked at without touching anything that is mounted there: it may never answer. */
+static bool is_on_root_disk(const char *path) {
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_XDEV};
+  int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+/*
+ * Whether a shell can be started in our own memory while we stand still, for which nothing must be
+ * copied. What it needs lies on the root disk, or we would hang with it, and it stays root, so that
+ * nobody else may stop it before its exec.
+ */
+static bool may_share_memory(const struct process_spec *spec) {
+  if (spec->operation != NULL) return false;
+  const char *user = spec->user[0] == '\0' ? default_user : spec->user;
+  const char *directory = spec->directory[0] == '\0' ? default_directory : spec->directory;
+  bool is_root = user[0] == '\0' || strcmp(user, "0") == 0 || strcmp(user, "0:0") == 0;
+  return is_root && is_on_root_disk(directory) && is_on_root_disk("/bin/sh") &&
+         is_on_root_disk("/etc/passwd");
+}
+
+static pid_t start_child(const struct process_spec *spec, const int *child) {
+  if (may_share_memory(spec)) {
+    pid_t sharing = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
+    if (sharing == 0) run_child(spec, child, child[3]); /* NOLINT(clang-analyzer-unix.Vfork) */
+    return sharing;
+  }
+  pid_t copy = fork();
+  if (copy == 0 && spec->operation != NULL) run_operation(spec, child);
+  if (copy == 0) run_child(spec, child, child[3]);
+  return copy;
+}
+
 int spawn(const struct process_spec *spec, struct spawned *spawned) {
   int child[4] = {-1, -1, -1, -1};
   *spawned = (struct spawned){.input = -1, .outputs = {-1, -1}, .failure = -1};
@@ -271,9 +268,7 @@ int spawn(const struct process_spec *spec, struct spawned *spawned) {
   if (error == 0) error = open_pipe(0, &spawned->failure, &child[3]);
   if (error == 0) {
     child[3] = above_all(child[3]);
-    spawned->pid = child[3] < 0 ? -1 : fork();
-    if (spawned->pid == 0 && spec->operation != NULL) run_operation(spec, child);
-    if (spawned->pid == 0) run_child(spec, child, child[3]);
+    spawned->pid = child[3] < 0 ? -1 : start_child(spec, child);
     if (spawned->pid < 0) error = errno;
   }
   close_all(child, 4);

@@ -44,7 +44,7 @@ struct process_defaults {
 };
 
 int set_process_defaults(const struct process_defaults *defaults);
-/* The control group that processes join; NULL for none. */
+/* The control group that processes join. */
 void set_process_group(const char *directory);
 /* In a container: when memory runs out, processes are ended rather than the guest agent. */
 void expose_processes(void);

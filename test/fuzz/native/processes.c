@@ -37,6 +37,8 @@ pid_t new_child(void) {
 /* The child's side is a run of its own: it ends with the child. */
 FAKE pid_t fake_fork(void) { return take_answer() == 0xef ? 0 : new_child(); }
 
+FAKE pid_t fake_vfork(void) { return fake_fork(); }
+
 FAKE int fake_clone(int (*function)(void *), void *stack, int flags, void *argument, ...) {
   (void)function, (void)stack, (void)flags, (void)argument;
   return new_child();
