@@ -13,7 +13,13 @@ import { failpoint } from '../../system/failpoint.ts';
 import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
 import { hostArchitecture, type VmHost } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
-import { type Accelerator, qemuArguments, qemuProgram, RAM_PATH } from '../qemu/qemu-arguments.ts';
+import {
+  type Accelerator,
+  bootArguments,
+  qemuProgram,
+  RAM_PATH,
+  stateArguments,
+} from '../qemu/qemu-arguments.ts';
 import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
 import { readIdentity, runPaths } from '../../machines/shim-files.ts';
@@ -89,9 +95,10 @@ export class TemplateStore {
 
   static async open(options: TemplateStoreOptions): Promise<TemplateStore> {
     const { host, directory, accelerator } = options;
+    const files = ['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name));
     const [qemuVersion, guestKey, processor] = await Promise.all([
       run(qemuProgram(hostArchitecture), ['--version']),
-      hashOf(['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name))),
+      hashOf(files, bootArguments(hostArchitecture, accelerator)),
       accelerator === 'kvm' ? hashOfProcessor() : '',
     ]);
     const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
@@ -159,7 +166,7 @@ export class TemplateStore {
 
   #keyOf({ vcpuCount, memSizeMib }: Shape): string {
     const { accelerator } = this.#options;
-    const args = qemuArguments({
+    const args = stateArguments({
       architecture: hostArchitecture,
       accelerator,
       name: MAKER,
@@ -309,8 +316,8 @@ async function hashOfProcessor(): Promise<string> {
   return sha256([...new Set(lines)].toSorted().join('\n'));
 }
 
-async function hashOf(paths: readonly string[]): Promise<string> {
-  const hash = createHash('sha256');
+async function hashOf(paths: readonly string[], texts: readonly string[]): Promise<string> {
+  const hash = createHash('sha256').update(JSON.stringify(texts));
   for (const path of paths) hash.update(await readFile(path));
   return hash.digest('hex');
 }

@@ -22,14 +22,14 @@ import { MiB } from '../../../shared/units.ts';
 export interface TemplateParts {
   /** The output of `--version`, which includes the distribution's package version. */
   readonly qemuVersion: string;
-  /** Hash of kernel and initramfs. */
+  /** Hash of kernel, initramfs, and what a guest is told when it boots. */
   readonly guestKey: string;
   readonly accelerator: 'kvm' | 'tcg';
   /** Hash of what the guest sees of the host's processor; empty when the processor is emulated. */
   readonly processor: string;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
-  /** QEMU's arguments for a restored machine, with a stand-in for disk and network. */
+  /** QEMU's arguments that a restored machine's state depends on, with a stand-in for disk and network. */
   readonly arguments: readonly string[];
 }
 

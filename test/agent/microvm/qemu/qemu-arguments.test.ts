@@ -1,7 +1,9 @@
 import test from 'ava';
 import {
+  bootArguments,
   kernelCommandLine,
   qemuArguments,
+  stateArguments,
   type QemuSpec,
 } from '../../../../agent/microvm/qemu/qemu-arguments.ts';
 
@@ -89,6 +91,18 @@ test('the accelerator determines the processor model and the kernel command line
   const tcg = qemuArguments(spec());
   t.regex(String(valuesOf(tcg, '-accel')), /^tcg,thread=multi,tb-size=\d+$/u);
   t.regex(kernelCommandLine('x64', 'tcg'), /mitigations=off/u);
+});
+
+test('what only a boot asks for is no part of what a state depends on', (t) => {
+  const restored = spec({ isRestored: true });
+  t.deepEqual(valuesOf(qemuArguments(restored), '-cpu'), ['max,-erms,-fsrm']);
+  t.deepEqual(valuesOf(stateArguments(restored), '-cpu'), ['max']);
+  const changed = qemuArguments(restored).filter(
+    (argument, index) => argument !== stateArguments(restored)[index],
+  );
+  t.deepEqual(changed, ['max,-erms,-fsrm']);
+  t.deepEqual(bootArguments('x64', 'tcg'), ['max,-erms,-fsrm', kernelCommandLine('x64', 'tcg')]);
+  t.deepEqual(bootArguments('arm64', 'tcg')[0], 'max');
 });
 
 test('arm64 has a machine and a console of its own', (t) => {
