@@ -48,11 +48,14 @@ export interface ApiSandboxExec {
 }
 
 /**
- * Settings of a stack whose agents run sandboxes without prewarming. With
+ * Whether the sandboxes of {@link sandboxSettings} are virtual machines. With
  * BERTH_TEST_RUNTIME=container they are containers: most tests of sandboxes and sessions hold for them.
  */
+export const runsMachines = process.env['BERTH_TEST_RUNTIME'] !== 'container';
+
+/** Settings of a stack whose agents run sandboxes without prewarming. */
 export function sandboxSettings(): Environment {
-  if (process.env['BERTH_TEST_RUNTIME'] === 'container') return containerSettings();
+  if (!runsMachines) return containerSettings();
   const { GUEST_DIR, DEFAULT_ROOT_DISK } = process.env;
   assert(GUEST_DIR !== undefined && DEFAULT_ROOT_DISK !== undefined, 'run ./scripts/test');
   return { GUEST_DIR, DEFAULT_ROOT_DISK, SANDBOX_ACCELERATOR: 'tcg', SANDBOX_PREWARMED: '0' };
@@ -195,6 +198,13 @@ export async function machinesOf(ids: readonly string[]): Promise<number[]> {
     }
   }
   return found;
+}
+
+/** The process of a sandbox's virtual machine. @throws AssertionError when it has none */
+export async function machineOf(id: string): Promise<number> {
+  const [pid] = await machinesOf([id]);
+  assert(pid !== undefined, `sandbox ${id} has no virtual machine`);
+  return pid;
 }
 
 /** The crash points of a stack's agents (agent/system/failpoint.ts), which were started with its settings. */

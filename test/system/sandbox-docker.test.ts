@@ -15,6 +15,7 @@ import {
   execIn,
   outputOf,
   removeSandbox,
+  runsMachines,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -23,7 +24,7 @@ import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ outside: Outside; stack: Stack; api: ApiClient }>;
-const isRun = isFull && process.env['BERTH_TEST_RUNTIME'] !== 'container';
+const isRun = isFull && runsMachines;
 const full = isRun ? test : test.skip;
 
 /**

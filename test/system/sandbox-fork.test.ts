@@ -10,9 +10,10 @@ import {
   findSandbox,
   forkSandbox,
   getSandbox,
-  machinesOf,
+  machineOf,
   outputOf,
   removeSandbox,
+  runsMachines,
   sandboxPath,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
@@ -20,6 +21,7 @@ import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const test = stackTest(sandboxSettings());
+const testOfMachines = runsMachines ? test : test.skip;
 
 const fork = (api: ApiClient, id: string, body: Readonly<Record<string, unknown>> = {}) =>
   api.call('POST', `${sandboxPath(id)}/fork`, body);
@@ -29,27 +31,30 @@ const write = (api: ApiClient, id: string, text: string): Promise<string> =>
 const read = (api: ApiClient, id: string): Promise<string> =>
   outputOf(api, id, 'cat /root/disk; cat /run/memory 2>/dev/null || echo none');
 
-test('a fork of a running sandbox continues from its memory, independently of the source', async (t) => {
-  const { api } = t.context;
-  const parent = await createSandbox(api, { env: { COLOUR: 'blue' }, idle_ttl_seconds: 3600 });
-  const id = parent.sandbox_id;
-  await write(api, id, 'one');
-  const child = await forkSandbox(api, id, { name: 'forked' });
-  t.like(child, { name: 'forked', idle_ttl_seconds: 3600 });
-  t.is((await getSandbox(api, id)).running_at, parent.running_at);
-  t.is(await read(api, child.sandbox_id), 'one\none\n');
-  await Promise.all([write(api, id, 'two'), write(api, child.sandbox_id, 'three')]);
-  t.is(await read(api, id), 'two\ntwo\n');
-  t.is(await read(api, child.sandbox_id), 'three\nthree\n');
-  t.is(await outputOf(api, child.sandbox_id, 'hostname; echo $COLOUR'), 'forked\nblue\n');
-  const ids =
-    'cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | od -An -tx1';
-  const own = (await outputOf(api, id, ids)).split('\n').filter((line) => line !== '');
-  const its = (await outputOf(api, child.sandbox_id, ids)).split('\n');
-  t.true(own.every((line) => !its.includes(line)));
-  await removeSandbox(api, child.sandbox_id);
-  await removeSandbox(api, id);
-});
+testOfMachines(
+  'a fork of a running sandbox continues from its memory, independently of the source',
+  async (t) => {
+    const { api } = t.context;
+    const parent = await createSandbox(api, { env: { COLOUR: 'blue' }, idle_ttl_seconds: 3600 });
+    const id = parent.sandbox_id;
+    await write(api, id, 'one');
+    const child = await forkSandbox(api, id, { name: 'forked' });
+    t.like(child, { name: 'forked', idle_ttl_seconds: 3600 });
+    t.is((await getSandbox(api, id)).running_at, parent.running_at);
+    t.is(await read(api, child.sandbox_id), 'one\none\n');
+    await Promise.all([write(api, id, 'two'), write(api, child.sandbox_id, 'three')]);
+    t.is(await read(api, id), 'two\ntwo\n');
+    t.is(await read(api, child.sandbox_id), 'three\nthree\n');
+    t.is(await outputOf(api, child.sandbox_id, 'hostname; echo $COLOUR'), 'forked\nblue\n');
+    const ids =
+      'cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | od -An -tx1';
+    const own = (await outputOf(api, id, ids)).split('\n').filter((line) => line !== '');
+    const its = (await outputOf(api, child.sandbox_id, ids)).split('\n');
+    t.true(own.every((line) => !its.includes(line)));
+    await removeSandbox(api, child.sandbox_id);
+    await removeSandbox(api, id);
+  },
+);
 
 test('a fork of a paused sandbox has its memory, and the source stays paused', async (t) => {
   const { api } = t.context;
@@ -83,39 +88,48 @@ test('a fork of a stopped sandbox boots from a copy of its disk', async (t) => {
   await removeSandbox(api, id);
 });
 
-test('a fork whose source is killed meanwhile is refused for now, and there is no copy', async (t) => {
-  const { api } = t.context;
-  const { sandbox_id: id } = await createSandbox(api, {});
-  const [machine = 0] = await machinesOf([id]);
-  process.kill(machine, 'SIGSTOP'); // The fork waits for it.
-  const forking = fork(api, id, { name: 'killed' });
-  await sleep(500);
-  process.kill(machine, 'SIGKILL');
-  const { status, body } = await forking;
-  t.deepEqual([status, body.code], [503, 'runtime_retryable']);
-  await waitFor('its end to be told', async () => (await getSandbox(api, id)).status === 'failed');
-  t.is(await findSandbox(api, 'killed'), undefined);
-  await removeSandbox(api, id);
-});
+testOfMachines(
+  'a fork whose source is killed meanwhile is refused for now, and there is no copy',
+  async (t) => {
+    const { api } = t.context;
+    const { sandbox_id: id } = await createSandbox(api, {});
+    const machine = await machineOf(id);
+    process.kill(machine, 'SIGSTOP'); // The fork waits for it.
+    const forking = fork(api, id, { name: 'killed' });
+    await sleep(500);
+    process.kill(machine, 'SIGKILL');
+    const { status, body } = await forking;
+    t.deepEqual([status, body.code], [503, 'runtime_retryable']);
+    await waitFor(
+      'its end to be told',
+      async () => (await getSandbox(api, id)).status === 'failed',
+    );
+    t.is(await findSandbox(api, 'killed'), undefined);
+    await removeSandbox(api, id);
+  },
+);
 
-test('a fork is refused for now while guest and monitor are silent; both answer later', async (t) => {
-  const { api } = t.context;
-  const { sandbox_id: id } = await createSandbox(api);
-  const [machine = 0] = await machinesOf([id]);
-  process.kill(machine, 'SIGSTOP');
-  const { status, body } = await fork(api, id, { name: 'silent' });
-  process.kill(machine, 'SIGCONT');
-  t.deepEqual([status, body.code], [503, 'runtime_retryable']);
-  t.is(await findSandbox(api, 'silent'), undefined);
-  await waitFor('the guest to answer', async () => {
-    const { status: begun } = await beginExec(api, id, 'true');
-    return begun < 300;
-  });
-  t.is(await outputOf(api, id, 'echo here'), 'here\n');
-  const child = await forkSandbox(api, id);
-  await removeSandbox(api, child.sandbox_id);
-  await removeSandbox(api, id);
-});
+testOfMachines(
+  'a fork is refused for now while guest and monitor are silent; both answer later',
+  async (t) => {
+    const { api } = t.context;
+    const { sandbox_id: id } = await createSandbox(api);
+    const machine = await machineOf(id);
+    process.kill(machine, 'SIGSTOP');
+    const { status, body } = await fork(api, id, { name: 'silent' });
+    process.kill(machine, 'SIGCONT');
+    t.deepEqual([status, body.code], [503, 'runtime_retryable']);
+    t.is(await findSandbox(api, 'silent'), undefined);
+    await waitFor('the guest to answer', async () => {
+      const { status: begun } = await beginExec(api, id, 'true');
+      return begun < 300;
+    });
+    t.is(await outputOf(api, id, 'echo here'), 'here\n');
+    const child = await forkSandbox(api, id);
+    await removeSandbox(api, child.sandbox_id);
+    await removeSandbox(api, id);
+  },
+);
 
 test('a sandbox with forks can be deleted only after them', async (t) => {
   const { api } = t.context;

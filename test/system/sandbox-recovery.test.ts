@@ -9,6 +9,7 @@ import {
   createSandbox,
   endedExec,
   getSandbox,
+  machineOf,
   machinesOf,
   outputOf,
   removeSandbox,
@@ -66,7 +67,7 @@ test('ends without an agent are reported with their cause and time', async (t) =
   });
   const begunAt = Date.now();
   await stack.agent.stop('SIGKILL');
-  const [victim = 0] = await machinesOf([crashed.sandbox_id]);
+  const victim = await machineOf(crashed.sandbox_id);
   const killedAt = Date.now();
   process.kill(victim, 'SIGKILL');
   await sleep(8_000);

@@ -15,6 +15,7 @@ import {
   createSandbox,
   execIn,
   getSandbox,
+  machineOf,
   machinesOf,
   removeSandbox,
   sandboxSettings,
@@ -650,7 +651,7 @@ testInFull('the server pings its clients', async (t) => {
 testInFull('a sandbox that does not answer is told as such', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const [machine = 0] = await machinesOf([id]);
+  const machine = await machineOf(id);
   process.kill(machine, 'SIGSTOP');
   const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
   await session.end();

@@ -18,6 +18,7 @@ import {
   removeSandbox,
   restartCrashed,
   sandboxPath,
+  runsMachines,
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
@@ -40,7 +41,6 @@ interface Context {
   readonly points: Failpoints;
 }
 const test = anyTest as TestFn<Context>;
-const hasMemory = process.env['BERTH_TEST_RUNTIME'] !== 'container';
 
 test.before(async (t) => {
   const points = new Failpoints(join(process.cwd(), `.local/snapshots-${process.pid}`));
@@ -95,13 +95,13 @@ test.serial(
     t.like(snapshot, {
       name: 'prepared',
       status: 'ready',
-      has_memory: hasMemory,
+      has_memory: runsMachines,
       sandbox_count: 0,
     });
     t.true(snapshot.size_bytes > 0);
     t.is((await getSandbox(api, id)).running_at, source.running_at);
     await write(api, id, 'two');
-    const memory = hasMemory ? 'one' : 'none';
+    const memory = runsMachines ? 'one' : 'none';
     const first = await createFrom(api, 'prepared', { name: 'first' });
     t.like(first, { status: 'running', idle_ttl_seconds: 3600, snapshot_id: snapshot.snapshot_id });
     t.is(await read(api, first.sandbox_id), `one\n${memory}\n`);
@@ -113,7 +113,7 @@ test.serial(
     t.is(await outputOf(api, second.sandbox_id, 'echo $COLOUR'), 'red\n');
     const ids =
       'cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1' +
-      (hasMemory ? '; cat /proc/sys/kernel/random/boot_id' : '');
+      (runsMachines ? '; cat /proc/sys/kernel/random/boot_id' : '');
     const shown = await Promise.all(
       [id, first.sandbox_id, second.sandbox_id].map((each) => outputOf(api, each, ids)),
     );
@@ -215,7 +215,7 @@ test.serial(
     for (const [index, point] of steps.entries()) {
       const name = `crash-${index}`;
       names.push(name);
-      await points.arm(hasMemory ? point : point.replace('write chain', 'copy disk'));
+      await points.arm(runsMachines ? point : point.replace('write chain', 'copy disk'));
       const making = api.call<{ data: ApiSnapshot }>('POST', path, { name });
       await waitFor('the crash', async () => !stack.agent.isRunning);
       await points.disarm();
@@ -254,7 +254,7 @@ test.serial(
     await waitFor('the host', async () => (await commandSandbox(api, id, 'start')).status === 200);
     t.is(await findSandbox(api, 'lost'), undefined);
     const child = await createFrom(api, 'whole');
-    t.is(await read(api, child.sandbox_id), `one\n${hasMemory ? 'one' : 'none'}\n`);
+    t.is(await read(api, child.sandbox_id), `one\n${runsMachines ? 'one' : 'none'}\n`);
     await removeSandbox(api, child.sandbox_id);
     t.is((await api.call('DELETE', snapshotPath('whole'))).status, 204);
     await removeSandbox(api, id);
