@@ -3,7 +3,7 @@ import { AppError, errnoOf } from '../../shared/errors.ts';
 import { DiskHoldJournal } from './disk-hold-journal.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
 import { SnapshotJournal } from './snapshot-journal.ts';
-import { all, close, type Database, exec, open, openToRead, run } from './sqlite.ts';
+import { all, close, type Database, exec, open, openToRead, run, shareSyncs } from './sqlite.ts';
 
 /** An exec that has begun on this host and whose traces are not yet removed. */
 export interface ExecIntent {
@@ -42,7 +42,7 @@ async function migrate(database: Database): Promise<void> {
 
 /**
  * The host's journal: the truth about what this agent has changed on the host. Every write is
- * durable when its promise resolves (WAL, fsync on each commit).
+ * durable when its promise resolves (WAL, one fsync for all that are committed meanwhile).
  */
 export class Journal {
   readonly #database: Database;
@@ -65,6 +65,7 @@ export class Journal {
         'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON',
       );
       await migrate(database);
+      await shareSyncs(database, path);
       return new Journal(database);
     } catch (error) {
       await close(database); // Rolls back an open transaction.

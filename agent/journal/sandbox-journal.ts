@@ -6,7 +6,17 @@ import type {
   SandboxExitReason,
 } from '../../shared/schemas/sandbox-record.ts';
 import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
-import { all, type Database, insertRow, type Row, run, saveRow, type Value } from './sqlite.ts';
+import {
+  all,
+  commit,
+  type Database,
+  durable,
+  insertRow,
+  type Row,
+  run,
+  saveRow,
+  type Value,
+} from './sqlite.ts';
 import { parseJson } from '../../shared/json.ts';
 
 /** The image that a sandbox's disk begins with, other than the default one. */
@@ -218,7 +228,10 @@ function toExec(row: Row): SandboxExecRow {
   };
 }
 
-/** The tables of sandboxes in the journal. Every write is durable when its promise resolves. */
+/**
+ * The tables of sandboxes in the journal. Every write is durable when its promise resolves, but for
+ * {@link SandboxJournal.beginExec}.
+ */
 export class SandboxJournal {
   readonly #database: Database;
 
@@ -246,9 +259,13 @@ export class SandboxJournal {
     return rows.map(toSandbox);
   }
 
-  /** @throws Error when a command with this id exists */
+  /**
+   * Writes a command that is about to begin. The row outlives this agent, and the host's next crash
+   * once {@link durable} says so: the crash would end the command, too.
+   * @throws Error when a command with this id exists
+   */
   async beginExec(row: SandboxExecRow): Promise<void> {
-    await run(
+    await commit(
       this.#database,
       `INSERT INTO sandbox_execs
        (id, sandbox_id, command, timeout_at, status, started_at, dropped_bytes)
@@ -263,6 +280,11 @@ export class SandboxJournal {
         row.droppedBytes,
       ],
     );
+  }
+
+  /** Resolves when everything that was written before is durable. */
+  durable(): Promise<void> {
+    return durable(this.#database);
   }
 
   /**

@@ -1,13 +1,22 @@
+import { type FileHandle, open as openFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import sqlite3 from 'sqlite3';
+import { syncPath } from '../system/write-durably.ts';
+import { GroupSync } from './group-sync.ts';
 
-export type Database = sqlite3.Database;
+export interface Database {
+  readonly sqlite: sqlite3.Database;
+  /** The log that {@link shareSyncs} syncs, and what syncs it; until then each write does. */
+  shared: { readonly log: FileHandle; readonly sync: GroupSync } | undefined;
+}
+
 export type Row = Record<string, string | number | null>;
 export type Value = string | number | null;
 
 const openAs = (path: string, mode: number): Promise<Database> =>
   new Promise((resolve, reject) => {
-    const database = new sqlite3.Database(path, mode, (error) =>
-      error === null ? resolve(database) : reject(error),
+    const sqlite = new sqlite3.Database(path, mode, (error) =>
+      error === null ? resolve({ sqlite, shared: undefined }) : reject(error),
     );
   });
 
@@ -17,17 +26,42 @@ export const open = (path: string): Promise<Database> =>
 /** @throws Error when there is no such file */
 export const openToRead = (path: string): Promise<Database> => openAs(path, sqlite3.OPEN_READONLY);
 
-/** Runs one statement. */
-export const run = (
-  database: Database,
+/**
+ * From now on, writes to a database in WAL mode that come at the same time are synced together.
+ * SQLite itself syncs the log before it takes anything out of it.
+ */
+export async function shareSyncs(database: Database, path: string): Promise<void> {
+  await exec(database, 'PRAGMA synchronous = NORMAL');
+  const log = await openFile(`${path}-wal`, 'r');
+  await syncPath(dirname(path)); // The log may be new.
+  database.shared = { log, sync: new GroupSync(() => log.datasync()) };
+}
+
+/**
+ * Runs one statement. Its effect outlives this process, and the host's next crash once
+ * {@link durable} says so.
+ */
+export const commit = (
+  { sqlite }: Database,
   sql: string,
   values: readonly Value[] = [],
 ): Promise<void> =>
   new Promise((resolve, reject) => {
-    database.run(sql, values, (error: Error | null) =>
-      error === null ? resolve() : reject(error),
-    );
+    sqlite.run(sql, values, (error: Error | null) => (error === null ? resolve() : reject(error)));
   });
+
+/** Resolves when everything that was committed before is durable. */
+export const durable = async ({ shared }: Database): Promise<void> => shared?.sync.durable();
+
+/** Runs one statement and makes its effect durable. */
+export async function run(
+  database: Database,
+  sql: string,
+  values: readonly Value[] = [],
+): Promise<void> {
+  await commit(database, sql, values);
+  await durable(database);
+}
 
 /** A table whose rows are written whole and found by the column `id`, the first of its columns. */
 export interface RowTable {
@@ -60,23 +94,25 @@ export const saveRow = (
 };
 
 /** Runs several statements. */
-export const exec = (database: Database, sql: string): Promise<void> =>
+export const exec = ({ sqlite }: Database, sql: string): Promise<void> =>
   new Promise((resolve, reject) => {
-    database.exec(sql, (error) => (error === null ? resolve() : reject(error)));
+    sqlite.exec(sql, (error) => (error === null ? resolve() : reject(error)));
   });
 
 export const all = (
-  database: Database,
+  { sqlite }: Database,
   sql: string,
   values: readonly Value[] = [],
 ): Promise<Row[]> =>
   new Promise((resolve, reject) => {
-    database.all(sql, values, (error: Error | null, rows: Row[]) =>
+    sqlite.all(sql, values, (error: Error | null, rows: Row[]) =>
       error === null ? resolve(rows) : reject(error),
     );
   });
 
-export const close = (database: Database): Promise<void> =>
-  new Promise((resolve, reject) => {
-    database.close((error) => (error === null ? resolve() : reject(error)));
+export async function close({ sqlite, shared }: Database): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    sqlite.close((error) => (error === null ? resolve() : reject(error)));
   });
+  await shared?.log.close();
+}

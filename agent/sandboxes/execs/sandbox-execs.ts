@@ -12,6 +12,7 @@ import type {
 import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
+import { SerialQueue } from '../../queues/serial-queue.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { ExecOutput, readExecOutput, removeExecOutput } from './exec-output.ts';
@@ -52,6 +53,7 @@ export class SandboxExecs {
   readonly #running = new Map<string, SandboxExec>();
   /** Those that run and those that are about to: how many there may be counts both. */
   readonly #begun = new Set<string>();
+  readonly #dropping = new SerialQueue();
   #link: GuestLink | undefined;
   /** Why nothing is begun now, while the sandbox pauses. */
   #refused: string | undefined;
@@ -100,7 +102,7 @@ export class SandboxExecs {
   }
 
   /**
-   * Journals a command and starts it. Resolves when it runs, or has failed to.
+   * Journals a command and starts it. Resolves when it runs, or has failed to, and its row is durable.
    * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
    */
   async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
@@ -132,10 +134,14 @@ export class SandboxExecs {
     // At once: a channel that opens in between would not find it in the guest, and give it up.
     const { channel } = this.#link ?? {};
     this.#track(exec);
-    if (this.#refused !== undefined) await exec.lose('cancelled', this.#refused);
-    else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
-    else await exec.start(channel, { environment, hasTerminal });
-    await this.#dropOldest();
+    const begun = async (): Promise<void> => {
+      if (this.#refused !== undefined) await exec.lose('cancelled', this.#refused);
+      else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
+      else await exec.start(channel, { environment, hasTerminal });
+    };
+    // It begins while its row becomes durable: a crash of the host would end it with its machine.
+    await Promise.all([begun(), this.#journal.durable()]);
+    runInBackground('sandboxExec.dropOldest', () => this.#dropping.add(() => this.#dropOldest()));
     return exec;
   }
 
@@ -195,10 +201,12 @@ export class SandboxExecs {
   async detach(): Promise<void> {
     this.#link = undefined;
     await Promise.all([...this.#running.values()].map((exec) => exec.detach()));
+    await this.#dropping.idle;
   }
 
   /** With the sandbox. */
   async removeAll(): Promise<void> {
+    await this.#dropping.idle;
     await failpoint('remove exec output', () =>
       rm(this.#directory, { recursive: true, force: true }),
     );

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { Journal } from '../../../../agent/journal/journal.ts';
 import { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
@@ -293,6 +293,8 @@ test('a command that was cancelled before the guest knew it is not started', asy
   const isJournalled = async (): Promise<boolean> =>
     (await journal.exec(sandboxId, id))?.ending === 'cancelled';
   await waitFor('the journal', isJournalled);
+  await journal.durable();
+  await turn(); // Now the command has heard that it is.
   link.close();
   await beginning;
   const next = deafGuest();

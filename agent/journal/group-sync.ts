@@ -1,0 +1,30 @@
+/**
+ * Makes one file durable for all who write to it. Those who ask while it is being synced share the
+ * next time.
+ */
+export class GroupSync {
+  readonly #sync: () => Promise<void>;
+  #present: Promise<void> = Promise.resolve();
+  #next: Promise<void> | undefined;
+
+  /** @param sync makes durable what was written before its call */
+  constructor(sync: () => Promise<void>) {
+    this.#sync = sync;
+  }
+
+  /**
+   * Resolves when everything that was written before the call is durable.
+   * @throws what `sync` threw, and ever after: a second attempt may succeed without the data of the
+   *   first
+   */
+  durable(): Promise<void> {
+    return (this.#next ??= this.#after(this.#present));
+  }
+
+  async #after(present: Promise<void>): Promise<void> {
+    await present;
+    this.#present = this.#next ?? present;
+    this.#next = undefined;
+    await this.#sync();
+  }
+}
