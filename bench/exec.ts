@@ -3,6 +3,7 @@ import type { ApiClient } from '../test/helpers/api.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
 import { residentMiB } from './process-usage.ts';
+import { benchExecPhases } from './exec-phases.ts';
 import { benchRead } from './read.ts';
 import { alternate, median, printComparison, timed } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
@@ -111,8 +112,9 @@ async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
   process.stdout.write(`resident memory\n${row('control', 150)}${row('agent', 200)}\n`);
 }
 
-/** `npm run bench -- exec` */
-export async function benchExec(): Promise<void> {
+/** `npm run bench -- exec [--phases]` */
+export async function benchExec(args: readonly string[]): Promise<void> {
+  if (args.includes('--phases')) return benchExecPhases();
   const stack = await Stack.start({ DISK_SIZE_BYTES: String(GiB) });
   try {
     const api = await stack.newClient();

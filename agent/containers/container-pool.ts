@@ -9,6 +9,8 @@ import { Container, type ContainerHost } from './container.ts';
 const READY_MIN = 2;
 const DEMAND_WINDOW_MS = 60_000;
 const RETRY_AFTER_FAILURE_MS = 1_000;
+/** How long after it was taken a container is replaced while others are ready. */
+const REFILL_AFTER_MS = 30;
 const TRIM_EVERY_MS = 10_000;
 /** When less than this share of memory is free, no containers are kept ready. */
 const FREE_MEMORY_SHARE_MIN = 0.1;
@@ -38,6 +40,7 @@ export class ContainerPool {
   #inUse = 0;
   #demand = 0;
   #demandAt = 0;
+  #refilling: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
   readonly #trimming: NodeJS.Timeout;
   #closed = false;
@@ -75,14 +78,28 @@ export class ContainerPool {
       container = await waiter.promise;
     }
     this.#lend(container);
-    this.fill();
+    this.#refill();
     return container;
+  }
+
+  /**
+   * Replaces what was taken. While others are ready it waits until the command has probably ended:
+   * a container that starts takes more of the processors than a short command, which would have to
+   * share them.
+   */
+  #refill(): void {
+    if (this.#ready.length === 0) return this.fill();
+    this.#refilling ??= setTimeout(() => {
+      this.#refilling = undefined;
+      this.fill();
+    }, REFILL_AFTER_MS);
   }
 
   /** Kills every container and waits until all are removed. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
+    clearTimeout(this.#refilling);
     clearInterval(this.#trimming);
     for (const waiter of this.#waiters.splice(0)) waiter.reject(new Error('the pool is closed'));
     await Promise.allSettled([...this.#all].map((container) => container.kill()));

@@ -1,16 +1,16 @@
-import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Duplex } from 'node:stream';
 import { runInBackground } from '../../shared/background.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import { inSpan } from '../../shared/spans.ts';
 import type { ExecLimits } from './exec-limits.ts';
 import { MountAttribute, native, UnmountFlag } from '../native/native.ts';
-import { ProgramError, run, spawnLeashed } from '../system/spawn.ts';
-import { started } from '../system/started.ts';
+import { ProgramError, run } from '../system/spawn.ts';
+import { type LeashedProgram, startLeashed } from '../system/start-leashed.ts';
 import { attachDirectory } from '../disks/disk-calls.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
@@ -103,9 +103,7 @@ export class Container {
   readonly #stdout: OutputPipe;
   readonly #stderr: OutputPipe;
   readonly #gone = Promise.withResolvers<void>();
-  #runc: ChildProcess | undefined;
-  /** Settles when runc has exited; created when it starts, since the event fires only once. */
-  #ended: Promise<void> = Promise.resolve();
+  #runc: LeashedProgram | undefined;
   #init: InitChannel | undefined;
   /** Settles when {@link run} no longer needs the container's directory. */
   #finished: Promise<void> = Promise.resolve();
@@ -135,7 +133,7 @@ export class Container {
   }
 
   get isUsable(): boolean {
-    return !this.#killed && this.#runc?.exitCode === null && this.#runc.signalCode === null;
+    return !this.#killed && this.#runc !== undefined && this.#runc.ending === undefined;
   }
 
   /**
@@ -182,10 +180,15 @@ export class Container {
     const finished = Promise.withResolvers<void>();
     this.#finished = finished.promise;
     try {
-      for (const mount of mounts) await this.#attach(mount);
-      return await this.#runCommand(command, init);
+      await inSpan({ name: 'container.mount' }, async () => {
+        for (const mount of mounts) await this.#attach(mount);
+      });
+      const runcEnded = runc.ended.then(() => undefined);
+      return await this.#runCommand(command, init, runcEnded);
     } finally {
-      await this.#detachAll().finally(finished.resolve);
+      await inSpan({ name: 'container.unmount' }, () => this.#detachAll()).finally(
+        finished.resolve,
+      );
       // The answer need not wait for runc's clean-up: the processes are dead, the disks unmounted.
       init.close();
     }
@@ -195,9 +198,9 @@ export class Container {
   async kill(): Promise<void> {
     this.#killed = true;
     const runc = this.#runc;
-    if (runc === undefined || runc.exitCode !== null || runc.signalCode !== null) return;
+    if (runc === undefined || runc.ending !== undefined) return;
     this.#init?.close();
-    if (await settledWithin(this.#ended, LIMITS.killGraceMs / 2)) return;
+    if (await settledWithin(runc.ended, LIMITS.killGraceMs / 2)) return;
     await deleteContainer(this.#host.runcRoot, this.id);
   }
 
@@ -233,30 +236,27 @@ export class Container {
       ...['--root', this.#host.runcRoot, '--log', scratchPaths(this.#directory).runcLog],
       ...['run', '--preserve-fds', '3', '--bundle', this.#directory, this.id],
     ];
-    const { writeFd: stdout } = this.#stdout;
-    const { writeFd: stderr } = this.#stderr;
-    const runc = await started(
-      spawnLeashed('runc', args, {
-        stdio: ['ignore', 'ignore', 'ignore', 'pipe', stdout, stderr],
-        detached: true,
-        env: {},
-      }),
-    );
+    const [own, ofInit] = native.socketPair();
+    this.#init = InitChannel.of(own);
+    const ready = once(this.#init, 'ready').then(() => true);
+    ready.catch(() => undefined);
+    let runc: LeashedProgram;
+    try {
+      const outputs = [this.#stdout.writeFd, this.#stderr.writeFd];
+      runc = await startLeashed('runc', args, [ofInit, ...outputs]);
+    } catch (error) {
+      this.#init.close();
+      throw error;
+    } finally {
+      closeSync(ofInit);
+    }
+    this.#runc = runc;
     this.#stdout.closeWriteEnd();
     this.#stderr.closeWriteEnd();
-    this.#runc = runc;
-    this.#init = new InitChannel(runc.stdio[3] as Duplex);
-    const ready = once(this.#init, 'ready').then(() => true);
-    this.#ended = once(runc, 'exit').then(() => undefined);
-    ready.catch(() => undefined);
-    this.#ended.catch(() => undefined);
-    const isReady = await Promise.race([ready, this.#ended.then(() => false)]);
-    if (!isReady) {
-      const ending = runc.exitCode ?? String(runc.signalCode);
-      throw new ProgramError('runc', ending, await this.#runcLog());
-    }
+    const isReady = await Promise.race([ready, runc.ended.then(() => false)]);
+    if (!isReady) throw new ProgramError('runc', await runc.ended, await this.#runcLog());
     runInBackground('container.clearAway', async () => {
-      await this.#ended;
+      await runc.ended;
       await this.#clearAway();
     });
   }
@@ -290,26 +290,31 @@ export class Container {
     this.#mounted = [];
   }
 
-  async #runCommand(command: string, init: InitChannel): Promise<ContainerExit> {
+  async #runCommand(
+    command: string,
+    init: InitChannel,
+    runcEnded: Promise<undefined>,
+  ): Promise<ContainerExit> {
     let startedAt: number | undefined;
     init.once('started', () => {
       startedAt = performance.now();
     });
-    const exited = once(init, 'exited') as Promise<[exitCode: number]>;
+    const exited = (once(init, 'exited') as Promise<[number]>).then(([code]) => code);
     exited.catch(() => undefined);
     init.run(command);
-    const exit = await Promise.race([exited, this.#ended]);
+    const exitCode = await inSpan({ name: 'command' }, () => Promise.race([exited, runcEnded]));
     const endedAt = performance.now();
     if (this.#killed) throw new Error('the container was killed');
     // When memory ran out, the kernel may have killed init.
-    if (exit === undefined && startedAt === undefined) throw new Error(await this.#runcLog());
+    if (exitCode === undefined && startedAt === undefined) throw new Error(await this.#runcLog());
     // While init waits for us to close, the control group and its counters still exist.
-    const kills = exit === undefined ? 1 : await oomKills(this.#host.cgroups, this.#cgroupPath);
+    const { cgroups } = this.#host;
+    const kills = exitCode === undefined ? 1 : await oomKills(cgroups, this.#cgroupPath);
     await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
     if (this.#killed) throw new Error('the container was killed');
     this.#tailsGiven = true;
     return {
-      exitCode: exit?.[0] ?? EXIT_KILLED,
+      exitCode: exitCode ?? EXIT_KILLED,
       startedAt: startedAt ?? endedAt,
       endedAt,
       outOfMemory: kills > 0,
@@ -330,7 +335,7 @@ export class Container {
   async #clearAway(): Promise<void> {
     try {
       await this.#finished;
-      if (typeof this.#runc?.signalCode === 'string') await this.#clearAfterRunc();
+      if (typeof this.#runc?.ending === 'string') await this.#clearAfterRunc();
       await removeScratch(this.#directory);
       this.#users?.release();
       this.#gone.resolve();

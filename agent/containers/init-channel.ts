@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events';
+import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 interface InitEvents {
@@ -17,6 +18,11 @@ const EXITED = 2;
 export class InitChannel extends EventEmitter<InitEvents> {
   readonly #socket: Duplex;
   #received = Buffer.alloc(0);
+
+  /** @param fd a stream socket; closed with the channel */
+  static of(fd: number): InitChannel {
+    return new InitChannel(new Socket({ fd, readable: true, writable: true }));
+  }
 
   constructor(socket: Duplex) {
     super();

@@ -97,9 +97,11 @@ export class CommandActor {
       // The journal comes first: a crash after it leaves a row that reclaim finds.
       const begunAt = new Date().toISOString();
       const diskIds = [...this.#disks.keys()];
-      await this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt });
+      await inSpan({ name: 'journal.begin' }, () =>
+        this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt }),
+      );
       return await onBehalfOf(accountId, this.#ended.signal, async () =>
-        this.#runInContainer(await this.#claimDisks()),
+        this.#runInContainer(await inSpan({ name: 'disk.claim' }, () => this.#claimDisks())),
       );
     } catch (error) {
       this.#throwIfEnded();

@@ -17,6 +17,7 @@
 #include "listing-calls.h"
 #include "mounts.h"
 #include "namespaces.h"
+#include "programs.h"
 #include "ram.h"
 
 NAPI_MODULE_INIT() {
@@ -31,5 +32,6 @@ NAPI_MODULE_INIT() {
   define_namespace_functions(env, exports);
   define_egress_functions(env, exports);
   define_ram_functions(env, exports);
+  define_spawn_functions(env, exports);
   return exports;
 }

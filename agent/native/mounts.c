@@ -10,6 +10,7 @@
  *     resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
  *     open_tree(2), mount_setattr(2), move_mount(2).
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
+ *   socketPair()                             -> [fd, fd]  socketpair(2), streams, close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
  */
 #define _GNU_SOURCE
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "beneath.h"
@@ -118,12 +120,11 @@ static napi_value js_attach(napi_env env, napi_callback_info info) {
   return start_task(env, &work->task, "attach", NULL);
 }
 
-static napi_value js_pipe(napi_env env, napi_callback_info info) {
-  int ends[2];
+/* Both ends as an array; throws when they could not be made. */
+static napi_value result_pair(napi_env env, int outcome, const int ends[2], const char *call) {
   napi_value result;
-  (void)info;
-  if (pipe2(ends, O_CLOEXEC) != 0) {
-    napi_throw(env, make_error(env, errno, "pipe2"));
+  if (outcome != 0) {
+    napi_throw(env, make_error(env, errno, call));
     return NULL;
   }
   napi_create_array_with_length(env, 2, &result);
@@ -133,6 +134,20 @@ static napi_value js_pipe(napi_env env, napi_callback_info info) {
     napi_set_element(env, result, i, end);
   }
   return result;
+}
+
+static napi_value js_pipe(napi_env env, napi_callback_info info) {
+  int ends[2];
+  (void)info;
+  int outcome = pipe2(ends, O_CLOEXEC);
+  return result_pair(env, outcome, ends, "pipe2");
+}
+
+static napi_value js_socket_pair(napi_env env, napi_callback_info info) {
+  int ends[2];
+  (void)info;
+  int outcome = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+  return result_pair(env, outcome, ends, "socketpair");
 }
 
 static napi_value js_unread_bytes(napi_env env, napi_callback_info info) {
@@ -158,6 +173,7 @@ void define_mount_functions(napi_env env, napi_value exports) {
       {"attach", NULL, js_attach, NULL, NULL, NULL, napi_enumerable, NULL},
       {"unreadBytes", NULL, js_unread_bytes, NULL, NULL, NULL, napi_enumerable, NULL},
       {"pipe", NULL, js_pipe, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"socketPair", NULL, js_socket_pair, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
 }

@@ -51,6 +51,9 @@ interface NativeModule {
   listenInNamespace(namespace: string, address: string, port: number): Promise<number>;
   makeDevices(directory: string, owner: number): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
+  socketPair(): [fd: number, fd: number];
+  spawn(path: string, args: readonly string[], descriptors: readonly number[]): Promise<number>;
+  reap(pid: number): number | undefined;
   unreadBytes(fd: number): number;
   openBeneath(root: string, path: string, flags: number): Promise<number>;
   openObject(
@@ -122,7 +125,7 @@ const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
  * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
- * listing-calls.c, namespaces.c and ram.c describe them.
+ * listing-calls.c, namespaces.c, programs.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 

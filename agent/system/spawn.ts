@@ -71,13 +71,18 @@ export function spawnLeashed(
   }: SpawnOptions & { lock?: string | undefined; groups?: readonly string[] } = {},
 ): ChildProcess {
   const leashArgs = [
-    String(process.pid),
-    ...(leash.group === undefined ? [] : ['--group', leash.group]),
+    ...leashArguments(),
     ...groups.flatMap((group) => ['--group', group]),
     ...(lock === undefined ? [] : ['--lock', lock]),
   ];
   return spawn(leashPath, [...leashArgs, '--', program, ...args], options);
 }
+
+/** What the leash is told of every program: whose it is, and its control group. */
+export const leashArguments = (): string[] => [
+  String(process.pid),
+  ...(leash.group === undefined ? [] : ['--group', leash.group]),
+];
 
 /**
  * Runs a program to its end and returns its output. For short programs (mke2fs, runc delete …):

@@ -2,6 +2,7 @@ import { AppError } from '../../shared/errors.ts';
 import type { ExecMount } from '../../shared/jobs/command-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ExecResult } from '../../shared/schemas/exec.ts';
+import { inSpan } from '../../shared/spans.ts';
 import type { Deps } from './deps.ts';
 import { callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
@@ -37,7 +38,9 @@ export async function runExec(
   checkCommand(command);
   const deadlineAt = Date.now() + deps.config.execTimeoutMs;
   const diskIds = [...new Set(mounts.map(({ diskId }) => diskId))];
-  const disks = await Promise.all(diskIds.map((diskId) => findDisk(deps, accountId, diskId)));
+  const disks = await inSpan({ name: 'directory.read' }, () =>
+    Promise.all(diskIds.map((diskId) => findDisk(deps, accountId, diskId))),
+  );
   const payload = { accountId, mounts: [...mounts], command };
   const job = { kind: 'exec.run' as const, payload, deadlineAt };
   const { result, body } = await callHandler(deps, disks, job, context);

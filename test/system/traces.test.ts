@@ -74,13 +74,19 @@ test('An exec is one trace from the caller to the container', async (t) => {
   const reply = await api.call('POST', path, { command: `echo ${secret}; exit 3` }, headers);
   t.is(reply.status, 200);
   const route = 'POST /api/disks/{id}/exec';
-  const inner = ['queue.wait', 'turn.wait', 'disk.attach', 'container.take', 'container.run'];
-  const names = [route, 'send exec.run', 'exec.run', ...inner];
+  const inner = ['queue.wait', 'turn.wait', 'journal.begin', 'disk.claim', 'container.take'];
+  const inContainer = ['container.mount', 'command', 'container.unmount'];
+  const outer = [route, 'directory.read', 'send exec.run', 'exec.run', 'container.run'];
+  const names = [...outer, ...inner, ...inContainer, 'disk.attach'];
   const spans = await received(t.context, caller.traceId, names);
 
   t.is(spans.find(({ name }) => name === route)?.parentSpanId, caller.spanId);
   const way = [`control: ${route}`, 'control: send exec.run', 'agent: exec.run'];
   for (const name of inner) t.deepEqual(pathTo(spans, name), [...way, `agent: ${name}`]);
+  const within = [...way, 'agent: container.run'];
+  for (const name of inContainer) t.deepEqual(pathTo(spans, name), [...within, `agent: ${name}`]);
+  t.deepEqual(pathTo(spans, 'disk.attach'), [...way, 'agent: disk.claim', 'agent: disk.attach']);
+  t.deepEqual(pathTo(spans, 'directory.read'), [`control: ${route}`, 'control: directory.read']);
   const attributesOf = (name: string) => spans.find((span) => span.name === name)?.attributes;
   t.is(attributesOf(route)?.['http.response.status_code'], 200);
   t.is(attributesOf(route)?.['berth.request_id'], requestId);
