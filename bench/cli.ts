@@ -6,12 +6,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
+import { COMMANDS } from '../clients/cli/src/commands/index.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { exec } from '../test/helpers/disks.ts';
 import { containerSettings, createSandbox } from '../test/helpers/sandboxes.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { newDiskUser, Tools } from '../test/helpers/tools.ts';
-import { alternate, median, printComparison, printRows, timed } from './statistics.ts';
+import { alternate, printComparison, printRows, timed } from './statistics.ts';
 
 const BERTH = join(import.meta.dirname, '../clients/cli/bin/berth.js');
 const FILES_IN_DIRECTORY = 100;
@@ -31,19 +32,18 @@ const silent =
     await run(...args);
   };
 
+/** Start-up of the program, and of every group of commands. */
 async function benchStart(berth: Run, rounds: number): Promise<void> {
   const node = silent(runner(process.execPath, [], {}), '-e', '0');
-  for (const flag of ['--version', '--help']) {
-    const ours = silent(berth, flag);
+  const words = [['--version'], ['--help'], ...COMMANDS.map(({ name }) => [name, '--help'])];
+  for (const line of words) {
+    const ours = silent(berth, ...line);
     await alternate(2, ours, node); // Fills the compile cache.
     const times = await alternate(rounds, ours, node);
-    const names = { ours: `berth ${flag}`, baseline: 'node -e 0' };
+    const names = { ours: `berth ${line.join(' ')}`, baseline: 'node -e 0' };
     printComparison('start-up', times, names, { unit: 'ms', target: '<= 2' });
   }
 }
-
-const less = (samples: readonly number[], start: readonly number[]): number[] =>
-  samples.map((ms) => ms - median(start));
 
 /** A server that refuses every call at once: what a program needs to get there is its start-up. */
 async function refusingServer(): Promise<AsyncDisposable & { readonly url: string }> {
@@ -60,50 +60,100 @@ async function refusingServer(): Promise<AsyncDisposable & { readonly url: strin
   return { url: `http://127.0.0.1:${port}`, [Symbol.asyncDispose]: close };
 }
 
-/** A command in a sandbox, beside a lookup by name and an exec by one curl, each less its start-up. */
+/** A program's run and a run of it that ends at its first call: the difference is what came after start-up. */
+interface Measured {
+  readonly name: string;
+  readonly whole: () => Promise<void>;
+  readonly begun: () => Promise<void>;
+}
+
+/** Every round makes all runs once, so that a busy minute is in all of them. */
+async function compareAfterStart(
+  title: string,
+  rounds: number,
+  [ours, baseline]: readonly [Measured, Measured],
+): Promise<void> {
+  const samples = [ours, baseline].map(({ name }) => ({
+    name,
+    whole: [] as number[],
+    begun: [] as number[],
+  }));
+  for (let round = -3; round < rounds; round += 1) {
+    for (const [i, { whole, begun }] of [ours, baseline].entries()) {
+      const times = [await timed(whole), await timed(begun)] as const;
+      if (round < 0) continue; // Fills caches.
+      samples[i]?.whole.push(times[0]);
+      samples[i]?.begun.push(times[1]);
+    }
+  }
+  const rows = samples.flatMap(({ name, whole, begun }) => [
+    { name: `${name}, whole`, samples: whole },
+    { name: '  of it start-up', samples: begun },
+  ]);
+  printRows(title, rows, 'ms');
+  const after = samples.map(({ whole, begun }) => whole.map((ms, i) => ms - (begun[i] ?? 0)));
+  const [times = [], others = []] = after;
+  const names = { ours: ours.name, baseline: baseline.name };
+  const options = { unit: 'ms', target: '<= 1.3' };
+  printComparison(`${title}, after start-up`, { ours: times, baseline: others }, names, options);
+}
+
+/**
+ * A command in a sandbox beside a look-up by name and an exec by one curl, and a command in a new sandbox
+ * beside the same calls by one curl.
+ */
 async function benchRun(
   api: ApiClient,
   berthAt: (url: string) => Run,
   rounds: number,
 ): Promise<void> {
   const { sandbox_id: id } = await createSandbox(api, { name: 'box' });
+  await using server = await refusingServer();
   const curl = runner('curl', ['-fsS'], process.env);
   const url = `${api.baseUrl}/api/sandboxes`;
   const header = ['-H', `authorization: Bearer ${api.key}`, '-H', 'content-type: application/json'];
-  const body = JSON.stringify({ command: 'true' });
-  const find = [...header, '-o', '/dev/null', `${url}?name=box`];
-  const execute = [...header, '-d', body, `${url}/${id}/execs?wait=true`];
-  const ours = silent(berthAt(api.baseUrl), 'sandbox', 'run', 'box', '--', 'true');
-  const baseline = async (): Promise<void> => {
-    const answer = await curl(...find, '--next', '-fsS', ...execute);
-    assert.match(answer, /"status":"completed"/u);
-  };
-  await alternate(3, ours, baseline);
-  await using server = await refusingServer();
-  const refused = berthAt(server.url);
-  const begun = await alternate(
-    rounds,
-    async () => {
-      await assert.rejects(refused('sandbox', 'run', 'box', '--', 'true'));
-    },
-    async () => {
-      await assert.rejects(curl(server.url));
-    },
-  );
-  const whole = await alternate(rounds, ours, baseline);
-  const rows = [
-    { name: 'berth sandbox run, whole', samples: whole.ours },
-    { name: 'of it start-up', samples: begun.ours },
-    { name: 'curl, whole', samples: whole.baseline },
-    { name: 'of it start-up', samples: begun.baseline },
+  const post = (path: string, body: object): string[] => [
+    ...['--next', '-fsS', ...header, '-d', JSON.stringify(body)],
+    `${url}${path}?wait=true`,
   ];
-  printRows('a command in a running sandbox', rows, 'ms');
-  const times = {
-    ours: less(whole.ours, begun.ours),
-    baseline: less(whole.baseline, begun.baseline),
+  const refusedCurl = async (): Promise<void> => {
+    await assert.rejects(curl(server.url));
   };
-  const names = { ours: 'berth sandbox run -- true', baseline: 'the same by curl' };
-  printComparison('after start-up', times, names, { unit: 'ms', target: '<= 1.3' });
+  const berth = (...words: string[]): Pick<Measured, 'whole' | 'begun'> => ({
+    whole: silent(berthAt(api.baseUrl), 'sandbox', 'run', ...words),
+    begun: async () => {
+      await assert.rejects(berthAt(server.url)('sandbox', 'run', ...words));
+    },
+  });
+  const execute = post(`/${id}/execs`, { command: 'true' });
+  await compareAfterStart('a command in a running sandbox', rounds, [
+    { name: 'berth sandbox run box', ...berth('box', '--', 'true') },
+    {
+      name: 'the same by curl',
+      begun: refusedCurl,
+      whole: async () => {
+        const answer = await curl(...header, '-o', '/dev/null', `${url}?name=box`, ...execute);
+        assert.match(answer, /"status":"completed"/u);
+      },
+    },
+  ]);
+  const size = { mem_size_mib: 256 };
+  await compareAfterStart('a command in a new sandbox', Math.ceil(rounds / 2), [
+    { name: 'berth sandbox run', ...berth('--memory', '256', '--', 'true') },
+    {
+      name: 'the same by curl',
+      begun: refusedCurl,
+      whole: async () => {
+        const made = await curl(...post('', size).slice(2));
+        const { sandbox_id: fresh = '' } = (JSON.parse(made) as { data: { sandbox_id?: string } })
+          .data;
+        const end = ['--next', '-fsS', ...header, '-X', 'DELETE', `${url}/${fresh}`];
+        const run = post(`/${fresh}/execs`, { command: 'true' }).slice(2);
+        const answer = await curl(...run, ...post(`/${fresh}/stop`, {}), ...end);
+        assert.match(answer, /"status":"completed"/u);
+      },
+    },
+  ]);
 }
 
 async function fill(directory: string, files: number): Promise<void> {

@@ -1,8 +1,18 @@
 import { success } from '../../shared/schemas/common.ts';
-import { SandboxConnection, SandboxPath } from '../../shared/schemas/sandbox.ts';
-import { route } from '../http/route.ts';
+import {
+  ConnectByName,
+  NamedSandboxConnection,
+  SandboxConnection,
+  SandboxPath,
+} from '../../shared/schemas/sandbox.ts';
 import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
+import { presentSandbox } from '../http/present-sandbox.ts';
+import { route } from '../http/route.ts';
 import { connectSandbox } from '../services/connect-sandbox.ts';
+import { findSandbox, findSandboxByName } from '../services/find-sandbox.ts';
+import { endpointsOf } from '../services/sandbox-ports.ts';
+
+const tag = 'Sandboxes';
 
 const connectSandboxRoute = route({
   method: 'post',
@@ -13,15 +23,41 @@ const connectSandboxRoute = route({
   summary: 'Get a short-lived WebSocket URL for the processes of a running sandbox',
   description:
     'Open a WebSocket to the URL within a minute to start, attach to and control processes. The connection outlives the token in the URL.',
-  tag: 'Sandboxes',
+  tag,
   params: SandboxPath,
   writesNothing: true,
   replies: { 200: success(SandboxConnection) },
   errors: ['not_found', ...refusalsOf('connect')],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
-    return { status: 200, data: await connectSandbox(deps, caller, params.sid) };
+    return {
+      status: 200,
+      data: connectSandbox(deps, caller, await findSandbox(deps, caller.accountId, params.sid)),
+    };
   },
 });
 
-export const sandboxConnectionRoutes = [connectSandboxRoute];
+const connectByNameRoute = route({
+  method: 'post',
+  path: '/api/sandboxes/connections',
+  operationId: 'connectSandboxByName',
+  scope: 'sandbox',
+  event: 'sandbox.connected',
+  summary: 'Get the running sandbox of a name, with a WebSocket URL for its processes',
+  description:
+    'As connectSandbox does, for a caller who knows the name alone: one request instead of a look-up and another one.',
+  tag,
+  body: ConnectByName,
+  writesNothing: true,
+  replies: { 200: success(NamedSandboxConnection) },
+  errors: ['not_found', ...refusalsOf('connect')],
+  async handle({ deps, caller, body, note }) {
+    const record = await findSandboxByName(deps, caller.accountId, body.name);
+    note({ sandboxId: record.id });
+    const connection = connectSandbox(deps, caller, record);
+    const sandbox = presentSandbox(record, await endpointsOf(deps, record));
+    return { status: 200, data: { ...connection, sandbox } };
+  },
+});
+
+export const sandboxConnectionRoutes = [connectByNameRoute, connectSandboxRoute];

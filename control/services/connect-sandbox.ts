@@ -3,8 +3,8 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { statusOfState, verdictOn } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxConnection } from '../../shared/schemas/sandbox.ts';
+import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
-import { findSandbox } from './find-sandbox.ts';
 import { findOwner } from './sandbox-actions.ts';
 
 /**
@@ -21,15 +21,16 @@ export function connectionUrl(publicUrl: string, sandboxId: string, token: strin
 /**
  * Signs a URL with which processes of a running sandbox are reached at its host, until the URL
  * expires, any number of times. Sessions last no longer than the caller's key. Asks nobody: the host verifies the URL and the state by itself.
- * @throws AppError `not_found`, `sandbox_not_running`; `unavailable` while the host cannot be reached
+ * @param record as its host last published it
+ * @throws AppError `sandbox_not_running`; `unavailable` while the host cannot be reached
  */
-export async function connectSandbox(
+export function connectSandbox(
   deps: Deps,
   caller: Caller,
-  sandboxId: string,
-): Promise<SandboxConnection> {
+  record: SandboxRecord,
+): SandboxConnection {
   const { accountId, endsAt } = caller;
-  const record = await findSandbox(deps, accountId, sandboxId);
+  const sandboxId = record.id;
   const verdict = verdictOn(record.state, 'connect');
   if (verdict.kind === 'refuse') {
     const status = statusOfState(record.state);

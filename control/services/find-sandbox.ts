@@ -21,3 +21,14 @@ export async function findSandbox(
   if (record === undefined) throw new AppError('not_found', `sandbox ${sandboxId} not found`);
   return record;
 }
+
+/** @throws AppError `not_found` */
+export async function findSandboxByName(
+  { directory }: Deps,
+  accountId: string,
+  name: string,
+): Promise<SandboxRecord> {
+  const record = await directory.sandboxes.find(accountId, name);
+  if (record === undefined) throw new AppError('not_found', `there is no sandbox named ${name}`);
+  return record;
+}

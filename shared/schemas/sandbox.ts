@@ -26,17 +26,20 @@ export const WaitQuery = Type.Object({
   ),
 });
 
+// No pattern: what cannot be a name is one that no sandbox has.
+const nameSought = (description: string) =>
+  Type.String({ minLength: 1, maxLength: 100, description, examples: ['build-box'] });
+
 export const SandboxListQuery = Type.Object({
   filesystem: Type.Optional(diskId('Only sandboxes that mount this disk.')),
-  name: Type.Optional(
-    Type.String({
-      minLength: 1,
-      maxLength: 100,
-      description: 'Only the sandbox of this name.',
-      examples: ['build-box'],
-    }),
-  ),
+  name: Type.Optional(nameSought('Only the sandbox of this name.')),
 });
+
+/** Body of connect-sandbox-by-name. */
+export const ConnectByName = Type.Object(
+  { name: nameSought('Name of the sandbox.') },
+  { title: 'ConnectByName' },
+);
 
 export const SandboxConnection = Type.Object(
   {
@@ -160,6 +163,13 @@ export const Sandbox = Type.Object(
   { title: 'Sandbox' },
 );
 export type Sandbox = Type.Static<typeof Sandbox>;
+
+export const NamedSandboxConnection = Type.Interface(
+  [SandboxConnection],
+  { sandbox: Sandbox },
+  { title: 'NamedSandboxConnection' },
+);
+export type NamedSandboxConnection = Type.Static<typeof NamedSandboxConnection>;
 
 export const SandboxList = Type.Object({
   sandboxes: Type.Array(Sandbox, { description: 'Oldest first.' }),

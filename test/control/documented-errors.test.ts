@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import anyTest, { type TestFn } from 'ava';
 import { Agent, request } from 'undici';
 import { codesByStatus } from '../../control/http/route-errors.ts';
@@ -166,6 +167,11 @@ const calls: Readonly<Record<string, Call>> = {
   execInSandbox: { method: 'POST', path: `${sandboxPath}/execs`, body: { command: 'true' } },
   getSandboxExec: { method: 'GET', path: execPath },
   cancelSandboxExec: { method: 'POST', path: `${execPath}/cancel` },
+  connectSandboxByName: {
+    method: 'POST',
+    path: '/api/sandboxes/connections',
+    body: { name: 'box' },
+  },
   connectSandbox: { method: 'POST', path: `${sandboxPath}/connections` },
   readSandboxFile: { method: 'GET', path: `${sandboxPath}/files?path=/f` },
   writeSandboxFile: { method: 'PUT', path: `${sandboxPath}/files?path=/f` },
@@ -338,6 +344,7 @@ const brokenSandbox: Cause = async (call, { stack }) => {
   const { api, accountId } = await newAccount(stack, { allowed: true });
   const redis = await stack.redisClient();
   await redis.hset(keys.sandboxes('local-test', accountId), sandboxId, '{broken');
+  await redis.hset(keys.sandboxNames('local-test', accountId), 'box', sandboxId);
   return send(api, call, missingDiskId);
 };
 
@@ -353,7 +360,7 @@ const brokenSnapshot: Cause = async (call, { stack }) => {
 const brokenHost: Cause = async (call, { operator, stack }) => {
   const redis = await stack.redisClient();
   const reports = keys.hostReports('local-test');
-  const hostId = 'host-ba9876543210';
+  const hostId = `host-${randomBytes(6).toString('hex')}`; // Others remove theirs meanwhile.
   await redis.hset(reports, hostId, '{broken');
   try {
     const path = call.path.replace('host-0123456789ab', hostId);
@@ -474,6 +481,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'joinHost 429': joinsTooOften,
   'listSnapshots 400': withQuery('limit=0'),
   'setSandboxLimits 400': withBody({}),
+  'connectSandboxByName 400': withBody({ name: '' }),
   'execInSandbox 400': withBody({ command: '' }),
   'exposeSandboxPort 400': withPath(`${sandboxPath}/ports/0`),
   'unexposeSandboxPort 400': withPath(`${sandboxPath}/ports/65536`),

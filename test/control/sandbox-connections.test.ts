@@ -4,7 +4,7 @@ import { connectionUrl } from '../../control/services/connect-sandbox.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { sandboxStates, statusOfState } from '../../shared/sandbox-lifecycle.ts';
-import type { SandboxConnection } from '../../shared/schemas/sandbox.ts';
+import type { NamedSandboxConnection, SandboxConnection } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { newName } from '../helpers/disks.ts';
@@ -115,6 +115,38 @@ test("another account's sandbox, a missing one and a malformed id answer alike",
   }
   const nobody = new ApiClient(t.context.stack.baseUrl, 'key-wrong');
   t.is((await nobody.call('POST', path)).status, 401);
+});
+
+test('a name alone leads to the record of a running sandbox and to its processes', async (t) => {
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { sandboxes } = await t.context.stack.openDirectory();
+  const byName = (name: string, caller = api) =>
+    caller.call<{ data: NamedSandboxConnection; code?: string; error: string }>(
+      'POST',
+      '/api/sandboxes/connections',
+      { name },
+    );
+  const { status, body } = await byName(sandbox.config.name);
+  t.is(status, 200);
+  t.deepEqual(Object.keys(body.data), ['url', 'expires_at', 'sandbox']);
+  t.deepEqual(body.data.sandbox, await api.data('GET', path.replace('/connections', '')));
+  const claims = host.connectionKeys.verify(tokenIn(body.data.url));
+  t.like(claims, { sandboxId: sandbox.id, accountId: sandbox.accountId, hostId: host.hostId });
+  const stranger = await t.context.stack.newClient();
+  for (const [name, caller] of [
+    ['nobody'],
+    [sandbox.id],
+    [sandbox.config.name, stranger],
+  ] as const) {
+    const refused = await byName(name, caller);
+    t.is(refused.status, 404);
+    t.like(refused.body, { code: 'not_found', error: `there is no sandbox named ${name}` });
+  }
+  t.is((await byName('')).status, 400);
+  await sandboxes.publish({ ...sandbox, state: 'paused', revision: sandbox.revision + 1 });
+  const paused = await byName(sandbox.config.name);
+  t.is(paused.status, 409);
+  t.like(paused.body, { code: 'sandbox_not_running' });
 });
 
 test('no URL is issued while the host of the sandbox is away', async (t) => {

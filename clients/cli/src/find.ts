@@ -1,4 +1,4 @@
-import { type Berth, type Disk, NotFoundError, type Sandbox } from '@berth/sdk';
+import { ApiError, type Berth, type Disk, NotFoundError, type Sandbox } from '@berth/sdk';
 import { Failure } from './failure.ts';
 
 const SANDBOX_ID = /^[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[\da-f]{4}-[\da-f]{12}$/iu;
@@ -11,6 +11,24 @@ export async function findSandbox(berth: Berth, nameOrId: string): Promise<Sandb
     : await berth.sandboxes.find(nameOrId);
   if (found !== undefined) return found;
   throw new Failure(`there is no sandbox ${nameOrId}`, 'see berth sandbox ls');
+}
+
+/** Answers behind which the sandbox may be there all the same: it does not run, or the server is older. */
+const LOOK_AGAIN: ReadonlySet<string> = new Set(['not_found', 'sandbox_not_running']);
+
+/**
+ * By name or id, for a command that starts a process in it: with a name, one request both finds the sandbox
+ * and opens the way to it.
+ * @throws Failure when there is none
+ */
+export async function findSandboxForSession(berth: Berth, nameOrId: string): Promise<Sandbox> {
+  if (SANDBOX_ID.test(nameOrId)) return findSandbox(berth, nameOrId);
+  try {
+    return await berth.sandboxes.connect(nameOrId);
+  } catch (error) {
+    if (!(error instanceof ApiError && LOOK_AGAIN.has(error.code))) throw error;
+    return findSandbox(berth, nameOrId);
+  }
 }
 
 /** By name or id. @throws Failure when there is none */

@@ -1,10 +1,17 @@
-import { createMcpServer } from '@berth/mcp';
-import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { leaf } from '../command.ts';
 import { openedForSessions } from '../context.ts';
 import { VERSION } from '../version.ts';
 
 const MESSAGE_BYTES_MAX = 16 * 1024 * 1024;
+
+/** Most of this program: loaded when it serves, not for help and completions. */
+const loadServer = async () => {
+  const [{ createMcpServer }, { StdioServerTransport }] = await Promise.all([
+    import('@berth/mcp'),
+    import('@modelcontextprotocol/sdk/server/stdio.js'),
+  ]);
+  return { createMcpServer, StdioServerTransport };
+};
 
 export const mcpCommand = () =>
   leaf('mcp')
@@ -15,6 +22,7 @@ language model: disks, sandboxes, processes and files of the account. docs/mcp.m
     )
     .action(async (options) => {
       const { berth } = await openedForSessions(options);
+      const { createMcpServer, StdioServerTransport } = await loadServer();
       const server = createMcpServer({ berth, version: VERSION });
       const { stdin, stdout } = process;
       const bounds = { maxBufferSize: MESSAGE_BYTES_MAX };

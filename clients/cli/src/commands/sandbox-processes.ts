@@ -3,7 +3,7 @@ import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 import { leaf } from '../command.ts';
 import { openedForSessions } from '../context.ts';
 import { UsageFailure } from '../failure.ts';
-import { findSandbox } from '../find.ts';
+import { findSandbox, findSandboxForSession } from '../find.ts';
 import type { Output } from '../output.ts';
 import { pipeProcess } from '../process-io.ts';
 import { commandLine, splitTarget } from '../quote.ts';
@@ -152,16 +152,17 @@ One word is a command line for /bin/sh; several are a program and its arguments.
       check(target, words, options);
       const { berth, output } = await openedForSessions(options);
       const line = commandLine(words);
-      if (target === undefined && options.detach !== true) {
-        process.exitCode = await runInNew(berth, line, options, output);
-        return;
+      if (options.detach === true) {
+        const sandbox =
+          target === undefined
+            ? await berth.sandboxes.create(await creationOf(berth, options))
+            : await findSandbox(berth, target);
+        return begin(sandbox, line, options, output);
       }
-      const sandbox =
+      process.exitCode =
         target === undefined
-          ? await berth.sandboxes.create(await creationOf(berth, options))
-          : await findSandbox(berth, target);
-      if (options.detach === true) return begin(sandbox, line, options, output);
-      process.exitCode = await runIn(sandbox, line, options);
+          ? await runInNew(berth, line, options, output)
+          : await runIn(await findSandboxForSession(berth, target), line, options);
     });
 
 export const shellCommand = () =>
@@ -177,7 +178,8 @@ host's agent. Enter ~ . leaves it running and says how to come back.`,
     .option('-w, --cwd <directory>', 'where it begins')
     .action(async (name, { attach, env, cwd, ...options }) => {
       requireTerminal();
-      const sandbox = await findSandbox((await openedForSessions(options)).berth, name);
+      const { berth } = await openedForSessions(options);
+      const sandbox = await findSandboxForSession(berth, name);
       if (attach === undefined) {
         process.exitCode = await runIn(sandbox, LOGIN_SHELL, { tty: true, env, cwd });
         return;

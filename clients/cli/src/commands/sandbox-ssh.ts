@@ -2,7 +2,7 @@ import { Duplex } from 'node:stream';
 import { join, resolve } from 'node:path';
 import { leaf } from '../command.ts';
 import { opened, openedForSessions } from '../context.ts';
-import { findSandbox } from '../find.ts';
+import { findSandboxForSession } from '../find.ts';
 import { configDirectory } from '../profiles.ts';
 
 const keyDirectory = (): string => join(configDirectory(), 'ssh');
@@ -21,7 +21,7 @@ ProxyCommand. "berth sandbox ssh-config" prints what belongs into ~/.ssh/config.
     .argument('<sandbox>', 'its name or id; .berth at the end is left out')
     .action(async (name, options) => {
       const { berth } = await openedForSessions(options);
-      const sandbox = await findSandbox(berth, name.replace(SUFFIX, ''));
+      const sandbox = await findSandboxForSession(berth, name.replace(SUFFIX, ''));
       if (sandbox.status === 'paused') await sandbox.resume();
       const [{ serveSsh }, { hostKey }] = await Promise.all([
         import('../ssh/server.ts'),

@@ -549,6 +549,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sandboxes/connections": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get the running sandbox of a name, with a WebSocket URL for its processes
+         * @description As connectSandbox does, for a caller who knows the name alone: one request instead of a look-up and another one.
+         */
+        post: operations["connectSandboxByName"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes/{sid}/connections": {
         parameters: {
             query?: never;
@@ -1449,6 +1469,14 @@ export interface components {
                  */
                 password: string;
             };
+        };
+        /** ConnectByName */
+        ConnectByName: {
+            /**
+             * @description Name of the sandbox.
+             * @example build-box
+             */
+            name: string;
         };
         /** CreateApiKey */
         CreateApiKey: {
@@ -2721,6 +2749,22 @@ export interface components {
              */
             overwrite?: boolean;
         } & ((unknown | unknown) & (unknown | unknown));
+        /** NamedSandboxConnection */
+        NamedSandboxConnection: {
+            /**
+             * Format: uri
+             * @description WebSocket URL of the sandbox at its host, with a signed token.
+             * @example wss://host-1.example/sandboxes/01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f?token=eyJz
+             */
+            url: string;
+            /**
+             * Format: date-time
+             * @description Until when the URL can be used to connect.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            expires_at: string;
+            sandbox: components["schemas"]["Sandbox"];
+        };
         /** NetworkDecision */
         NetworkDecision: {
             /**
@@ -4906,6 +4950,38 @@ export interface operations {
                          */
                         success: true;
                         data: components["schemas"]["SandboxExec"];
+                    };
+                };
+            };
+        };
+    };
+    connectSandboxByName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConnectByName"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["NamedSandboxConnection"];
                     };
                 };
             };
