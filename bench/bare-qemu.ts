@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { slotNamespaces } from '../agent/network/slot-namespace.ts';
 import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
-import { guestNetwork } from '../agent/microvm/configure-guest.ts';
+import { guestNetwork } from '../agent/microvm/memory/guest-network.ts';
 import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
 import { run } from '../agent/system/spawn.ts';
 import { newHostId } from '../shared/ids.ts';

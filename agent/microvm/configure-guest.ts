@@ -2,23 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { failpoint } from '../system/failpoint.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
-import type { SlotPlan } from '../network/slot.ts';
 import { GuestFailure } from '../guest-link/guest-errors.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestSettings } from '../guest-link/guest-types.ts';
+import { guestNetwork } from './memory/guest-network.ts';
 
 /** Run once in a prewarmed VM, so that a sandbox's first command finds the shell in memory. */
 const WARM_UP = '/bin/true; true';
-
-/** The settings of the guest's only network card, which its slot decides. */
-export const guestNetwork = (slot: SlotPlan): GuestSettings['network'] => ({
-  interface: 'eth0',
-  address: slot.guestAddress,
-  prefixBits: slot.prefixBits,
-  gateway: slot.gatewayAddress,
-  resolver: slot.gatewayAddress,
-  mtuBytes: slot.mtuBytes,
-});
 
 /** All settings of the guest: those of the sandbox and those of the machine. */
 const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({

@@ -23,6 +23,7 @@ import {
 import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
 import { readIdentity, runPaths } from '../../machines/shim-files.ts';
+import { tellNetwork } from './guest-network.ts';
 import {
   blankKey,
   isSameMachine,
@@ -76,7 +77,7 @@ interface Entry {
 
 /**
  * The templates of this host, one for each shape. The first start of a shape begins to create its
- * template from a machine that boots and receives no request. Until it is ready, machines boot with
+ * template from a machine that boots and is told its network. Until it is ready, machines boot with
  * a blank template, so that they can be paused like any other.
  */
 export class TemplateStore {
@@ -251,7 +252,8 @@ export class TemplateStore {
     const { host, accelerator, uid, slots, bootTimeoutMs } = this.#options;
     const { run: runDir, disks } = machinePaths(this.#maker.directory);
     await this.#clearMaker();
-    const { index, namespace, tap, guestMac: mac } = await slots.lease();
+    const slot = await slots.lease();
+    const { index, namespace, tap, guestMac: mac } = slot;
     const ram = newTemplateRam(memSizeMib);
     try {
       await mkdir(this.#maker.directory, { recursive: true, mode: 0o700 });
@@ -260,7 +262,7 @@ export class TemplateStore {
       const network = { namespace, tap, mac };
       const shape = { accelerator, vcpuCount, memSizeMib };
       const spec = { ...this.#maker, ...shape, uid, memory, diskLayers: [LAYER], network };
-      await bootOnce(host, spec, bootTimeoutMs);
+      await bootOnce(host, spec, bootTimeoutMs, (channel) => tellNetwork(channel, slot));
       const identity = await readIdentity(runDir);
       if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
       const monitor = await QmpClient.open(runPaths(runDir).monitor);

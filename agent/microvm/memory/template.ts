@@ -85,7 +85,7 @@ export const newTemplateRam = (memSizeMib: number): number =>
   native.newMemory('berth-template', memSizeMib * MiB);
 
 /**
- * Makes a template of a machine that has just booted and has received no request. The machine is
+ * Makes a template of a machine that has just booted and knows nothing but its network. The machine is
  * stopped; the caller must kill it.
  * @param ram the machine's RAM, from {@link newTemplateRam}
  * @param directory the template's own; it appears only when it is complete and durable

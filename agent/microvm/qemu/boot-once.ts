@@ -7,15 +7,22 @@ import { machinePaths } from './machine-directory.ts';
 import { runPaths } from '../../machines/shim-files.ts';
 
 /**
- * Boots a machine that belongs to no sandbox until its guest has sent its first message, without
- * sending it a request. Call {@link clearMachine} to end it.
- * @throws Error when the message does not come in time
+ * Boots a machine that belongs to no sandbox until its guest has sent its first message. Call
+ * {@link clearMachine} to end it.
+ * @param prepare sends the guest its only requests
+ * @throws Error when the message does not come in time; what `prepare` throws
  */
-export async function bootOnce(host: VmHost, spec: Launch, timeoutMs: number): Promise<void> {
+export async function bootOnce(
+  host: VmHost,
+  spec: Launch,
+  timeoutMs: number,
+  prepare: (channel: GuestChannel) => Promise<void> = async () => undefined,
+): Promise<void> {
   await launch(host, spec);
   const socket = connectSocket(runPaths(machinePaths(spec.directory).run).guest);
   await once(socket, 'connect');
   const { channel } = await GuestChannel.open(socket, { timeoutMs });
+  await prepare(channel);
   channel.close();
 }
 
