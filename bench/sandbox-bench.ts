@@ -52,7 +52,7 @@ export async function sandboxDirectory(bench: SandboxBench, id: string): Promise
 }
 
 /** Waits until the host has prewarmed all the machines that it will. */
-async function untilRested(bench: SandboxBench): Promise<void> {
+export async function untilRested(bench: SandboxBench): Promise<void> {
   const { isCold, prewarmed, memSizeMib, signal } = bench;
   if (isCold || prewarmed === 0) return;
   const isRested = async (): Promise<boolean> => {

@@ -11,6 +11,7 @@ import { benchBurst } from './sandbox-burst.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 import { benchExec } from './sandbox-exec.ts';
 import { benchFork } from './sandbox-fork.ts';
+import { benchGrowth } from './sandbox-growth.ts';
 import { benchGuestAgent, benchMemory } from './sandbox-memory.ts';
 import { benchDirtyPause, benchPause } from './sandbox-pause.ts';
 import { benchStart } from './sandbox-start.ts';
@@ -28,6 +29,7 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
   fork: benchFork,
   memory: benchMemory,
   burst: benchBurst,
+  growth: benchGrowth,
   ttl: benchTtl,
   guest: benchGuestAgent,
 };
