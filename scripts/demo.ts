@@ -26,7 +26,8 @@ export async function runDemo(env: Env): Promise<void> {
   const { totalMs, queueMs, executeMs } = result.timing;
   console.log(`(total ${totalMs} ms: queued ${queueMs} ms, executed ${executeMs} ms)`);
   console.log(
-    `\nTry next:\n. '${paths.clientEnv}'; curl -sS "$BASE_URL${path}" ` +
+    `\nTry next:\nnpx berth sandbox create first-box && npx berth sandbox shell first-box\n` +
+      `. '${paths.clientEnv}'; curl -sS "$BASE_URL${path}" ` +
       `-H "Authorization: Bearer $API_KEY" -H 'Content-Type: application/json' ` +
       `-d '{"command":"ls -la; df -h ."}'\n`,
   );

@@ -33,6 +33,9 @@ const IN_WORDS: Readonly<Record<string, string>> = {
   'shell EACCES': 'its user may not run /bin/sh, or /bin/sh is not executable',
   'shell ENOEXEC': '/bin/sh of its image is no program for the platform of this host',
   'user ENOENT': 'its image has no such user: /etc/passwd does not list the name',
+  'directory ENOENT': 'the directory to run it in is not there',
+  'directory ENOTDIR': 'the directory to run it in is none',
+  'directory EACCES': 'its user may not enter the directory to run it in',
   'group ENOENT': 'its image has no such group: /etc/group does not list the name',
 };
 
@@ -43,6 +46,8 @@ export class GuestFailure extends Error {
   readonly errno: string | undefined;
   /** What of the request failed, for `system`: `directory`, `shell`, `root` … */
   readonly step: string;
+  /** For the sandbox's owner. */
+  readonly reason: string;
 
   constructor(code: GuestFailureCode, errno: string | undefined, step: string) {
     const refused = `guest refused: ${[code, step, errno].filter(Boolean).join(' ')}`;
@@ -52,6 +57,7 @@ export class GuestFailure extends Error {
     this.code = code;
     this.errno = errno;
     this.step = step;
+    this.reason = inWords ?? refused;
   }
 }
 

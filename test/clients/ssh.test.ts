@@ -1,4 +1,4 @@
-/* Debian's OpenSSH client, with `berth sandbox ssh-proxy` as its ProxyCommand. */
+/* Debian's OpenSSH client, with `berth sandbox ssh-proxy` as its ProxyCommand; at full length into a virtual machine. */
 import assert from 'node:assert';
 import { execFile, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -9,8 +9,14 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { Cli } from '../helpers/cli.ts';
+import { isFull } from '../helpers/full.ts';
 import { freePorts } from '../helpers/ports.ts';
-import { containerSettings, createSandbox, outputOf } from '../helpers/sandboxes.ts';
+import {
+  containerSettings,
+  createSandbox,
+  outputOf,
+  sandboxSettings,
+} from '../helpers/sandboxes.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { MiB } from '../../shared/units.ts';
@@ -23,7 +29,9 @@ interface Result {
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
-const test = stackTest(containerSettings(), async ({ stack, api }) => {
+const settings = isFull ? sandboxSettings() : containerSettings();
+
+const test = stackTest(settings, async ({ stack, api }) => {
   const cli = await Cli.in(stack.directory, api);
   const { sandbox_id: id } = await createSandbox(api, { name: 'box' });
   const directory = join(stack.directory, 'ssh');

@@ -39,7 +39,7 @@ export function toSessionError(error: unknown): SessionError {
     if (error.code === 'unsupported') {
       return new SessionError('invalid_request', 'the process has no terminal');
     }
-    const message = `the process could not be started: ${error.message}`;
+    const message = `the process could not be started: ${error.reason}`;
     return new SessionError('process_failed', message, { cause: error });
   }
   if (error instanceof RangeError) {

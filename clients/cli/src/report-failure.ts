@@ -20,8 +20,7 @@ interface Explanation {
 
 /** What helps against errors of the API, by their code. */
 const NEXT: Readonly<Record<string, string>> = {
-  sandbox_not_running: 'berth sandbox resume or start brings it back',
-  sandbox_has_forks: 'delete its forks and snapshots first, see berth sandbox ls',
+  sandbox_has_forks: 'delete those first, see berth sandbox ls and berth snapshot ls',
   snapshot_in_use: 'delete the sandboxes that were created from it first',
   sandbox_name_conflict: 'choose another name, see berth sandbox ls',
   snapshot_name_conflict: 'choose another name, see berth snapshot ls',
@@ -34,6 +33,26 @@ const NEXT: Readonly<Record<string, string>> = {
   image_not_ready: 'berth image build builds it',
   rate_limited: 'try again in a moment',
 };
+
+/** What the API says for programs, as people say it. */
+const IN_WORDS: Readonly<Record<string, string>> = {
+  sandbox_has_forks: 'forks or snapshots share its disk',
+};
+
+/** How a sandbox that rests runs again. */
+const AWAKENING: Readonly<Record<string, string>> = {
+  paused: 'berth sandbox resume lets it go on where it was',
+  pausing: 'berth sandbox resume lets it go on where it was',
+  stopped: 'berth sandbox start boots it',
+  exited: 'berth sandbox start boots it',
+  failed: 'berth sandbox get says why, and berth sandbox start boots it',
+};
+
+/** The API names the status: `the sandbox is paused: its files are out of reach now`. */
+function explainRest(message: string): Pick<Explanation, 'message' | 'next'> {
+  const [sentence, status = ''] = /^the sandbox is (\w+)/u.exec(message) ?? [message];
+  return { message: sentence, next: AWAKENING[status] ?? 'see berth sandbox get' };
+}
 
 /** @param json whether the error is for a program: then it is one line of JSON on stderr. @returns the exit code */
 export function reportFailure(error: unknown, argv: readonly string[]): number {
@@ -76,12 +95,17 @@ function explainBerth(error: BerthError): Omit<Explanation, 'exitCode'> {
   if (error instanceof ConnectionError) {
     return { code, message, next: 'berth doctor says what can be reached' };
   }
+  if (code === 'sandbox_not_running') return { code, ...explainRest(message) };
+  if (error instanceof ApiError && code === 'unknown') {
+    const said = `what answered is not Berth (HTTP status ${error.status})`;
+    return { code, message: said, next: 'see whether the URL of berth profile show is right' };
+  }
   if (error instanceof CallTimeoutError) return { code, message, next: 'try again' };
   const isServers = error instanceof ApiError && error.status >= 500 && NEXT[code] === undefined;
   const next = isServers
     ? `the server's log has more under request ${error.requestId ?? 'unknown'}`
     : NEXT[code];
-  return { code, message, next };
+  return { code, message: IN_WORDS[code] ?? message, next };
 }
 
 const HELP_CODES: ReadonlySet<string> = new Set(['commander.help', 'commander.helpDisplayed']);

@@ -2,10 +2,10 @@ import { Command, type CommandUnknownOpts } from '@commander-js/extra-typings';
 import { type CommandEntry, COMMANDS } from './commands/index.ts';
 import { VERSION } from './version.ts';
 
-/** In a list, what a command does begins in lower case and has no full stop. */
+/** In a list, what a command does begins in lower case, but for an abbreviation, and has no full stop. */
 export function inList(command: CommandUnknownOpts): string {
-  const text = command.summary() || command.description();
-  return `${text[0]?.toLowerCase() ?? ''}${text.slice(1).replace(/\.$/u, '')}`;
+  const text = (command.summary() || command.description()).replace(/\.$/u, '');
+  return text.replace(/^\p{Lu}(?!\p{Lu})/u, (first) => first.toLowerCase());
 }
 
 /** What every command of the tree has: usage errors are thrown, and printed in one place. */
@@ -32,7 +32,10 @@ export async function commandTree(wanted: string): Promise<CommandUnknownOpts> {
     .description('Shared disks, commands on them, and persistent sandboxes.')
     .version(VERSION, '-V, --version', 'show the version')
     .usage('<command> [options]')
-    .addHelpText('after', '\nberth <command> --help says more. Start with: berth login');
+    .addHelpText(
+      'after',
+      '\nberth <command> --help says more. Start with berth login, or in a checkout with ./scripts/up.',
+    );
   for (const entry of COMMANDS) {
     program.addCommand(entry.name === wanted ? await entry.load() : listed(entry));
   }

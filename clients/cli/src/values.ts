@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises';
-import { text } from 'node:stream/consumers';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { parseBytes, parseSeconds } from './text.ts';
 
@@ -58,5 +57,8 @@ type Given<T> = {
 } & { [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined> };
 
 /** A file's text, or that of stdin for `-`. */
-export const readText = (path: string): Promise<string> =>
-  path === '-' ? text(process.stdin) : readFile(path, 'utf8');
+export async function readText(path: string): Promise<string> {
+  if (path !== '-') return readFile(path, 'utf8');
+  const { text } = await import('node:stream/consumers'); // Takes its time to load.
+  return text(process.stdin);
+}

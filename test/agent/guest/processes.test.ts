@@ -111,7 +111,9 @@ for (const {
 
   test(`${build.name}: a directory that is missing is told, and nothing runs`, async (t) => {
     const spec = processSpec('echo ran', { directory: '/nosuch' });
-    await t.throwsAsync(channel.start(spec), { message: 'guest refused: system directory ENOENT' });
+    await t.throwsAsync(channel.start(spec), {
+      message: /^guest refused: system directory ENOENT: /,
+    });
     t.false((await channel.list()).some(({ id }) => id === spec.id));
   });
 

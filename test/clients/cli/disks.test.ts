@@ -66,6 +66,20 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
   t.is(await (await fetch(url.trim())).text(), 'hello\n');
   t.regex(await cli.output('disk', 'ls'), /^NAME .*\n(?:.*\n)*work +available /u);
   t.regex(await cli.output('disk', 'ls', 'work:'), / file$/mu);
+  const none = 'work:none';
+  for (const line of [
+    ['cat', none],
+    ['share', none],
+    ['ls', none],
+    ['cp', none, '-'],
+    ['cp', none, '.'],
+  ]) {
+    const { code, stderr } = await cli.run(['disk', ...line]);
+    t.deepEqual(
+      [code, stderr],
+      [1, `berth: there is nothing at ${none}: look at the name again.\n`],
+    );
+  }
   const refused = await cli.run(['disk', 'rm', 'work']);
   t.is(refused.code, 1);
   t.regex(refused.stderr, /^berth: nobody can be asked here: add --yes to delete work/u);
@@ -203,6 +217,12 @@ test('edit saves what the editor has made, unless somebody was faster', async (t
   await writeFile(go, '');
   const [, kept = ''] = await second.shows(/changed the file meanwhile: your text is in (.+)\.\n/u);
   t.is(await readFile(kept, 'utf8').catch(() => kept), 'more\nmore\n');
+});
+
+test('lists of commands begin in lower case, but for abbreviations', async (t) => {
+  const help = await t.context.cli.output('--help');
+  t.regex(help, /^ {2}key +API keys of the account$/mu);
+  t.regex(help, /^ {2}disk +shared disks, /mu);
 });
 
 test('profiles are kept for their user alone', async (t) => {

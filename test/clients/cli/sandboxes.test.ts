@@ -3,6 +3,7 @@ import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cli } from '../../helpers/cli.ts';
+import { freePorts } from '../../helpers/ports.ts';
 import { containerSettings } from '../../helpers/sandboxes.ts';
 import { stackTest } from '../../helpers/stack-test.ts';
 import { Terminal } from '../../helpers/terminal.ts';
@@ -56,6 +57,63 @@ test('run passes words, input, output and the exit code, whatever is in them', a
   const wrong = await cli.run(['sandbox', 'run', '--memory', 'much', '--', 'true']);
   t.is(wrong.code, 2);
   t.regex(wrong.stderr, /^berth: option '--memory <size>' .*see berth sandbox run --help\.\n$/u);
+});
+
+test('what keeps run and shell from a sandbox is said in one sentence, with the next step', async (t) => {
+  const { cli, stack, api } = t.context;
+  const { sandbox_id: id } = await cli.json<Shown>('sandbox', 'create', 'rests', '--memory', '256');
+  const says = async (sentence: string, env: Record<string, string> = {}): Promise<void> => {
+    const ran = await cli.run(['sandbox', 'run', 'rests', '--', 'true'], { env });
+    t.deepEqual(ran, { code: 125, stdout: '', stderr: `berth: ${sentence}\n` });
+    const words = [...cli.command, 'sandbox', 'shell', 'rests'];
+    await using terminal = await Terminal.open(
+      stack.directory,
+      words,
+      { ...cli.environment, ...env },
+      { cols: 200, rows: 10 },
+    );
+    await terminal.shows(/\[ended with 125\]/u);
+    t.true((await terminal.screen()).startsWith(`berth: ${sentence}\n`));
+  };
+  await cli.output('sandbox', 'pause', 'rests');
+  await says('the sandbox is paused: berth sandbox resume lets it go on where it was.');
+  const byId = await cli.run(['sandbox', 'run', id, '--', 'true', '--json']);
+  t.regex(byId.stderr, /^berth: the sandbox is paused: berth sandbox resume /u);
+  const read = await cli.run(['sandbox', 'cp', 'rests:/etc/hostname', '-', '--json']);
+  t.deepEqual(JSON.parse(read.stderr), {
+    error: {
+      code: 'sandbox_not_running',
+      message: 'the sandbox is paused',
+      next: 'berth sandbox resume lets it go on where it was',
+    },
+  });
+  await cli.output('sandbox', 'stop', 'rests');
+  await says('the sandbox is stopped: berth sandbox start boots it.');
+  await says('there is no sandbox rests: see berth sandbox ls.', {
+    BERTH_API_KEY: (await stack.newClient()).key,
+  });
+  const revoked = await api.data<{ token: string; id: string }>('POST', '/api/tokens', {
+    name: 'revoked',
+  });
+  await cli.output('key', 'rm', 'revoked');
+  await says('the API key is not valid: berth login sets another one.', {
+    BERTH_API_KEY: revoked.token,
+  });
+  const [port = 0] = await freePorts(1);
+  await says('no answer came from the server: berth doctor says what can be reached.', {
+    BERTH_URL: `http://127.0.0.1:${port}`,
+  });
+  await says(
+    'what answered is not Berth (HTTP status 404): see whether the URL of berth profile show is right.',
+    { BERTH_URL: stack.environment['AGENT_PUBLIC_URL'] ?? '' },
+  );
+  await cli.output('sandbox', 'start', 'rests');
+  const nowhere = await cli.run(['sandbox', 'run', '-w', '/nowhere', 'rests', '--', 'pwd']);
+  t.deepEqual(nowhere, {
+    code: 125,
+    stdout: '',
+    stderr: 'berth: the process could not be started: the directory to run it in is not there.\n',
+  });
 });
 
 test('run without a sandbox makes one for the command', async (t) => {

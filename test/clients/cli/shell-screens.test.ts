@@ -1,4 +1,7 @@
-/* Programs that fill the screen, and cut networks, in `berth sandbox shell` in a real terminal. */
+/*
+ * Programs that fill the screen, cut networks and pauses, in `berth sandbox shell` in a real terminal. At full
+ * length in a virtual machine, else in a container.
+ */
 import { execFile } from 'node:child_process';
 import { realpath } from 'node:fs/promises';
 import { promisify } from 'node:util';
@@ -6,8 +9,9 @@ import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../../helpers/api.ts';
 import { Cli } from '../../helpers/cli.ts';
 import { CuttableProxy } from '../../helpers/cuttable-proxy.ts';
+import { isFull } from '../../helpers/full.ts';
 import { freePorts } from '../../helpers/ports.ts';
-import { containerSettings, createSandbox } from '../../helpers/sandboxes.ts';
+import { containerSettings, createSandbox, sandboxSettings } from '../../helpers/sandboxes.ts';
 import { Stack } from '../../helpers/stack.ts';
 import { Terminal } from '../../helpers/terminal.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -31,7 +35,7 @@ test.before(async (t) => {
   const proxy = await CuttableProxy.to(port);
   Object.assign(t.context, { proxy });
   const stack = await Stack.start({
-    ...containerSettings(),
+    ...(isFull ? sandboxSettings() : containerSettings()),
     AGENT_PORT: String(port),
     AGENT_PUBLIC_URL: `http://127.0.0.1:${proxy.port}`,
   });
@@ -53,8 +57,8 @@ async function openShell({ stack, cli }: Context): Promise<Terminal> {
   return terminal;
 }
 
-/** Brings a program of this computer and its libraries into the sandbox, as a package would. */
-async function install(cli: Cli, program: string): Promise<void> {
+/** Brings a program of this computer and its libraries into the sandbox, as a package would, under another name. */
+async function install(cli: Cli, program: string, name: string): Promise<void> {
   const path = await realpath(program);
   const { stdout: libraries } = await promisify(execFile)('ldd', [path]);
   const files = [path, ...(libraries.match(/\/\S+\.so\S*/gu) ?? [])];
@@ -62,14 +66,14 @@ async function install(cli: Cli, program: string): Promise<void> {
     encoding: 'buffer',
     maxBuffer: 64 * MiB,
   });
-  const unpack = `tar -xP --skip-old-files && ln -s ${path} /usr/local/bin/editor`;
+  const unpack = `tar -xP --skip-old-files && ln -s ${path} /usr/local/bin/${name}`;
   const { code, stderr } = await cli.run(['sandbox', 'run', '-i', 'box', unpack], { input });
   if (code !== 0) throw new Error(stderr);
 }
 
 test('vim edits a file in a shell, and follows the size of the terminal', async (t) => {
   const { cli } = t.context;
-  await install(cli, '/usr/bin/vim');
+  await install(cli, '/usr/bin/vim', 'editor');
   await using terminal = await openShell(t.context);
   await terminal.enter('editor -u NONE /tmp/edited');
   await terminal.shows(/^~ *\n[^]*"\/tmp\/edited"/mu);
@@ -106,10 +110,60 @@ test('top draws its screen anew until q', async (t) => {
   t.pass();
 });
 
+test('htop shows processes, takes keys, follows the size of the terminal, and leaves the screen as it was', async (t) => {
+  await install(t.context.cli, '/usr/bin/htop', 'processes');
+  await using terminal = await openShell(t.context);
+  await terminal.enter('echo before-$((1 + 3)); processes --delay=2');
+  await terminal.shows(/Tasks: \d+/u);
+  await terminal.shows(/^F1Help +F2Setup/mu);
+  await terminal.press('F5');
+  await terminal.shows(/F5List/u); // The tree of processes.
+  await terminal.resize(110, 36);
+  // Its line of keys is the last one, wherever that is.
+  await waitFor('htop to fill the screen', async () => {
+    const lines = (await terminal.screen()).trimEnd().split('\n');
+    return lines.length >= 36 && lines.at(-1)?.startsWith('F1Help') === true;
+  });
+  await terminal.press('F10');
+  await terminal.shows(/^before-4$[^]*[#$] $/mu);
+  await terminal.enter('echo left-$((1 + 3))');
+  await terminal.shows(/^left-4$/mu);
+  t.notRegex(await terminal.screen(), /F1Help/u);
+});
+
+/** What a shell with 300 numbered lines has shown, in order. */
+const numbersIn = (screen: string): number[] =>
+  [...screen.matchAll(/^n(\d+)$/gmu)].map(([, n]) => Number(n));
+const ALL_NUMBERS = Array.from({ length: 300 }, (_, i) => i + 1);
+const COUNT = 'for i in $(seq 1 300); do echo n$i; sleep 0.02; done; echo al""l';
+
+test('a shell whose sandbox is paused and resumed loses and repeats nothing, in both directions', async (t) => {
+  const { cli } = t.context;
+  await using terminal = await openShell(t.context);
+  await terminal.enter(COUNT);
+  for (const seen of ['n20', 'n120']) {
+    await terminal.shows(new RegExp(`^${seen}$`, 'mu'));
+    t.is(await cli.output('sandbox', 'pause', 'box'), 'box is paused\n');
+    // Typed while nothing runs that could take it.
+    await terminal.enter(`echo typed-${seen}-$((1 + 1))`);
+    t.is(await cli.output('sandbox', 'resume', 'box'), 'box is running\n');
+  }
+  await terminal.shows(/^typed-n120-2$/mu);
+  const screen = await terminal.screen();
+  t.deepEqual(numbersIn(screen), ALL_NUMBERS);
+  t.is(screen.match(/^typed-n20-2$/gmu)?.length, 1);
+  t.is(screen.match(/^typed-n120-2$/gmu)?.length, 1);
+  await terminal.resize(90, 30);
+  await waitFor('the new size', async () => {
+    await terminal.enter('stty size');
+    return /^30 90$/mu.test(await terminal.screen());
+  });
+});
+
 test('a shell whose network is cut loses and repeats nothing, in both directions', async (t) => {
   const { proxy } = t.context;
   await using terminal = await openShell(t.context);
-  await terminal.enter('for i in $(seq 1 300); do echo n$i; sleep 0.02; done; echo al""l');
+  await terminal.enter(COUNT);
   for (const seen of ['n20', 'n120']) {
     await terminal.shows(new RegExp(`^${seen}$`, 'mu'));
     const { cuts } = proxy;
@@ -121,11 +175,7 @@ test('a shell whose network is cut loses and repeats nothing, in both directions
   }
   await terminal.shows(/^typed-n120-2$/mu);
   const screen = await terminal.screen();
-  const numbers = [...screen.matchAll(/^n(\d+)$/gmu)].map(([, n]) => Number(n));
-  t.deepEqual(
-    numbers,
-    Array.from({ length: 300 }, (_, i) => i + 1),
-  );
+  t.deepEqual(numbersIn(screen), ALL_NUMBERS);
   t.is(screen.match(/^typed-n20-2$/gmu)?.length, 1);
   t.is(screen.match(/^typed-n120-2$/gmu)?.length, 1);
 });

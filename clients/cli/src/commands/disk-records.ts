@@ -5,7 +5,8 @@ import { Failure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import type { Output, Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
-import { parsePlace } from '../transfer/place.ts';
+import { nothingAt, parsePlace } from '../transfer/place.ts';
+import { filesOfDisk } from '../transfer/remote-files.ts';
 import { each, given } from '../values.ts';
 
 const DISKS: Shown<DiskInfo> = {
@@ -81,7 +82,11 @@ export const lsCommand = () =>
       const asked = parsePlace(place);
       const [name, path] = asked.kind === 'remote' ? [asked.name, asked.path] : [place, ''];
       const disk = await findDisk(berth, name);
-      output.list(await disk.files.list(path).toArray(), FILES);
+      const found = await disk.files.list(path).toArray();
+      if (found.length === 0 && (await filesOfDisk(disk).typeOf(path)) === undefined) {
+        throw nothingAt(place);
+      }
+      output.list(found, FILES);
     });
 
 export const getCommand = () =>

@@ -2,7 +2,6 @@ import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findSandbox } from '../find.ts';
 import { counted, formatBytes } from '../text.ts';
-import { copy } from '../transfer/copy.ts';
 import { parseTransfer } from '../transfer/place.ts';
 import { filesOfSandbox } from '../transfer/remote-files.ts';
 import { count } from '../values.ts';
@@ -22,6 +21,7 @@ export const cpCommand = () =>
       const { output, berth } = await opened(options);
       const { name } = transfer.direction === 'up' ? transfer.to : transfer.from;
       const remote = filesOfSandbox(await findSandbox(berth, name));
+      const { copy } = await import('../transfer/copy.ts'); // Other commands begin faster without it.
       const tally = await copy(transfer, { remote, output, jobs });
       if (target === '-') return;
       if (output.isJson) output.json(tally);

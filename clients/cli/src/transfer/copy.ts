@@ -13,7 +13,7 @@ import {
   writeFileWhole,
 } from './local-files.ts';
 import { basename, resolve } from 'node:path';
-import { baseName, joinPath, type Transfer } from './place.ts';
+import { baseName, joinPath, nothingAt, orNothingAt, type Transfer } from './place.ts';
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
@@ -64,9 +64,6 @@ export async function copy(transfer: Transfer, options: CopyOptions): Promise<Ta
   return counter.tally;
 }
 
-const noSource = (path: string): Failure =>
-  new Failure(`there is nothing at ${visible(path)}`, 'look at the name again');
-
 /** What lies in a directory that exists, or is named as one, keeps its name there. */
 async function targetOf(remote: RemoteFiles, path: string, name: string): Promise<string> {
   const isDirectory =
@@ -87,7 +84,7 @@ async function copyUp(
     return counter.countFile();
   }
   const found = await lookAt(from.path);
-  if (found === undefined) throw noSource(from.path);
+  if (found === undefined) throw nothingAt(from.path);
   // As with docker and rsync, `dir/.` is what lies in it.
   const isContents = /(?:^|\/)\.\/?$/u.test(from.path);
   const target = await targetOf(remote, to.path, isContents ? '' : basename(resolve(from.path)));
@@ -121,14 +118,14 @@ async function copyDown(
   counter: Counter,
 ): Promise<void> {
   if (to.kind === 'standard') {
-    for await (const piece of await remote.read(from.path)) {
+    for await (const piece of await orNothingAt(from, remote.read(from.path))) {
       counter.countBytes(piece.length);
       await writeTo(process.stdout, piece);
     }
     return counter.countFile();
   }
   const type = await remote.typeOf(from.path);
-  if (type === undefined) throw noSource(`${from.name}:${from.path}`);
+  if (type === undefined) throw nothingAt(`${from.name}:${from.path}`);
   const name = baseName(from.path);
   const isInto = to.path.endsWith('/') || (await lookAt(to.path))?.type === 'directory';
   const isContents = name === '.' || name === '';

@@ -1,4 +1,6 @@
-import { UsageFailure } from '../failure.ts';
+import { NotFoundError } from '@berth/sdk';
+import { Failure, UsageFailure } from '../failure.ts';
+import { visible } from '../text.ts';
 
 /** What `cp` and `sync` are told: a path here, stdin or stdout, or a path on a disk or in a sandbox. */
 export type Place =
@@ -55,3 +57,20 @@ export const joinPath = (directory: string, rest: string): string => {
   if (rest === '') return above;
   return directory === '' ? rest : `${above}/${rest}`;
 };
+
+/** Nothing lies where the user says. */
+export const nothingAt = (path: string): Failure =>
+  new Failure(`there is nothing at ${visible(path)}`, 'look at the name again');
+
+/** What a call for a remote file answers. @throws Failure when the file is not there */
+export async function orNothingAt<T>(
+  { name, path }: Place & { readonly kind: 'remote' },
+  found: Promise<T>,
+): Promise<T> {
+  try {
+    return await found;
+  } catch (error) {
+    if (error instanceof NotFoundError) throw nothingAt(`${name}:${path}`);
+    throw error;
+  }
+}
