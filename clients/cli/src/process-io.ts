@@ -28,11 +28,18 @@ const writeChunk = ({ stream, bytes }: OutputChunk): Promise<void> =>
 
 /** The exit code that says what became of a process. @throws Failure when nobody knows */
 export function exitCodeOf({ status, exitCode, reason }: ProcessExit): number {
+  if (status === 'timed_out') return TIMED_OUT; // Its record may have the code of the kill.
   if (exitCode !== undefined) return exitCode;
-  if (status === 'timed_out') return TIMED_OUT;
   if (status === 'cancelled') return KILLED;
   const next = 'look whether it was done before you repeat it';
   throw new Failure(reason ?? 'the sandbox lost the command', next);
+}
+
+/** Says why a process ended that did not end by itself: its exit code alone would not. */
+function noteCutShort({ status, reason }: ProcessExit): void {
+  if (status !== 'cancelled' && status !== 'timed_out') return;
+  const behind = process.stdout.isTTY ? '\n' : ''; // A prompt may stand in the line.
+  process.stderr.write(`${behind}berth: the command did not end by itself: ${reason ?? status}.\n`);
 }
 
 /** Kills the process when this program is to end, as a terminal does whose window is closed. */
@@ -63,6 +70,13 @@ export class SignalForwarding implements Disposable {
   };
 }
 
+/** The exit code with which we end, and why, unless we have killed the process ourselves. */
+export function codeAtEnd(exit: ProcessExit, { exitCode }: SignalForwarding): number {
+  if (exitCode !== undefined) return exitCode;
+  noteCutShort(exit);
+  return exitCodeOf(exit);
+}
+
 /** Sends our input to the process, and its end. */
 async function forwardInput(remote: Process): Promise<void> {
   for await (const bytes of process.stdin) await remote.write(bytes as Uint8Array);
@@ -79,8 +93,7 @@ export async function pipeProcess(remote: Process, hasInput: boolean): Promise<n
   else remote.closeInput();
   try {
     for await (const chunk of remote) await writeChunk(chunk);
-    const code = exitCodeOf(await remote.exit);
-    return signals.exitCode ?? code;
+    return codeAtEnd(await remote.exit, signals);
   } finally {
     if (hasInput) process.stdin.destroy(); // Nobody reads it any more; we need not wait for its end.
   }

@@ -125,5 +125,5 @@ function explainUsage(error: CommanderError, argv: readonly string[]): Explanati
 
 /** Whether the exit code of this command is that of a remote one. */
 const runsRemotely = ([group, name]: readonly string[]): boolean =>
-  (group === 'sandbox' && (name === 'run' || name === 'shell')) ||
+  (group === 'sandbox' && ['run', 'shell', 'logs'].includes(name ?? '')) ||
   (group === 'disk' && name === 'exec');

@@ -1,6 +1,6 @@
-import { type Process, SessionError } from '@berth/sdk';
+import { type Process, type ProcessExit, SessionError } from '@berth/sdk';
 import { UsageFailure } from './failure.ts';
-import { exitCodeOf, SignalForwarding, writeTo } from './process-io.ts';
+import { codeAtEnd, SignalForwarding, writeTo } from './process-io.ts';
 
 /** What typing does in our terminal. */
 const TILDE = 0x7e;
@@ -100,11 +100,8 @@ class SizeForwarding implements Disposable {
   }
 }
 
-/**
- * Connects our terminal with that of a process until it has ended.
- * @returns its exit code; undefined when the user has left it running, with `~.`
- */
-export async function connectTerminal(remote: Process): Promise<number | undefined> {
+/** Passes keys, sizes and output until the process has ended. @returns undefined when the user has left it */
+async function passTerminal(remote: Process): Promise<ProcessExit | undefined> {
   let hasLeft = false;
   const keys = new LeaveSequence();
   const receive = (bytes: Uint8Array): void => {
@@ -114,15 +111,23 @@ export async function connectTerminal(remote: Process): Promise<number | undefin
     hasLeft = true;
     remote.detach();
   };
-  using signals = new SignalForwarding(remote);
   using _size = new SizeForwarding(remote);
   using _keys = new RawKeys(receive);
   try {
     for await (const { bytes } of remote) await writeTo(process.stdout, bytes);
-    const code = exitCodeOf(await remote.exit);
-    return signals.exitCode ?? code;
+    return await remote.exit;
   } catch (error) {
     if (hasLeft) return undefined;
     throw error;
   }
+}
+
+/**
+ * Connects our terminal with that of a process until it has ended.
+ * @returns its exit code; undefined when the user has left it running, with `~.`
+ */
+export async function connectTerminal(remote: Process): Promise<number | undefined> {
+  using signals = new SignalForwarding(remote);
+  const exit = await passTerminal(remote);
+  return exit === undefined ? undefined : codeAtEnd(exit, signals);
 }

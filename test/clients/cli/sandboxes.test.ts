@@ -51,7 +51,8 @@ test('run passes words, input, output and the exit code, whatever is in them', a
   const echoed = await cli.run(['sandbox', 'run', '-i', 'runs', '--', 'wc', '-c'], { input });
   t.is(echoed.stdout.trim(), String(input.length));
   const timed = await cli.run(['sandbox', 'run', '--timeout', '1s', 'runs', 'sleep 60']);
-  t.is(timed.code, 124);
+  const late = 'berth: the command did not end by itself: timed out.\n';
+  t.deepEqual(timed, { code: 124, stdout: '', stderr: late });
   const unknown = await cli.run(['sandbox', 'run', 'nobody', '--', 'true']);
   t.is(unknown.code, 125);
   const wrong = await cli.run(['sandbox', 'run', '--memory', 'much', '--', 'true']);
@@ -116,6 +117,18 @@ test('what keeps run and shell from a sandbox is said in one sentence, with the 
   });
 });
 
+test('a shell whose sandbox is stopped says so', async (t) => {
+  const { cli, stack } = t.context;
+  await cli.output('sandbox', 'create', 'stops', '--memory', '256');
+  const words = [...cli.command, 'sandbox', 'shell', 'stops'];
+  await using terminal = await Terminal.open(stack.directory, words, cli.environment);
+  await terminal.shows(/[#$] $/mu);
+  await cli.output('sandbox', 'stop', 'stops');
+  await terminal.shows(/^berth: the command did not end by itself: sandbox stopped\.$/mu);
+  const [ended] = await terminal.shows(/\[ended with \d+\]/u);
+  t.is(ended, '[ended with 137]');
+});
+
 test('run without a sandbox makes one for the command', async (t) => {
   const { cli } = t.context;
   const ran = await cli.run(['sandbox', 'run', '--memory', '256', '-e', 'STAGE=test', '--', 'env']);
@@ -152,6 +165,11 @@ test('a command goes on without us, and its output is there later', async (t) =>
   const log = await cli.run(['sandbox', 'logs', 'detached', begun.trim(), '--follow']);
   t.deepEqual(log, { code: 4, stdout: 'line 1\nline 2\nline 3\n', stderr: '' });
   t.regex(await cli.output('sandbox', 'logs', 'detached'), /completed \(4\)/u);
+  const late = await cli.output(
+    ...['sandbox', 'run', '-d', '-q', '--timeout', '1s', 'detached', 'sleep 60'],
+  );
+  t.is((await cli.run(['sandbox', 'logs', 'detached', late.trim(), '--follow'])).code, 124);
+  t.is((await cli.run(['sandbox', 'logs', 'nobody', late.trim()])).code, 125);
 });
 
 test('a shell takes keys, sizes and the end of input as a local one does', async (t) => {

@@ -3,6 +3,7 @@ import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findSandbox } from '../find.ts';
 import type { Output, Shown } from '../output.ts';
+import { exitCodeOf } from '../process-io.ts';
 import { formatAge } from '../text.ts';
 
 const POLL_MS = 500;
@@ -38,7 +39,8 @@ async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promis
     process.stderr.write(newPart(stderr, exec.stderr ?? ''));
     stdout = exec.stdout ?? '';
     stderr = exec.stderr ?? '';
-    if (exec.status !== 'running') return exec.exit_code ?? 1;
+    const { status, exit_code: code, exit_reason: reason } = exec;
+    if (status !== 'running') return exitCodeOf({ status, exitCode: code ?? undefined, reason });
     if (!isFollowed) return 0;
     await new Promise((resolve) => {
       setTimeout(resolve, POLL_MS);
