@@ -1,3 +1,4 @@
+import { access, constants } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import Type, { type Static } from 'typebox';
 import {
@@ -45,6 +46,8 @@ export interface AgentConfig extends ExecSettings {
   /** The region's storage: disk images and their manifests. */
   readonly storageDir: string;
   readonly diskSizeBytes: number;
+  /** Program that shuts a host out of the storage; undefined: none can be. */
+  readonly storageFenceCommand: string | undefined;
   /** Free bytes of storage and data directory below which new work is refused. */
   readonly storageReserveBytes: number;
   /** How long the answer of a command waits for the bucket behind its disk. */
@@ -229,6 +232,7 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
     storageDir: settings.STORAGE_DIR,
     defaultImageDir: settings.DEFAULT_IMAGE_DIR,
     diskSizeBytes: settings.DISK_SIZE_BYTES,
+    storageFenceCommand: settings.STORAGE_FENCE_COMMAND,
     storageReserveBytes: settings.STORAGE_RESERVE_BYTES,
     bucketSettleMs: settings.BUCKET_SETTLE_MS,
     azureAuthority: settings.AZURE_AUTHORITY_HOST,
@@ -241,6 +245,15 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
   };
 }
 
-/** Reads the files that the configuration names. @throws Error when one does not fit */
-export const checkAgentConfig = ({ tls, cluster, ingress }: AgentConfig): Promise<void> =>
-  checkCertificates([tls, cluster.tls, ingress?.tls]);
+async function checkProgram(path: string): Promise<void> {
+  await access(path, constants.X_OK).catch((cause: unknown) => {
+    throw new Error(`STORAGE_FENCE_COMMAND: ${path} is no program that can be run`, { cause });
+  });
+}
+
+/** Looks at the files that the configuration names. @throws Error when one does not fit */
+export async function checkAgentConfig(config: AgentConfig): Promise<void> {
+  const { tls, cluster, ingress, storageFenceCommand } = config;
+  if (storageFenceCommand !== undefined) await checkProgram(storageFenceCommand);
+  await checkCertificates([tls, cluster.tls, ingress?.tls]);
+}

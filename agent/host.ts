@@ -33,6 +33,7 @@ import { DiskFiles } from './disks/disk-files.ts';
 import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
+import { StorageFence } from './system/storage-fence.ts';
 import {
   BUCKETS_GROUP,
   endFormerProcesses,
@@ -213,9 +214,17 @@ async function openRuntime(
 }
 
 function openDisks(
-  { cluster: { encryptionKeys, bucketNetworks }, bucketSettleMs, azureAuthority }: AgentConfig,
+  {
+    cluster: { encryptionKeys, bucketNetworks },
+    bucketSettleMs,
+    azureAuthority,
+    storageFenceCommand,
+  }: AgentConfig,
   { cgroups, cgroupParent }: HostGroups,
-  parts: Omit<ConstructorParameters<typeof DiskRegistry>[0], 'calls' | 'onMounted' | 'backing'>,
+  parts: Omit<
+    ConstructorParameters<typeof DiskRegistry>[0],
+    'calls' | 'fence' | 'onMounted' | 'backing'
+  >,
 ): DiskRegistry {
   const networks = new ReachableNetworks(bucketNetworks);
   const groupPath = trackingGroup(cgroups, `${cgroupParent}/${BUCKETS_GROUP}`);
@@ -229,6 +238,7 @@ function openDisks(
     ...parts,
     backing,
     calls: new StorageCalls(),
+    fence: new StorageFence(storageFenceCommand, parts.log),
     onMounted: clearUploads,
   });
   runInBackground('bucket.resume', () => backing.resume(disks));

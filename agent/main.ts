@@ -84,7 +84,7 @@ function linkToControl(
       execSlots: config.execSlots,
       execsRunning: execs.running,
       execsWaiting: execs.waiting,
-      storageLow: storage.isLow || storage.isSilent,
+      storageLow: storage.isLow || storage.problem !== undefined,
       images: host.images.load,
       sandboxes: sandboxes === undefined ? NO_SANDBOXES : { isEnabled: true, ...sandboxes.load },
       cordoned: orders.isCordoned,
@@ -221,11 +221,11 @@ const internalRoutes =
 /** Why the agent is not ready, or undefined when it is. */
 function whatIsMissing(
   draining: boolean,
-  storageIsSilent: boolean,
+  storageProblem: string | undefined,
   isConnected: boolean,
 ): string | undefined {
   if (draining) return 'draining';
-  if (storageIsSilent) return 'the storage does not answer';
+  if (storageProblem !== undefined) return storageProblem;
   return isConnected ? undefined : 'not registered with any control node';
 }
 
@@ -284,7 +284,7 @@ async function start(config: AgentConfig): Promise<void> {
     http: { ...http, port: config.adminPort, connections: config.http.internal, tls: clusterTls },
     registry: metrics.registry,
     find: internalRoutes(gate, data, files, objects),
-    ready: async () => whatIsMissing(isDraining(), storage.isSilent, links.isConnected),
+    ready: async () => whatIsMissing(isDraining(), storage.problem, links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);

@@ -1,4 +1,4 @@
-import { statfs } from 'node:fs/promises';
+import { opendir, statfs } from 'node:fs/promises';
 import { repeatInBackground } from './background.ts';
 import { AppError, toError } from './errors.ts';
 import { LIMITS } from './limits.ts';
@@ -25,6 +25,8 @@ export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
+  /** Why the last look failed. */
+  #failure: string | undefined;
   /** When the question under way was asked, by `performance.now()`. */
   #askedAt: number | undefined;
 
@@ -52,10 +54,16 @@ export class StorageWatch {
     return performance.now() - this.#askedAt > LIMITS.storageSilenceMsMax;
   }
 
-  /** @throws AppError the refusal; `unavailable` while the storage does not answer */
+  /** Why the storage cannot be used at the moment, or undefined. */
+  get problem(): string | undefined {
+    if (this.isSilent) return 'the storage does not answer';
+    return this.#failure === undefined ? undefined : `the storage fails: ${this.#failure}`;
+  }
+
+  /** @throws AppError the refusal; `unavailable` while the storage cannot be used */
   refuseIfLow(): void {
     if (this.isLow) throw this.#options.refusal;
-    if (this.isSilent) throw new AppError('unavailable', 'the storage does not answer; try again');
+    if (this.problem !== undefined) throw new AppError('unavailable', `${this.problem}; try again`);
   }
 
   close(): void {
@@ -70,6 +78,8 @@ export class StorageWatch {
     }, LIMITS.storageSilenceMsMax);
     try {
       const free = await Promise.all(directories.map(freeBytes));
+      if (this.#failure !== undefined) log.info({ directories }, 'storage:usableAgain');
+      this.#failure = undefined;
       const wasLow = this.isLow;
       this.#freeBytes = Math.min(...free);
       if (this.isLow !== wasLow) {
@@ -77,7 +87,9 @@ export class StorageWatch {
       }
       if (this.#freeBytes < reserveBytes * CRITICAL_SHARE) onCritical?.();
     } catch (error) {
-      log.error({ err: toError(error) }, 'storage:checkFailed');
+      const { message } = toError(error);
+      if (message !== this.#failure) log.error({ err: toError(error) }, 'storage:checkFailed');
+      this.#failure = message;
     } finally {
       clearTimeout(silence);
       if (this.isSilent) log.info({ directories }, 'storage:answersAgain');
@@ -87,6 +99,8 @@ export class StorageWatch {
 }
 
 async function freeBytes(directory: string): Promise<number> {
+  // A client of CephFS that was shut out tells the free space all the same, and refuses all else.
+  await (await opendir(directory)).close();
   const { bavail, bsize } = await statfs(directory);
   return bavail * bsize;
 }

@@ -1,7 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
-import type { DiskLease } from '../../shared/directory/disk-leases.ts';
+import type { AcquiredLease, DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
@@ -10,6 +10,7 @@ import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
 import { paths } from '../system/paths.ts';
+import type { StorageFence } from '../system/storage-fence.ts';
 import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './checkout-target.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
@@ -20,6 +21,7 @@ import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import type { LoopDevices } from './loop-devices.ts';
+import { mountAlone } from './mount-alone.ts';
 import type { StorageCalls } from './storage-calls.ts';
 import { writeManifest } from './write-manifest.ts';
 import { Delegations } from './delegations.ts';
@@ -32,6 +34,7 @@ export interface DiskActorDeps {
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
+  readonly fence: StorageFence;
   readonly uses: DiskUses;
   readonly backing: DiskBacking;
   /** See {@link DiskStorageOptions.onMounted}. */
@@ -297,7 +300,7 @@ export class DiskActor {
     });
   }
 
-  async #acquire(): Promise<DiskLease> {
+  async #acquire(): Promise<AcquiredLease> {
     const { directory, hostId } = this.#deps;
     const lease = await directory.diskLeases.acquire(this.#disk, hostId, LIMITS.diskLeaseTtlMs);
     if ('heldBy' in lease) {
@@ -328,19 +331,19 @@ export class DiskActor {
     this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
     const [mount] = entry?.record.mounts ?? [];
-    const askedAt = performance.now();
+    let askedAt = performance.now();
     const lease = await this.#acquire();
+    const { diskLeases: leases } = directory;
     let backing: AttachedBacking | undefined;
     try {
-      await this.#storage.mount();
+      askedAt = await mountAlone({ ...this.#deps, lease, leases, askedAt, storage: this.#storage });
       if (mount !== undefined) backing = await this.#attachBacking(mount);
     } catch (error) {
       // A helper that hangs may still write to the image when the storage recovers, and so may what
       // could not be unmounted. The lease is left to expire: until then no other host may attach it.
-      if (this.#storage.isFree) await directory.diskLeases.release(lease);
+      if (this.#storage.isFree) await leases.release(lease);
       throw error;
     }
-    const { diskLeases: leases } = directory;
     const onLost = (): void => this.#lose(attachment);
     const keeper = new LeaseKeeper({
       ...{ lease, leases, holders: this.#holders, askedAt, onLost, log },

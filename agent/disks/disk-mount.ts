@@ -2,10 +2,12 @@ import { mkdir, rmdir, statfs } from 'node:fs/promises';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath, native } from '../native/native.ts';
-import { ProgramError, run } from '../system/spawn.ts';
+import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 
 /** How long to wait for an earlier attachment of the image to end. */
 const FREE_WITHIN_MS = 4_000;
+/** The same on another host that has had no lease for a while. */
+const LEFT_WITHIN_MS = 1_000;
 
 /** Exit codes of disk.c. */
 const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5 } as const;
@@ -25,7 +27,7 @@ function toAppError(error: unknown): unknown {
       return new AppError('not_found', 'the disk has no data on this storage', { cause: error });
     }
     case EXIT.inUse: {
-      const message = 'the disk is still in use on this host; try again';
+      const message = 'the disk is still attached elsewhere; try again';
       return new AppError('unavailable', message, { cause: error });
     }
     case EXIT.attachedElsewhere: {
@@ -85,6 +87,22 @@ export async function unmountImage(
   } catch (error) {
     if (!(error instanceof ProgramError) || error.exitCode !== EXIT.inUse) throw error;
     return { isFree: false, wasInUse: true };
+  }
+}
+
+/**
+ * Whether no other host has the image attached, as its lock tells on storage whose locks hold between
+ * hosts. Also false when the storage does not tell in time: it may wait for that host, such as a
+ * metadata server of CephFS for a client that is frozen.
+ */
+export async function isImageFree(image: string): Promise<boolean> {
+  try {
+    await disk(['await', image, LEFT_WITHIN_MS], LIMITS.diskProbeMsMax);
+    return true;
+  } catch (error) {
+    if (error instanceof ProgramTimeoutError) return false;
+    if (error instanceof ProgramError && error.exitCode === EXIT.inUse) return false;
+    throw error;
   }
 }
 

@@ -8,6 +8,7 @@ import { ProgramError, ProgramTimeoutError } from '../system/spawn.ts';
 import { type DiskLayout, prepareLayout } from './disk-layout.ts';
 import {
   AttachedElsewhereError,
+  isImageFree,
   mountAgain,
   mountImage,
   unmountImage,
@@ -80,6 +81,11 @@ export class DiskStorage {
   async unhold(): Promise<void> {
     const { held } = this.#options;
     if (this.isHeld) await failpoint('unmount held disk', () => unmountLeftover(held));
+  }
+
+  /** @see isImageFree */
+  isFreeElsewhere(): Promise<boolean> {
+    return isImageFree(this.#options.image);
   }
 
   /**

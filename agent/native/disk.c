@@ -10,6 +10,8 @@
  *        disk detach IMAGE DIRECTORY WAIT-MS
  *            Unmounts it, lazily if it is in use, and waits at most that long until the image is
  *            free. Prints `lazily` in that case. With an empty IMAGE it does not wait.
+ *        disk await IMAGE WAIT-MS
+ *            Waits at most that long until the image is free.
  *        disk sweep FIRST-LOOP
  *            Removes loop devices that nothing is attached to.
  *
@@ -179,6 +181,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "attach-read-only") == 0 && argc == 5)
     return attach_read_only(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "detach") == 0 && argc == 5) return detach(argv[2], argv[3], number(argv[4]));
+  if (strcmp(command, "await") == 0 && argc == 4) return wait_until_free(argv[2], number(argv[3]));
   if (strcmp(command, "sweep") == 0 && argc == 3) {
     sweep_loops(number(argv[2]));
     return ENDED_WELL;

@@ -12,13 +12,21 @@ export interface DiskLease {
   readonly epoch: number;
 }
 
+export interface AcquiredLease extends DiskLease {
+  /**
+   * Hosts whose lease ended without a release, so that they may still have the image attached: they
+   * died, were cut off, or are frozen.
+   */
+  readonly formerHosts: readonly string[];
+}
+
 // The value is "<host> <epoch>", and "<host> <epoch> held" while a sandbox of the host mounts the
 // disk: a held lease does not expire. A host that acquires its own lease again (its agent was
 // restarted) gets a new epoch, so that nothing the former agent left can renew or release it; the
-// hold stays.
+// hold stays. KEYS lease, epoch, attached.
 const acquire = new Script(`
   local current = redis.call('GET', KEYS[1])
-  if current and string.match(current, '^%S+') ~= ARGV[1] then return current end
+  if current and string.match(current, '^%S+') ~= ARGV[1] then return {current} end
   local epoch = redis.call('INCR', KEYS[2])
   local value = ARGV[1] .. ' ' .. epoch
   if current and string.match(current, ' held$') then
@@ -26,7 +34,9 @@ const acquire = new Script(`
   else
     redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
   end
-  return value
+  local attached = redis.call('SMEMBERS', KEYS[3])
+  redis.call('SADD', KEYS[3], ARGV[1])
+  return {value, unpack(attached)}
 `);
 const renew = new Script(`
   local current = redis.call('GET', KEYS[1])
@@ -35,10 +45,22 @@ const renew = new Script(`
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 `);
+// KEYS lease, attached; ARGV value of the lease, host. The host has the image detached, also when its
+// lease ended before; but a later agent of the same host may have attached it again.
 const release = new Script(`
   local current = redis.call('GET', KEYS[1])
+  local isOurs = current == ARGV[1] or current == ARGV[1] .. ' held'
+  if current and not isOurs and string.match(current, '^%S+') == ARGV[2] then return 0 end
+  redis.call('SREM', KEYS[2], ARGV[2])
+  if isOurs then redis.call('DEL', KEYS[1]) end
+  return 1
+`);
+// KEYS lease, attached; ARGV value of the lease, host.
+const recordAlone = new Script(`
+  local current = redis.call('GET', KEYS[1])
   if current ~= ARGV[1] and current ~= ARGV[1] .. ' held' then return 0 end
-  redis.call('DEL', KEYS[1])
+  redis.call('DEL', KEYS[2])
+  redis.call('SADD', KEYS[2], ARGV[2])
   return 1
 `);
 // KEYS lease, disk. A lease that the directory has lost is taken again, with its epoch.
@@ -99,17 +121,20 @@ export class DiskLeases {
     disk: { accountId: string; diskId: string },
     hostId: string,
     ttlMs: number,
-  ): Promise<DiskLease | { heldBy: string }> {
+  ): Promise<AcquiredLease | { heldBy: string }> {
     const confirm = this.#confirmation.begin();
-    const value = await acquire.run(
+    const { accountId, diskId } = disk;
+    const epochKey = keys.diskEpoch(this.#region, accountId, diskId);
+    const [value = '', ...attached] = (await acquire.run(
       this.#redis,
-      [this.#leaseKey(disk), keys.diskEpoch(this.#region, disk.accountId, disk.diskId)],
+      [this.#leaseKey(disk), epochKey, this.#attachedKey(disk)],
       [hostId, ttlMs],
-    );
-    const [holder = '', epoch = ''] = String(value).split(' ');
+    )) as string[];
+    const [holder = '', epoch = ''] = value.split(' ');
     if (holder !== hostId) return { heldBy: holder };
     await confirm().catch(refuse);
-    return { accountId: disk.accountId, diskId: disk.diskId, hostId, epoch: Number(epoch) };
+    const formerHosts = attached.filter((host) => host !== hostId);
+    return { accountId, diskId, hostId, epoch: Number(epoch), formerHosts };
   }
 
   /**
@@ -124,8 +149,16 @@ export class DiskLeases {
     return true;
   }
 
+  /** Only for a host that has the image detached, whatever has become of the lease. */
   async release(lease: DiskLease): Promise<void> {
-    await release.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease)]);
+    const both = [this.#leaseKey(lease), this.#attachedKey(lease)];
+    await release.run(this.#redis, both, [valueOf(lease), lease.hostId]);
+  }
+
+  /** Forgets {@link AcquiredLease.formerHosts}: none of them has the image attached any more. */
+  async recordAlone(lease: DiskLease): Promise<void> {
+    const both = [this.#leaseKey(lease), this.#attachedKey(lease)];
+    await recordAlone.run(this.#redis, both, [valueOf(lease), lease.hostId]);
   }
 
   /**
@@ -172,6 +205,10 @@ export class DiskLeases {
 
   #leaseKey(disk: { accountId: string; diskId: string }): string {
     return keys.diskLease(this.#region, disk.accountId, disk.diskId);
+  }
+
+  #attachedKey(disk: { accountId: string; diskId: string }): string {
+    return keys.diskAttached(this.#region, disk.accountId, disk.diskId);
   }
 }
 

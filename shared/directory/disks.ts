@@ -266,6 +266,7 @@ export class Disks {
     await this.#redis.del(
       ...this.#diskAndUsers(disk),
       keys.diskEpoch(this.region, disk.accountId, disk.id),
+      keys.diskAttached(this.region, disk.accountId, disk.id),
     );
     await this.deletions.forget(disk);
   }

@@ -35,6 +35,9 @@ export const keys = {
     `berth:{${accountId}}:${region}:disk:${diskId}:lease`,
   diskEpoch: (region: string, accountId: string, diskId: string) =>
     `berth:{${accountId}}:${region}:disk:${diskId}:epoch`,
+  /** The hosts that may have the disk's image attached, with a lease or without. */
+  diskAttached: (region: string, accountId: string, diskId: string) =>
+    `berth:{${accountId}}:${region}:disk:${diskId}:attached`,
 
   sandboxes: (region: string, accountId: string) => `berth:{${accountId}}:${region}:sandboxes`,
   sandboxNames: (region: string, accountId: string) =>

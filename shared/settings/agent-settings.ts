@@ -74,6 +74,13 @@ const placeSettings = {
     description:
       'below this much free space, of `STORAGE_DIR` or `AGENT_DATA_DIR`, commands on disks, new disks, and sandboxes that are to start are refused; below a quarter of it running commands on disks are ended. Guests write on until nothing is left: see [free space for sandboxes](#free-space-for-sandboxes)',
   }),
+  STORAGE_FENCE_COMMAND: Type.Optional(
+    absolutePath({
+      fallback: 'none: hosts cannot be fenced',
+      description:
+        'program that shuts the host whose id is its argument out of `STORAGE_DIR`, within 10 s, and exits with 0 once that is certain ([fencing](#fencing)). The same on all hosts',
+    }),
+  ),
   DISK_SIZE_BYTES: integer({
     unit: 'bytes',
     default: 256 * GiB,

@@ -1,5 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 
 const LOOK_EVERY_MS = 50;
 
@@ -28,8 +28,11 @@ export function loopsOn(image: string): string[] {
   return [...loopFiles()].filter(([, file]) => file === image).map(([name]) => name);
 }
 
+/** Hosts may have the same storage at different places. */
+const imageOf = (file: string): string => join(basename(dirname(file)), basename(file));
+
 /**
- * Looks all the time whether two loop devices stand on one file below a directory: two writers, who
+ * Looks all the time whether two loop devices stand on one image below a directory: two writers, who
  * destroy its file system.
  */
 export class LoopWatch {
@@ -37,12 +40,18 @@ export class LoopWatch {
   readonly #directory: string;
   readonly #onFault: (fault: string) => void;
   readonly #timer: NodeJS.Timeout;
+  #isShutOut: (file: string) => boolean = () => false;
 
   /** @param onFault is called once for each fault */
   constructor(directory: string, onFault: (fault: string) => void = () => undefined) {
     this.#directory = directory;
     this.#onFault = onFault;
     this.#timer = setInterval(() => this.#look(), LOOK_EVERY_MS).unref();
+  }
+
+  /** @param isShutOut whether a file is on storage that accepts no writes of its host any more */
+  ignore(isShutOut: (file: string) => boolean): void {
+    this.#isShutOut = isShutOut;
   }
 
   /** @returns what was found */
@@ -55,9 +64,11 @@ export class LoopWatch {
     const seen = new Map<string, string>();
     for (const [name, file] of loopFiles()) {
       if (!file.startsWith(`${this.#directory}/`)) continue;
-      const other = seen.get(file);
+      if (this.#isShutOut(file)) continue;
+      const image = imageOf(file);
+      const other = seen.get(image);
       if (other !== undefined) this.#report(`${file} is attached to ${other} and ${name}`);
-      seen.set(file, name);
+      seen.set(image, name);
     }
   }
 

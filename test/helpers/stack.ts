@@ -115,13 +115,13 @@ export class Stack {
   /** The first of each is started with the stack. */
   readonly controls: StackNode[] = [];
   readonly agents: StackNode[] = [];
-  readonly #loops: LoopWatch;
+  readonly loops: LoopWatch;
   #client: Promise<Redis> | undefined;
 
   private constructor(directory: string, environment: Environment) {
     this.directory = directory;
     this.environment = environment;
-    this.#loops = new LoopWatch(directory);
+    this.loops = new LoopWatch(directory);
     const command = ['redis-server', join(directory, 'redis.conf')];
     this.redis = new Daemon('redis', command, environment, join(directory, 'redis.log'));
     this.#addControl('control', environment);
@@ -322,7 +322,7 @@ export class Stack {
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();
     const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
-    leaks.push(...this.#loops.stop());
+    leaks.push(...this.loops.stop());
     if (codes.some((code) => code !== 0 && code !== null)) {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));
       leaks.push(`exit codes ${codes.join(', ')}: ${logs.join('\n')}`);

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import * as fc from '../helpers/fast-check.ts';
 import anyTest, { type TestFn } from 'ava';
 import type { Directory } from '../../shared/directory/directory.ts';
-import type { DiskLease } from '../../shared/directory/disk-leases.ts';
+import type { AcquiredLease, DiskLease } from '../../shared/directory/disk-leases.ts';
 import { otherAgent } from '../helpers/agents.ts';
 import type { ApiBody, ApiClient, ApiReply } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
@@ -45,7 +45,7 @@ async function take(
   ref: { accountId: string; diskId: string },
   hostId: string,
   ttlMs = TTL_MS,
-): Promise<DiskLease> {
+): Promise<AcquiredLease> {
   const lease = await diskLeases.acquire(ref, hostId, ttlMs);
   if ('heldBy' in lease) throw new Error(`held by ${lease.heldBy}`);
   return lease;
@@ -65,7 +65,7 @@ test('one host gets the lease; another is told which host has it', async (t) => 
   const { directory } = t.context;
   const ref = newRef();
   const lease = await take(directory, ref, HOST_A);
-  t.deepEqual(lease, { ...ref, hostId: HOST_A, epoch: 1 });
+  t.deepEqual(lease, { ...ref, hostId: HOST_A, epoch: 1, formerHosts: [] });
   t.deepEqual(await directory.diskLeases.acquire(ref, HOST_B, TTL_MS), { heldBy: HOST_A });
   t.true(await directory.diskLeases.renew(lease, TTL_MS));
   await directory.diskLeases.release(lease);
@@ -96,6 +96,29 @@ test('a lease that is not renewed lapses', async (t) => {
   t.false(await directory.diskLeases.renew(lapsed, TTL_MS));
   await directory.diskLeases.release(lapsed);
   t.true(await directory.diskLeases.renew(next, TTL_MS));
+});
+
+test('a host whose lease lapsed is named to the next ones until it or another has the disk alone', async (t) => {
+  const { diskLeases } = t.context.directory;
+  const ref = newRef();
+  const untilLapsed = async (hostId: string): Promise<AcquiredLease> => {
+    const lease = await take(t.context.directory, ref, hostId, 50);
+    await waitFor('it to lapse', async () => !(await diskLeases.renew(lease, 50)));
+    return lease;
+  };
+  const lapsed = await untilLapsed(HOST_A);
+  t.deepEqual((await untilLapsed(HOST_B)).formerHosts, [HOST_A]);
+  t.deepEqual((await untilLapsed(HOST_A)).formerHosts, [HOST_B]);
+  const third = await take(t.context.directory, ref, 'host-cccccccccccc');
+  t.deepEqual([...third.formerHosts].sort(), [HOST_A, HOST_B]);
+  await diskLeases.release(lapsed); // It has detached the image later.
+  await diskLeases.release(third);
+  const again = await take(t.context.directory, ref, HOST_A);
+  t.deepEqual(again.formerHosts, [HOST_B]);
+  await diskLeases.recordAlone(again);
+  await diskLeases.release(lapsed); // Of a former agent of the host: it says nothing of this one.
+  await diskLeases.release(again);
+  t.deepEqual((await take(t.context.directory, ref, HOST_B)).formerHosts, []);
 });
 
 test('in any order of steps at most one host has the lease, and epochs only grow', async (t) => {

@@ -1,0 +1,166 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { MiB, GiB } from '../../shared/units.ts';
+import { Ceph } from './ceph.ts';
+import type { Daemon } from './daemon.ts';
+import { waitFor } from './wait.ts';
+
+const run = promisify(execFile);
+
+const OSDS = 2;
+const OSD_LINES = [
+  'osd objectstore = bluestore',
+  'bluestore block create = true', // On a sparse file.
+  `bluestore block size = ${24 * GiB}`,
+  `osd memory target = ${896 * MiB}`, // The least that it takes.
+];
+const FILE_SYSTEM = 'berth';
+
+/*
+ * Whatever becomes of the test: at the end of its input, which is the test's end, every mount's
+ * process is killed. Without it the kernel fails whatever hangs on the mount.
+ */
+const WATCHDOG = 'while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; exit 0';
+
+/** A host's own mount of a file system of Ceph, in a mount namespace of the host's own. */
+export interface CephMount {
+  /** Where it is mounted, in the host's namespace only. */
+  readonly directory: string;
+  /** What runs a program in the host's namespace: its command line follows. */
+  readonly within: readonly string[];
+  /** The client of Ceph, which may be stopped and continued. */
+  readonly client: Daemon;
+}
+
+/** CephFS of one monitor, one manager, one metadata server and two OSDs, with two copies of everything. */
+export class CephFs implements AsyncDisposable {
+  readonly ceph: Ceph;
+  readonly mounts: CephMount[] = [];
+  readonly #watchdog: ChildProcess;
+  readonly #undo = new AsyncDisposableStack();
+
+  private constructor(ceph: Ceph) {
+    this.ceph = ceph;
+    const stdio = ['pipe', 'ignore', 'ignore'] as const;
+    this.#watchdog = spawn('sh', ['-c', WATCHDOG], { stdio: [...stdio], detached: true });
+  }
+
+  /** @param address at which the daemons listen */
+  static async start(address = '127.0.0.1'): Promise<CephFs> {
+    const ceph = await Ceph.start({ osds: OSDS, osdLines: OSD_LINES, address });
+    const cephFs = new CephFs(ceph);
+    try {
+      await cephFs.#serve();
+      return cephFs;
+    } catch (error) {
+      await cephFs[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /**
+   * Mounts the file system for one host, as docs/operations.md has it.
+   * @param directory made if it is missing
+   * @param network what runs a program in the host's network namespace
+   */
+  async mount(
+    clientId: string,
+    directory: string,
+    network: readonly string[] = [],
+  ): Promise<CephMount> {
+    const { ceph } = this;
+    const name = `client.${clientId}`;
+    const keyring = `${ceph.path}/${name}`;
+    await ceph.run('ceph', 'fs', 'authorize', FILE_SYSTEM, name, '/', 'rw', '-o', keyring);
+    await mkdir(directory, { recursive: true });
+    const within = [...network, ...(await this.#newNamespace())];
+    const options = ['--id', clientId, '--keyring', keyring, '--fuse_disable_pagecache=true'];
+    const client = await ceph.launch(['ceph-fuse', ...options, directory], name, { within });
+    await this.#untilMounted(directory, client);
+    const mount = { directory, within, client };
+    this.mounts.push(mount);
+    return mount;
+  }
+
+  /** Mounts it once more, with a new client, as an operator does for a host that was shut out. */
+  async remount({ directory, within, client }: CephMount): Promise<void> {
+    await client.stop('SIGKILL');
+    await run('env', [...within, 'umount', '--lazy', directory]);
+    client.start();
+    await this.#untilMounted(directory, client);
+  }
+
+  async #newNamespace(): Promise<string[]> {
+    const holder = spawn('unshare', ['--mount', '--propagation', 'slave', 'cat'], {
+      stdio: ['pipe', 'pipe', 'ignore'],
+      detached: true,
+    });
+    this.#undo.defer(async () => {
+      const ended = once(holder, 'exit');
+      holder.stdin.end();
+      await ended;
+    });
+    holder.stdin.write('\n');
+    await once(holder.stdout, 'data'); // From now on its namespace is its own.
+    return ['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`];
+  }
+
+  async #untilMounted(directory: string, client: Daemon): Promise<void> {
+    this.#watchdog.stdin?.write(`${client.pid}\n`);
+    await waitFor(`${directory} to be mounted`, async () => {
+      if (!client.isRunning) throw new Error(`ceph-fuse ended: ${await client.readLog()}`);
+      // A process in the namespace shows what is mounted there.
+      const mounts = await readFile(`/proc/${client.pid}/mountinfo`, 'utf8');
+      return mounts.includes(` ${directory} `);
+    });
+  }
+
+  async #serve(): Promise<void> {
+    const { ceph } = this;
+    const caps = ['mon', 'allow profile mgr', 'osd', 'allow *', 'mds', 'allow *'];
+    await this.#launch('mgr', 'x', caps);
+    await this.#launch('mds', 'a', [
+      'mon',
+      'allow profile mds',
+      'mgr',
+      'allow profile mds',
+      'osd',
+      'allow *',
+      'mds',
+      'allow',
+    ]);
+    for (const pool of ['metadata', 'data']) {
+      await ceph.run('ceph', 'osd', 'pool', 'create', pool);
+    }
+    await ceph.run('ceph', 'fs', 'new', FILE_SYSTEM, 'metadata', 'data');
+    await waitFor('the metadata server', async () =>
+      JSON.stringify(await ceph.ask('mds', 'stat')).includes('up:active'),
+    );
+  }
+
+  async #launch(part: 'mgr' | 'mds', id: string, caps: readonly string[]): Promise<void> {
+    const { ceph } = this;
+    const directory = `${ceph.path}/${part}-data`;
+    const name = `${part}.${id}`;
+    await mkdir(directory);
+    const keyring = `${directory}/keyring`;
+    await ceph.run('ceph', 'auth', 'get-or-create', name, ...caps, '-o', keyring);
+    await ceph.launch([`ceph-${part}`, '--id', id, '--keyring', keyring], name);
+  }
+
+  /** Ends every mount: without its process the kernel fails whatever hangs on it. Idempotent. */
+  async endMounts(): Promise<void> {
+    const ended = this.#watchdog.exitCode === null ? once(this.#watchdog, 'exit') : undefined;
+    this.#watchdog.stdin?.end();
+    await ended;
+    for (const { client } of this.mounts) await client.stop('SIGKILL');
+    await this.#undo.disposeAsync();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.endMounts();
+    await this.ceph[Symbol.asyncDispose]();
+  }
+}
