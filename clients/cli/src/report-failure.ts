@@ -6,6 +6,7 @@ import {
   ConnectionError,
   UnauthorizedError,
 } from '@berth/sdk';
+import { COMMANDS } from './commands/index.ts';
 import { EXIT, Failure, UsageFailure } from './failure.ts';
 import { visible } from './text.ts';
 
@@ -29,6 +30,7 @@ const NEXT: Readonly<Record<string, string>> = {
   no_capacity: 'stop or pause what is not needed, or try again later',
   not_enabled: 'ask the operator for a host that can, see berth doctor',
   outcome_unknown: 'look whether it was done before you repeat it',
+  sandbox_failed: 'berth sandbox ls shows it, and berth sandbox rm deletes it',
   process_not_found: 'it ended more than 15 minutes ago, or its sandbox was stopped',
   image_not_ready: 'berth image build builds it',
   rate_limited: 'try again in a moment',
@@ -47,6 +49,14 @@ const AWAKENING: Readonly<Record<string, string>> = {
   exited: 'berth sandbox start boots it',
   failed: 'berth sandbox get says why, and berth sandbox start boots it',
 };
+
+/** Names are what people get wrong; the API shows the pattern of disks, or that of sandboxes and snapshots. */
+function explainField(message: string): Pick<Explanation, 'message' | 'next'> {
+  const [, pattern] = /^body: name must match pattern "(.*)"$/u.exec(message) ?? [];
+  if (pattern === undefined) return { message: message.replace(/^(?:body|query|path): /u, '') };
+  const letters = pattern.includes('A-Z') ? 'letters, digits, - and _' : 'a to z, 0 to 9 and -';
+  return { message: 'the name has characters that it may not have', next: `use ${letters}` };
+}
 
 /** The API names the status: `the sandbox is paused: its files are out of reach now`. */
 function explainRest(message: string): Pick<Explanation, 'message' | 'next'> {
@@ -105,21 +115,26 @@ function explainBerth(error: BerthError): Omit<Explanation, 'exitCode'> {
   const next = isServers
     ? `the server's log has more under request ${error.requestId ?? 'unknown'}`
     : NEXT[code];
+  if (code === 'bad_request') return { code, ...explainField(message) };
   return { code, message: IN_WORDS[code] ?? message, next };
 }
 
 const HELP_CODES: ReadonlySet<string> = new Set(['commander.help', 'commander.helpDisplayed']);
+
+/** The words behind which `--help` says what would be right. */
+function helpedBy(error: CommanderError, [first = '', second = '']: readonly string[]): string[] {
+  const entry = COMMANDS.find(({ name }) => name === first);
+  if (entry === undefined) return [];
+  const isCommand = entry.isGroup === true && /^[a-z][a-z-]*$/u.test(second);
+  return isCommand && error.code !== 'commander.unknownCommand' ? [first, second] : [first];
+}
 
 function explainUsage(error: CommanderError, argv: readonly string[]): Explanation {
   if (HELP_CODES.has(error.code)) {
     return { code: 'usage', message: 'a command is missing', exitCode: EXIT.usage };
   }
   const message = error.message.replace(/^error: /u, '').replace(/\n\(?(.*?)\)?$/su, ' ($1)');
-  const known = error.code === 'commander.unknownCommand' ? 1 : 2;
-  const words = argv
-    .slice(0, known)
-    .filter((word) => /^[a-z-]+$/u.test(word) && !word.startsWith('-'));
-  const next = `see ${['berth', ...words, '--help'].join(' ')}`;
+  const next = `see ${['berth', ...helpedBy(error, argv), '--help'].join(' ')}`;
   return { code: 'usage', message, next, exitCode: EXIT.usage };
 }
 

@@ -66,12 +66,16 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
   t.is(await (await fetch(url.trim())).text(), 'hello\n');
   t.regex(await cli.output('disk', 'ls'), /^NAME .*\n(?:.*\n)*work +available /u);
   t.regex(await cli.output('disk', 'ls', 'work:'), / file$/mu);
+  const here = join(cli.directory, 'kept');
+  await mkdir(here);
+  await writeFile(join(here, 'file'), 'kept');
   const none = 'work:none';
   for (const line of [
     ['cat', none],
     ['share', none],
     ['ls', none],
     ['cp', none, '-'],
+    ['sync', none, here, '--delete'],
     ['cp', none, '.'],
   ]) {
     const { code, stderr } = await cli.run(['disk', ...line]);
@@ -80,6 +84,7 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
       [1, `berth: there is nothing at ${none}: look at the name again.\n`],
     );
   }
+  t.is(await readFile(join(here, 'file'), 'utf8'), 'kept');
   const refused = await cli.run(['disk', 'rm', 'work']);
   t.is(refused.code, 1);
   t.regex(refused.stderr, /^berth: nobody can be asked here: add --yes to delete work/u);
@@ -217,6 +222,24 @@ test('edit saves what the editor has made, unless somebody was faster', async (t
   await writeFile(go, '');
   const [, kept = ''] = await second.shows(/changed the file meanwhile: your text is in (.+)\.\n/u);
   t.is(await readFile(kept, 'utf8').catch(() => kept), 'more\nmore\n');
+});
+
+test('a command line that is wrong is told what helps', async (t) => {
+  const { cli } = t.context;
+  for (const [line, code, sentence] of [
+    ['nothing', 2, /^unknown command 'nothing': see berth --help\.$/u],
+    ['disk nothing', 2, /^unknown command 'nothing': see berth disk --help\.$/u],
+    ['disk get', 2, /^missing required argument 'disk': see berth disk get --help\.$/u],
+    ['completion tcsh', 2, /'tcsh' is invalid .*: see berth completion --help\.$/u],
+    ['sandbox wait box --for ever', 2, /'ever' is invalid.*: see berth sandbox wait --help\.$/u],
+    ['disk create a:b', 1, /^the name has .*: use letters, digits, - and _\.$/u],
+    ['sandbox create A_b', 1, /^the name has .*: use a to z, 0 to 9 and -\.$/u],
+    ['sandbox create --memory 900G', 1, /^mem_size_mib must be <= \d+\.$/u],
+  ] as const) {
+    const ran = await cli.run(line.split(' '));
+    t.is(ran.code, code, line);
+    t.regex(ran.stderr.replace(/^berth: /u, '').trimEnd(), sentence, line);
+  }
 });
 
 test('lists of commands begin in lower case, but for abbreviations', async (t) => {

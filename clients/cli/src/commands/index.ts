@@ -4,6 +4,8 @@ import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 export interface CommandEntry {
   readonly name: string;
   readonly summary: string;
+  /** It only has others. */
+  readonly isGroup?: true;
   readonly load: () => Promise<CommandUnknownOpts>;
 }
 
@@ -16,36 +18,43 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'profile',
+    isGroup: true,
     summary: 'servers that berth login has kept',
     load: async () => (await import('./profile.ts')).profileCommand(),
   },
   {
     name: 'disk',
+    isGroup: true,
     summary: 'shared disks, and commands on them',
     load: async () => (await import('./disk.ts')).diskCommand(),
   },
   {
     name: 'sandbox',
+    isGroup: true,
     summary: 'persistent machines: create, run, shell, pause, fork',
     load: async () => (await import('./sandbox.ts')).sandboxCommand(),
   },
   {
     name: 'snapshot',
+    isGroup: true,
     summary: 'what sandboxes were, kept to create others from',
     load: async () => (await import('./snapshot.ts')).snapshotGroup(),
   },
   {
     name: 'image',
+    isGroup: true,
     summary: 'images of registries, built for sandboxes',
     load: async () => (await import('./image.ts')).imageCommand(),
   },
   {
     name: 'key',
+    isGroup: true,
     summary: 'API keys of the account',
     load: async () => (await import('./key.ts')).keyCommand(),
   },
   {
     name: 'host',
+    isGroup: true,
     summary: 'machines, for operators: cordon, drain, remove',
     load: async () => (await import('./host.ts')).hostCommand(),
   },

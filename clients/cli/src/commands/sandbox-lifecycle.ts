@@ -1,4 +1,5 @@
 import type { Sandbox } from '@berth/sdk';
+import { Option } from '@commander-js/extra-typings';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { Failure } from '../failure.ts';
@@ -99,9 +100,11 @@ export const waitCommand = () =>
   leaf('wait')
     .description('Wait until a sandbox is in a state.')
     .argument('<sandbox>', 'its name or id')
-    .option('--for <status>', RESTING.join(', '), 'running')
-    .option('--timeout <time>', 'how long to wait; default 5m', duration, WAIT_SECONDS)
-    .action(async (name, { for: wanted, timeout, ...options }) => {
+    .addOption(
+      new Option('--for <status>', 'which one').choices(RESTING).default('running' as const),
+    )
+    .option('--timeout <time>', 'how long to wait; default 5m', duration)
+    .action(async (name, { for: wanted, timeout = WAIT_SECONDS, ...options }) => {
       const { output, berth } = await opened(options);
       const sandbox = await findSandbox(berth, name);
       const deadline = performance.now() + timeout * 1_000;

@@ -13,7 +13,7 @@ import {
   pathBelow,
   walk,
 } from './local-files.ts';
-import { joinPath, type Transfer } from './place.ts';
+import { joinPath, nothingAt, type Transfer } from './place.ts';
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
@@ -119,6 +119,23 @@ class Attempts {
   }
 }
 
+/**
+ * With `--delete`, a source that is not there would empty the target.
+ * @throws Failure unless the source is a directory
+ */
+async function requireSource({ direction, from }: Transfer, remote: RemoteFiles): Promise<void> {
+  if (from.kind === 'standard') {
+    throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
+  }
+  const [path, type] =
+    direction === 'up'
+      ? [from.path, (await lookAt(from.path))?.type]
+      : [`${from.name}:${from.path}`, await remote.typeOf(from.path)];
+  if (type === undefined) throw nothingAt(path);
+  if (type === 'directory') return;
+  throw new Failure(`${visible(path)} is not a directory`, 'berth disk cp copies files');
+}
+
 /** Makes a directory of a disk like a local one, or the other way round. */
 export async function sync(transfer: Transfer, options: SyncOptions): Promise<SyncTally> {
   const { remote, output, jobs, isDry } = options;
@@ -127,9 +144,7 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
     throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
   }
   const [here, there] = transfer.direction === 'up' ? [from.path, to.path] : [to.path, from.path];
-  if (transfer.direction === 'up' && (await lookAt(here))?.type !== 'directory') {
-    throw new Failure(`${visible(here)} is not a directory`, 'berth disk cp copies files');
-  }
+  await requireSource(transfer, remote);
   using progress = output.progress('comparing');
   const [local, listed] = await Promise.all([listLocal(here, output), listRemote(remote, there)]);
   const plan = await makePlan(here, transfer, local, listed, options);
