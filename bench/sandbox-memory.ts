@@ -62,7 +62,7 @@ export async function benchMemory(bench: SandboxBench): Promise<void> {
   for (const id of ids) await calls.remove(id);
   process.stdout.write(
     `host memory of a further idle sandbox of ${memSizeMib} MiB\n` +
-      `  MemAvailable: ${(-slope(available)).toFixed(1)} MiB, slope over ${fleet} (target ≤ 64 MiB)\n` +
+      `  MemAvailable: ${(-slope(available)).toFixed(1)} MiB, slope over ${fleet} (target ≤ 32 MiB)\n` +
       `  its machine (PSS): p50 ${median(machines).toFixed(1)} MiB; ` +
       `the agent: ${agentMiB.toFixed(0)} MiB\n\n`,
   );
