@@ -28,8 +28,11 @@ export function loopsOn(image: string): string[] {
   return [...loopFiles()].filter(([, file]) => file === image).map(([name]) => name);
 }
 
-/** Hosts may have the same storage at different places. */
-const imageOf = (file: string): string => join(basename(dirname(file)), basename(file));
+const DISK_IMAGE = 'image.ext4';
+
+/** Hosts may have the same storage at different places. Disks of sandboxes are at one place each. */
+const imageOf = (file: string): string =>
+  basename(file) === DISK_IMAGE ? basename(dirname(file)) : file;
 
 /**
  * Looks all the time whether two loop devices stand on one image below a directory: two writers, who
