@@ -157,9 +157,11 @@ serial('while Ceph hangs disks answer 503, sandboxes go on, and all is well afte
   });
   for (const { pid } of daemons) process.kill(pid, 'SIGSTOP');
   try {
-    await waitFor('its word', async () =>
-      (await readiness(ceph.hosts[0])).includes('the storage does not answer'),
-    );
+    for (const host of ceph.hosts) {
+      await waitFor('its word', async () =>
+        (await readiness(host)).includes('the storage does not answer'),
+      );
+    }
     const signal = AbortSignal.timeout(REFUSED_WITHIN_MS);
     const refused = await api.call('POST', '/api/disks', { name: 'hung' }, {}, signal);
     t.is(refused.status, 503);
