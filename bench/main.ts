@@ -1,5 +1,6 @@
 import { benchBucket } from './bucket.ts';
 import { benchCli } from './cli.ts';
+import { benchConfirmation } from './confirmation.ts';
 import { benchConsole } from './console.ts';
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
@@ -19,6 +20,7 @@ import { benchSnapshot } from './snapshot.ts';
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   bucket: benchBucket,
   cli: benchCli,
+  confirmation: benchConfirmation,
   console: benchConsole,
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,

@@ -8,6 +8,7 @@ import test from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
 import { RedisGroup } from '../helpers/redis-sentinel.ts';
+import { containerSettings, createSandbox, execIn, sandboxPath } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -23,6 +24,14 @@ async function runMarked(api: ApiClient, diskId: string): Promise<Answer> {
   const id = randomBytes(6).toString('hex');
   const command = `echo ${id} >> log`;
   const { body } = await api.call('POST', `/api/disks/${diskId}/exec`, { command });
+  return { id, code: body.success ? 'ok' : body.code };
+}
+
+/** The same in a sandbox. Its record says how a command ended that the caller lost sight of. */
+async function runMarkedIn(api: ApiClient, sandboxId: string): Promise<Answer> {
+  const id = randomBytes(6).toString('hex');
+  const command = `echo ${id} >> /root/log`;
+  const { body } = await api.call('POST', `${sandboxPath(sandboxId)}/execs?wait=true`, { command });
   return { id, code: body.success ? 'ok' : body.code };
 }
 
@@ -44,6 +53,23 @@ async function repeat<T>(isOver: () => boolean, call: () => Promise<T>): Promise
   return answers;
 }
 
+/** What callers were told of commands, beside how often each ran. @returns the contradictions */
+function findLies(answers: readonly Answer[], log: string): string[] {
+  const marks = log.trimEnd().split('\n');
+  return answers.flatMap(({ id, code }) => {
+    const runs = marks.filter((mark) => mark === id).length;
+    const [least, most] = runsAllowed[code] ?? [1, 0];
+    return runs >= least && runs <= most ? [] : [`${id} answered ${code}, ran ${runs} times`];
+  });
+}
+
+/** Creates a sandbox. @returns its id once it was acknowledged */
+async function makeSandbox(api: ApiClient): Promise<string | undefined> {
+  const { status, body } = await api.call('POST', '/api/sandboxes', { mem_size_mib: 256 });
+  await sleep(500); // A few are enough.
+  return status < 300 ? (body.data as { sandbox_id: string }).sandbox_id : undefined;
+}
+
 /** Creates a disk. @returns its name once it was acknowledged */
 async function makeDisk(api: ApiClient): Promise<string | undefined> {
   const name = newName();
@@ -54,7 +80,10 @@ async function makeDisk(api: ApiClient): Promise<string | undefined> {
 for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
   test.serial(`nothing runs twice when the primary of Redis gets ${signal}`, async (t) => {
     await using group = await RedisGroup.start();
-    const stack = await Stack.start({ ...group.settings, EXEC_TIMEOUT_MS: '15000' });
+    const stack = await Stack.start({
+      ...{ ...group.settings, ...containerSettings() },
+      EXEC_TIMEOUT_MS: '15000',
+    });
     try {
       const api = await stack.newClient();
       const { id: diskId } = await createDisk(api);
@@ -64,6 +93,9 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
         Array.from({ length: CALLERS }, () => repeat(over, () => runMarked(api, diskId))),
       );
       const making = repeat(over, () => makeDisk(api));
+      const { sandbox_id: sandboxId } = await createSandbox(api);
+      const inSandbox = repeat(over, () => runMarkedIn(api, sandboxId));
+      const makingSandboxes = repeat(over, () => makeSandbox(api));
       await waitFor(
         'a first mark',
         async () => (await exec(api, diskId, 'wc -l < log')).exitCode === 0,
@@ -79,18 +111,15 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       );
       if (signal === 'SIGSTOP') process.kill(former.daemon.pid, 'SIGCONT');
       await waitFor('disks to be made again', () => makeDisk(api));
+      await waitFor('sandboxes to be made again', () => makeSandbox(api));
       isOver = true;
       const answers = (await running).flat();
       const made = (await making).filter((name) => name !== undefined);
 
       const { stdout } = await exec(api, diskId, 'cat log');
-      const marks = stdout.trimEnd().split('\n');
-      const lies = answers.flatMap(({ id, code }) => {
-        const runs = marks.filter((mark) => mark === id).length;
-        const [least, most] = runsAllowed[code] ?? [1, 0];
-        return runs >= least && runs <= most ? [] : [`${id} answered ${code}, ran ${runs} times`];
-      });
-      t.deepEqual(lies, []);
+      t.deepEqual(findLies(answers, stdout), []);
+      const { stdout: log } = await execIn(api, sandboxId, 'cat /root/log');
+      t.deepEqual(findLies(await inSandbox, log ?? ''), [], 'in the sandbox');
       t.true(answers.some(({ code }) => code === 'ok'));
       t.true(made.length > 0);
       const lost: string[] = [];
@@ -98,7 +127,12 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
         const found = await api.data<unknown[]>('GET', `/api/disks?name=${name}`);
         if (found.length === 0) lost.push(name);
       }
-      t.deepEqual(lost, [], 'disks that callers were told of');
+      for (const id of await makingSandboxes) {
+        if (id === undefined) continue;
+        const { status } = await api.call('GET', sandboxPath(id));
+        if (status !== 200) lost.push(id);
+      }
+      t.deepEqual(lost, [], 'what callers were told of');
     } finally {
       await stack.stop();
     }
