@@ -36,6 +36,8 @@ export interface ControlConfig extends ServiceSettings {
   readonly consoleDir: string;
   /** How agents reach this node. */
   readonly internalUrl: string;
+  /** How long it serves on after it was told to stop. */
+  readonly leaveMs: number;
   /** Where Redis keeps its files; set on a node that can see them. */
   readonly redisDataDir: string | undefined;
   /** The file that every change is appended to. */
@@ -72,6 +74,7 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
       url: settings.CONTROL_INTERNAL_URL,
       address: `${host}:${internalPort}`,
     }),
+    leaveMs: settings.CONTROL_LEAVE_MS,
     consoleDir: settings.CONSOLE_DIR ?? CONSOLE_DIR,
     publicBaseUrl: settings.PUBLIC_BASE_URL,
     ingressZone: settings.INGRESS_ZONE,

@@ -1,4 +1,5 @@
 import type { Server } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../shared/directory/directory.ts';
 import { primaryOf } from '../shared/directory/primary-watch.ts';
@@ -32,7 +33,19 @@ import { startPublicServer } from './http/public-server.ts';
 import { openMcp } from './mcp/open-mcp.ts';
 import type { ServeApi } from './mcp/own-api.ts';
 
-async function whyNotReady(redis: Redis): Promise<string | undefined> {
+/** The time in which a node that is told to stop serves on, and load balancers take it out. */
+class Leaving {
+  hasBegun = false;
+
+  async begin(announced: ReturnType<typeof announceNode>, leaveMs: number): Promise<void> {
+    this.hasBegun = true;
+    await announced.leave();
+    await sleep(leaveMs);
+  }
+}
+
+async function whyNotReady(redis: Redis, leaving: Leaving): Promise<string | undefined> {
+  if (leaving.hasBegun) return 'this node is about to stop';
   try {
     await redis.ping();
     return undefined;
@@ -82,7 +95,8 @@ async function start(config: ControlConfig): Promise<void> {
 
   const { registry, durations } = createControlMetrics({ redis, hub, directorySpace });
   ownProcessFaults(log, registry);
-  const ready = (): Promise<string | undefined> => whyNotReady(redis);
+  const leaving = new Leaving();
+  const ready = (): Promise<string | undefined> => whyNotReady(redis, leaving);
   const { host, port, internalPort, internalUrl } = config;
   const http = { host, log, metrics: createHttpMetrics(registry) };
   const internal = await startOpsServer({
@@ -96,7 +110,8 @@ async function start(config: ControlConfig): Promise<void> {
   const forwarder = new RequestForwarder(auth);
   const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
   const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
-  const publicHttp = { ...http, isCrowded: () => objects.isCrowded || data.isCrowded };
+  const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
+  const publicHttp = { ...http, isCrowded, isLeaving: () => leaving.hasBegun };
   const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };
   const serveOwn: ServeApi = (first) => startPublicServer(own, app.callback(), objects, first);
   const mcp = openMcp(redis, region, log, serveOwn);
@@ -111,18 +126,14 @@ async function start(config: ControlConfig): Promise<void> {
   const announced = announceNode(directory.controlNodes, { nodeId, linkUrl });
   log.info({ port, internalPort, publicBaseUrl }, 'control:ready');
 
-  onShutdown(log, LIMITS.shutdownMs, [
-    () => announced.leave(),
+  onShutdown(log, config.leaveMs + LIMITS.shutdownMs, [
+    () => leaving.begin(announced, config.leaveMs),
     () => directorySpace.close(),
     // Requests under way are answered first: their answers come over the agents' links.
     () => drain(server),
     () => mcp.close(),
     () => announced.withdraw(),
-    () => hub.close(),
-    () => jobs.close(),
-    () => data.close(),
-    () => files.close(),
-    () => forwarder.close(),
+    ...[hub, jobs, data, files, forwarder].map((part) => () => part.close()),
     () => internal.close(),
     () => accounting.close(),
     () => opened.close(),

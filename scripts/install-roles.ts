@@ -101,7 +101,7 @@ async function installControl(options: InstallOptions): Promise<string> {
   const cluster = await clusterOf({ ...options, cluster: known });
   await writeEnvFile(file, {
     ...{ CONTROL_HOST: address, CONTROL_PORT: '8700', CONTROL_INTERNAL_PORT: '8701' },
-    PUBLIC_BASE_URL: `http://${address}:8700`,
+    ...{ CONTROL_LEAVE_MS: '5000', PUBLIC_BASE_URL: `http://${address}:8700` },
     AUDIT_LOG: '/var/log/berth-control/audit.log',
     ...pick(cluster, CONTROL_SHARED),
     ...kept,

@@ -68,7 +68,7 @@ LogsDirectoryMode=0700
 Environment=NODE_COMPILE_CACHE=/var/cache/berth-control
 LoadCredential=control.env:/etc/berth/control.env
 ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 ${join(checkout, 'control/main.ts')} --config %d/control.env
-TimeoutStopSec=25
+TimeoutStopSec=330
 LimitNOFILE=16384
 ${SANDBOX}`,
   );

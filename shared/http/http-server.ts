@@ -41,6 +41,8 @@ export interface HttpServerOptions {
   readonly anyMethodHasBody?: boolean;
   /** Whether other requests wait for the places of those that are being served. */
   readonly isCrowded?: () => boolean;
+  /** Whether it is about to stop: each answer is the last one of its connection. */
+  readonly isLeaving?: () => boolean;
   readonly log: Logger;
   readonly metrics: HttpMetrics;
 }
@@ -104,6 +106,7 @@ export async function startHttpServer(
     handle: (request, response, isContinueAwaited) => {
       // The handler decides whether it wants the body.
       if (isContinueAwaited) noteExpectation(request, response);
+      if (options.isLeaving?.() === true) response.setHeader('connection', 'close');
       if (connections.begin(request, response)) guard(handle, request, response, log);
       else refuse(request, response, render);
     },

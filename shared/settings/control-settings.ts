@@ -3,7 +3,7 @@ import { parseImageReference } from '../image-reference.ts';
 import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
 import { LIMITS } from '../limits.ts';
 import { isCidr } from '../reachable-networks.ts';
-import { MiB, TiB } from '../units.ts';
+import { MINUTE_MS, MiB, TiB } from '../units.ts';
 import { absolutePath, anySecret, flag, integer, list, port, ring, text } from './kinds.ts';
 
 function isAlias(pair: string): boolean {
@@ -45,6 +45,14 @@ export const ControlSettings = Type.Object({
         'how agents reach this node; set it when `CONTROL_HOST` is not an address that they can use',
     }),
   ),
+  CONTROL_LEAVE_MS: integer({
+    unit: 'ms',
+    default: 0,
+    minimum: 0,
+    maximum: 5 * MINUTE_MS,
+    description:
+      'how long the node goes on serving after it was told to stop, while `/readyz` answers 503: load balancers take it out meanwhile ([upgrade](#upgrade)). `scripts/install` sets 5000',
+  }),
   CONSOLE_DIR: Type.Optional(
     absolutePath({
       fallback: '`.local/console` of the checkout',

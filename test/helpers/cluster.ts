@@ -209,6 +209,17 @@ export class TestCluster {
     });
   }
 
+  /** Stops a service in good order and starts it again, until the others have it back. */
+  async restart(node: ClusterNode): Promise<void> {
+    const isUp = `${node.machine.name} is UP`;
+    const countUps = async (): Promise<number> => (await this.proxy.readLog()).split(isUp).length;
+    const before = await countUps();
+    await node.stop();
+    await node.start();
+    if (node.role !== 'control') return;
+    await waitFor('haproxy to see it', async () => (await countUps()) > before);
+  }
+
   /** Stops everything, then asserts that nothing is left. */
   async stop(): Promise<void> {
     const agents = await Promise.all(this.agents.map((node) => node.stop('SIGPWR')));
