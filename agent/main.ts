@@ -32,7 +32,6 @@ import { DataEndpoint } from './objects/data-endpoint.ts';
 import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { RemoteObjects } from './objects/remote-objects.ts';
-import { PrincipalReads } from './objects/auth/principal.ts';
 import { HostOrders } from './links/host-orders.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
@@ -105,8 +104,7 @@ function openGateway(
 ): ObjectGateway {
   const { encryptionKeys } = config.cluster;
   const authenticator = new Authenticator(directory.apiKeys);
-  const reads = new PrincipalReads();
-  const principals = { disks: directory.disks, authenticator, reads, encryptionKeys };
+  const principals = { disks: directory.disks, authenticator, encryptionKeys };
   const { disks: diskRegistry, storage } = host;
   const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;

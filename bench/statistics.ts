@@ -1,3 +1,24 @@
+/** What one comparison or list of figures found. */
+interface Finding {
+  readonly title: string;
+  readonly unit: string;
+  /** Median and 90th percentile by what was measured. */
+  readonly rows: Readonly<Record<string, { readonly p50: number; readonly p90: number }>>;
+  /** Of the medians, of comparisons. */
+  readonly ratio?: number;
+  readonly target?: string;
+}
+
+const findings: Finding[] = [];
+
+/** What was printed since the last call. */
+export const takeFindings = (): Finding[] => findings.splice(0);
+
+const summary = (samples: readonly number[]) => ({
+  p50: median(samples),
+  p90: quantile(samples, 0.9),
+});
+
 /** The value below which the given share of the sorted samples lies. */
 export function quantile(samples: readonly number[], share: number): number {
   const sorted = [...samples].sort((a, b) => a - b);
@@ -33,16 +54,18 @@ export function printRows(
   rows: readonly { readonly name: string; readonly samples: readonly number[] }[],
   unit: string,
 ): void {
+  const summaries = rows.map(({ name, samples }) => [name, summary(samples)] as const);
+  findings.push({ title, unit, rows: Object.fromEntries(summaries) });
   const lines = rows.map(({ name, samples }) => `  ${row(name, samples, unit)}\n`);
   process.stdout.write(`${title}\n${lines.join('')}\n`);
 }
 
-const row = (name: string, samples: readonly number[], unit: string): string =>
+const row = (name: string, samples: readonly number[], unit: string, digits = 1): string =>
   [
     name.padEnd(28),
-    `p50 ${median(samples).toFixed(1)}`,
-    `p90 ${quantile(samples, 0.9).toFixed(1)}`,
-    `p99 ${quantile(samples, 0.99).toFixed(1)}`,
+    `p50 ${median(samples).toFixed(digits)}`,
+    `p90 ${quantile(samples, 0.9).toFixed(digits)}`,
+    `p99 ${quantile(samples, 0.99).toFixed(digits)}`,
     unit,
   ].join('  ');
 
@@ -51,12 +74,17 @@ export function printComparison(
   title: string,
   times: { ours: readonly number[]; baseline: readonly number[] },
   names: { ours: string; baseline: string },
-  options: { unit: string; target: string },
+  options: { unit: string; target: string; digits?: number },
 ): void {
   const ratio = median(times.ours) / median(times.baseline);
+  const rows = {
+    [names.ours]: summary(times.ours),
+    [names.baseline]: summary(times.baseline),
+  };
+  findings.push({ title, unit: options.unit, rows, ratio, target: options.target });
   process.stdout.write(
-    `${title}\n  ${row(names.ours, times.ours, options.unit)}\n` +
-      `  ${row(names.baseline, times.baseline, options.unit)}\n` +
+    `${title}\n  ${row(names.ours, times.ours, options.unit, options.digits)}\n` +
+      `  ${row(names.baseline, times.baseline, options.unit, options.digits)}\n` +
       `  ratio of p50: ${ratio.toFixed(2)} (target ${options.target})\n\n`,
   );
 }

@@ -3,11 +3,13 @@ import { pino, type Logger } from 'pino';
 import { runInBackground } from './background.ts';
 import { errnoOf } from './errors.ts';
 import { traceFields } from './spans.ts';
-import { MiB } from './units.ts';
+import { KiB, MiB } from './units.ts';
 
 export type { Logger } from 'pino';
 
 const FLUSH_EVERY_MS = 200;
+/** A write takes as long for one line as for a hundred. */
+const BATCH_BYTES = 32 * KiB;
 const ROTATION_LOOK_MS = 1_000;
 /** How much to buffer while stdout cannot be written; more is dropped. */
 const HELD_BYTES_MAX = 16 * MiB;
@@ -45,7 +47,8 @@ export function createLogger(service: string, base: Record<string, string> = {})
     dest: path ?? 1,
     append: true,
     sync: false,
-    minLength: 4096,
+    minLength: BATCH_BYTES,
+    maxWrite: 2 * BATCH_BYTES,
     maxLength: HELD_BYTES_MAX,
     periodicFlush: FLUSH_EVERY_MS,
   });

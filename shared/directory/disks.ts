@@ -10,6 +10,7 @@ import { type DiskEntry, type DiskRecord, type DiskUserRecord, readDisk } from '
 import * as scripts from './disk-scripts.ts';
 import { DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
+import { SharedReads } from '../shared-reads.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
 
 /** Uses of a disk since they were last written, and what was measured after the last of them. */
@@ -34,6 +35,9 @@ export class Disks {
   readonly #redis: Redis;
   readonly #userIndex: DiskUserIndex;
   readonly #origins: DiskOrigins;
+  /** Many calls at once are about the same disk. */
+  readonly #reads = new SharedReads<DiskEntry | undefined>();
+  readonly #originReads = new SharedReads<readonly string[]>();
   readonly region: string;
   readonly deletions: DiskDeletions;
 
@@ -118,7 +122,8 @@ export class Disks {
   }
 
   async get(accountId: string, diskId: string): Promise<DiskEntry | undefined> {
-    return readDisk(this.#redis, { region: this.region, accountId, diskId });
+    const disk = { region: this.region, accountId, diskId };
+    return this.#reads.read(`${accountId} ${diskId}`, () => readDisk(this.#redis, disk));
   }
 
   async findByName(accountId: string, name: string): Promise<DiskEntry | undefined> {
@@ -182,7 +187,7 @@ export class Disks {
 
   /** The allowed origins of a disk whose account is not known; none when there is no such disk. */
   allowedOriginsOf(diskId: string): Promise<readonly string[]> {
-    return this.#origins.of(diskId);
+    return this.#originReads.read(diskId, () => this.#origins.of(diskId));
   }
 
   async #setSetting(

@@ -12,7 +12,6 @@ import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { type Ring, unseal } from '../../../shared/secrets.ts';
-import { SharedReads } from '../../../shared/shared-reads.ts';
 import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -29,15 +28,8 @@ import {
 export interface PrincipalDeps {
   readonly disks: Disks;
   readonly authenticator: Authenticator;
-  readonly reads: PrincipalReads;
   /** Opens the sealed disk tokens. */
   readonly encryptionKeys: Ring<Buffer>;
-}
-
-/** Clients use the same disk on many connections at once. */
-export class PrincipalReads {
-  readonly disks = new SharedReads<DiskEntry | undefined>();
-  readonly origins = new SharedReads<readonly string[]>();
 }
 
 /** Who makes the request: an account with its API key, or a disk user with its token. */
@@ -71,13 +63,6 @@ const diskId = new RegExp(diskIdPattern, 'u');
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
 
-const findDisk = (
-  { disks, reads }: PrincipalDeps,
-  accountId: string,
-  id: string,
-): Promise<DiskEntry | undefined> =>
-  reads.disks.read(`${accountId} ${id}`, () => disks.get(accountId, id));
-
 /** Users that a key with an end has added end with it. */
 const isInForce = ({ expiresAt }: DiskUserRecord): boolean =>
   expiresAt === undefined || Date.parse(expiresAt) > Date.now();
@@ -95,7 +80,7 @@ async function disksOfUser(
   bucket: string,
 ): Promise<DiskEntry[]> {
   const refs = wantedOf(await deps.disks.ofUser(identifier), bucket);
-  const entries = await Promise.all(refs.map(({ accountId, id }) => findDisk(deps, accountId, id)));
+  const entries = await Promise.all(refs.map(({ accountId, id }) => deps.disks.get(accountId, id)));
   const hasUser = ({ record }: DiskEntry): boolean =>
     record.users.some((user) => user.identifier === identifier && isInForce(user));
   return entries.filter(isAvailable).filter(hasUser);
@@ -194,7 +179,7 @@ export async function authorize(
 ): Promise<DiskEntry> {
   if (principal.kind === 'account') {
     const isId = diskId.test(bucket);
-    const entry = isId ? await findDisk(deps, principal.accountId, bucket) : undefined;
+    const entry = isId ? await deps.disks.get(principal.accountId, bucket) : undefined;
     if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
     return entry;
   }
