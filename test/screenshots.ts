@@ -127,7 +127,7 @@ const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
   },
   { name: 'sandbox-terminal', path: `/sandboxes/${sandbox}/terminal`, shows: '1:', before: type },
   { name: 'sandbox-commands', path: `/sandboxes/${sandbox}/commands`, shows: 'uname' },
-  { name: 'sandbox-network', path: `/sandboxes/${sandbox}/network`, shows: 'What it tried' },
+  { name: 'sandbox-network', path: `/sandboxes/${sandbox}/network`, shows: 'Connections tried' },
   { name: 'sandbox-ports', path: `/sandboxes/${sandbox}/ports`, shows: 'Public ports' },
   { name: 'snapshots', path: '/snapshots', shows: 'before-review' },
   { name: 'images', path: '/images', shows: 'Build an image' },

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 /** What a page shows of something that it asks for. */
 export interface Loaded<T> {
@@ -8,6 +8,8 @@ export interface Loaded<T> {
   readonly error: Error | undefined;
   /** Asks again at once. */
   readonly reload: () => void;
+  /** Breaks off what is asked, and asks no more until `reload`: for what is being deleted. */
+  readonly rest: () => void;
   /** Shows this until the next answer comes. */
   readonly set: (data: T) => void;
 }
@@ -32,9 +34,13 @@ export function useLoaded<T>(
   const [round, setRound] = useState(0);
   const latest = useRef(load);
   latest.current = load;
+  const current = useRef<AbortController>(undefined);
 
-  useEffect(() => {
+  // As part of leaving the page, not some time after the next one is drawn: what was shown may be
+  // deleted by then.
+  useLayoutEffect(() => {
     const ended = new AbortController();
+    current.current = ended;
     const { signal } = ended;
     const again = async (): Promise<void> => {
       try {
@@ -64,12 +70,14 @@ export function useLoaded<T>(
   }, [key, round, everyMs]);
 
   const reload = useCallback(() => setRound((n) => n + 1), []);
+  const rest = useCallback(() => current.current?.abort(), []);
   const set = useCallback((data: T) => setState({ key, data }), [key]);
   const isOfKey = state.key === key;
   return {
     data: isOfKey ? state.data : undefined,
     error: isOfKey ? state.error : undefined,
     reload,
+    rest,
     set,
   };
 }

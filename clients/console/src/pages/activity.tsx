@@ -11,16 +11,19 @@ import {
   typesOf,
 } from '../lib/activity.ts';
 import { berth, isAllowed } from '../lib/berth.ts';
-import { ago, moment } from '../lib/format.ts';
+import { moment } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo, query } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { Shown } from '../ui/loaded.tsx';
 import { Button, Choice, Dialog, Empty, Field, Page, Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 5_000;
 const PAGE_EVENTS = 50;
+/** Ids of keys are longer, and say nothing more: their beginning is shown. */
+const ID_MAX = 40;
 const LEVELS = ['info', 'warning', 'error'] as const;
 
 /** Which events are shown: the query of the page's address, so that a link can say it. */
@@ -132,7 +135,11 @@ function Filters({ filter }: { filter: Filter }): JSX.Element {
 function Subject({ event }: { event: ActivityEvent }): JSX.Element {
   const { id, href } = subjectOf(event);
   if (id === undefined) return <>–</>;
-  const shown = <span class="mono">{id}</span>;
+  const shown = (
+    <span class="mono" title={id}>
+      {id.length > ID_MAX ? `${id.slice(0, 16)}…` : id}
+    </span>
+  );
   return href === undefined ? shown : <a href={href}>{shown}</a>;
 }
 
@@ -161,11 +168,7 @@ const columnsFor = (
   },
   {
     title: text.activity.when,
-    cell: ({ createdAt }) => (
-      <time dateTime={createdAt} title={moment(createdAt)}>
-        {ago(createdAt)}
-      </time>
-    ),
+    cell: ({ createdAt }) => <When at={createdAt} />,
   },
 ];
 

@@ -2,12 +2,12 @@ import type { DiskInfo, DiskUser } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago } from '../lib/format.ts';
 import { tell } from '../lib/notices.ts';
 import { text } from '../text.ts';
 import { Button, Confirm, Copyable, Empty, Field, Form, type Values } from '../ui/parts.tsx';
 import { Lines, Panel, Secret } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 import { linesOf } from './disks.tsx';
 
 interface Part {
@@ -38,7 +38,7 @@ function Users({ disk, reload }: Part): JSX.Element {
       isExtra: true,
       cell: ({ identifier }) => <code>{identifier}</code>,
     },
-    { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => ago(createdAt) },
+    { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => <When at={createdAt} /> },
     {
       title: text.actions,
       isActions: true,

@@ -2,7 +2,7 @@ import type { DiskInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { createFolder, deleteObject, type FileEntry, listFolder } from '../lib/objects.ts';
 import { linkTo, query } from '../lib/router.ts';
@@ -13,6 +13,7 @@ import { FileIcon, FolderIcon } from '../ui/icons.tsx';
 import { Button, Confirm, Dialog, Empty, Failure, type Values } from '../ui/parts.tsx';
 import { Field, Form, Loading, Stale } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 import { fileLink } from './disk-search.tsx';
 import { FileView } from './file-view.tsx';
 import { download, ShareDialog } from './share.tsx';
@@ -123,7 +124,7 @@ const columnsFor = (disk: string, onAct: (act: Act) => void): Column<FileEntry>[
   {
     title: text.files.modified,
     isExtra: true,
-    cell: ({ modified }) => (modified === '' ? '' : ago(modified)),
+    cell: ({ modified }) => (modified === '' ? '' : <When at={modified} />),
   },
   {
     title: text.actions,

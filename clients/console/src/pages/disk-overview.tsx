@@ -1,10 +1,11 @@
 import type { DiskInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
-import { ago, bytes, moment } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { text } from '../text.ts';
 import { Chart, useSeries } from '../ui/chart.tsx';
 import { Empty, Facts, Panel } from '../ui/parts.tsx';
 import { Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 function Figures({ disk }: { disk: DiskInfo }): JSX.Element {
   const requests = Number(disk.metrics?.requests ?? 0);
@@ -35,13 +36,8 @@ const Details = ({ disk }: { disk: DiskInfo }): JSX.Element => (
       of={[
         [text.disk.id, <code key="id">{disk.id}</code>],
         [text.disk.region, disk.region],
-        [
-          text.disk.created,
-          <span key="c" title={moment(disk.createdAt)}>
-            {ago(disk.createdAt)}
-          </span>,
-        ],
-        [text.disk.lastUsed, disk.lastAccessed === undefined ? text.never : ago(disk.lastAccessed)],
+        [text.disk.created, <When key="created" at={disk.createdAt} />],
+        [text.disk.lastUsed, <When key="used" at={disk.lastAccessed} />],
         [text.disk.attached, disk.fsHandlerStatus],
         ...disk.mounts.map(
           (mount) =>
@@ -66,7 +62,7 @@ const Clients = ({ disk: { connectedClients } }: { disk: DiskInfo }): JSX.Elemen
         keyOf={({ id }) => id}
         columns={[
           { title: text.disk.address, cell: ({ ipAddress }) => ipAddress },
-          { title: text.disk.connected, cell: ({ connectedAt }) => ago(connectedAt) },
+          { title: text.disk.connected, cell: ({ connectedAt }) => <When at={connectedAt} /> },
         ]}
       />
     )}

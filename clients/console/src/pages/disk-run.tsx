@@ -61,7 +61,9 @@ export function RunView({ disk }: { disk: DiskInfo }): JSX.Element {
       </Form>
       <div aria-live="polite">
         {done.length === 0 ? (
-          <Empty title={text.run.noneYet} />
+          <Empty title={text.run.noneYet}>
+            <p>{text.run.noneYetHint}</p>
+          </Empty>
         ) : (
           done.map((each) => <Result key={each.id} {...each} />)
         )}

@@ -40,6 +40,7 @@ export const fileLink = (disk: string, key: string, line?: number): string => {
 function Matches({ disk, result }: Search): JSX.Element {
   const { matches, stoppedReason, message, filesScanned, durationMs } = result;
   const sorted = [...matches].sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
+  const files = Object.entries(Object.groupBy(sorted, ({ file }) => file));
   return (
     <div aria-live="polite">
       <p class="muted">
@@ -50,14 +51,25 @@ function Matches({ disk, result }: Search): JSX.Element {
       {sorted.length === 0 ? (
         <Empty title={text.search.none} />
       ) : (
-        <ul class="matches">
-          {sorted.map(({ file, line, text: found }) => (
-            <li key={`${file}:${line}`}>
-              <a href={fileLink(disk, file, line)}>{`${file}:${line}`}</a>
-              <code>{found.slice(0, LINE_MAX)}</code>
-            </li>
+        <div class="matches">
+          {files.map(([file, lines = []]) => (
+            <section key={file}>
+              <h3>
+                <a href={fileLink(disk, file)}>{file}</a>
+              </h3>
+              <ul>
+                {lines.map(({ line, text: found }) => (
+                  <li key={line}>
+                    <a href={fileLink(disk, file, line)} aria-label={`${file}:${line}`}>
+                      {line}
+                    </a>
+                    <code>{found.slice(0, LINE_MAX)}</code>
+                  </li>
+                ))}
+              </ul>
+            </section>
           ))}
-        </ul>
+        </div>
       )}
     </div>
   );

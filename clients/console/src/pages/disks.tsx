@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import type { CreatedDiskInfo, CreateDisk, DiskInfo } from '@berth/sdk';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
@@ -24,6 +24,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 5_000;
 const PAGE_ROWS = 50;
@@ -140,7 +141,7 @@ const columnsFor = (onDelete: (disk: DiskInfo) => void): Column<DiskInfo>[] => [
   {
     title: text.disk.lastUsed,
     isExtra: true,
-    cell: ({ lastAccessed }) => (lastAccessed === undefined ? text.never : ago(lastAccessed)),
+    cell: ({ lastAccessed }) => <When at={lastAccessed} />,
   },
   {
     title: text.actions,

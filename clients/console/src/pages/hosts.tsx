@@ -2,13 +2,14 @@ import type { HostInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes, moment } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { tell } from '../lib/notices.ts';
 import { text } from '../text.ts';
 import { Shown } from '../ui/loaded.tsx';
 import { Meter } from '../ui/meter.tsx';
 import { Button, Confirm, Empty, Facts, Page, Panel, Status } from '../ui/parts.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 2_000;
 const MiB = 1024 * 1024;
@@ -52,12 +53,7 @@ const Figures = ({ host }: { host: HostInfo }): JSX.Element => (
       [text.hosts.storageFree, bytes(host.storageFreeBytes)],
       [text.hosts.version, host.version],
       [text.hosts.order, text.hosts.orders[host.order]],
-      [
-        text.hosts.heard,
-        <time key="heard" dateTime={host.lastHeartbeat} title={moment(host.lastHeartbeat)}>
-          {ago(host.lastHeartbeat)}
-        </time>,
-      ],
+      [text.hosts.heard, <When key="heard" at={host.lastHeartbeat} />],
     ]}
   />
 );

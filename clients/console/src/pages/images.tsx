@@ -1,7 +1,7 @@
 import { type ImageInfo, NotFoundError } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
 import {
@@ -16,6 +16,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 2_000;
 const KEPT = 'berth:images';
@@ -73,7 +74,7 @@ const COLUMNS: Column<ImageInfo>[] = [
     isExtra: true,
     cell: ({ digest }) => <span class="mono">{digest?.slice(0, 19) ?? '–'}</span>,
   },
-  { title: text.images.updated, isExtra: true, cell: (each) => ago(each.updated_at) },
+  { title: text.images.updated, isExtra: true, cell: (each) => <When at={each.updated_at} /> },
 ];
 
 export function ImagesPage(): JSX.Element {
@@ -99,7 +100,9 @@ export function ImagesPage(): JSX.Element {
           <Failure error={error} retry={reload} />
         )
       ) : data.length === 0 ? (
-        <Empty title={text.images.none} />
+        <Empty title={text.images.none}>
+          <p>{text.images.noneHint}</p>
+        </Empty>
       ) : (
         <Table
           label={text.images.title}

@@ -2,12 +2,12 @@ import type { ApiKey, CreatedApiKey } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth, session } from '../lib/berth.ts';
-import { ago } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
 import { Button, Confirm, Failure, Field, Form, Loading, Page, type Values } from '../ui/parts.tsx';
 import { Panel, Secret } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 10_000;
 
@@ -28,11 +28,11 @@ const columnsFor = (onDelete: (key: ApiKey) => void): Column<ApiKey>[] => [
     isExtra: true,
     cell: ({ tokenSuffix }) => <code>{`…${tokenSuffix}`}</code>,
   },
-  { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => ago(createdAt) },
+  { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => <When at={createdAt} /> },
   {
     title: text.disk.lastUsed,
     isExtra: true,
-    cell: ({ lastUsedAt }) => (lastUsedAt === undefined ? text.never : ago(lastUsedAt)),
+    cell: ({ lastUsedAt }) => <When at={lastUsedAt} />,
   },
   {
     title: text.actions,

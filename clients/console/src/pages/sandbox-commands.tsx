@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { isPossible } from '../lib/actions.ts';
 import { berth } from '../lib/berth.ts';
-import { ago, duration } from '../lib/format.ts';
+import { duration } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
 import {
@@ -19,6 +19,7 @@ import {
 } from '../ui/parts.tsx';
 import { Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 2_000;
 
@@ -62,7 +63,7 @@ function ExecDialog({
       ) : (
         <div class="run-result">
           <div class="run-head">
-            <Status of={data.status} />
+            <ExecStatus exec={data} />
             <span class="muted">{summaryOf(data)}</span>
           </div>
           {data.output_truncated === true ? <p class="muted">{text.run.truncated}</p> : null}
@@ -73,14 +74,18 @@ function ExecDialog({
   );
 }
 
-const summaryOf = ({
-  exit_code: code,
-  exit_reason: reason,
-  execute_time_ms: ms,
-}: SandboxExec): string =>
+/** A command that has ended with another code than 0 is not shown as one that has succeeded. */
+const ExecStatus = ({ exec: { status, exit_code: code } }: { exec: SandboxExec }): JSX.Element =>
+  status === 'completed' && code !== undefined ? (
+    <span class={`status ${code === 0 ? 'good' : 'bad'}`}>{text.run.exitCode(code)}</span>
+  ) : (
+    <Status of={status} />
+  );
+
+/** Why it ended, unless its exit code says so already, and how long it took. */
+const summaryOf = ({ exit_reason: reason, exit_code: code, execute_time_ms: ms }: SandboxExec) =>
   [
-    code === undefined ? undefined : text.run.exitCode(code),
-    reason,
+    code === undefined || reason !== text.run.exitCode(code) ? reason : undefined,
     ms === undefined ? undefined : duration(ms),
   ]
     .filter(Boolean)
@@ -107,9 +112,9 @@ function ExecList({ id, execs, reload }: ListProps): JSX.Element {
         </button>
       ),
     },
-    { title: text.status, cell: ({ status }) => <Status of={status} /> },
+    { title: text.status, cell: (exec) => <ExecStatus exec={exec} /> },
     { title: text.run.result, isExtra: true, cell: summaryOf },
-    { title: text.run.started, isExtra: true, cell: (exec) => ago(exec.started_at) },
+    { title: text.run.started, isExtra: true, cell: (exec) => <When at={exec.started_at} /> },
     {
       title: text.actions,
       isActions: true,
@@ -166,7 +171,9 @@ export function CommandsView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element
           <Failure error={error} retry={reload} />
         )
       ) : data.length === 0 ? (
-        <Empty title={text.run.noneYet} />
+        <Empty title={text.run.noneYet}>
+          <p>{text.run.noneYetHint}</p>
+        </Empty>
       ) : (
         <ExecList id={id} execs={data} reload={reload} />
       )}

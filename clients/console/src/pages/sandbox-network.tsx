@@ -2,7 +2,6 @@ import type { NetworkDecision, NetworkPolicy, SandboxInfo, ShownNetworkPolicy } 
 import type { JSX } from 'preact';
 import { isPossible } from '../lib/actions.ts';
 import { berth } from '../lib/berth.ts';
-import { ago } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { tell } from '../lib/notices.ts';
 import { text } from '../text.ts';
@@ -18,6 +17,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 import { linesOf } from './disks.tsx';
 
 const POLL_MS = 2_500;
@@ -114,7 +114,7 @@ const COLUMNS: Column<NetworkDecision>[] = [
   },
   { title: text.network.rule, isExtra: true, cell: ({ rule }) => <span class="mono">{rule}</span> },
   { title: text.network.times, isNumber: true, isExtra: true, cell: ({ count }) => count },
-  { title: text.network.last, isExtra: true, cell: ({ time }) => ago(time) },
+  { title: text.network.last, isExtra: true, cell: ({ time }) => <When at={time} /> },
 ];
 
 function Decisions({ id }: { id: string }): JSX.Element {

@@ -2,22 +2,17 @@ import type { ActivityEvent, SandboxInfo, SnapshotInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { changeOf, outcomeOf } from '../lib/activity.ts';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes, moment, seconds } from '../lib/format.ts';
+import { bytes, seconds } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { Empty, Facts, Loading, Panel, Status } from '../ui/parts.tsx';
+import { When } from '../ui/when.tsx';
 import { SandboxFigures } from './sandbox-figures.tsx';
 
 const MiB = 1024 * 1024;
 const TIMELINE_EVENTS = 12;
 const TIMELINE_POLL_MS = 3_000;
-
-const time = (at: string): JSX.Element => (
-  <time dateTime={at} title={moment(at)}>
-    {ago(at)}
-  </time>
-);
 
 function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   const { image, base_image: base, idle_ttl_seconds: idle } = sandbox;
@@ -47,11 +42,13 @@ function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
     <Panel title={text.sandbox.history}>
       <Facts
         of={[
-          [text.sandbox.created, time(sandbox.created_at)],
-          running === undefined ? null : [text.sandbox.runningSince, time(running)],
-          [text.sandbox.lastActive, time(sandbox.last_active_at)],
-          expires === undefined ? null : [text.sandbox.expires, time(expires)],
-          finished === undefined ? null : [text.sandbox.finished, time(finished)],
+          [text.sandbox.created, <When key="at" at={sandbox.created_at} />],
+          running === undefined
+            ? null
+            : [text.sandbox.runningSince, <When key="at" at={running} />],
+          [text.sandbox.lastActive, <When key="at" at={sandbox.last_active_at} />],
+          expires === undefined ? null : [text.sandbox.expires, <When key="at" at={expires} />],
+          finished === undefined ? null : [text.sandbox.finished, <When key="at" at={finished} />],
           reason === '' ? null : [text.sandbox.reason, reason],
         ]}
       />
@@ -74,7 +71,9 @@ function Timeline({ id }: { id: string }): JSX.Element {
       <ol class="timeline" aria-label={text.activity.latest}>
         {data.map((event) => (
           <li key={event.eventId}>
-            <span class="muted">{time(event.createdAt)}</span>
+            <span class="muted">
+              <When at={event.createdAt} />
+            </span>
             {changeOf(event.eventType)}
             <Status of={outcomeOf(event)} />
           </li>

@@ -2,7 +2,6 @@ import type { CreatedPortToken, PortToken, SandboxInfo, SandboxPort } from '@ber
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
 import {
@@ -17,6 +16,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 5_000;
 
@@ -71,7 +71,9 @@ function PortsPanel({ id, data, reload }: Part): JSX.Element {
         <Field label={text.ports.port} name="port" type="number" min={1} max={65_535} required />
       </Form>
       {data.ports.length === 0 ? (
-        <Empty title={text.ports.none} />
+        <Empty title={text.ports.none}>
+          <p>{text.ports.noneHint}</p>
+        </Empty>
       ) : (
         <Table
           label={text.ports.exposed}
@@ -102,7 +104,7 @@ function TokensPanel({ id, data, reload }: Part): JSX.Element {
     { title: text.ports.address, isExtra: true, cell: ({ hostname }) => hostname },
     {
       title: text.ports.expires,
-      cell: ({ expires_at: at }) => (at === undefined ? text.never : ago(at)),
+      cell: ({ expires_at: at }) => <When at={at} />,
     },
     {
       title: text.actions,
@@ -119,7 +121,7 @@ function TokensPanel({ id, data, reload }: Part): JSX.Element {
       <p class="muted">{text.ports.tokensHint}</p>
       <Form submit={text.ports.createToken} onSubmit={create} isRow>
         <Field label={text.ports.port} name="port" type="number" min={1} max={65_535} required />
-        <Field label={text.ports.ttl} name="ttl" placeholder="1h30m" />
+        <Field label={text.ports.ttl} name="ttl" placeholder="1h30m, or nothing" />
       </Form>
       {created === undefined ? null : <Secret value={created.token} label={text.ports.token} />}
       {data.tokens.length === 0 ? null : (

@@ -38,9 +38,11 @@ async function act(id: string, action: 'start' | 'stop' | 'pause' | 'resume'): P
 interface ActionsProps {
   readonly sandbox: SandboxInfo;
   readonly reload: () => void;
+  /** The page asks nothing of the sandbox while it is being deleted. */
+  readonly onDeleting: (isDeleting: boolean) => void;
 }
 
-function Actions({ sandbox, reload }: ActionsProps): JSX.Element {
+function Actions({ sandbox, reload, onDeleting }: ActionsProps): JSX.Element {
   const [open, setOpen] = useState<Dialogue>();
   const { sandbox_id: id, status } = sandbox;
   const button = (action: SandboxAction, onClick: () => unknown, kind?: 'danger'): JSX.Element => (
@@ -67,7 +69,12 @@ function Actions({ sandbox, reload }: ActionsProps): JSX.Element {
       {button('snapshot', () => setOpen('snapshot'))}
       {button('delete', () => setOpen('delete'), 'danger')}
       {open === undefined ? null : (
-        <ActionDialog kind={open} sandbox={sandbox} onClose={() => setOpen(undefined)} />
+        <ActionDialog
+          kind={open}
+          sandbox={sandbox}
+          onClose={() => setOpen(undefined)}
+          onDeleting={onDeleting}
+        />
       )}
     </>
   );
@@ -77,12 +84,14 @@ interface DialogProps {
   readonly kind: Dialogue;
   readonly sandbox: SandboxInfo;
   readonly onClose: () => void;
+  readonly onDeleting: (isDeleting: boolean) => void;
 }
 
 function ActionDialog({
   kind,
   sandbox: { sandbox_id: id, name },
   onClose,
+  onDeleting,
 }: DialogProps): JSX.Element {
   const named = async (values: Values): Promise<void> => {
     const sandbox = await berth.sandboxes.get(id);
@@ -99,7 +108,13 @@ function ActionDialog({
   };
   if (kind === 'delete') {
     const remove = async (): Promise<void> => {
-      await (await berth.sandboxes.get(id)).delete();
+      onDeleting(true);
+      try {
+        await (await berth.sandboxes.get(id)).delete();
+      } catch (error) {
+        onDeleting(false);
+        throw error;
+      }
       tell(text.sandbox.deleted(name));
       go(linkTo(['sandboxes']));
     };
@@ -152,7 +167,13 @@ function View({ sandbox, view }: { sandbox: SandboxInfo; view: string }): JSX.El
 export function SandboxPage({ id, view }: { id: string; view: string }): JSX.Element {
   const load = async (signal: AbortSignal): Promise<SandboxInfo> =>
     (await berth.sandboxes.get(id, { signal, retries: 1 })).info;
-  const { data, error, reload } = useLoaded(`sandbox ${id}`, load, { everyMs: POLL_MS });
+  const { data, error, reload, rest } = useLoaded(`sandbox ${id}`, load, { everyMs: POLL_MS });
+  const [isDeleting, setDeleting] = useState(false);
+  const onDeleting = (isBegun: boolean): void => {
+    setDeleting(isBegun);
+    if (isBegun) rest();
+    else reload();
+  };
   const crumbs = [[text.sandboxes.title, linkTo(['sandboxes'])]] as const;
   if (data === undefined) {
     return (
@@ -175,11 +196,11 @@ export function SandboxPage({ id, view }: { id: string; view: string }): JSX.Ele
       title={data.name}
       crumbs={crumbs}
       beside={<Status of={data.status} />}
-      actions={<Actions sandbox={data} reload={reload} />}
+      actions={<Actions sandbox={data} reload={reload} onDeleting={onDeleting} />}
     >
       <Tabs label={text.sandbox.title} tabs={tabs} current={view} />
       <Stale error={error} />
-      <View sandbox={data} view={view} />
+      {isDeleting ? null : <View sandbox={data} view={view} />}
     </Page>
   );
 }

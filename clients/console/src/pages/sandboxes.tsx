@@ -2,7 +2,7 @@ import type { CreateSandbox, SandboxInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
@@ -20,6 +20,7 @@ import {
 } from '../ui/parts.tsx';
 import { Dialog, Page, Stale, Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 import { linesOf } from './disks.tsx';
 
 const POLL_MS = 2_000;
@@ -201,7 +202,11 @@ const COLUMNS: Column<SandboxInfo>[] = [
     cell: (each) => bytes(each.mem_size_mib * MiB),
   },
   { title: text.sandbox.cpus, isExtra: true, isNumber: true, cell: (each) => each.vcpu_count },
-  { title: text.sandbox.lastActive, isExtra: true, cell: (each) => ago(each.last_active_at) },
+  {
+    title: text.sandbox.lastActive,
+    isExtra: true,
+    cell: (each) => <When at={each.last_active_at} />,
+  },
 ];
 
 function SandboxList({ sandboxes }: { sandboxes: readonly SandboxInfo[] }): JSX.Element {

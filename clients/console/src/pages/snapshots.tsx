@@ -2,13 +2,14 @@ import type { SnapshotInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
-import { ago, bytes } from '../lib/format.ts';
+import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { Button, Confirm, Empty, Failure, Loading, Page, Panel } from '../ui/parts.tsx';
 import { Stale, Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 import { Descendants, loadFamily } from './sandbox-overview.tsx';
 
 const POLL_MS = 3_000;
@@ -35,7 +36,7 @@ const columnsFor = (onDelete: (snapshot: SnapshotInfo) => void): Column<Snapshot
   },
   { title: text.size, isExtra: true, isNumber: true, cell: (each) => bytes(each.size_bytes) },
   { title: text.sandboxes.title, isExtra: true, isNumber: true, cell: (e) => e.sandbox_count },
-  { title: text.disk.created, isExtra: true, cell: (each) => ago(each.created_at) },
+  { title: text.disk.created, isExtra: true, cell: (each) => <When at={each.created_at} /> },
   {
     title: text.actions,
     isActions: true,

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { activityTypes, changeOf, things, typesOf } from '../lib/activity.ts';
 import { berth } from '../lib/berth.ts';
-import { ago, count, duration, moment } from '../lib/format.ts';
+import { count, duration } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
@@ -21,6 +21,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
+import { When } from '../ui/when.tsx';
 
 const POLL_MS = 5_000;
 const DELIVERIES_POLL_MS = 2_000;
@@ -118,7 +119,7 @@ const columnsFor = (onDelete: (webhook: Webhook) => void): Column<Webhook>[] => 
       </span>
     ),
   },
-  { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => ago(createdAt) },
+  { title: text.disk.created, isExtra: true, cell: ({ createdAt }) => <When at={createdAt} /> },
   {
     title: text.actions,
     isActions: true,
@@ -177,7 +178,10 @@ const resultOf = ({ status, problem, willRetry }: WebhookDelivery): string =>
     .join(' · ');
 
 const DELIVERY_COLUMNS: Column<WebhookDelivery>[] = [
-  { title: text.activity.kind, cell: ({ eventType }) => <span class="mono">{eventType}</span> },
+  {
+    title: text.activity.kind,
+    cell: ({ eventType }) => <span class="mono whole">{eventType}</span>,
+  },
   {
     title: text.status,
     cell: ({ isDelivered }) => <Status of={isDelivered ? 'delivered' : 'failed'} />,
@@ -192,7 +196,7 @@ const DELIVERY_COLUMNS: Column<WebhookDelivery>[] = [
   },
   {
     title: text.activity.when,
-    cell: ({ attemptedAt }) => <span title={moment(attemptedAt)}>{ago(attemptedAt)}</span>,
+    cell: ({ attemptedAt }) => <When at={attemptedAt} />,
   },
 ];
 
