@@ -146,9 +146,10 @@ export class ConsolePage implements AsyncDisposable {
   }
 
   /** Presses a key that writes nothing. @param name such as `Escape` */
-  async key(name: 'Escape' | 'Tab' | 'Enter'): Promise<void> {
+  async key(name: 'Escape' | 'Tab' | 'Enter', isShifted = false): Promise<void> {
     const windowsVirtualKeyCode = { Escape: 27, Tab: 9, Enter: 13 }[name];
-    const given = { key: name, code: name, windowsVirtualKeyCode };
+    const modifiers = isShifted ? 8 : 0;
+    const given = { key: name, code: name, windowsVirtualKeyCode, modifiers };
     await this.page.send('Input.dispatchKeyEvent', { type: 'rawKeyDown', ...given });
     await this.page.send('Input.dispatchKeyEvent', { type: 'keyUp', ...given });
   }

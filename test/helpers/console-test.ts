@@ -53,14 +53,26 @@ export function consoleTest(settings: Environment = {}): TestFn<ConsoleContext> 
     await page.signInAs(api);
   });
   test.after.always(async (t) => {
-    const { directory, stack, page, toControl, toAgent } = t.context as Partial<ConsoleContext>;
-    await page?.[Symbol.asyncDispose]();
-    await stack?.stop();
-    await toControl?.[Symbol.asyncDispose]();
-    await toAgent?.[Symbol.asyncDispose]();
-    if (directory !== undefined) await rm(directory, { recursive: true });
+    await endConsole(t.context);
   });
   return test;
+}
+
+/** Ends what there is of a console's test: each part, also when another one cannot be ended. */
+export async function endConsole(context: Partial<ConsoleContext>): Promise<void> {
+  const { directory, stack, page, toControl, toAgent } = context;
+  await using ending = new AsyncDisposableStack();
+  if (directory !== undefined) ending.defer(() => rm(directory, { recursive: true }));
+  ending.use(toAgent);
+  ending.use(toControl);
+  if (stack !== undefined) {
+    ending.defer(async () => {
+      // Sandboxes outlive an agent that a test has ended, and frozen ones are paused: it removes both.
+      if (!stack.agent.isRunning) await stack.startAgent();
+      await stack.stop();
+    });
+  }
+  ending.use(page);
 }
 
 /** No exception, and nothing that the content security policy has refused. */

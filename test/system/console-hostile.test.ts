@@ -1,4 +1,7 @@
 /* What a tenant writes into names, files and output is text to the console, and nothing else. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { type ExecutionContext } from 'ava';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -110,18 +113,89 @@ test.serial('escape sequences draw in the terminal, and do nothing beyond it', a
   await page.reads(rows, /^still a shell/mu);
 });
 
+test.serial('what the newer pages show of a tenant’s words is text', async (t) => {
+  const { page, api } = t.context;
+  await api.data('POST', '/api/tokens', { name: MARKUP.slice(0, 64), scopes: ['read'] });
+  const query = `https://hooks.example.com/?a=${encodeURIComponent(MARKUP)}#'><b id=hacked>`;
+  await api.call('POST', '/api/webhooks', { url: query });
+  const { sandbox_id: id } = await createSandbox(api, { name: 'hostile-pages' });
+  // A refused call with markup where a name belongs: its record is shown, too.
+  await api.call('POST', `/api/sandboxes/${id}/ports`, { port: 1, name: MARKUP });
+  await page.goTo('/activity');
+  await page.shows('key: created');
+  await page.press('key: created');
+  await page.reads('dialog .output', /key\.created/u);
+  await stayedText(t, 'the activity');
+  for (const [path, shown] of [
+    ['/webhooks', 'Create webhook'],
+    ['/keys', 'Create key'],
+    ['/usage', 'Used in a month'],
+    ['/snapshots', 'Snapshots'],
+    [`/sandboxes/${id}`, 'What happened'],
+    [`/sandboxes/${id}/ports`, 'Public ports'],
+    [`/activity?about=${encodeURIComponent(MARKUP)}&disk=${encodeURIComponent(MARKUP)}`, 'Outcome'],
+    [`/disks?${encodeURIComponent(MARKUP)}`, 'Create disk'],
+  ] as const) {
+    await page.goTo(path);
+    await page.shows(shown);
+    page.page.problems.splice(0); // 400s: an id that is markup is none.
+    await stayedText(t, path);
+  }
+});
+
+test.serial('a page of another origin can do nothing with a session', async (t) => {
+  const { page, api } = t.context;
+  const other = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>x</title>');
+  });
+  other.listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  // Another port of the host: the same site for the browser, which sends the cookie.
+  await page.page.goTo(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
+  const send = (headers: object): string =>
+    `fetch(${JSON.stringify(`${page.baseUrl}/api/disks`)}, { method: 'POST', credentials: 'include',
+      headers: ${JSON.stringify(headers)}, body: '{"name":"forged"}' })
+      .then((each) => each.text(), () => 'refused')`;
+  t.is(await page.page.evaluate(send({ 'x-berth-console': '1' })), 'refused');
+  await page.page.evaluate(send({ 'content-type': 'text/plain' }));
+  await page.page.evaluate(`{
+    const form = document.createElement('form');
+    form.method = 'post';
+    form.enctype = 'text/plain';
+    form.action = ${JSON.stringify(`${page.baseUrl}/api/disks`)};
+    const field = document.createElement('input');
+    field.name = '{"name":"forged","x":"';
+    field.value = '"}';
+    form.append(field);
+    document.body.append(form);
+    form.submit();
+  }`);
+  await page.until('the answer', `location.pathname === '/api/disks' && document.body !== null`);
+  await page.reads('body', /unauthorized/u);
+  const disks = await api.data<{ name: string }[]>('GET', '/api/disks');
+  t.false(disks.some(({ name }) => name === 'forged'));
+  other.closeAllConnections();
+  other.close();
+  page.page.problems.length = 0;
+  page.page.requests.length = 0;
+});
+
 test.serial('what another account has is not there', async (t) => {
   const { page, stack } = t.context;
   const other = await stack.newClient();
   const disk = await createDisk(other, { name: 'theirs' });
   await exec(other, disk.id, 'echo secret-of-theirs > a.txt');
   const { sandbox_id: id } = await createSandbox(other, { name: 'theirs' });
+  const url = 'https://hooks.example.com/secret-of-theirs';
+  const { id: webhook } = await other.data<{ id: string }>('POST', '/api/webhooks', { url });
   for (const path of [
     `/disks/${disk.id}`,
     `/disks/${disk.id}?file=a.txt`,
     `/disks/${disk.id}/access`,
     `/sandboxes/${id}`,
     `/sandboxes/${id}/terminal`,
+    `/sandboxes/${id}/network`,
+    `/webhooks/${webhook}`,
   ]) {
     await page.goTo(path);
     await page.shows('This could not be loaded.');

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import type { ConsolePage } from '../helpers/console-page.ts';
 import { Files } from '../helpers/sandbox-files.ts';
-import { createSandbox, outputOf } from '../helpers/sandboxes.ts';
+import { bring, createSandbox, outputOf } from '../helpers/sandboxes.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const test = consoleTest();
@@ -102,6 +102,55 @@ test.serial('each tab has a shell of its own, and is there again after a reload'
   await page.until('one tab', `document.querySelectorAll('[role=tab]').length === 1`);
   t.deepEqual(await page.violations(), []);
   checkNoProblems(t);
+});
+
+test.serial('a word is found above what is seen, copied and pasted', async (t) => {
+  const { page } = t.context;
+  await openTerminal(t.context, 'found');
+  await page.page.send('Browser.grantPermissions', {
+    permissions: ['clipboardReadWrite', 'clipboardSanitizedWrite'],
+  });
+  await type(page, 'clear; echo nee"dle"-1; seq 300; echo nee"dle"-2; seq 300; echo e"nd"\n');
+  await shows(page, /^end/mu);
+  await page.fill('Search in the terminal', 'needle-');
+  const find = `fieldOf('Search in the terminal').focus()`;
+  await page.page.evaluate(find);
+  await page.key('Enter'); // Upwards, from what came last.
+  await shows(page, /^needle-2/mu);
+  await page.key('Enter');
+  await shows(page, /^needle-1/mu);
+  await page.key('Enter', true);
+  await shows(page, /^needle-2/mu);
+  await page.press('Copy');
+  await page.shows('Copied.');
+  t.is(await page.page.evaluate('navigator.clipboard.readText()'), 'needle-');
+  await page.page.evaluate(`navigator.clipboard.writeText('echo pa"sted"-"here"')`);
+  await page.press('Paste');
+  await type(page, '\n');
+  await shows(page, /^pasted-here/mu);
+  checkNoProblems(t);
+});
+
+test.serial('a terminal goes on where it was when its sandbox has been paused', async (t) => {
+  const { page, api } = t.context;
+  const id = await openTerminal(t.context, 'rested');
+  const numbers = `for n in $(seq ${NUMBERS}); do printf '%s,' "$n"; sleep 0.03; done; echo end`;
+  await type(page, `clear; ${numbers}\n`);
+  await shows(page, /40,41,/u);
+  await page.press('Pause', { role: 'button' });
+  await page.shows('The sandbox is paused; terminals go on as soon as it runs.');
+  await page.press('Resume', { role: 'button' });
+  await shows(page, /,120,/u);
+  await bring(api, id, 'pause', 'paused');
+  await page.goTo(`/sandboxes/${id}/terminal`);
+  await page.shows('The sandbox is paused; terminals go on as soon as it runs.');
+  await bring(api, id, 'resume', 'running');
+  await shows(page, /250,end/u);
+  const shown = (await page.page.evaluate(`${ROWS}.join('')`)) as string;
+  const all = Array.from({ length: NUMBERS }, (_, n) => String(n + 1));
+  t.is(shown.slice(shown.lastIndexOf('1,2,3,4,'), shown.lastIndexOf(',end')), all.join());
+  await page.until('the focus', `document.activeElement?.closest('[role=tabpanel]') !== null`);
+  page.page.problems.length = 0; // What a connection that ends says.
 });
 
 test.serial(

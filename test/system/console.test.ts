@@ -1,6 +1,6 @@
 /* The console in Chromium, on a real stack whose sandboxes are containers. */
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ConsolePage } from '../helpers/console-page.ts';
-import { checkNoProblems } from '../helpers/console-test.ts';
+import { checkNoProblems, endConsole } from '../helpers/console-test.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { freePorts } from '../helpers/ports.ts';
 import {
@@ -69,10 +69,7 @@ test.before(async (t) => {
 });
 
 test.after.always(async (t) => {
-  const { stack, directory, page } = t.context as Partial<Context>;
-  await page?.[Symbol.asyncDispose]();
-  await stack?.stop();
-  if (directory !== undefined) await rm(directory, { recursive: true });
+  await endConsole(t.context);
 });
 
 test.serial(
