@@ -94,6 +94,9 @@ const PAIRS = [
 /** What no setting shows by itself. */
 function problemsOf(settings: Values): string[] {
   const unpaired = PAIRS.flatMap((pair) => togetherOrNone(settings, pair));
+  if (settings.SANDBOX_DIR !== undefined && settings.SANDBOX_RUNTIME === 'container') {
+    unpaired.push('SANDBOX_DIR must not be set with SANDBOX_RUNTIME=container: containers stay');
+  }
   const areNetworks = settings.SANDBOX_REACHABLE_NETWORKS.every(isNetwork);
   return areNetworks
     ? unpaired
@@ -126,6 +129,10 @@ function readSandboxSettings(settings: Values): SandboxSettings | undefined {
   const memoryMib = Math.floor(Math.floor(totalmem() / MiB) * MEMORY_SHARE);
   return {
     runtime,
+    shared:
+      settings.SANDBOX_DIR === undefined
+        ? undefined
+        : { directory: settings.SANDBOX_DIR, hostLostMs: settings.SANDBOX_HOST_LOST_MS },
     network: settings.SANDBOX_NETWORK === 'on' ? network : undefined,
     trustedCertificates: settings.SANDBOX_TRUSTED_CA,
     uidBase: settings.SANDBOX_UID_BASE,

@@ -55,6 +55,10 @@ import {
   type SandboxParts,
 } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/start-clock.ts';
+import { claimPlace, SharedStorage } from './sandboxes/moving/shared-storage.ts';
+import { DiskBases } from './microvm/disk/disk-bases.ts';
+import type { SharedMachines } from './microvm/microvm-host.ts';
+import { ownPlaces } from './system/sandbox-places.ts';
 
 /** This host's identity, held by this process alone until `release`. */
 export interface HostIdentity {
@@ -101,8 +105,9 @@ function watchStorage(
   log: Logger,
 ): { readonly storage: StorageWatch; readonly guard: (execs: ExecRegistry) => void } {
   let guarded: ExecRegistry | undefined;
+  const shared = config.sandboxes?.shared;
   const storage = new StorageWatch({
-    directories: [dataDir, config.storageDir],
+    directories: [dataDir, config.storageDir, ...(shared === undefined ? [] : [shared.directory])],
     reserveBytes: config.storageReserveBytes,
     refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
     // Disks are sparse files: when the storage is full, writes that a disk has already accepted
@@ -150,6 +155,29 @@ function warnOfFewThreads(log: Logger): void {
   log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
 }
 
+/**
+ * The storage that this host shares for its sandboxes; undefined where they stay in its data
+ * directory.
+ * @throws Error when the host has sandboxes elsewhere
+ */
+async function openSharedStorage(
+  { shared }: SandboxSettings,
+  { hostId, dataDir, journal }: Pick<SandboxParts, 'hostId' | 'dataDir' | 'journal'>,
+): Promise<SharedStorage | undefined> {
+  const storage = shared && (await SharedStorage.open(shared.directory, hostId));
+  const rows = [await journal.sandboxes.list(), await journal.snapshots.list()].flat();
+  await claimPlace(dataDir, storage?.id, rows.length > 0);
+  return storage;
+}
+
+const sharedMachines = (storage: SharedStorage, hostId: string): SharedMachines => ({
+  bases: new DiskBases(storage.places.bases, hostId),
+  places: async () => {
+    const hosts = await storage.hosts();
+    return [storage.places.released, ...hosts.map((id) => join(storage.places.hosts, id))];
+  },
+});
+
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
 async function openDriver(
   { seccompProfile, cluster: { encryptionKeys } }: AgentConfig,
@@ -160,6 +188,7 @@ async function openDriver(
     readonly journal: Journal;
     readonly slots: SlotPool;
     readonly loops: LoopDevices;
+    readonly storage: SharedStorage | undefined;
     readonly log: Logger;
   },
 ): Promise<MachineDriver> {
@@ -167,9 +196,18 @@ async function openDriver(
   const common = { uidBase, bootTimeoutMs };
   const hasNetwork = network !== undefined;
   if (runtime.kind === 'microvm') {
-    const hasSandboxes = (await parts.journal.sandboxes.list()).length > 0;
-    const handleSecret = await openHandleSecret(encryptionKeys, { ...parts, hasSandboxes });
-    return MicrovmDriver.open({ ...runtime, ...common }, { ...parts, handleSecret, hasNetwork });
+    const { hostId, dataDir, storage } = parts;
+    const places = storage?.places ?? ownPlaces(dataDir);
+    const handleSecret = await openHandleSecret(encryptionKeys, {
+      path: places.handleSecret,
+      owner: storage?.id ?? hostId,
+      hasSandboxes: storage === undefined && (await parts.journal.sandboxes.list()).length > 0,
+    });
+    const shared = storage && sharedMachines(storage, hostId);
+    return MicrovmDriver.open(
+      { ...runtime, ...common },
+      { ...parts, places, shared, handleSecret, hasNetwork },
+    );
   }
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);
   const hiddenPaths = await readHiddenPaths();
@@ -181,7 +219,7 @@ async function openRuntime(
   config: AgentConfig,
   parts: Omit<
     SandboxParts,
-    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKeys'
+    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKeys' | 'shared'
   > &
     HostGroups & {
       readonly loops: LoopDevices;
@@ -201,12 +239,13 @@ async function openRuntime(
     ...{ ...parts, ...settings, guestLink: settings.runtime.kind === 'microvm' ? 'tap' : 'veth' },
     leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
   });
+  const shared = await openSharedStorage(settings, parts);
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
-    openDriver(config, settings, { ...parts, slots });
+    openDriver(config, settings, { ...parts, storage: shared, slots });
   const { namespaces, policies } = network;
   const { encryptionKeys } = config.cluster;
   const sandboxes = await openSandboxes(settings, {
-    ...parts,
+    ...{ ...parts, shared },
     images: new SandboxImages({ ...parts.images, tree: settings.runtime.kind === 'container' }),
     ...{ image, namespaces, policies, encryptionKeys, openDriver: openWith },
   });

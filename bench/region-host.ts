@@ -38,7 +38,7 @@ const sandboxSettings = (sandboxes: number): SandboxSettings => ({
   ...{ uidBase: 700_000_000, bootTimeoutMs: 60_000, memoryReserveMib: 0 },
   ...{ memoryMib: (sandboxes * 2 + 16) * 1024, vcpus: sandboxes * 2 + 16 },
   ...{ slotsMax: Math.min(4096, sandboxes * 2 + 16), slotsReady: 0, prewarmedMax: 0 },
-  ...{ network: undefined, trustedCertificates: undefined },
+  ...{ network: undefined, trustedCertificates: undefined, shared: undefined },
 });
 
 const refuse = (): never => {

@@ -13,6 +13,7 @@ export const activityTypes = [
   'disk.user_removed',
   'host.cordoned',
   'host.drained',
+  'host.fenced',
   'host.invited',
   'host.joined',
   'host.removed',

@@ -371,6 +371,8 @@ export const LIMITS = {
   hostAnnounceMs: 2_500,
   // How often a host tells its figures and reads what its operator wants of it.
   hostReportMs: 1_000,
+  // How often a host looks whether sandboxes are to be given up or taken over.
+  sandboxMoveLookMs: 1_000,
   // For this long the answer to an order waits until the host follows it.
   hostOrderWaitMsMax: 5_000,
   hostTtlMs: 15_000,

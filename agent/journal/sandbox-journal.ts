@@ -309,6 +309,38 @@ export class SandboxJournal {
     );
   }
 
+  /** All commands of a sandbox in the order of their execution. */
+  async execsOf(sandboxId: string): Promise<SandboxExecRow[]> {
+    const sql = 'SELECT * FROM sandbox_execs WHERE sandbox_id = ? ORDER BY position';
+    return (await all(this.#database, sql, [sandboxId])).map(toExec);
+  }
+
+  /** A text that changes whenever a command of the sandbox begins or ends. */
+  async execsVersion(sandboxId: string): Promise<string> {
+    const sql = `SELECT count(*) || ' ' || coalesce(max(position), 0) || ' ' ||
+                 coalesce(sum(status = 'running'), 0) || ' ' || coalesce(min(position), 0) AS version
+                 FROM sandbox_execs WHERE sandbox_id = ?`;
+    const [row] = await all(this.#database, sql, [sandboxId]);
+    return String(row?.['version']);
+  }
+
+  /** Adds commands that another host's journal had; those that are there stay as they are. */
+  async addExecs(execs: readonly SandboxExecRow[]): Promise<void> {
+    for (const row of execs) {
+      await run(
+        this.#database,
+        `INSERT OR IGNORE INTO sandbox_execs (id, sandbox_id, command, timeout_at, status, ending,
+         started_at, finished_at, exit_code, exit_reason, execute_time_ms, dropped_bytes)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+        [
+          ...[row.id, row.sandboxId, row.command, row.timeoutAt ?? null, row.status],
+          ...[row.ending ?? null, row.startedAt, row.finishedAt ?? null, row.exitCode ?? null],
+          ...[row.exitReason ?? null, row.executeTimeMs ?? null, row.droppedBytes],
+        ],
+      );
+    }
+  }
+
   async removeExec(id: string): Promise<void> {
     await run(this.#database, 'DELETE FROM sandbox_execs WHERE id = ?', [id]);
   }

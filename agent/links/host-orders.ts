@@ -24,6 +24,7 @@ interface OrderedHost {
           'memoryMib' | 'memoryMibUsed' | 'vcpus' | 'vcpusUsed'
         >;
         readonly states: readonly SandboxState[];
+        readonly storageId?: string | undefined;
         readonly registry: { pauseRunning(): Promise<void> };
         follow(order: HostOrder): void;
       }
@@ -131,6 +132,7 @@ export class HostOrders {
       sandboxesActive: states.filter(isActive).length,
       disks: disks.attached,
       disksHeld: disks.held,
+      ...(sandboxes?.storageId === undefined ? {} : { sandboxStorage: sandboxes.storageId }),
     };
   }
 }

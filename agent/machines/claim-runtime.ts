@@ -1,8 +1,8 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
 import type { SandboxRuntime } from '../../shared/links/stream-protocol.ts';
 import { paths } from '../system/paths.ts';
+import { readOptional } from '../system/write-once.ts';
 import { writeDurably } from '../system/write-durably.ts';
 
 const NAME = 'sandbox-runtime';
@@ -14,7 +14,7 @@ const NAME = 'sandbox-runtime';
  */
 export async function claimRuntime(dataDir: string, runtime: SandboxRuntime): Promise<void> {
   const path = paths.sandboxRuntime(dataDir);
-  const former = await readOptional(path);
+  const former = (await readOptional(path))?.trim();
   if (former === runtime) return;
   const sandboxes = await readdir(paths.sandboxes(dataDir)).catch(() => []);
   // Before there was a choice, every host had virtual machines.
@@ -23,13 +23,4 @@ export async function claimRuntime(dataDir: string, runtime: SandboxRuntime): Pr
     throw new Error(`${message}: delete them first, or leave it at ${former ?? 'microvm'}`);
   }
   await writeDurably(dirname(path), NAME, runtime);
-}
-
-async function readOptional(path: string): Promise<string | undefined> {
-  try {
-    return (await readFile(path, 'utf8')).trim();
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
 }

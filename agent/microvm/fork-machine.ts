@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import type { MachineOwner } from '../sandboxes/machine-driver.ts';
-import { addBase, findBase } from './disk/disk-base.ts';
+import { addBase, type DiskBase, findBase } from './disk/disk-base.ts';
 import {
   addLayer,
   copyDisk,
@@ -30,18 +30,18 @@ export async function forkRunning(
   child: MachineOwner,
 ): Promise<void> {
   const { disks } = pathsOf(host, vmId);
-  const base = await findBase(directoryOf(host, vmId), host.rootDisk);
+  const base = await findBase(directoryOf(host, vmId), host);
   const { machine, channel, template } = running.live();
   await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
   // The new layer is in the chain before anything writes to it, so the chain's record never lags
   // behind the disk. It is made before the machine stops, because that takes time.
-  const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, base, uid);
+  const made = (await hasEmptyTop(disks)) ? undefined : await addLayer(disks, base.path, uid);
   await mkdir(directoryOf(host, child.vmId), { mode: 0o700 });
   const place = { directory: pathsOf(host, child.vmId).checkpoint, template };
   try {
     const shared = await forkMachine(machine, place, async () => {
-      const split = made ?? (await splitDisk(disks, base, uid));
+      const split = made ?? (await splitDisk(disks, base.path, uid));
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
     });
@@ -66,8 +66,8 @@ export async function forkAtRest(
   const { disks, checkpoint } = pathsOf(host, vmId);
   // The source never ran, so the copy boots like a new machine.
   if (!(await hasDisk(disks))) return;
-  const base = await findBase(directoryOf(host, vmId), host.rootDisk);
-  const { shared } = await splitDisk(disks, base, await ownerOfDisk(disks));
+  const base = await findBase(directoryOf(host, vmId), host);
+  const { shared } = await splitDisk(disks, base.path, await ownerOfDisk(disks));
   const made = await copyLayers(host, { disks, base, shared }, child);
   if (await hasCheckpoint(checkpoint)) {
     made.push(...(await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint)));
@@ -78,7 +78,7 @@ export async function forkAtRest(
 /** A disk that is split: its directory, the image below it, and the layers that the copy shares. */
 interface SplitDisk {
   readonly disks: string;
-  readonly base: string;
+  readonly base: DiskBase;
   readonly shared: readonly string[];
 }
 
@@ -97,7 +97,7 @@ async function copyLayers(
   const record = await addBase(directory, base);
   const made = await copyDisk(disks, shared, {
     directory: pathsOf(host, vmId).disks,
-    ...{ base, uid },
+    ...{ base: base.path, uid },
   });
   return [record, ...made, directory, host.sandboxesDir];
 }

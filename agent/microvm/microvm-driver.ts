@@ -7,6 +7,7 @@ import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { paths } from '../system/paths.ts';
+import type { SandboxPlaces } from '../system/sandbox-places.ts';
 import {
   type Machine,
   type MachineDriver,
@@ -18,19 +19,19 @@ import {
 } from '../sandboxes/machine-driver.ts';
 import { bringUpGuest, serveMounts } from './bring-up-guest.ts';
 import { warmUp } from './configure-guest.ts';
-import { findBase, readBase, recordBase } from './disk/disk-base.ts';
-import { hasDisk, prepareDisk } from './disk/disk-chain.ts';
+import { findBase, moveBase, readBase, recordBase } from './disk/disk-base.ts';
+import { giveDisk, hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
-import { discardCheckpoint, hasCheckpoint } from './memory/checkpoint.ts';
+import { discardCheckpoint, hasCheckpoint, templateOf } from './memory/checkpoint.ts';
 import { TemplateStore, type TemplateStoreOptions } from './memory/template-store.ts';
 import { templatesInUse } from './memory/templates-in-use.ts';
-import { type MicrovmHost, pathsOf } from './microvm-host.ts';
+import { type MicrovmHost, pathsOf, type SharedMachines } from './microvm-host.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import { pauseRunning } from './pause-machine.ts';
 import { chooseAccelerator } from './qemu/accelerator.ts';
 import { vmCgroup } from './qemu/launch.ts';
-import { listNames } from './qemu/machine-directory.ts';
+import { listNames, machinePaths } from './qemu/machine-directory.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
@@ -56,7 +57,10 @@ export class MicrovmDriver implements MachineDriver {
   static async open(
     settings: Omit<MicrovmSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
     parts: {
+      readonly hostId: string;
       readonly dataDir: string;
+      readonly places: SandboxPlaces;
+      readonly shared: SharedMachines | undefined;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
       readonly handleSecret: Buffer;
@@ -66,21 +70,23 @@ export class MicrovmDriver implements MachineDriver {
     },
   ): Promise<MicrovmDriver> {
     const { guestDir, rootDisk, bootTimeoutMs, uidBase } = settings;
-    const { dataDir, cgroups, log } = parts;
-    const sandboxesDir = paths.sandboxes(dataDir);
+    const { hostId, dataDir, places, shared, cgroups, log } = parts;
+    const sandboxesDir = places.sandboxes;
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
+    await shared?.bases.removeLeftovers();
     const cgroupParent = `${parts.cgroupParent}/${MACHINES_GROUP}`;
-    const host = { guestDir, rootDisk, cgroups, cgroupParent };
+    const host = { guestDir, rootDisk, bases: shared?.bases, cgroups, cgroupParent };
     // Probing runs as the uid right before those of sandboxes.
     const probing = { host, directory: dataDir, uid: uidBase - 1, log };
     const accelerator = await chooseAccelerator(settings.accelerator, probing);
     const templates = await TemplateStore.open({
-      ...{ host, accelerator, bootTimeoutMs, log },
-      directory: paths.templates(dataDir),
+      ...{ hostId, host, accelerator, bootTimeoutMs, log },
+      directory: places.templates,
+      makerDirectory: paths.templateMaker(dataDir),
       uid: uidBase - 1,
       isEnabled: settings.hasTemplates,
       slots: parts.slots,
-      neededKeys: () => templatesInUse(sandboxesDir),
+      neededKeys: async () => templatesInUse((await shared?.places()) ?? [sandboxesDir]),
     });
     const { handleSecret, hasNetwork } = parts;
     return new MicrovmDriver({
@@ -89,6 +95,7 @@ export class MicrovmDriver implements MachineDriver {
         dataDir,
         handleSecret,
         sandboxesDir,
+        shared,
         hasNetwork,
         accelerator,
         bootTimeoutMs,
@@ -101,12 +108,17 @@ export class MicrovmDriver implements MachineDriver {
   async prepare({ vmId, uid }: MachineOwner, image?: MachineImage): Promise<void> {
     const { disks } = pathsOf(this.#host, vmId);
     const directory = directoryOf(this.#host, vmId);
-    const { rootDisk } = this.#host;
+    const { rootDisk, shared } = this.#host;
+    // Where hosts share it, the sandbox has claimed it: one that is missing has moved meanwhile.
+    if (shared === undefined) await mkdir(directory, { recursive: true, mode: 0o700 });
     const isNew = !(await hasDisk(disks));
-    if (isNew || (await readBase(directory)) === undefined)
-      await recordBase(directory, (isNew ? image?.rootDisk : undefined) ?? rootDisk);
-    const base = await findBase(directory, rootDisk);
-    await failpoint('make root disk', () => prepareDisk(disks, base, uid));
+    if (isNew || (await readBase(directory)) === undefined) {
+      const path = (isNew ? image?.rootDisk : undefined) ?? rootDisk;
+      const copy = await shared?.bases.share(path);
+      await recordBase(directory, { path, ...(copy === undefined ? {} : { copy }) });
+    }
+    const base = await findBase(directory, this.#host);
+    await failpoint('make root disk', () => prepareDisk(disks, base.path, uid));
   }
 
   hasDisk(vmId: string): Promise<boolean> {
@@ -123,6 +135,7 @@ export class MicrovmDriver implements MachineDriver {
     image?: MachineImage,
   ): Promise<Pick<Machine, 'ended'>> {
     const host = this.#host;
+    await mkdir(directoryOf(host, spec.vmId), { recursive: true, mode: 0o700 });
     await this.prepare(spec, image);
     const prewarmed = await this.#startWith(spec, signal, async () => {
       // Nothing of a sandbox's memory runs before it has its new owner.
@@ -210,7 +223,19 @@ export class MicrovmDriver implements MachineDriver {
     const { sandboxesDir, rootDisk } = this.#host;
     const ids = (await listNames(sandboxesDir)).filter(isVmId);
     const bases = ids.map((vmId) => readBase(directoryOf(this.#host, vmId)));
-    return new Set((await Promise.all(bases)).map((base) => base ?? rootDisk));
+    return new Set((await Promise.all(bases)).map((base) => base?.path ?? rootDisk));
+  }
+
+  async canTake(directory: string, shape: Shape): Promise<boolean> {
+    const key = await templateOf(machinePaths(directory).checkpoint);
+    return key === undefined || this.#host.templates.canRestore(key, shape);
+  }
+
+  async receive({ vmId, uid }: MachineOwner): Promise<void> {
+    const { disks } = pathsOf(this.#host, vmId);
+    if (!(await hasDisk(disks))) return;
+    await failpoint('move base', () => moveBase(directoryOf(this.#host, vmId), this.#host));
+    await giveDisk(disks, uid);
   }
 
   storedBytes(vmId: string): Promise<number> {

@@ -2,6 +2,8 @@ import type { Logger } from '../../shared/log.ts';
 import type { MachineKind } from '../machines/machine-end.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
+import type { BaseHost } from './disk/disk-base.ts';
+import type { DiskBases } from './disk/disk-bases.ts';
 import type { Template } from './memory/template.ts';
 import type { TemplateStore } from './memory/template-store.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
@@ -10,11 +12,20 @@ import { machinePaths } from './qemu/machine-directory.ts';
 import type { Accelerator } from './qemu/qemu-arguments.ts';
 import type { MachineIdentity } from '../machines/shim-files.ts';
 
+/** Storage that hosts share, between which machines move. */
+export interface SharedMachines {
+  readonly bases: DiskBases;
+  /** The directories of the machines of all hosts. */
+  places(): Promise<string[]>;
+}
+
 /** What the machines of this host share. */
-export interface MicrovmHost extends VmHost {
+export interface MicrovmHost extends VmHost, BaseHost {
   readonly dataDir: string;
   readonly handleSecret: Buffer;
   readonly sandboxesDir: string;
+  /** Undefined: its sandboxes stay on this host. */
+  readonly shared: SharedMachines | undefined;
   /** Whether a guest reaches anything outside, the server of its disks included. */
   readonly hasNetwork: boolean;
   readonly accelerator: Accelerator;

@@ -141,7 +141,7 @@ async function launchMachine(
     ...{ name: vmId, directory, vcpuCount, memSizeMib, uid, memory },
     accelerator: host.accelerator,
     diskLayers: await readChain(disks),
-    diskBase: await findBase(directory, host.rootDisk),
+    diskBase: (await findBase(directory, host)).path,
     network: { namespace, tap, mac },
   });
   await recordTemplate(run, template.key);

@@ -15,6 +15,7 @@
 #include "files.h"
 #include "give-up.h"
 #include "listing-calls.h"
+#include "lock-calls.h"
 #include "mounts.h"
 #include "namespaces.h"
 #include "programs.h"
@@ -29,6 +30,7 @@ NAPI_MODULE_INIT() {
   define_digest_functions(env, exports);
   define_give_up_functions(env, exports);
   define_listing_functions(env, exports);
+  define_lock_functions(env, exports);
   define_namespace_functions(env, exports);
   define_egress_functions(env, exports);
   define_ram_functions(env, exports);

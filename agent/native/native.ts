@@ -107,6 +107,7 @@ interface NativeModule {
   ): Listing;
   readListing(listing: Listing, milliseconds: number): Promise<DirectoryPage | undefined>;
   closeListing(listing: Listing): void;
+  takeLock(path: string): Promise<number>;
   newMemory(name: string, sizeBytes: number): number;
   sealMemory(fd: number): void;
   isSealed(fd: number): boolean;
@@ -125,7 +126,7 @@ const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
  * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
- * listing-calls.c, namespaces.c, programs.c and ram.c describe them.
+ * listing-calls.c, lock-calls.c, namespaces.c, programs.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 

@@ -200,13 +200,16 @@ static struct failure place_descriptors(const struct handles *handles, int tap) 
   if (dup2(handles->monitor, FD_MONITOR) < 0) return failed("descriptors");
   if (dup2(handles->guest, FD_GUEST) < 0) return failed("descriptors");
   if (tap >= 0 && dup2(tap, FD_TAP) < 0) return failed("descriptors");
+  /* QEMU ends after its shim, whose end must not let another machine begin. */
+  if (dup2(handles->lock, FD_LOCK) < 0) return failed("descriptors");
   return done;
 }
 
 /* All but those just placed; our own lie above them and close on exec. */
 static int close_others(const struct options *options, bool with_tap) {
   unsigned first = FD_PASSED + (unsigned)options->passed;
-  if (close_range(with_tap ? FD_TAP + 1 : FD_TAP, FD_PASSED - 1, 0) != 0) return -1;
+  if (!with_tap && close_range(FD_TAP, FD_TAP, 0) != 0) return -1;
+  if (close_range(FD_LOCK + 1, FD_PASSED - 1, 0) != 0) return -1;
   return close_range(first, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 

@@ -10,7 +10,7 @@
 enum { PASSED_MAX = 8 };
 
 /* Descriptors of QEMU; qemu-arguments.ts repeats them. */
-enum { FD_MONITOR = 3, FD_GUEST = 4, FD_TAP = 5, FD_PASSED = 10 };
+enum { FD_MONITOR = 3, FD_GUEST = 4, FD_TAP = 5, FD_LOCK = 6, FD_PASSED = 10 };
 
 struct options {
   const char *run;   /* Sockets, log, and what is recorded of the machine. */
@@ -32,7 +32,7 @@ struct options {
 
 /* Descriptors that the machine's process inherits; all close on exec. */
 struct handles {
-  int monitor, guest, output, failure, go;
+  int monitor, guest, output, failure, go, lock;
 };
 
 struct failure {

@@ -8,6 +8,7 @@
  *             [--keeper-group FILE]… [--machine-group FILE]…
  *             [--oom-counter FILE] [--passed N] [--kvm 1] -- PROGRAM [ARGUMENT]…
  *   Descriptor 3 is a pipe on which the agent reads `ok`, or why nothing was started.
+ *   It holds the file `lock` beside the directory of --run locked while the machine lives (lock.h).
  *   In the directory of --run it makes the sockets `monitor` and `guest`, `machine.json` (the ids
  *   of both processes), `console.log`, and at the end `exit.json`.
  */
@@ -18,12 +19,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lock.h"
 #include "shim-confine.h"
 #include "shim-files.h"
 #include "shim-log.h"
@@ -112,6 +115,18 @@ static void await_start(pid_t machine, int failures) {
   fail_start(failure.step, failure.error);
 }
 
+/* The path must be absolute, or it would follow directories that are renamed. */
+static int lock_beside(const char *run) {
+  char path[PATH_MAX];
+  if (run[0] != '/') fail_start("lock", EINVAL);
+  if (snprintf(path, sizeof path, "%s/../lock", run) >= (int)sizeof path)
+    fail_start("lock", ENAMETOOLONG);
+  int fd = take_lock(path);
+  if (fd < 0 && errno == EWOULDBLOCK) fail_start_because("another machine uses its directory");
+  if (fd < 0) fail_start("lock", errno);
+  return own(fd);
+}
+
 int main(int argc, char **argv) {
   int output[2], failures[2], go[2];
   open_report();
@@ -119,6 +134,8 @@ int main(int argc, char **argv) {
   umask(077);
   setsid();
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  /* First of all: once it is held nobody takes the directories away. */
+  int lock = lock_beside(options.run);
   if (chdir(options.run) != 0) fail_start("run directory", errno);
   if (join_groups(options.keeper_groups) != 0) fail_start("control group", errno);
   unlink("exit.json");
@@ -133,6 +150,7 @@ int main(int argc, char **argv) {
       .output = output[1],
       .failure = failures[1],
       .go = go[0],
+      .lock = lock,
   };
   unsigned long long kills_before = oom_kills(options.oom_counter);
   pid_t machine = start_machine(&options, &handles, go[1]);

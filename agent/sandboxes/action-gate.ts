@@ -8,6 +8,10 @@ import {
 import type { Mailbox } from '../queues/mailbox.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
+/** What is asked of a sandbox whose host has given it up, until its new host has published it. */
+export const isMoving = (): AppError =>
+  new AppError('unavailable', 'the sandbox is moving to another host; try again');
+
 /** Judges actions on a sandbox, and delays them while its machine or disk is being copied. */
 export class ActionGate {
   readonly #mailbox: Mailbox;
@@ -28,8 +32,9 @@ export class ActionGate {
     throw new AppError(verdict.code, `the sandbox is ${shown}: ${action} is not possible now`);
   }
 
-  /** @throws AppError `not_found` when the sandbox's deletion has begun */
+  /** @throws AppError `not_found` when the sandbox's deletion has begun, `unavailable` when it moves */
   refuseIfDeleted(): void {
+    if (this.#context.sandbox.hasMoved) throw isMoving();
     if (!this.#context.sandbox.row.isDeleting) return;
     throw new AppError('not_found', 'there is no such sandbox');
   }
@@ -40,10 +45,15 @@ export class ActionGate {
     for (;;) {
       await copies.copying;
       const handled = await this.#mailbox.send(async () =>
-        copies.copying === undefined ? { result: await handle() } : undefined,
+        copies.copying === undefined ? { result: await this.#run(handle) } : undefined,
       );
       if (handled !== undefined) return handled.result;
     }
+  }
+
+  async #run<T>(handle: () => Promise<T>): Promise<T> {
+    if (this.#context.sandbox.hasMoved) throw isMoving();
+    return handle();
   }
 
   /**

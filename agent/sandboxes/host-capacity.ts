@@ -99,6 +99,23 @@ export class HostCapacity {
     return () => (before === undefined ? this.release(id) : this.#set(holder, before));
   }
 
+  /** Whether such a sandbox would fit if nothing else were here. */
+  couldHold(config: Config): boolean {
+    const need = needOf(config);
+    const { total } = this.#options;
+    return need.memoryMib <= total.memoryMib && need.vcpus <= total.vcpus;
+  }
+
+  /** Whether it would fit now. */
+  canHold(config: Config): boolean {
+    try {
+      this.refuseIfFull(config);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   /**
    * @param sandboxId what it holds already is not counted
    * @throws AppError `no_capacity`, `host_full` when such a sandbox would not fit now

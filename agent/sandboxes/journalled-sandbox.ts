@@ -12,6 +12,7 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
+import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SandboxPublisher } from './publisher.ts';
 import type { StoredPolicy } from './sandbox-policies.ts';
 import { toRecord } from './sandbox-row.ts';
@@ -22,6 +23,8 @@ export interface JournalledSandboxDeps {
   readonly platform: SandboxRecord['platform'];
   readonly journal: SandboxJournal;
   readonly publisher: SandboxPublisher;
+  /** Undefined: the sandboxes stay on this host. */
+  readonly carrier?: SandboxCarrier | undefined;
   readonly log: Logger;
 }
 
@@ -63,6 +66,7 @@ export class JournalledSandbox {
   #holds = 0;
   #activityTimer: NodeJS.Timeout | undefined;
   #isJournalled = false;
+  #hasMoved = false;
   readonly #detached = new AbortController();
 
   constructor(deps: JournalledSandboxDeps, row: SandboxRow, handlers: Handlers) {
@@ -98,9 +102,14 @@ export class JournalledSandbox {
   async insert(state: SandboxState, change: SandboxChange): Promise<void> {
     const row = { ...this.#row, ...change, state };
     await failpoint('journal create', () => this.#deps.journal.insert(row));
+    await this.#deps.carrier?.keep(row);
     this.#row = row;
     this.#isJournalled = true;
     this.announceState('created');
+  }
+
+  get isJournalled(): boolean {
+    return this.#isJournalled;
   }
 
   /** Tells that a former agent has journalled the sandbox. */
@@ -233,6 +242,17 @@ export class JournalledSandbox {
     if (this.#limits.isReached) this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
   }
 
+  /** Whether another host has it, or may have. */
+  get hasMoved(): boolean {
+    return this.#hasMoved;
+  }
+
+  /** Another host has it from now on: this one journals and publishes nothing more of it. */
+  letGo(): void {
+    this.#hasMoved = true;
+    this.detach();
+  }
+
   /** Journals and publishes nothing from now on. */
   detach(): void {
     this.#detached.abort();
@@ -266,6 +286,7 @@ export class JournalledSandbox {
     const before = this.#row;
     const row = { ...before, ...change, revision: before.revision + 1 };
     await failpoint(name, () => this.#deps.journal.save(row));
+    await this.#deps.carrier?.keep(row);
     // The journalled row counts, except for activity while it was written.
     const { lastActiveAt, idleSince } = this.#row === before ? row : this.#row;
     this.#row = { ...row, lastActiveAt, idleSince: this.#holds > 0 ? undefined : idleSince };

@@ -196,6 +196,13 @@ export interface MachineDriver {
   remove(vmId: string): Promise<void>;
   /** Paths, as of {@link MachineImage}, of all images that disks of this host stand on. */
   imagesInUse(): Promise<Set<string>>;
+  /**
+   * Where hosts share their storage: whether this host could go on with a machine that lies in the
+   * directory, from its checkpoint too if it has one.
+   */
+  canTake?(directory: string, shape: Shape): Promise<boolean>;
+  /** Makes a machine that was another host's this one's, with a user of its own. Idempotent. */
+  receive?(owner: MachineOwner): Promise<void>;
   /** How many bytes of the storage disk and checkpoint take, those shared with copies included. */
   storedBytes(vmId: string): Promise<number>;
   /** Ids of all machines of which anything exists on this host. */

@@ -14,14 +14,19 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import type { Journal } from '../journal/journal.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPolicies } from '../network/policy/slot-policies.ts';
 import type { SlotNamespaces } from '../network/slot-namespace.ts';
 import { SlotPool } from '../network/slot-pool.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import { HostCapacity } from './host-capacity.ts';
-import { PrewarmedMachines } from './prewarmed-machines.ts';
+import { PrewarmedMachines, type PrewarmedMachinesDeps } from './prewarmed-machines.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxMounts } from './sandbox-mounts.ts';
+import { HostWatch } from './moving/host-watch.ts';
+import { SandboxCarrier } from './moving/sandbox-carrier.ts';
+import { SandboxMover } from './sandbox-mover.ts';
+import type { SharedStorage } from './moving/shared-storage.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
 import { UidPool } from './uid-pool.ts';
@@ -31,6 +36,8 @@ import type { Ring } from '../../shared/secrets.ts';
 export interface SandboxParts {
   readonly hostId: string;
   readonly dataDir: string;
+  /** Where hosts share their sandboxes; undefined: they stay on this one. */
+  readonly shared?: SharedStorage | undefined;
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
@@ -56,6 +63,8 @@ export interface HostSandboxes {
   readonly load: HostCapacity['load'];
   /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
+  /** The storage that its sandboxes share with those of other hosts. */
+  readonly storageId: string | undefined;
   /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
   follow(order: HostOrder): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
@@ -126,6 +135,54 @@ async function openPolicies(parts: SandboxParts): Promise<SandboxPolicies> {
   return policies;
 }
 
+const openSlots = (
+  { slotsMax, slotsReady: readyMax }: SandboxSettings,
+  { hostId, namespaces, log }: SandboxParts,
+  rows: readonly SandboxRow[],
+): Promise<SlotPool> => {
+  const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
+  return SlotPool.open({ ...{ hostId, slotsMax, readyMax, leased, namespaces, log } });
+};
+
+/** What moving takes on a host whose sandboxes may. @throws Error while others take what it had */
+async function openMoving(
+  { shared: settings }: SandboxSettings,
+  { hostId, shared: storage, journal, directory, encryptionKeys, log }: SandboxParts,
+): Promise<{ readonly carrier: SandboxCarrier; readonly watch: HostWatch } | undefined> {
+  if (storage === undefined) return undefined;
+  const hostLostMs = settings?.hostLostMs ?? 0;
+  return {
+    carrier: new SandboxCarrier({
+      ...{ hostId, storage, encryptionKeys, log },
+      journal: journal.sandboxes,
+    }),
+    watch: await HostWatch.open({ hostId, storage, hosts: directory.hosts, hostLostMs, log }),
+  };
+}
+
+function openPrewarmed(
+  max: number,
+  {
+    boots,
+    resumes,
+    snapshots,
+    capacity,
+    ...deps
+  }: Pick<PrewarmedMachinesDeps, 'driver' | 'slots' | 'uids' | 'images' | 'log'> & {
+    readonly boots: FairTurns;
+    readonly resumes: FairTurns;
+    readonly snapshots: Snapshots;
+    readonly capacity: HostCapacity;
+  },
+): PrewarmedMachines {
+  return new PrewarmedMachines({
+    ...{ ...deps, max },
+    copySnapshot: (id, to) => snapshots.copyAhead(id, to),
+    isBusy: () => boots.used > 0 || resumes.used > 0,
+    isLow: () => capacity.load.isLow,
+  });
+}
+
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
@@ -135,15 +192,7 @@ export async function openSandboxes(
   const policies = await openPolicies(parts);
   const rows = await journal.sandboxes.list();
   const snapshotRows = await journal.snapshots.list();
-  const leased = rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot]));
-  const slots = await SlotPool.open({
-    hostId,
-    slotsMax: settings.slotsMax,
-    readyMax: settings.slotsReady,
-    leased,
-    namespaces: parts.namespaces,
-    log,
-  });
+  const slots = await openSlots(settings, parts, rows);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const meter = new UsageMeter(directory.usage);
@@ -158,15 +207,13 @@ export async function openSandboxes(
     { ...shared, images, journal: journal.snapshots, publisher: snapshotRecords },
     snapshotRows,
   );
-  const prewarmed = new PrewarmedMachines({
-    ...{ driver, slots, uids, images, log },
-    copySnapshot: (id, to) => snapshots.copyAhead(id, to),
-    max: settings.prewarmedMax,
-    isBusy: () => boots.used > 0 || resumes.used > 0,
-    isLow: () => capacity.load.isLow,
+  const prewarmed = openPrewarmed(settings.prewarmedMax, {
+    ...{ driver, slots, uids, images, log, boots, resumes, snapshots, capacity },
   });
+  const moving = await openMoving(settings, parts);
   const registry = new SandboxRegistry({
     ...{ ...shared, dataDir, prewarmed, snapshots, images, image: parts.image },
+    carrier: moving?.carrier,
     journal: journal.sandboxes,
     ...{ slots, capacity, boots, resumes, publisher },
     mounts: parts.mounts,
@@ -174,6 +221,8 @@ export async function openSandboxes(
     observeStart: parts.observeStart,
   });
   await registry.recover();
+  const hosts = directory.hosts;
+  const mover = moving && new SandboxMover({ ...moving, hosts, ...shared, registry, capacity });
   const timer = announceRegularly(capacity, registry, log);
   return {
     registry,
@@ -183,10 +232,15 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
-    follow: (order) => capacity.follow(order),
+    storageId: parts.shared?.id,
+    follow(order) {
+      capacity.follow(order);
+      mover?.follow(order);
+    },
     stopAll: () => registry.stopAll(),
     async close() {
       clearInterval(timer);
+      await mover?.close();
       capacity.close();
       await meter.close();
       await prewarmed.close();

@@ -105,8 +105,8 @@ export class Publisher<R extends { readonly id: string }> {
 /** Publishes this host's sandboxes. */
 export class SandboxPublisher extends Publisher<SandboxRecord> {
   constructor(directory: Sandboxes, log: Logger) {
-    const remove = ({ accountId, id: sandboxId, config }: SandboxRecord): Promise<void> =>
-      directory.remove({ accountId, sandboxId, name: config.name });
+    const remove = ({ accountId, id, config, revision }: SandboxRecord): Promise<void> =>
+      directory.remove({ accountId, sandboxId: id, name: config.name }, revision);
     super({ publish: (record) => directory.publish(record), remove }, log);
   }
 }

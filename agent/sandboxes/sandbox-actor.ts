@@ -17,6 +17,7 @@ import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { SessionError } from './processes/session-error.ts';
 import type { DependentForks } from './fork-tree.ts';
 import { awaitImage, beginImageWait, ImageWait, lacksImage, stopImageWait } from './image-wait.ts';
+import { forgetTaken, giveUpSandbox } from './leave-host.ts';
 import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
@@ -304,6 +305,36 @@ export class SandboxActor {
       deps.driver.storedBytes(this.#context.sandbox.row.vmId),
     ]);
     return { ...machine, storedBytes };
+  }
+
+  /** Starts it from its disk after its host was lost while it ran. @throws AppError as {@link start} */
+  async startAfterLoss(): Promise<void> {
+    await this.#gate.act('start', async () => {
+      const change = {
+        checkpoint: undefined,
+        bootId: randomUUID(),
+        exitReason: 'host_lost',
+      } as const;
+      await beginStart(this.#context, 'pending_start', change, 'its host was lost');
+    });
+  }
+
+  /** Gives the sandbox up for other hosts if it is at rest. @returns whether it is given up */
+  async release(): Promise<boolean> {
+    return this.#gate.send(() => giveUpSandbox(this.#context));
+  }
+
+  /** Forgets the sandbox, which another host has taken. */
+  async forgetTaken(): Promise<void> {
+    this.#context.sandbox.letGo();
+    await this.detach();
+    await forgetTaken(this.#context);
+  }
+
+  /** Whether its machine's directory must be on this host. */
+  get isPlaced(): boolean {
+    const { sandbox } = this.#context;
+    return sandbox.isJournalled && this.row.uid >= 0 && !this.row.isDeleting && !sandbox.hasMoved;
   }
 
   /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */

@@ -34,6 +34,7 @@ export async function createSandbox(
   const make = async (slot: number): Promise<void> => {
     const state = (await copy?.()) ?? 'pending_start';
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
+    await context.deps.carrier?.storage.claim(context.sandbox.row.vmId);
     await context.sandbox.insert(state, { slot, checkpoint });
   };
   await withResources(context, make, { given });

@@ -28,6 +28,9 @@ import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { toBase } from './image-wait.ts';
 import type { PrewarmedMachine } from './prewarmed-machines.ts';
 import { failpoint } from '../system/failpoint.ts';
+import { renewFiles } from '../system/renew-files.ts';
+import { isMoving } from './action-gate.ts';
+import { isAtRest, takenExec, takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
 import type { StartState } from './sandbox-start.ts';
@@ -54,6 +57,8 @@ export class SandboxRegistry {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
   readonly #discarded = new Set<string>();
+  /** Sandboxes that were this host's since its agent started. */
+  readonly #moved = new Set<string>();
   /** Sandboxes whose creation failed and of which something is left on the host. */
   readonly #uncreated = new Set<SandboxActor>();
   /** The creations under way. */
@@ -94,24 +99,154 @@ export class SandboxRegistry {
    * Resolves when each sandbox is at rest, running or in a transition.
    */
   async recover(): Promise<void> {
-    const { journal, driver, log } = this.#deps;
-    const rows = await journal.list();
+    const { driver, carrier, snapshots } = this.#deps;
+    const rows = await this.#placedRows();
     for (const row of rows) this.#add(row);
     await Promise.all(rows.map((row) => this.#holdImage(row)));
-    const { snapshots } = this.#deps;
     const owned = new Set([...rows.map(({ vmId }) => vmId), ...snapshots.kept]);
     const unowned = (await driver.list()).filter((vmId) => !owned.has(vmId));
-    const remove = async (vmId: string): Promise<void> => {
-      log.warn({ vmId }, 'reclaim:sandbox');
-      await driver.reclaim(vmId);
-      await failpoint('reclaim unowned disk', () => driver.remove(vmId));
-    };
-    await Promise.all(unowned.map(remove));
+    await Promise.all(unowned.map((vmId) => this.#removeUnowned(vmId)));
     await this.#deps.mounts.recover(new Set(rows.map(({ id }) => id)));
-    await Promise.all([
-      snapshots.recover(),
-      ...[...this.#actors.values()].map((actor) => actor.recover()),
-    ]);
+    const actors = [...this.#actors.values()];
+    await Promise.all([snapshots.recover(), ...actors.map((actor) => actor.recover())]);
+    await Promise.all(actors.map((actor) => this.#finishTaking(actor)));
+    if (carrier === undefined) return;
+    for (const vmId of await carrier.storage.list()) {
+      if (!owned.has(vmId)) await this.adopt(vmId);
+    }
+    for (const id of await carrier.released()) this.#moved.add(id);
+  }
+
+  /** What the journal has, but for sandboxes that another host has taken. */
+  async #placedRows(): Promise<SandboxRow[]> {
+    const { journal, carrier, slots, log } = this.#deps;
+    const rows = await journal.list();
+    if (carrier === undefined) return rows;
+    const placed: SandboxRow[] = [];
+    for (const row of rows) {
+      if (row.uid < 0 || (await carrier.storage.has(row.vmId))) {
+        placed.push(row);
+        continue;
+      }
+      log.warn({ sandboxId: row.id, vmId: row.vmId }, 'sandbox:taken');
+      this.#moved.add(row.id);
+      await failpoint('journal taken away', () => journal.remove(row.id));
+      const { slot } = row;
+      if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
+    }
+    return placed;
+  }
+
+  /** Removes what is of no sandbox, unless this host has taken it from another. */
+  async #removeUnowned(vmId: string): Promise<void> {
+    const { driver, carrier, log } = this.#deps;
+    log.warn({ vmId }, 'reclaim:sandbox');
+    await driver.reclaim(vmId);
+    if ((await carrier?.isCarried(vmId)) === true) return;
+    await failpoint('reclaim unowned disk', () => driver.remove(vmId));
+  }
+
+  /**
+   * Goes on with a sandbox that another host had and whose machine's directory is here by now. May be
+   * repeated after a crash.
+   * @returns false when what lies there is none, or cannot be read
+   */
+  async adopt(vmId: string): Promise<boolean> {
+    const { carrier, driver, journal, uids, log } = this.#deps;
+    if (carrier === undefined) return false;
+    const directory = carrier.storage.directoryOf(vmId);
+    const uid = uids.take();
+    let actor: SandboxActor;
+    try {
+      const carried = await carrier.read(directory, vmId);
+      if (carried === undefined || this.#actors.has(carried.row.id))
+        throw new Error('it is no sandbox that this host lacks');
+      await driver.receive?.({ vmId, uid });
+      if (!isAtRest(carried.row.state)) await renewFiles(carrier.outputOf({ vmId }));
+      const hasCheckpoint = await driver.hasCheckpoint(vmId);
+      const row = takenRow(carried.row, { uid, hasCheckpoint });
+      await failpoint('journal taken', () => journal.insert(row));
+      actor = this.#add(row);
+      await this.#holdImage(row);
+      log.info(
+        { sandboxId: row.id, vmId, from: carried.hostId, state: row.state },
+        'sandbox:moved',
+      );
+    } catch (error) {
+      uids.release(uid);
+      log.error({ vmId, err: toError(error) }, 'sandbox:adoptFailed');
+      return false;
+    }
+    await this.#takeExecs(actor);
+    this.#moved.delete(actor.id);
+    await actor.recover();
+    await this.#finishTaking(actor);
+    return true;
+  }
+
+  async #takeExecs({ row }: SandboxActor): Promise<void> {
+    const { carrier, journal, log } = this.#deps;
+    if (carrier === undefined) return;
+    try {
+      const execs = await carrier.readExecs(carrier.storage.directoryOf(row.vmId), row);
+      const taken = execs.map((exec) => takenExec(exec, row));
+      await failpoint('journal taken execs', () => journal.addExecs(taken));
+    } catch (error) {
+      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
+    }
+  }
+
+  /**
+   * Makes the copy beside the machine this host's own, which ends a taking, and starts what ran when
+   * its former host was lost.
+   */
+  async #finishTaking(actor: SandboxActor): Promise<void> {
+    const { carrier, hostId, log } = this.#deps;
+    if (carrier === undefined || !actor.isPlaced) return;
+    const { vmId } = actor.row;
+    const carried = await carrier.read(carrier.storage.directoryOf(vmId), vmId).catch(toError);
+    const isOwn = carried !== undefined && 'hostId' in carried && carried.hostId === hostId;
+    if (!isOwn) {
+      if (carried !== undefined && 'hostId' in carried) await this.#takeExecs(actor);
+      await carrier.keep(actor.row);
+    }
+    if (!wasLostRunning(actor.row)) return;
+    await actor.startAfterLoss().catch((error: unknown) => {
+      log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:startAfterLossFailed');
+    });
+  }
+
+  /** Gives every sandbox at rest up for other hosts. */
+  async releaseResting(): Promise<void> {
+    const { log } = this.#deps;
+    for (const actor of [...this.#actors.values()].filter(({ isPlaced }) => isPlaced)) {
+      try {
+        if (await actor.release()) this.#forgetMoved(actor);
+      } catch (error) {
+        log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:releaseFailed');
+      }
+    }
+  }
+
+  /** Forgets the sandboxes that another host has taken: one that took this one for dead. */
+  async forgetTaken(): Promise<void> {
+    const { carrier, log } = this.#deps;
+    if (carrier === undefined) return;
+    const placed = [...this.#actors.values()].filter(({ isPlaced }) => isPlaced);
+    const present = new Set(await carrier.storage.list());
+    for (const actor of placed.filter(({ row }) => !present.has(row.vmId))) {
+      if (!actor.isPlaced || (await carrier.storage.has(actor.row.vmId))) continue;
+      log.warn({ sandboxId: actor.id, vmId: actor.row.vmId }, 'sandbox:taken');
+      await actor.forgetTaken();
+      this.#forgetMoved(actor);
+    }
+  }
+
+  #forgetMoved(actor: SandboxActor): void {
+    if (this.#moved.size >= DISCARDED_MAX) this.#moved.clear();
+    this.#moved.add(actor.id);
+    this.#deps.capacity.release(actor.id);
+    this.#forget(actor.id);
   }
 
   /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
@@ -236,9 +371,14 @@ export class SandboxRegistry {
     return this.#deps.prewarmed.take(config, digest === undefined ? undefined : { digest }, id);
   }
 
-  /** @throws AppError `not_found` */
+  has(sandboxId: string): boolean {
+    return this.#actors.has(sandboxId);
+  }
+
+  /** @throws AppError `not_found`, `unavailable` for one that this host has given up */
   find({ accountId, sandboxId }: SandboxRef): SandboxActor {
     const actor = this.#actors.get(sandboxId);
+    if (this.#moved.has(sandboxId)) throw isMoving();
     if (actor === undefined || actor.isDeleted || actor.accountId !== accountId) {
       throw new AppError('not_found', 'there is no such sandbox');
     }
@@ -414,9 +554,12 @@ export class SandboxRegistry {
   }
 
   #add(row: SandboxRow): SandboxActor {
-    const { journal, dataDir, log } = this.#deps;
+    const { journal, dataDir, carrier, log } = this.#deps;
     const { id, config } = row;
-    const directory = paths.sandboxOutput(dataDir, id);
+    const directory = (): string =>
+      carrier === undefined
+        ? paths.sandboxOutput(dataDir, id)
+        : carrier.outputOf(this.#actors.get(id)?.row ?? row);
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
     const attachedMax = config.maxConcurrentExecs;
     const processes = new SandboxProcesses({ sandboxId: id, attachedMax, log });
@@ -434,6 +577,7 @@ export class SandboxRegistry {
     if (actor === undefined) return;
     this.#actors.delete(id);
     this.#deps.policies.forget(id);
+    this.#deps.carrier?.forget(id);
     this.#deps.images.release(id);
     this.#deps.uids.release(actor.row.uid);
   }

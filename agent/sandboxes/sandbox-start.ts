@@ -68,7 +68,11 @@ export function holdDisks(
   return deps.mounts.hold(sandbox.row, mounts, lost);
 }
 
-/** Starts a sandbox at rest. @throws AppError `no_capacity`, `host_full` */
+/**
+ * Starts a sandbox at rest.
+ * @param change what else changes; its former end is forgotten unless this names one
+ * @throws AppError `no_capacity`, `host_full`
+ */
 export async function beginStart(
   context: SandboxContext,
   to: StartState,
@@ -86,10 +90,15 @@ export async function beginStart(
   try {
     await withResources(
       context,
-      (slot) => {
-        const begun = { runningAt: undefined, finishedAt: undefined, exitReason: undefined };
+      async (slot) => {
+        const begun = { runningAt: undefined, finishedAt: undefined };
         const { vmId, uid } = { ...row, ...owner };
-        return sandbox.enter(to, { ...change, ...begun, vmId, uid, slot }, cause);
+        if (isFirst) await deps.carrier?.storage.claim(vmId);
+        return sandbox.enter(
+          to,
+          { exitReason: undefined, ...change, ...begun, vmId, uid, slot },
+          cause,
+        );
       },
       { given: prewarmed?.slot, mounts: (change.config ?? row.config).mounts },
     );

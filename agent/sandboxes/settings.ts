@@ -23,9 +23,18 @@ export interface ContainerSettings {
   readonly idBase: number;
 }
 
+/** Storage on which hosts share their sandboxes. */
+interface SharedStorageSettings {
+  readonly directory: string;
+  /** How long another host is silent before it is lost; 0: until an operator says so. */
+  readonly hostLostMs: number;
+}
+
 /** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
 export interface SandboxSettings {
   readonly runtime: MicrovmSettings | ContainerSettings;
+  /** Undefined: its sandboxes lie in its data directory and stay there. */
+  readonly shared: SharedStorageSettings | undefined;
   /**
    * A file of certificates, as PEM, that servers are verified with when secrets are sent to them,
    * beside those of the system.

@@ -27,11 +27,15 @@ export const paths = {
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** Which runtime the sandboxes are of. */
   sandboxRuntime: (dataDir: string) => join(dataDir, 'sandbox-runtime'),
+  /** On which storage the sandboxes are, where it is not this directory. */
+  sandboxStorage: (dataDir: string) => join(dataDir, 'sandbox-storage'),
   /** What the disks of sandboxes that are containers begin with. */
   emptyDisk: (dataDir: string, sizeBytes: number) => join(dataDir, `empty-${sizeBytes}.ext4`),
   /** Unpacked images, made by builds. */
   images: (dataDir: string) => join(dataDir, 'images'),
   templates: (dataDir: string) => join(dataDir, 'templates'),
+  /** The machine that becomes a template. */
+  templateMaker: (dataDir: string) => join(dataDir, 'template-maker'),
   /** The control socket of the egress proxy, its last words, and the key of sandboxes' authorities. */
   egressControl: (dataDir: string) => join(dataDir, 'egress.sock'),
   egressErrors: (dataDir: string) => join(dataDir, 'egress.err'),

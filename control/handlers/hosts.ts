@@ -11,7 +11,7 @@ import {
 import { presentHost } from '../http/present-host.ts';
 import { route } from '../http/route.ts';
 import { joinHost } from '../services/join-host.ts';
-import { findHostEntry, orderHost, removeHost } from '../services/hosts.ts';
+import { fenceHost, findHostEntry, orderHost, removeHost } from '../services/hosts.ts';
 
 const tag = 'Hosts';
 const scope = 'operator';
@@ -106,6 +106,26 @@ const drainHost = toOrderRoute({
     'As cordoned; besides, its running sandboxes are paused, none of its sandboxes is resumed or started, and its disks go as their commands end. Answered when that has begun: read the host until it is `drained`.',
 });
 
+const fenceHostRoute = route({
+  method: 'post',
+  path: '/api/hosts/{id}/fence',
+  operationId: 'fenceHost',
+  scope,
+  event: 'host.fenced',
+  summary: 'Say that a host which is away is off',
+  description:
+    'Other hosts that share its storage of sandboxes then take its sandboxes over: those at rest as they are, those that ran from their disks, with `exit_reason` `host_lost`. The machine must be off, or cut off from the storage. Holds until the host reports again.',
+  tag,
+  params: HostPath,
+  replies: { 200: success(Host) },
+  errors: ['bad_request', 'not_found', 'host_in_use'],
+  async handle({ deps, params, note }) {
+    note({ hostId: params.id });
+    const entry = await fenceHost(deps, params.id);
+    return { status: 200, data: presentHost(entry, deps.config.cluster.region) };
+  },
+});
+
 const deleteHost = route({
   method: 'delete',
   path: '/api/hosts/{id}',
@@ -145,6 +165,6 @@ const joinHostRoute = route({
 });
 
 export const hostRoutes = [
-  ...[listHosts, getHost, cordonHost, uncordonHost, drainHost, deleteHost],
+  ...[listHosts, getHost, cordonHost, uncordonHost, drainHost, fenceHostRoute, deleteHost],
   joinHostRoute,
 ];

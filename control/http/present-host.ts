@@ -1,10 +1,10 @@
-import { type HostEntry, isPresent } from '../../shared/directory/hosts.ts';
+import { type HostEntry, isFenced, isPresent } from '../../shared/directory/hosts.ts';
 import type { Host } from '../../shared/schemas/host.ts';
 
 /** A host is drained when nothing on it runs or changes, and only paused sandboxes have disks. */
 function stateOf(entry: HostEntry): Host['state'] {
   const { report, order } = entry;
-  if (!isPresent(entry)) return 'away';
+  if (!isPresent(entry)) return isFenced(entry) ? 'fenced' : 'away';
   if (order !== 'drained') return order;
   const { sandboxesActive, execsRunning, execsWaiting, disks, disksHeld } = report;
   const work = sandboxesActive + execsRunning + execsWaiting + (disks - disksHeld);
@@ -12,7 +12,7 @@ function stateOf(entry: HostEntry): Host['state'] {
 }
 
 export function presentHost(entry: HostEntry, region: string): Host {
-  const { seenAt, order: _followed, ...figures } = entry.report;
+  const { seenAt, order: _followed, sandboxStorage: _storage, ...figures } = entry.report;
   return {
     id: entry.hostId,
     region,

@@ -31,16 +31,30 @@ export async function orderHost(deps: Deps, hostId: string, order: HostOrder): P
 }
 
 /**
+ * Notes that a host which is away is off, so that others may take its sandboxes.
+ * @throws AppError `not_found`, `host_in_use` unless it is away
+ */
+export async function fenceHost(deps: Deps, hostId: string): Promise<HostEntry> {
+  const entry = await findAwayHost(deps, hostId);
+  if (!(await deps.directory.hosts.fence(hostId, entry.report))) throw noHost(hostId);
+  return findHostEntry(deps, hostId);
+}
+
+async function findAwayHost(deps: Deps, hostId: string): Promise<HostEntry> {
+  const entry = await findHostEntry(deps, hostId);
+  if (!isPresent(entry)) return entry;
+  const message = `${hostId} was heard of seconds ago: stop its agent, and try again in 15 s`;
+  throw new AppError('host_in_use', message);
+}
+
+/**
  * Removes a host that will not come back: its sandboxes and snapshots are gone with it, and its
  * disks are free for the others. May be repeated after it was cut off: the host goes last.
  * @throws AppError `not_found`, `host_in_use` unless it is away
  */
 export async function removeHost(deps: Deps, hostId: string): Promise<void> {
   const { directory } = deps;
-  if (isPresent(await findHostEntry(deps, hostId))) {
-    const message = `${hostId} was heard of seconds ago: stop its agent, and try again in 15 s`;
-    throw new AppError('host_in_use', message);
-  }
+  await findAwayHost(deps, hostId);
   for (const { id } of await directory.accounts.list()) await removeWorkOf(deps, id, hostId);
   await directory.sandboxCapacity.forget(hostId);
   await directory.hosts.forget(hostId);

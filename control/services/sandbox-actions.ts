@@ -42,8 +42,10 @@ export function findOwner(deps: Deps, { id, hostId }: SandboxRecord): Host {
 }
 
 /**
- * Sends a job to the sandbox's own host. What the host begins continues when the caller hangs up.
- * @throws AppError the host's error; `unavailable` while the host cannot be reached
+ * Sends a job to the sandbox's own host. What the host begins continues when the caller hangs up. When
+ * another host has the sandbox by now, the former one has begun nothing, and the job goes there.
+ * @throws AppError the host's error; `unavailable` while the host cannot be reached, or the sandbox
+ *   is between two hosts
  */
 export async function callOwner<K extends JobKind>(
   deps: Deps,
@@ -51,10 +53,24 @@ export async function callOwner<K extends JobKind>(
   job: { kind: K; payload: JobPayload<K> },
   { requestId }: RequestContext,
 ): Promise<JobReply<K>> {
-  findOwner(deps, record);
-  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
-  return deps.jobs.call({ ...job, hostId: record.hostId, requestId, deadlineAt });
+  const call = (hostId: string): Promise<JobReply<K>> => {
+    const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+    return deps.jobs.call({ ...job, hostId, requestId, deadlineAt });
+  };
+  try {
+    findOwner(deps, record);
+    return await call(record.hostId);
+  } catch (error) {
+    if (!(error instanceof AppError) || !GONE_FROM_HOST.has(error.code)) throw error;
+    const present = await deps.directory.sandboxes.get(record.accountId, record.id);
+    if (present === undefined || present.hostId === record.hostId) throw error;
+    findOwner(deps, present);
+    return call(present.hostId);
+  }
 }
+
+/** With these a host refuses what it no longer has, or is not there to do. */
+const GONE_FROM_HOST: ReadonlySet<ErrorCode> = new Set(['not_found', 'unavailable']);
 
 /** Whether the action would start a machine, as far as the directory tells. */
 const startsMachine = ({ state }: SandboxRecord, action: OwnerAction): boolean =>

@@ -10,6 +10,8 @@ export interface HostEntry {
   readonly hostId: string;
   readonly report: HostReport;
   readonly order: HostOrder;
+  /** The report after which an operator said that the host is off; see {@link isFenced}. */
+  readonly fencedAt?: number;
 }
 
 // KEYS reports, orders. ARGV host, order. Only hosts that exist are given orders.
@@ -17,6 +19,13 @@ const giveOrder = new Script(`
   if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
   if ARGV[2] == 'up' then redis.call('HDEL', KEYS[2], ARGV[1])
   else redis.call('HSET', KEYS[2], ARGV[1], ARGV[2]) end
+  return 1
+`);
+
+// KEYS reports, fences. ARGV host, time of its last report
+const fence = new Script(`
+  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
   return 1
 `);
 
@@ -28,18 +37,26 @@ const toOrder = (text: string | null | undefined): HostOrder =>
 export const isPresent = ({ report }: HostEntry): boolean =>
   report.seenAt + LIMITS.hostTtlMs > Date.now();
 
+/**
+ * Whether an operator said that the host is off, so that others may take what it had. The word holds
+ * for the silence after one report: a host that reports again is there.
+ */
+export const isFenced = ({ report, fencedAt }: HostEntry): boolean => report.seenAt === fencedAt;
+
 /** The hosts of a region: where they reach each other, what they tell, and what is wanted of them. */
 export class Hosts {
   readonly #redis: Redis;
   readonly #key: string;
   readonly #reports: string;
   readonly #orders: string;
+  readonly #fences: string;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
     this.#key = keys.hosts(region);
     this.#reports = keys.hostReports(region);
     this.#orders = keys.hostOrders(region);
+    this.#fences = keys.hostFences(region);
   }
 
   /** @param internalUrl URL of the host's internal port */
@@ -80,34 +97,54 @@ export class Hosts {
     return (await giveOrder.run(this.#redis, [this.#reports, this.#orders], [hostId, order])) === 1;
   }
 
+  /** Notes that an operator knows the host to be off since this report. @returns false when it is unknown */
+  async fence(hostId: string, { seenAt }: HostReport): Promise<boolean> {
+    const args = [hostId, seenAt];
+    return (await fence.run(this.#redis, [this.#reports, this.#fences], args)) === 1;
+  }
+
   async get(hostId: string): Promise<HostEntry | undefined> {
-    const text = await this.#redis.hget(this.#reports, hostId);
-    return text === null ? undefined : toEntry(hostId, text, await this.orderOf(hostId));
+    const [text, order, fencedAt] = await Promise.all([
+      this.#redis.hget(this.#reports, hostId),
+      this.orderOf(hostId),
+      this.#redis.hget(this.#fences, hostId),
+    ]);
+    return text === null ? undefined : toEntry(hostId, text, { order, fencedAt });
   }
 
   /** All hosts that ever told their figures and were not removed, by id. */
   async list(): Promise<HostEntry[]> {
-    const [reports, orders] = await Promise.all([
+    const [reports, orders, fences] = await Promise.all([
       this.#redis.hgetall(this.#reports),
       this.#redis.hgetall(this.#orders),
+      this.#redis.hgetall(this.#fences),
     ]);
     return Object.entries(reports)
       .toSorted(([a], [b]) => a.localeCompare(b))
-      .map(([hostId, text]) => toEntry(hostId, text, toOrder(orders[hostId])));
+      .map(([hostId, text]) => {
+        const [order, fencedAt] = [toOrder(orders[hostId]), fences[hostId]];
+        return toEntry(hostId, text, { order, fencedAt });
+      });
   }
 
   /** Forgets a host. One that is there after all comes back by itself, without an order. */
   async forget(hostId: string): Promise<void> {
     await this.withdraw(hostId);
     await this.#redis.hdel(this.#orders, hostId);
+    await this.#redis.hdel(this.#fences, hostId);
     await this.#redis.hdel(this.#reports, hostId);
   }
 }
 
 /** @throws Error a report that no agent wrote is no fault of whoever asks */
-function toEntry(hostId: string, text: string, order: HostOrder): HostEntry {
+function toEntry(
+  hostId: string,
+  text: string,
+  { order, fencedAt }: { readonly order: HostOrder; readonly fencedAt?: string | null | undefined },
+): HostEntry {
   try {
-    return { hostId, report: checkHostReport(parseJson(text), 'report'), order };
+    const report = checkHostReport(parseJson(text), 'report');
+    return { hostId, report, order, ...(fencedAt ? { fencedAt: Number(fencedAt) } : {}) };
   } catch (cause) {
     throw new Error(`what the directory has of ${hostId} cannot be read`, { cause });
   }

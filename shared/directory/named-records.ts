@@ -115,12 +115,16 @@ const publish = new Script(`
   redis.call('HSETNX', KEYS[2], ARGV[2], ARGV[1])
   return redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] and 1 or 0
 `);
-// ARGV id, name
+// ARGV id, name, revision, or '' for whatever is there
 const remove = new Script(`
+  local present = ARGV[3] ~= '' and redis.call('HGET', KEYS[1], ARGV[1])
+  local isRead, record = pcall(cjson.decode, present or '')
+  local revision = isRead and type(record) == 'table' and tonumber(record.revision) or 0
+  if present and revision > tonumber(ARGV[3]) then return 0 end
   redis.call('HDEL', KEYS[1], ARGV[1])
   if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] then redis.call('HDEL', KEYS[2], ARGV[2]) end
-  local present = redis.call('HGET', KEYS[3], ARGV[2])
-  if present and string.match(present, ' (.+)$') == ARGV[1] then
+  local holder = redis.call('HGET', KEYS[3], ARGV[2])
+  if holder and string.match(holder, ' (.+)$') == ARGV[1] then
     redis.call('HDEL', KEYS[3], ARGV[2])
   end
   return 1
@@ -221,9 +225,14 @@ export class NamedRecords {
     return (await publish.run(this.#redis, this.#keys(accountId), args)) === 1;
   }
 
-  /** Removes a record and frees its name. */
-  async remove({ accountId, id, name }: Named): Promise<void> {
-    await remove.run(this.#redis, this.#keys(accountId), [id, name]);
+  /**
+   * Removes a record and frees its name.
+   * @param revision a newer one is another owner's and stays; undefined: whatever is there goes
+   * @returns whether nothing of it is left
+   */
+  async remove({ accountId, id, name }: Named, revision?: number): Promise<boolean> {
+    const args = [id, name, revision ?? ''];
+    return (await remove.run(this.#redis, this.#keys(accountId), args)) === 1;
   }
 
   /** The record's JSON. */

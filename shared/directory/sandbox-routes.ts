@@ -9,6 +9,7 @@ import { Script } from './script.ts';
 // One hash for each route id, so that a request is judged by one command:
 //   sandboxId, accountId   whose ports these are
 //   hostId, ingress        by the owner: itself; 1 when services of the sandbox publish their ports
+//   revision               of the owner's record; a former owner's is older
 //   port:<port>            exposed through the API
 //   service:<port>         a service was found to publish it
 //   token:<id>             a port token: "<port> <created> <expires>" in milliseconds, 0: never
@@ -39,10 +40,15 @@ const prepare = new Script(`
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   return 1
 `);
-// ARGV sandbox, account, host, ingress. Writes nothing when nothing has changed, since owners
-// publish often.
+// ARGV sandbox, account, host, ingress, revision. Writes nothing when nothing has changed, since owners
+// publish often: the revision with another host alone.
 const announce = new Script(`
   local names = { 'sandboxId', 'accountId', 'hostId', 'ingress' }
+  local owner, revision = unpack(redis.call('HMGET', KEYS[1], 'hostId', 'revision'))
+  if owner ~= ARGV[3] then
+    if tonumber(ARGV[5]) < tonumber(revision or '0') then return 0 end
+    redis.call('HSET', KEYS[1], 'revision', ARGV[5])
+  end
   local present = redis.call('HMGET', KEYS[1], unpack(names))
   for i = 1, #names do
     if present[i] ~= ARGV[i] then redis.call('HSET', KEYS[1], names[i], ARGV[i]) end
@@ -111,9 +117,9 @@ export class SandboxRoutes {
   }
 
   /** For the owner. */
-  async announce({ id, accountId, hostId, config }: SandboxRecord): Promise<void> {
+  async announce({ id, accountId, hostId, config, revision }: SandboxRecord): Promise<void> {
     const hasIngress = config.enableServiceIngress === true;
-    const args = [id, accountId, hostId, hasIngress ? '1' : '0'];
+    const args = [id, accountId, hostId, hasIngress ? '1' : '0', revision];
     await announce.run(this.#redis, [this.#key(id)], args);
   }
 

@@ -97,10 +97,14 @@ export class Sandboxes {
     return isNamed;
   }
 
-  /** For the owner: removes the record, ports and port tokens and frees the name. It must not publish the sandbox again. */
-  async remove(sandbox: NamedSandbox): Promise<void> {
-    const removed = this.#records.remove(toNamed(sandbox));
-    await Promise.all([removed, this.#routes.remove(sandbox.sandboxId)]);
+  /**
+   * For the owner: removes the record, ports and port tokens and frees the name. It must not publish
+   * the sandbox again.
+   * @param revision of the owner's record: what a later owner has published stays
+   */
+  async remove(sandbox: NamedSandbox, revision?: number): Promise<void> {
+    if (await this.#records.remove(toNamed(sandbox), revision))
+      await this.#routes.remove(sandbox.sandboxId);
   }
 
   async get(accountId: string, sandboxId: string): Promise<SandboxRecord | undefined> {

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { hostIdPattern, regionPattern } from '../ids.ts';
+import { hostIdPattern, regionPattern, sandboxIdPattern } from '../ids.ts';
 import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
@@ -34,6 +34,8 @@ export const HostReport = Type.Interface([HostFigures], {
   seenAt: Type.Integer({ minimum: 0 }),
   /** The order that the host follows. */
   order: Type.Enum([...hostOrders]),
+  /** The storage on which its sandboxes lie and move to other hosts; absent: they stay. */
+  sandboxStorage: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
 });
 export type HostReport = Type.Static<typeof HostReport>;
 export const checkHostReport = compile(HostReport);
@@ -55,9 +57,9 @@ export const Host = Type.Interface(
       description: 'Its region.',
       examples: ['local-dev'],
     }),
-    state: Type.Enum(['up', 'cordoned', 'draining', 'drained', 'away'], {
+    state: Type.Enum(['up', 'cordoned', 'draining', 'drained', 'away', 'fenced'], {
       description:
-        '`cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told.',
+        '`cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told. `fenced`: away, and an operator has said that it is off.',
     }),
     order: Type.Enum([...hostOrders], {
       description: 'What the operator wants of it, also while it is away.',

@@ -7,7 +7,7 @@ import { SandboxMounts } from './sandbox-mount.ts';
 import { SandboxImage } from './sandbox-image.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
-const sandboxExitReasons = [
+export const sandboxExitReasons = [
   'stopped', // As asked: the guest shut down.
   'stop_forced', // As asked, but the guest did not shut down within its grace time.
   'guest_shutdown', // The guest ended by itself.
@@ -16,6 +16,7 @@ const sandboxExitReasons = [
   'vmm_crashed', // The virtual machine's process ended otherwise.
   'killed_by_host', // By the agent itself, which says why: it could not pause, copy or take it over.
   'host_restarted',
+  'host_lost', // Another host had it, and is gone; its disk is all that is left.
   'boot_failed',
   'boot_timeout',
   'resume_failed', // Its checkpoint was used up, or found damaged.

@@ -37,6 +37,21 @@ const runtimeSettings = {
     default: 'on',
     description: '`off`: every machine boots from its kernel instead of starting from a template',
   }),
+  SANDBOX_DIR: Type.Optional(
+    absolutePath({
+      fallback: 'the data directory',
+      description:
+        'a directory on storage that several hosts mount at any path: disks and checkpoints of sandboxes, between those hosts they move ([operations.md](operations.md#moving-sandboxes)). Virtual machines only; must exist, and cannot be changed while the host has sandboxes',
+    }),
+  ),
+  SANDBOX_HOST_LOST_MS: integer({
+    unit: 'ms',
+    default: 60_000,
+    minimum: 0,
+    maximum: 3_600_000,
+    description:
+      'with `SANDBOX_DIR`: after how long a silence of another host its sandboxes are taken over, if the storage shows that nothing of it is alive. 0: only when an operator has said that it is off (`berth host fence`)',
+  }),
   SANDBOX_DISK_BYTES: integer({
     unit: 'bytes',
     default: 32 * GiB,

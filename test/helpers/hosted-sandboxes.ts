@@ -31,7 +31,7 @@ const settings = {
   runtime: { kind: 'microvm', guestDir: '', rootDisk: '', accelerator: 'tcg', hasTemplates: false },
   ...{ uidBase: 700_000_000, bootTimeoutMs: 60_000, memoryMib: 65_536, vcpus: 64 },
   ...{ memoryReserveMib: 0, slotsMax: 16, slotsReady: 0, prewarmedMax: 0, network: undefined },
-  trustedCertificates: undefined,
+  ...{ trustedCertificates: undefined, shared: undefined },
 } as const satisfies SandboxSettings;
 
 interface Agent {

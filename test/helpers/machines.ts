@@ -4,6 +4,7 @@ import { access, readdir, readFile, rm, statfs, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/system/paths.ts';
+import { ownPlaces } from '../../agent/system/sandbox-places.ts';
 import type { SlotPool } from '../../agent/network/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { Machine, MachineDriver, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
@@ -56,6 +57,7 @@ export async function openDriver(
   return MicrovmDriver.open(
     { ...built(), ...defaults, accelerator: 'tcg', ...settings },
     {
+      ...{ hostId, places: ownPlaces(dataDir), shared: undefined },
       ...{ dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
       ...{ handleSecret: randomBytes(32), hasNetwork: false },
     },

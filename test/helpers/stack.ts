@@ -99,9 +99,9 @@ export class StackNode {
 
 /** So that the first machine of an agent that runs sandboxes need not boot. */
 async function provideTemplatesTo(agent: Environment): Promise<void> {
-  const { GUEST_DIR, AGENT_DATA_DIR } = agent;
+  const { GUEST_DIR, AGENT_DATA_DIR, SANDBOX_DIR } = agent;
   if (GUEST_DIR === undefined || AGENT_DATA_DIR === undefined) return;
-  await provideTemplates(hostPaths.templates(AGENT_DATA_DIR));
+  await provideTemplates(hostPaths.templates(SANDBOX_DIR ?? AGENT_DATA_DIR));
 }
 
 /**

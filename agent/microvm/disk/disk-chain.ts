@@ -219,6 +219,13 @@ export async function writtenLayers(directory: string): Promise<string[]> {
   return paths.filter((_, index) => owners[index] !== 0);
 }
 
+/** Gives a disk that came from another host to its user on this one. Idempotent. */
+export async function giveDisk(directory: string, uid: number): Promise<void> {
+  for (const path of await writtenLayers(directory)) {
+    await failpoint('give layer', () => chown(path, uid, uid));
+  }
+}
+
 /** The uid that a disk's machine runs as. */
 export async function ownerOfDisk(directory: string): Promise<number> {
   const last = (await readChain(directory)).at(-1) ?? FIRST_LAYER;

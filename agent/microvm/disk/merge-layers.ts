@@ -2,7 +2,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '../../../shared/process-id.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { findBase } from './disk-base.ts';
+import { type BaseHost, findBase } from './disk-base.ts';
 import {
   dropLayer,
   type Neighbours,
@@ -55,7 +55,7 @@ function nodeOf(chain: readonly string[]): object {
  * @throws Error when a merge fails or takes too long; the signal's reason. The disk stays intact
  */
 export async function mergeLayers(
-  host: VmHost,
+  host: VmHost & BaseHost,
   owner: DiskOwner,
   signal: AbortSignal,
 ): Promise<number> {
@@ -76,7 +76,7 @@ export async function mergeLayers(
  * Copies what the upper layer holds to the lower one, confined like the machine that wrote them.
  */
 async function commitUpper(
-  host: VmHost,
+  host: VmHost & BaseHost,
   { name, directory, uid }: DiskOwner,
   { chain, lower, upper }: Neighbours,
   signal: AbortSignal,
@@ -91,7 +91,7 @@ async function commitUpper(
     await startShim({
       runDir: run,
       guestDir: host.guestDir,
-      disk: { directory: disks, base: await findBase(directory, host.rootDisk) },
+      disk: { directory: disks, base: (await findBase(directory, host)).path },
       network: undefined,
       uid,
       fileBytesMax: FILE_BYTES_MAX,

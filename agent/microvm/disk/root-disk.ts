@@ -87,6 +87,15 @@ const exists = async (path: string): Promise<boolean> => {
   }
 };
 
+/** Not the directory above it: that of a machine that another host has by now must not come back. */
+async function makeDirectory(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o711 });
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error;
+  }
+}
+
 /**
  * Makes an empty layer that belongs to the machine's user, unless it exists; durable. The user can
  * write to the file but cannot create others beside it.
@@ -97,7 +106,7 @@ export async function prepareRootDisk(
   base: string,
   uid: number,
 ): Promise<void> {
-  await mkdir(directory, { recursive: true, mode: 0o711 });
+  await makeDirectory(directory);
   const path = join(directory, name);
   if (await exists(path)) return;
   const partial = join(directory, `.${name}.partial`);

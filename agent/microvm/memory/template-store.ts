@@ -37,7 +37,12 @@ import {
 
 export interface TemplateStoreOptions {
   readonly host: VmHost;
+  /** Where the templates are kept; other hosts may share it. */
   readonly directory: string;
+  /** Where the machine lives that becomes a template; of this host alone. */
+  readonly makerDirectory: string;
+  /** Begins the names of what this host makes aside in the shared directory. */
+  readonly hostId: string;
   readonly accelerator: Accelerator;
   readonly uid: number;
   readonly bootTimeoutMs: number;
@@ -106,7 +111,8 @@ export class TemplateStore {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     await store.#clearMaker();
     for (const name of await readdir(directory)) {
-      if (name.startsWith('.')) await rm(join(directory, name), { recursive: true, force: true });
+      if (isLeftover(name, options.hostId))
+        await rm(join(directory, name), { recursive: true, force: true });
     }
     return store;
   }
@@ -134,6 +140,11 @@ export class TemplateStore {
     if (key === blankKey(entry.key)) return this.#blank(entry, shape);
     if (isSameMachine(key, entry.key)) return this.#openFormer(key, machines);
     throw new TemplateError('the template was made with another QEMU or processor');
+  }
+
+  /** Whether machines of this host can continue from memory that stands on a template of this key. */
+  canRestore(key: string, shape: Shape): boolean {
+    return isSameMachine(key, this.#entry(shape).key);
   }
 
   /** Closes all templates; running machines keep their memory. */
@@ -235,6 +246,8 @@ export class TemplateStore {
     try {
       if (this.#isClosed) return;
       await this.#evict();
+      // Another host may have made it meanwhile; what is there and cannot be opened is damaged.
+      if ((await this.#openIfValid(entry)) !== undefined) return;
       await rm(this.#path(entry.key), { recursive: true, force: true });
       await this.#boot(entry.key, shape);
       await this.#open(entry);
@@ -267,7 +280,9 @@ export class TemplateStore {
       if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
       const monitor = await QmpClient.open(runPaths(runDir).monitor);
       try {
-        await saveTemplate({ pid: identity.machine.pid, monitor }, ram, key, this.#path(key));
+        const machine = { pid: identity.machine.pid, monitor };
+        const aside = `.${this.#options.hostId}-${key}`;
+        await saveTemplate(machine, ram, key, { directory: this.#path(key), aside });
       } finally {
         monitor.close();
       }
@@ -279,7 +294,7 @@ export class TemplateStore {
   }
 
   get #maker(): { name: string; directory: string } {
-    return { name: MAKER, directory: join(this.#options.directory, `.${MAKER}`) };
+    return { name: MAKER, directory: this.#options.makerDirectory };
   }
 
   #clearMaker(): Promise<void> {
@@ -306,6 +321,10 @@ export class TemplateStore {
     }
   }
 }
+
+/** Whether this host left it half made: what another one makes just now is named after that. */
+const isLeftover = (name: string, hostId: string): boolean =>
+  name.startsWith('.') && (!name.startsWith('.host-') || name.startsWith(`.${hostId}-`));
 
 /**
  * Lines of /proc/cpuinfo that a guest's state may depend on, but not those that change over time.

@@ -1,9 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { closeSync, fstatSync, writeSync } from 'node:fs';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import Type from 'typebox';
 import { GUEST_PROTOCOL_VERSION } from '../../guest-link/guest-protocol.ts';
+import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native, type RamMapping } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
@@ -88,20 +89,19 @@ export const newTemplateRam = (memSizeMib: number): number =>
  * Makes a template of a machine that has just booted and knows nothing but its network. The machine is
  * stopped; the caller must kill it.
  * @param ram the machine's RAM, from {@link newTemplateRam}
- * @param directory the template's own; it appears only when it is complete and durable
+ * @param place.directory the template's own; it appears only when it is complete and durable. One
+ *   that another host has put there meanwhile stays: checkpoints may stand on it
+ * @param place.aside begins the name, beside it, of what is not complete
  */
 export async function saveTemplate(
   machine: MachineProcess,
   ram: number,
   key: string,
-  directory: string,
+  { directory, aside: name }: { readonly directory: string; readonly aside: string },
 ): Promise<void> {
   await stopMachine(machine);
   const devices = await saveDevices(machine, { isFinal: true });
-  const aside = join(
-    dirname(directory),
-    `.${basename(directory)}-${randomBytes(6).toString('hex')}`,
-  );
+  const aside = join(dirname(directory), `${name}-${randomBytes(6).toString('hex')}`);
   await failpoint('make template directory', () => mkdir(aside, { mode: 0o700 }));
   try {
     const ramBytes = fstatSync(ram).size;
@@ -109,10 +109,18 @@ export async function saveTemplate(
     await writeDurably(aside, FILES.devices, devices);
     const manifest = { version: 1, key, ramBytes, ramHash, devicesHash: sha256(devices) };
     await writeDurably(aside, FILES.manifest, JSON.stringify(manifest));
-    await failpoint('publish template', () => rename(aside, directory));
+    await failpoint('publish template', () => renameIfNew(aside, directory));
     await syncPath(dirname(directory));
   } finally {
     await rm(aside, { recursive: true, force: true });
+  }
+}
+
+async function renameIfNew(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(errnoOf(error) ?? '')) throw error;
   }
 }
 

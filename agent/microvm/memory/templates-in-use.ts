@@ -24,13 +24,19 @@ export async function recordedTemplate(runDir: string): Promise<string> {
   return parseMemory(parseJson(text), MEMORY_FILE).template;
 }
 
-/** Keys of all templates that a checkpoint or a possibly running machine depends on. */
-export async function templatesInUse(sandboxesDir: string): Promise<ReadonlySet<string>> {
+/**
+ * Keys of all templates that a checkpoint or a possibly running machine depends on.
+ * @param places the directories of all hosts' machines that share the templates
+ */
+export async function templatesInUse(places: readonly string[]): Promise<ReadonlySet<string>> {
   const keys = new Set<string>();
-  for (const name of await listNames(sandboxesDir)) {
-    const { checkpoint, run } = machinePaths(join(sandboxesDir, name));
-    for (const found of await Promise.allSettled([templateOf(checkpoint), recordedTemplate(run)])) {
-      if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
+  for (const place of places) {
+    for (const name of await listNames(place)) {
+      const { checkpoint, run } = machinePaths(join(place, name));
+      const both = [templateOf(checkpoint), recordedTemplate(run)];
+      for (const found of await Promise.allSettled(both)) {
+        if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
+      }
     }
   }
   return keys;

@@ -47,7 +47,7 @@ const toRecord = ({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): Sandbo
 export class SandboxExecs {
   readonly #sandboxId: string;
   readonly #runningMax: number;
-  readonly #directory: string;
+  readonly #directory: () => string;
   readonly #journal: SandboxJournal;
   readonly #log: Logger;
   readonly #running = new Map<string, SandboxExec>();
@@ -62,7 +62,7 @@ export class SandboxExecs {
   constructor(
     sandboxId: string,
     runningMax: number,
-    parts: { directory: string; journal: SandboxJournal; log: Logger },
+    parts: { directory: () => string; journal: SandboxJournal; log: Logger },
   ) {
     this.#sandboxId = sandboxId;
     this.#runningMax = runningMax;
@@ -156,7 +156,7 @@ export class SandboxExecs {
   /** @throws AppError `not_found` */
   async read(id: string): Promise<ExecWithOutput> {
     const exec = toRecord(await this.#find(id));
-    return { exec, ...(await readExecOutput(this.#directory, id)) };
+    return { exec, ...(await readExecOutput(this.#directory(), id)) };
   }
 
   /** Ends the command if it runs. @throws AppError `not_found` */
@@ -208,7 +208,7 @@ export class SandboxExecs {
   async removeAll(): Promise<void> {
     await this.#dropping.idle;
     await failpoint('remove exec output', () =>
-      rm(this.#directory, { recursive: true, force: true }),
+      rm(this.#directory(), { recursive: true, force: true }),
     );
   }
 
@@ -225,7 +225,7 @@ export class SandboxExecs {
   }
 
   async #open(row: SandboxExecRow): Promise<SandboxExec> {
-    const output = await ExecOutput.open(this.#directory, row.id);
+    const output = await ExecOutput.open(this.#directory(), row.id);
     return new SandboxExec(this.#journal, output, row, this.#log);
   }
 
@@ -280,7 +280,7 @@ export class SandboxExecs {
     const ended = await this.#journal.endedExecs(this.#sandboxId);
     const surplus = ended.length - LIMITS.sandboxExecsListedMax;
     for (const id of ended.slice(0, Math.max(0, surplus))) {
-      await removeExecOutput(this.#directory, id);
+      await removeExecOutput(this.#directory(), id);
       await this.#journal.removeExec(id);
     }
   }

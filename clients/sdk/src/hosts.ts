@@ -58,6 +58,17 @@ export class Hosts {
   }
 
   /**
+   * Says that a host which is away is off, so that others take its sandboxes over.
+   * @throws ConflictError unless it is away
+   */
+  async fence(id: string, options: CallOptions = {}): Promise<HostInfo> {
+    const { data } = await this.#http.call(REPEATABLE, options, (client, init) =>
+      client.POST('/api/hosts/{id}/fence', { ...init, params: { path: { id } } }),
+    );
+    return data;
+  }
+
+  /**
    * Removes a host that is away and will not come back. Its machine must be off.
    * @throws ConflictError unless it is away
    */

@@ -9,26 +9,28 @@ const [former, present] = [randomBytes(32), randomBytes(32)];
 
 test('the secret of a host stays the same while the keys that seal it change', async (t) => {
   await using directory = await temporaryDirectory();
-  const host = { hostId: 'host-a', dataDir: directory.path, hasSandboxes: false };
+  const path = paths.handleSecret(directory.path);
+  const host = { path, owner: 'host-a', hasSandboxes: false };
   const secret = await openHandleSecret([former], host);
   t.is(secret.length, 32);
   t.notDeepEqual(secret, former);
-  const stored = await readFile(paths.handleSecret(directory.path), 'utf8');
+  const stored = await readFile(path, 'utf8');
   t.false(stored.includes(secret.toString('base64')));
   t.deepEqual(await openHandleSecret([former, present], host), secret);
-  t.is(await readFile(paths.handleSecret(directory.path), 'utf8'), stored);
+  t.is(await readFile(path, 'utf8'), stored);
   t.deepEqual(await openHandleSecret([present, former], host), secret);
   t.deepEqual(await openHandleSecret([present], host), secret, 'it was sealed anew');
   const message = /handle-secret was sealed with a key that ENCRYPTION_KEY lacks/u;
   await t.throwsAsync(() => openHandleSecret([former], host), { message });
-  await t.throwsAsync(() => openHandleSecret([present], { ...host, hostId: 'host-b' }), {
+  await t.throwsAsync(() => openHandleSecret([present], { ...host, owner: 'host-b' }), {
     message,
   });
 });
 
 test('a host with sandboxes begins with the key that their handles follow from', async (t) => {
   await using directory = await temporaryDirectory();
-  const host = { hostId: 'host-a', dataDir: directory.path, hasSandboxes: true };
+  const path = paths.handleSecret(directory.path);
+  const host = { path, owner: 'host-a', hasSandboxes: true };
   t.deepEqual(await openHandleSecret([former, present], host), former);
   t.deepEqual(await openHandleSecret([present, former], host), former);
 });

@@ -61,6 +61,12 @@ const ORDERS: readonly Order[] = [
       'Begin to pause the sandboxes of hosts and to take their disks away: it is over when berth host get says drained.',
     give: (hosts, id) => hosts.drain(id),
   },
+  {
+    name: 'fence',
+    description:
+      'Say that hosts which are away are off: others take their sandboxes over. Be sure of it.',
+    give: (hosts, id) => hosts.fence(id),
+  },
 ];
 
 const orderCommand = ({ name, description, give }: Order) =>
@@ -98,7 +104,7 @@ const rmCommand = () =>
 
 /** `berth host …` */
 export function hostCommand(): Command {
-  const host = group('host', 'machines, for operators: cordon, drain, remove')
+  const host = group('host', 'machines, for operators: cordon, drain, fence, remove')
     .addCommand(lsCommand())
     .addCommand(getCommand());
   for (const order of ORDERS) host.addCommand(orderCommand(order));

@@ -55,7 +55,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   {
     name: 'host',
     isGroup: true,
-    summary: 'machines, for operators: cordon, drain, remove',
+    summary: 'machines, for operators: cordon, drain, fence, remove',
     load: async () => (await import('./host.ts')).hostCommand(),
   },
   {

@@ -105,7 +105,11 @@ function Actions({ host, reload }: { host: HostInfo; reload: () => void }): JSX.
       <Button disabled={order === 'drained'} onClick={() => setAsked('drain')}>
         {text.hosts.drain}
       </Button>
-      <Button kind="danger" disabled={state !== 'away'} onClick={() => setAsked('remove')}>
+      <Button
+        kind="danger"
+        disabled={state !== 'away' && state !== 'fenced'}
+        onClick={() => setAsked('remove')}
+      >
         {text.hosts.remove}
       </Button>
       {asked === undefined ? null : (

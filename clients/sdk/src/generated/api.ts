@@ -1209,6 +1209,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/hosts/{id}/fence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say that a host which is away is off
+         * @description Other hosts that share its storage of sandboxes then take its sandboxes over: those at rest as they are, those that ran from their disks, with `exit_reason` `host_lost`. The machine must be off, or cut off from the storage. Holds until the host reports again.
+         */
+        post: operations["fenceHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/hosts/join": {
         parameters: {
             query?: never;
@@ -1255,7 +1275,7 @@ export interface components {
              * @example account.limits_changed
              * @enum {unknown}
              */
-            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
+            eventType: "account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.fenced" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted";
             /**
              * @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way.
              * @example info
@@ -1893,7 +1913,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.fenced" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
         };
         /** CreatedApiKey */
         CreatedApiKey: {
@@ -2101,7 +2121,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.fenced" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -2585,11 +2605,11 @@ export interface components {
              */
             region: string;
             /**
-             * @description `cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told.
+             * @description `cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told. `fenced`: away, and an operator has said that it is off.
              * @example up
              * @enum {unknown}
              */
-            state: "up" | "cordoned" | "draining" | "drained" | "away";
+            state: "up" | "cordoned" | "draining" | "drained" | "away" | "fenced";
             /**
              * @description What the operator wants of it, also while it is away.
              * @example up
@@ -3685,7 +3705,7 @@ export interface components {
              *       "sandbox.created"
              *     ]
              */
-            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+            eventTypes?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.fenced" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
             /**
              * Format: date-time
              * @description When the webhook was created.
@@ -5962,7 +5982,7 @@ export interface operations {
                 /** @description Only what was about this sandbox, also as the copy that a fork made. */
                 sandboxId?: string;
                 /** @description Only events of this type; may be given several times. */
-                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
+                eventType?: ("account.limits_changed" | "disk.created" | "disk.deleted" | "disk.allowed_ips_changed" | "disk.allowed_origins_changed" | "disk.credentials_changed" | "disk.delegation_revoked" | "disk.exec" | "disk.shared" | "disk.user_added" | "disk.user_removed" | "host.cordoned" | "host.drained" | "host.fenced" | "host.invited" | "host.joined" | "host.removed" | "host.uncordoned" | "image.requested" | "key.created" | "key.deleted" | "sandbox.connected" | "sandbox.created" | "sandbox.deleted" | "sandbox.directory_created" | "sandbox.exec" | "sandbox.exec_cancelled" | "sandbox.file_moved" | "sandbox.file_removed" | "sandbox.file_written" | "sandbox.forked" | "sandbox.limits_changed" | "sandbox.network_changed" | "sandbox.paused" | "sandbox.port_closed" | "sandbox.port_exposed" | "sandbox.port_token_created" | "sandbox.port_token_deleted" | "sandbox.resumed" | "sandbox.started" | "sandbox.stopped" | "snapshot.created" | "snapshot.deleted" | "webhook.created" | "webhook.deleted")[];
                 /** @description `info`: done; `warning`: refused, so that nothing has changed; `error`: failed, possibly half-way. */
                 level?: "info" | "warning" | "error";
             };
@@ -6354,6 +6374,36 @@ export interface operations {
         };
     };
     drainHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the host. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: components["schemas"]["Host"];
+                    };
+                };
+            };
+        };
+    };
+    fenceHost: {
         parameters: {
             query?: never;
             header?: never;

@@ -57,7 +57,7 @@ async function makeTemplate(directory = templateDirectory): Promise<Template> {
   const memory = { kind: 'shared', ram } as const;
   const machine = await room.start({ memSizeMib, memory, home: await room.newHome() });
   (await machine.reach()).close();
-  await saveTemplate(machine, ram, KEY, directory);
+  await saveTemplate(machine, ram, KEY, { directory, aside: '.template' });
   await machine.kill();
   closeSync(ram);
   return Template.open(directory, KEY);

@@ -60,7 +60,7 @@ async function openExecs() {
   await journal.sandboxes.insert(row);
   const parts = { journal: journal.sandboxes, log: createLogger('test', {}) };
   const execs = new SandboxExecs(row.id, 2, {
-    directory: join(directory.path, 'output'),
+    directory: () => join(directory.path, 'output'),
     ...parts,
   });
   const link = new PlayedLink();

@@ -38,6 +38,11 @@ int fake_bind(int fd, const struct sockaddr *address, socklen_t length) {
   CHECK(length == sizeof *local && strnlen(local->sun_path, sizeof local->sun_path) > 0);
   return kind_of(fd), call_fails() ? -1 : 0;
 }
+int fake_take_lock(const char *path) {
+  CHECK(path[0] == '/');
+  if (call_fails()) return -1;
+  return new_fd(KIND_PLAIN, 0);
+}
 int fake_listen(int fd, int backlog) { return kind_of(fd), (void)backlog, call_fails() ? -1 : 0; }
 int fake_sethostname(const char *name, size_t length) { return strlen(name) == length ? 0 : -1; }
 ssize_t fake_readlink(const char *path, char *into, size_t size) {

@@ -1,0 +1,34 @@
+import { runInBackground } from '../../shared/background.ts';
+import { failpoint } from '../system/failpoint.ts';
+import type { SandboxContext } from './sandbox-context.ts';
+import { isAtRest } from './moving/taken-sandbox.ts';
+
+/* How a sandbox leaves this host: given up at rest, or found to have been taken. */
+
+/**
+ * Gives a sandbox at rest up for other hosts. Its directory, and in it everything that this host's
+ * journal has of it, belongs to whichever host takes it.
+ * @returns false when it is not at rest, or in use
+ */
+export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext): Promise<boolean> {
+  const { driver, carrier, journal } = deps;
+  const { row } = sandbox;
+  const isResting = isAtRest(row.state) && row.slot === undefined && current.session === undefined;
+  if (carrier === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
+  await driver.reclaim(row.vmId); // An earlier attempt may have failed.
+  await carrier.write(row);
+  if (!(await carrier.storage.release(row.vmId))) return false;
+  sandbox.letGo();
+  await failpoint('journal released', () => journal.remove(row.id));
+  return true;
+}
+
+/** Forgets a sandbox that another host has taken; nothing of it can run here. */
+export async function forgetTaken({ sandbox, deps }: SandboxContext): Promise<void> {
+  const { driver, journal, mounts, slots } = deps;
+  const { id, vmId, slot } = sandbox.row;
+  await driver.reclaim(vmId);
+  await mounts.keepOnly(id, []);
+  await failpoint('journal taken away', () => journal.remove(id));
+  if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
+}

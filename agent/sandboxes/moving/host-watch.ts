@@ -1,0 +1,180 @@
+import { randomUUID } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  type HostEntry,
+  type Hosts,
+  isFenced,
+  isPresent,
+} from '../../../shared/directory/hosts.ts';
+import { errnoOf } from '../../../shared/errors.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { Logger } from '../../../shared/log.ts';
+import { native } from '../../native/native.ts';
+import { readOptional } from '../../system/write-once.ts';
+import type { SharedStorage } from './shared-storage.ts';
+
+export interface HostWatchDeps {
+  readonly hostId: string;
+  readonly storage: SharedStorage;
+  readonly hosts: Pick<Hosts, 'get'>;
+  /** How long another host is silent before it is lost; 0: until an operator says so. */
+  readonly hostLostMs: number;
+  readonly log: Logger;
+}
+
+/** A host whose machines may be taken. */
+export interface LostHost extends Disposable {
+  readonly hostId: string;
+  readonly by: 'operator' | 'storage';
+}
+
+interface Sight {
+  readonly text: string | undefined;
+  /** Since when the file has had this text, by `performance.now()`. */
+  readonly since: number;
+}
+
+/** How many hosts that are alive each host looks at: those that follow it, so that every one is seen. */
+const WATCHED_MIN = 3;
+
+/**
+ * Shows on the storage that this host is alive, and finds hosts that are not. A host is lost when an
+ * operator said that it is off, or when all of this holds: this host has seen no sign of it for
+ * `hostLostMs` by its own clock, neither on the storage nor in the directory; the storage has given
+ * up the lock that its agent held; and this host has seen, of whichever host, that such locks keep
+ * others out. Even then a machine that runs keeps its own lock (shim.c).
+ */
+export class HostWatch {
+  readonly #deps: HostWatchDeps;
+  readonly #sights = new Map<string, Sight>();
+  readonly #reported = new Set<string>();
+  #own: FileHandle | undefined;
+  #lock: number | undefined;
+  #locksCount = false;
+
+  private constructor(deps: HostWatchDeps) {
+    this.#deps = deps;
+  }
+
+  /** @throws Error when another host is still taking what this one had */
+  static async open(deps: HostWatchDeps): Promise<HostWatch> {
+    const watch = new HostWatch(deps);
+    await watch.#takeOwn(LIMITS.startStepMsMax);
+    await watch.beat();
+    return watch;
+  }
+
+  /** Shows that this host is alive. @throws Error when the storage does not take it */
+  async beat(): Promise<void> {
+    try {
+      await this.#takeOwn(0);
+      await this.#own?.write(randomUUID(), 0);
+    } catch (error) {
+      await this.#letOwnGo();
+      throw error;
+    }
+  }
+
+  /** The hosts that have machines here and are lost; dispose each before the next look. */
+  async lost(): Promise<LostHost[]> {
+    const lost: LostHost[] = [];
+    let alive = 0;
+    for (const hostId of await this.#others()) {
+      const silentMs = await this.#look(hostId);
+      if (silentMs < LIMITS.hostTtlMs) {
+        alive += 1;
+        if (alive >= WATCHED_MIN) break;
+        continue;
+      }
+      const found = await this.#judge(hostId, silentMs);
+      if (found !== undefined) lost.push(found);
+    }
+    return lost;
+  }
+
+  async close(): Promise<void> {
+    await this.#letOwnGo();
+  }
+
+  /** All others, from the one that follows this host in the order of their ids. */
+  async #others(): Promise<string[]> {
+    const { hostId, storage } = this.#deps;
+    const ids = (await storage.hosts()).filter((id) => id !== hostId).toSorted();
+    const at = ids.findIndex((id) => id > hostId);
+    return at === -1 ? ids : [...ids.slice(at), ...ids.slice(0, at)];
+  }
+
+  /** @returns for how long this host has seen no sign of the other */
+  async #look(hostId: string): Promise<number> {
+    const now = performance.now();
+    const text = await readOptional(this.#pathOf(hostId));
+    const before = this.#sights.get(hostId);
+    if (before !== undefined && before.text === text) return now - before.since;
+    this.#sights.set(hostId, { text, since: now });
+    this.#reported.delete(hostId);
+    // It lives, so its lock must keep this host out.
+    if (before !== undefined && !this.#locksCount) {
+      const lock = await this.#tryLock(hostId);
+      if (lock === undefined) this.#locksCount = true;
+      else closeSync(lock);
+    }
+    return 0;
+  }
+
+  async #judge(hostId: string, silentMs: number): Promise<LostHost | undefined> {
+    const { storage, hosts, hostLostMs, log } = this.#deps;
+    if ((await storage.list({ hostId })).length === 0) return undefined;
+    const entry = await hosts.get(hostId);
+    if (isOff(entry)) return { hostId, by: 'operator', [Symbol.dispose]: () => undefined };
+    if (hostLostMs === 0 || silentMs < hostLostMs || (entry !== undefined && isPresent(entry)))
+      return undefined;
+    const lock = this.#locksCount ? await this.#tryLock(hostId) : undefined;
+    if (lock !== undefined)
+      return { hostId, by: 'storage', [Symbol.dispose]: () => closeSync(lock) };
+    if (!this.#reported.has(hostId)) log.warn({ lostHostId: hostId }, 'host:lostUnfenced');
+    this.#reported.add(hostId);
+    return undefined;
+  }
+
+  async #tryLock(hostId: string): Promise<number | undefined> {
+    try {
+      return await native.takeLock(this.#pathOf(hostId));
+    } catch (error) {
+      if (errnoOf(error) === 'EAGAIN') return undefined;
+      throw error;
+    }
+  }
+
+  async #takeOwn(patienceMs: number): Promise<void> {
+    const until = performance.now() + patienceMs;
+    while (this.#own === undefined) {
+      const lock = await this.#tryLock(this.#deps.hostId);
+      if (lock !== undefined) {
+        this.#lock = lock;
+        this.#own = await open(this.#pathOf(this.#deps.hostId), 'r+');
+      } else if (performance.now() > until) {
+        throw new Error('another host is taking the sandboxes of this one, which it found silent');
+      } else {
+        await sleep(LIMITS.hostReportMs / 10);
+      }
+    }
+  }
+
+  async #letOwnGo(): Promise<void> {
+    const [own, lock] = [this.#own, this.#lock];
+    this.#own = undefined;
+    this.#lock = undefined;
+    await own?.close().catch(() => undefined);
+    if (lock !== undefined) closeSync(lock);
+  }
+
+  #pathOf(hostId: string): string {
+    return join(this.#deps.storage.places.alive, hostId);
+  }
+}
+
+/** Whether an operator has said that the host is off: by fencing it, or by removing it. */
+const isOff = (entry: HostEntry | undefined): boolean => entry === undefined || isFenced(entry);

@@ -1,0 +1,177 @@
+import { randomUUID } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import { mkdir, readdir, rename, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import Type from 'typebox';
+import { errnoOf } from '../../../shared/errors.ts';
+import { hostIdPattern, sandboxIdPattern } from '../../../shared/ids.ts';
+import { parseJson } from '../../../shared/json.ts';
+import { compile } from '../../../shared/validate.ts';
+import { native } from '../../native/native.ts';
+import { failpoint } from '../../system/failpoint.ts';
+import { paths } from '../../system/paths.ts';
+import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
+import { readOptional, writeOnce } from '../../system/write-once.ts';
+import { syncPath, writeDurably } from '../../system/write-durably.ts';
+
+const Identity = Type.Object({
+  version: Type.Literal(1),
+  id: Type.String({ pattern: sandboxIdPattern }),
+});
+const parseIdentity = compile(Identity);
+/** What a host notes whose sandboxes lie in its own data directory. */
+const OWN = 'own';
+
+const isVmId = (name: string): boolean => new RegExp(sandboxIdPattern, 'u').test(name);
+const isHostId = (name: string): boolean => new RegExp(hostIdPattern, 'u').test(name);
+
+/** The file that whoever uses a machine's directory holds locked, its shim above all (shim.c). */
+const lockOf = (directory: string): string => join(directory, 'lock');
+
+/**
+ * Notes where the sandboxes of a host lie.
+ * @param id of the storage; undefined: the host's own data directory
+ * @throws Error while the host has sandboxes elsewhere
+ */
+export async function claimPlace(
+  dataDir: string,
+  id: string | undefined,
+  hasSandboxes: boolean,
+): Promise<void> {
+  const path = paths.sandboxStorage(dataDir);
+  const former = (await readOptional(path)) ?? OWN;
+  const present = id ?? OWN;
+  if (former === present) return;
+  if (hasSandboxes) {
+    throw new Error(
+      `this host has sandboxes on ${nameOf(former)}, and SANDBOX_DIR names ${nameOf(present)}: mount ` +
+        'the storage that they are on, or delete them first',
+    );
+  }
+  await writeDurably(dirname(path), basename(path), present);
+}
+
+const nameOf = (id: string): string =>
+  id === OWN ? 'its own data directory' : `the storage ${id}`;
+
+/** Where a machine's directory lies: at a host, or with nobody. */
+export type Place = { readonly hostId: string } | 'released';
+
+/**
+ * Storage on which several hosts have their sandboxes. A machine belongs to the host in whose
+ * directory its own lies; it changes hands by one rename, which nobody does while its lock is held.
+ */
+export class SharedStorage {
+  readonly places: SharedPlaces;
+  readonly id: string;
+  readonly #hostId: string;
+
+  private constructor(places: SharedPlaces, id: string, hostId: string) {
+    this.places = places;
+    this.id = id;
+    this.#hostId = hostId;
+  }
+
+  /** Lays the storage out where it is new. @throws Error when it is no storage of sandboxes */
+  static async open(directory: string, hostId: string): Promise<SharedStorage> {
+    const places = sharedPlaces(directory, hostId);
+    const { sandboxes, released, templates, bases, alive, identity } = places;
+    await stat(directory); // Not made here: one that is missing was meant to be mounted.
+    for (const each of [sandboxes, released, templates, bases, alive]) {
+      await mkdir(each, { recursive: true, mode: 0o700 });
+    }
+    const text = await writeOnce(identity, JSON.stringify({ version: 1, id: randomUUID() }));
+    const { id } = parseIdentity(parseJson(text), identity);
+    return new SharedStorage(places, id, hostId);
+  }
+
+  /** The directory of a machine. @throws RangeError for what is no VM id or host */
+  directoryOf(vmId: string, at: Place = { hostId: this.#hostId }): string {
+    // Checked because the texts become part of paths.
+    if (!isVmId(vmId)) throw new RangeError(`not a VM id: ${vmId}`);
+    return join(this.#placeOf(at), vmId);
+  }
+
+  /** Makes the directory of a machine that is about to be made. Idempotent. */
+  async claim(vmId: string): Promise<void> {
+    const directory = this.directoryOf(vmId);
+    try {
+      await failpoint('claim directory', () => mkdir(directory, { mode: 0o700 }));
+      await syncPath(dirname(directory));
+    } catch (error) {
+      if (errnoOf(error) !== 'EEXIST') throw error;
+    }
+  }
+
+  /** Whether this host has the machine. @throws Error when the storage does not tell */
+  async has(vmId: string): Promise<boolean> {
+    try {
+      return (await stat(this.directoryOf(vmId))).isDirectory();
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') throw error;
+    }
+    // A storage that is not mounted has none of them.
+    const text = await readOptional(this.places.identity);
+    if (text === undefined) throw new Error(`there is no ${this.places.identity}`);
+    if (parseIdentity(parseJson(text), this.places.identity).id === this.id) return false;
+    throw new Error(`${this.places.identity} is of another storage`);
+  }
+
+  /** The machines at a place. */
+  async list(at: Place = { hostId: this.#hostId }): Promise<string[]> {
+    try {
+      return (await readdir(this.#placeOf(at))).filter(isVmId);
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return [];
+      throw error;
+    }
+  }
+
+  /** The hosts that have, or had, machines here. */
+  async hosts(): Promise<string[]> {
+    return (await readdir(this.places.hosts)).filter(isHostId);
+  }
+
+  /** Gives a machine at rest up: whichever host takes it has it. @returns false when it is in use */
+  release(vmId: string): Promise<boolean> {
+    const to = this.directoryOf(vmId, 'released');
+    return failpoint('release directory', () => moveLocked(this.directoryOf(vmId), to));
+  }
+
+  /**
+   * Takes a machine. Of several hosts that try at once, one succeeds.
+   * @returns false when it is in use, or somebody else's by now
+   */
+  take(vmId: string, from: Place): Promise<boolean> {
+    const to = this.directoryOf(vmId);
+    return failpoint('take directory', () => moveLocked(this.directoryOf(vmId, from), to));
+  }
+
+  #placeOf(at: Place): string {
+    if (at === 'released') return this.places.released;
+    if (!isHostId(at.hostId)) throw new RangeError(`not a host: ${at.hostId}`);
+    return join(this.places.hosts, at.hostId);
+  }
+}
+
+/** Renames a directory whose lock nobody holds; durable. */
+async function moveLocked(from: string, to: string): Promise<boolean> {
+  let lock: number;
+  try {
+    lock = await native.takeLock(lockOf(from));
+  } catch (error) {
+    // EWOULDBLOCK is EAGAIN; the others: it was moved meanwhile.
+    if (['EAGAIN', 'ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return false;
+    throw error;
+  }
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw error;
+  } finally {
+    closeSync(lock);
+  }
+  await Promise.all([dirname(from), dirname(to)].map(syncPath));
+  return true;
+}

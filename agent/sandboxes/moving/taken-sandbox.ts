@@ -1,0 +1,73 @@
+import { randomUUID } from 'node:crypto';
+import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
+import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { CarriedRow } from './carried-sandbox.ts';
+
+/**
+ * How far the revision of a sandbox leaps when it changes its host. The former host may have journalled
+ * and published changes that it could not write to the storage any more; all of them are older.
+ */
+const REVISIONS_AHEAD = 1_000;
+
+const LOST = 'the host that it ran on was lost';
+
+/** A sandbox that another host had, as this one goes on with it. Its machine runs nowhere. */
+export function takenRow(
+  carried: CarriedRow,
+  { uid, hasCheckpoint }: { readonly uid: number; readonly hasCheckpoint: boolean },
+): SandboxRow {
+  return {
+    ...carried,
+    ...restOf(carried, hasCheckpoint),
+    uid,
+    slot: undefined,
+    runningSince: undefined,
+    expiresAt: undefined,
+    idleSince: undefined,
+    revision: carried.revision + REVISIONS_AHEAD,
+  };
+}
+
+/** A command of such a sandbox: what still ran has ended with its host. */
+export function takenExec(
+  exec: SandboxExecRow,
+  { state }: Pick<SandboxRow, 'state'>,
+): SandboxExecRow {
+  if (exec.status !== 'running') return exec;
+  const isPaused = state === 'paused';
+  const endedAt = Math.max(Date.parse(exec.startedAt), Date.now());
+  return {
+    ...exec,
+    status: exec.ending ?? (isPaused ? 'cancelled' : 'failed'),
+    exitReason: isPaused ? 'the sandbox was paused' : LOST,
+    finishedAt: new Date(endedAt).toISOString(),
+    executeTimeMs: endedAt - Date.parse(exec.startedAt),
+  };
+}
+
+type Rest = Pick<SandboxRow, 'state'> &
+  Partial<Pick<SandboxRow, 'checkpoint' | 'finishedAt' | 'exitReason' | 'exitMessage'>>;
+
+/**
+ * The state in which it rests. A checkpoint that is whole decides: it is made durable before its
+ * machine ends, and made invalid before a machine runs from it.
+ */
+function restOf({ state, checkpoint = randomUUID() }: CarriedRow, hasCheckpoint: boolean): Rest {
+  if (isAtRest(state)) return { state };
+  if (hasCheckpoint && state !== 'pending_start') return { state: 'paused', checkpoint };
+  const finishedAt = new Date().toISOString();
+  // One that was being stopped is not started again; both go on from the disk.
+  const to = state === 'stopping' ? 'stopped' : 'failed';
+  return {
+    ...{ state: to, finishedAt, exitReason: 'host_lost', exitMessage: LOST },
+    ...(to === 'failed' ? { checkpoint: undefined } : {}),
+  };
+}
+
+const AT_REST: ReadonlySet<SandboxState> = new Set(['paused', 'stopped', 'exited', 'failed']);
+
+export const isAtRest = (state: SandboxState): boolean => AT_REST.has(state);
+
+/** Whether it ran when its host was lost, and has not been started again. */
+export const wasLostRunning = ({ state, exitReason }: SandboxRow): boolean =>
+  state === 'failed' && exitReason === 'host_lost';

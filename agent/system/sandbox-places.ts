@@ -1,0 +1,43 @@
+import { join } from 'node:path';
+import { paths } from './paths.ts';
+
+/** Where the sandboxes of a host lie, and what their memory stands on. */
+export interface SandboxPlaces {
+  /** One directory for each machine of this host. */
+  readonly sandboxes: string;
+  readonly templates: string;
+  /** What the keys of handles follow from that NFS servers give to guests; sealed. */
+  readonly handleSecret: string;
+}
+
+/** In the host's data directory: its sandboxes stay there for good. */
+export const ownPlaces = (dataDir: string): SandboxPlaces => ({
+  sandboxes: paths.sandboxes(dataDir),
+  templates: paths.templates(dataDir),
+  handleSecret: paths.handleSecret(dataDir),
+});
+
+/** On storage that hosts share (`SANDBOX_DIR`), between which sandboxes move (decision 0084). */
+export interface SharedPlaces extends SandboxPlaces {
+  /** Names the storage, so that an empty mount point is not taken for it. */
+  readonly identity: string;
+  /** Of every host that has sandboxes here: `hosts/<host>/<VM id>`. */
+  readonly hosts: string;
+  /** Machines that no host has: whoever renames one into its own directory has it. */
+  readonly released: string;
+  /** Images below the layers of root disks. */
+  readonly bases: string;
+  /** A file of each host that its agent writes to and holds locked. */
+  readonly alive: string;
+}
+
+export const sharedPlaces = (directory: string, hostId: string): SharedPlaces => ({
+  identity: join(directory, 'storage.json'),
+  hosts: join(directory, 'hosts'),
+  sandboxes: join(directory, 'hosts', hostId),
+  released: join(directory, 'released'),
+  templates: join(directory, 'templates'),
+  bases: join(directory, 'bases'),
+  alive: join(directory, 'alive'),
+  handleSecret: join(directory, 'handle-secret'),
+});
