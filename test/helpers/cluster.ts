@@ -2,7 +2,7 @@ import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import tls from 'node:tls';
 import { paths as hostPaths } from '../../agent/system/paths.ts';
 import { paths } from '../../scripts/local-paths.ts';
@@ -77,7 +77,7 @@ export class TestCluster {
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     await chmod(directory, 0o711); // Users of containers get to theirs through it.
-    const authority = await TestAuthority.create('cluster');
+    const authority = await TestAuthority.create(basename(directory));
     tls.setDefaultCACertificates([...tls.getCACertificates('default'), authority.certificate]);
     const network = await MachineNetwork.open();
     const cluster = new TestCluster(directory, network, authority, options);

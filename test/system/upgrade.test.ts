@@ -1,41 +1,50 @@
 /* All parts of a cluster are replaced one by one, while callers go on. */
-import anyTest, { type TestFn } from 'ava';
-import type { ApiClient } from '../helpers/api.ts';
-import { TestCluster } from '../helpers/cluster.ts';
+import test, { type ExecutionContext } from 'ava';
+import { paths } from '../../scripts/local-paths.ts';
+import { type ClusterOptions, TestCluster } from '../helpers/cluster.ts';
 import { ClusterLoad } from '../helpers/cluster-load.ts';
-import { containerSettings } from '../helpers/sandboxes.ts';
+import { checkOutFormer } from '../helpers/former-version.ts';
+import { isFull } from '../helpers/full.ts';
+import { containerSettings, sandboxSettings } from '../helpers/sandboxes.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
 
-interface Context {
-  readonly cluster: TestCluster;
-  readonly api: ApiClient;
-}
-const test = anyTest.serial as TestFn<Context>;
-
-test.before(async (t) => {
-  const agentSettings = { ...containerSettings(), EXEC_SLOTS: '8' };
-  const cluster = await TestCluster.start({ agentSettings });
-  Object.assign(t.context, { cluster });
-  Object.assign(t.context, { api: await cluster.newClient() });
-});
-
-test.after.always(async (t) => {
-  await (t.context as Partial<Context>).cluster?.stop();
-});
-
-test('hosts and control nodes are replaced one by one, and callers notice nothing that is not documented', async (t) => {
-  const { cluster, api } = t.context;
-  const load = new ClusterLoad(api);
+/** Upgrades agents, then control nodes, to this version. Callers see nothing but what is documented. */
+async function upgradeUnderLoad(t: ExecutionContext, options: ClusterOptions): Promise<void> {
+  const cluster = await TestCluster.start(options);
   try {
-    await load.addAll();
-    for (const node of [...cluster.agents, ...cluster.controls]) {
-      t.log(new Date().toISOString(), node.machine.name);
-      await cluster.restart(node);
+    const load = new ClusterLoad(await cluster.newClient());
+    try {
+      await load.addAll();
+      for (const node of [...cluster.agents, ...cluster.controls]) {
+        t.log(new Date().toISOString(), node.machine.name);
+        const where = ['--root', node.root, '--address', node.machine.address];
+        await node.script(paths.root, 'install', [node.role, ...where]);
+        await cluster.restart(node);
+      }
+    } finally {
+      await load.end();
     }
-    t.log(new Date().toISOString(), 'end');
+    t.log(load.report);
+    t.deepEqual(load.report.failures, []);
   } finally {
-    await load.end();
+    await cluster.stop();
   }
-  const report = load.report;
-  t.log(report);
-  t.deepEqual(report.failures, []);
-});
+}
+
+test.serial(
+  'all nodes restart one by one, and callers notice nothing else than is documented',
+  (t) => upgradeUnderLoad(t, { agentSettings: { ...containerSettings(), EXEC_SLOTS: '8' } }),
+);
+
+(isFull ? test.serial : test.serial.skip)(
+  'all nodes of the version before are upgraded',
+  async (t) => {
+    t.timeout(600_000);
+    await using directory = await temporaryDirectory();
+    const checkout = await checkOutFormer(directory.path);
+    await upgradeUnderLoad(t, {
+      checkout,
+      agentSettings: { ...sandboxSettings(), EXEC_SLOTS: '8' },
+    });
+  },
+);
