@@ -9,6 +9,8 @@ import { readEnvFile, required } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
+const sorted = (lines: string): string => lines.split('\n').sort().join('\n');
+
 const run = async (program: string, ...args: string[]): Promise<string> =>
   (await promisify(execFile)(program, args, { maxBuffer: 2 ** 26 })).stdout;
 
@@ -44,6 +46,10 @@ test('the package has all that the roles need and no secret, and dpkg installs a
   const disk = await stat(join(root, required(settings, 'DEFAULT_ROOT_DISK')));
   t.true(disk.blocks * 512 < disk.size / 10, 'the root disk is sparse still');
   t.true((await stat(join(root, required(settings, 'GUEST_DIR'), 'vmlinuz'))).size > 0);
+  // What containers see of our tools comes with the native parts, links to programs included.
+  const tools = async (checkout: string): Promise<string> =>
+    run('find', join(checkout, 'agent/native/build'), '!', '-type', 'd', '-printf', '%P %s\\n');
+  t.is(sorted(await tools(lib)), sorted(await tools(paths.root)));
 
   // No test, no tool of developers, no secret of this checkout, nothing that others may write.
   const files = await run('find', lib, '-printf', '%m %y %P\\n');
