@@ -61,6 +61,12 @@ export interface BundleSpec {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
+/**
+ * When the host runs out of memory, commands end before its services. Not inherited from the agent,
+ * which its unit protects.
+ */
+const OOM_SCORE = 500;
+
 /** The user namespace that a container joins. */
 interface BundleUsers {
   readonly namespacePath: string;
@@ -152,6 +158,7 @@ export function execBundle(spec: BundleSpec): Record<string, unknown> {
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
       noNewPrivileges: true,
+      oomScoreAdj: OOM_SCORE,
       ...(spec.users === undefined ? { rlimits: SHARED_LIMITS } : {}),
     },
     mounts: mounts(spec),

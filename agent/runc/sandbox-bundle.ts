@@ -88,6 +88,9 @@ export function sandboxBundle(spec: SandboxBundleSpec): Record<string, unknown> 
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
       noNewPrivileges: true,
+      // What the guest agent starts is ended before it (guest/spawn.c), and none of it is protected as
+      // the host's agent is by its unit.
+      oomScoreAdj: 0,
     },
     mounts: mounts(spec),
     linux: {

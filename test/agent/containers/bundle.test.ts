@@ -24,6 +24,7 @@ const spec: BundleSpec = {
 interface Bundle {
   process: {
     noNewPrivileges: boolean;
+    oomScoreAdj: number;
     capabilities: Record<string, string[]>;
     env: string[];
     rlimits?: { type: string }[];
@@ -108,6 +109,10 @@ test('no privilege can be gained', (t) => {
   const dangerous =
     /SYS_ADMIN|SYS_PTRACE|SYS_MODULE|SYS_RAWIO|DAC_READ_SEARCH|NET_ADMIN|NET_RAW|MKNOD|SYS_BOOT|SYS_RESOURCE|SYS_TIME|BPF|PERFMON|SETFCAP|SYSLOG|AUDIT/u;
   t.notRegex(Object.values(capabilities).flat().join(' '), dangerous);
+});
+
+test('a command is ended before the services of a host that runs out of memory', (t) => {
+  t.true(bundleOf().process.oomScoreAdj > 0);
 });
 
 test('nothing mounted allows set-user-id or, but for /dev, devices', (t) => {
