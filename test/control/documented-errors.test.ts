@@ -143,6 +143,7 @@ const calls: Readonly<Record<string, Call>> = {
   cordonHost: { method: 'POST', path: `${hostPath}/cordon` },
   uncordonHost: { method: 'POST', path: `${hostPath}/uncordon` },
   drainHost: { method: 'POST', path: `${hostPath}/drain` },
+  fenceHost: { method: 'POST', path: `${hostPath}/fence` },
   deleteHost: { method: 'DELETE', path: hostPath },
   joinHost: {
     method: 'POST',
@@ -375,10 +376,11 @@ const malformedHost: Cause = ({ method, path }, { operator }) =>
 
 const missingHost: Cause = (call, { operator }) => send(operator, call, missingDiskId);
 
-const liveHost: Cause = async ({ method }, { operator, stack }) => {
-  const path = `/api/hosts/${await hostIdOf(stack.environment)}`;
-  await waitFor('the host', async () => (await operator.call('GET', path)).status === 200);
-  return send(operator, { method, path }, missingDiskId);
+const liveHost: Cause = async (call, { operator, stack }) => {
+  const own = `/api/hosts/${await hostIdOf(stack.environment)}`;
+  await waitFor('the host', async () => (await operator.call('GET', own)).status === 200);
+  const path = call.path.replace(hostPath, own);
+  return send(operator, { ...call, path }, missingDiskId);
 };
 
 /** Another host has used it. */
@@ -540,6 +542,7 @@ const specialCodes: Readonly<Record<string, string>> = {
   'createDisk 409': 'disk_conflict',
   'downloadShared 403': 'forbidden',
   'deleteDisk 409': 'disk_in_use',
+  'fenceHost 409': 'host_in_use',
   'deleteHost 409': 'host_in_use',
   'joinHost 403': 'forbidden',
   'execOnDisks 409': 'delegation_conflict',
