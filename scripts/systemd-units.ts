@@ -74,8 +74,18 @@ ${SANDBOX}`,
   );
 
 /**
+ * While the host goes down, machines would be killed with it: SIGPWR has the agent pause them. At any
+ * other stop they run on. systemd replaces `$$` with `$`.
+ */
+const PAUSE_ON_SHUTDOWN =
+  'case $$(systemctl is-system-running) in stopping) ' +
+  'kill -s PWR $$MAINPID && exec tail --pid=$$MAINPID -f /dev/null;; esac';
+
+/**
  * The agent mounts, makes control groups and namespaces, and starts machines, which outlive it and
- * must not be killed with it.
+ * must not be killed with it. Nothing here may give it a mount namespace or a filter of system calls:
+ * the next agent would not see the former one's mounts and networks, and commands and machines would
+ * inherit the filter.
  */
 const agentUnit = (checkout: string): string =>
   unit(
@@ -86,14 +96,12 @@ StateDirectoryMode=0711
 CacheDirectory=berth-agent
 Environment=UV_THREADPOOL_SIZE=32 NODE_COMPILE_CACHE=/var/cache/berth-agent
 ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 ${join(checkout, 'agent/main.ts')} --config /etc/berth/agent.env
+ExecStop=-/bin/sh -c '${PAUSE_ON_SHUTDOWN}'
 KillMode=process
 TimeoutStopSec=150
 LimitNOFILE=65536
-OOMScoreAdjust=-900
-ProtectHome=read-only
-ProtectClock=yes
-LockPersonality=yes
-RestrictRealtime=yes`,
+TasksMax=infinity
+OOMScoreAdjust=-900`,
   );
 
 /** @param checkout where the sources are */

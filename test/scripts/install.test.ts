@@ -87,6 +87,9 @@ test('only the agent is root, and what it started outlives it', async (t) => {
   t.regex(control, /^LogsDirectory=berth-control$/mu, 'where AUDIT_LOG is');
   t.notRegex(agent, /^User=/mu);
   t.regex(agent, /^KillMode=process$/mu);
+  const confined =
+    /^(?:Protect|Private|Restrict|SystemCall|Lock|NoNew|ReadOnly|Inaccessible)\w*=/mu;
+  t.notRegex(agent, confined, 'the next agent sees the mounts of this one');
   if (!existsSync('/usr/bin/systemd-analyze')) {
     t.log('systemd is not installed: its own check of the units is left out');
     return;
