@@ -37,7 +37,7 @@ function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): str
   const isEmulated = accelerator === 'tcg';
   const kernelLine =
     'console=ttyS0 8250.nr_uarts=1 quiet panic=-1 random.trust_cpu=on cryptomgr.notests' +
-    (isEmulated ? ' mitigations=off tsc=reliable no_timer_check' : '');
+    (isEmulated ? ' mitigations=off tsc=unstable no_timer_check' : '');
   const machine =
     'q35,usb=off,vmport=off,smbus=off,sata=off,i8042=off,hpet=off,graphics=off,memory-backend=ram';
   const layers = [
