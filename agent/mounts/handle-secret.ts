@@ -9,7 +9,7 @@ const SECRET_BYTES = 32;
 interface HandleSecretOptions {
   /** The file with the secret. */
   readonly path: string;
-  /** Whose it is: a host, or a storage whose hosts share it. */
+  /** The owner of the secret: a host, or a storage whose hosts share it. */
   readonly owner: string;
   /** Whether guests of this host may have files open already. */
   readonly hasSandboxes: boolean;

@@ -8,7 +8,7 @@ import {
 import type { Mailbox } from '../queues/mailbox.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/** What is asked of a sandbox whose host has given it up, until its new host has published it. */
+/** The answer for a sandbox that its host has given up, until the new host has published it. */
 export const isMoving = (): AppError =>
   new AppError('unavailable', 'the sandbox is moving to another host; try again');
 

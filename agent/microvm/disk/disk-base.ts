@@ -17,13 +17,13 @@ const NAME = 'base.json';
 const DiskBase = Type.Object({
   /** On this host. */
   path: Type.String({ pattern: '^/' }),
-  /** Of its copy on the storage that hosts share. */
+  /** Describes the image's copy on the storage that hosts share. */
   copy: Type.Optional(Type.String({ pattern: baseNamePattern })),
 });
 export type DiskBase = Type.Static<typeof DiskBase>;
 const parse = compile(DiskBase);
 
-/** What finding an image takes. */
+/** The parts with which an image is found. */
 export interface BaseHost {
   /** The host's default image. */
   readonly rootDisk: string;
@@ -44,7 +44,7 @@ export async function readBase(directory: string): Promise<DiskBase | undefined>
   }
 }
 
-/** As {@link readBase}; where the host's own image is gone, its copy. @throws Error when both are */
+/** As {@link readBase}, but takes the copy if the host's image is gone. @throws Error without both */
 export async function findBase(directory: string, host: BaseHost): Promise<DiskBase> {
   const base = (await readBase(directory)) ?? { path: host.rootDisk };
   if (existsSync(base.path)) return base;
