@@ -217,10 +217,7 @@ export class DiskActor {
         await this.#holders.end(this.#attachment.keeper.lease, sandboxId);
         return this.#whenIdle();
       }
-      // Nobody else can have it, unless an operator gave it away.
-      const lease = await this.#acquire().catch(unlessMoved);
-      await this.#holders.end(lease, sandboxId);
-      if (lease !== undefined && (await this.#storage.unmount())) await this.#releaseLease(lease);
+      await this.#releaseFormerLease((lease) => this.#holders.end(lease, sandboxId));
     });
   }
 
@@ -235,13 +232,17 @@ export class DiskActor {
 
   /**
    * Gives the disk up if nothing uses it, so that another host can take it. Idempotent.
-   * @throws AppError `disk_in_use`
+   * @throws AppError `disk_in_use`, `unavailable` when its storage does not answer
    */
   release(): Promise<void> {
     return this.#mailbox.send(async () => {
-      if (this.#attachment === undefined) return;
-      if (this.#attachment.claims.size > 0 || this.#holders.any) {
+      const isUsed = (this.#attachment?.claims.size ?? 0) > 0;
+      if (isUsed || this.#holders.any || this.#storage.isHeld) {
         throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
+      }
+      if (this.#attachment === undefined) {
+        this.#storage.refuseIfSetAside();
+        return this.#releaseFormerLease();
       }
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       const reason = new AppError('disk_moved', 'another host takes the disk');
@@ -413,6 +414,19 @@ export class DiskActor {
     if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
     await attachment.backing?.unmounted();
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
+  }
+
+  /**
+   * Releases what a former agent of this host left: it may have died between its use of the disk and
+   * the release, and its lease would keep other hosts away until it expires.
+   * @param endUse gets undefined when an operator gave the disk to another host meanwhile
+   */
+  async #releaseFormerLease(
+    endUse?: (lease: DiskLease | undefined) => Promise<void>,
+  ): Promise<void> {
+    const lease = await this.#acquire().catch(unlessMoved);
+    await endUse?.(lease);
+    if (lease !== undefined && (await this.#storage.unmount())) await this.#releaseLease(lease);
   }
 
   async #releaseLease(lease: DiskLease): Promise<void> {

@@ -156,6 +156,21 @@ test('a drain goes on over kills of the agent and of control, and is undone', as
   await bring(api, id, 'pause', 'paused');
 });
 
+test('a disk leaves a cordoned host whose former agent died with it attached', async (t) => {
+  const { stack, api, operator, first, second } = t.context;
+  const { id: disk } = await createDisk(api);
+  await order(operator, second, 'cordon');
+  await exec(api, disk, 'echo kept > file; sync');
+  await order(operator, second, 'uncordon');
+  const [agent] = stack.agents;
+  await agent?.daemon.stop('SIGKILL');
+  await agent?.start();
+  await waitFor('the host', async () => (await getHost(operator, first)).state === 'up');
+  await order(operator, first, 'cordon');
+  t.is((await exec(api, disk, 'cat file')).stdout, 'kept\n');
+  await order(operator, first, 'uncordon');
+});
+
 test('a dead host is removed with its sandboxes; a live one is not', async (t) => {
   const { stack, api, operator, first, second, other } = t.context;
   const id = await sandboxOn(t.context, { other: first });
