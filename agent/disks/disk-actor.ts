@@ -1,6 +1,3 @@
-import { realpath } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { runInBackground } from '../../shared/background.ts';
 import type { AcquiredLease, DiskLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
@@ -11,7 +8,7 @@ import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
-import { type Checkout, type OpenCheckoutTarget, openCheckoutTarget } from './checkout-target.ts';
+import { type DiskClaim, DiskClaims } from './disk-claims.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
 import { usedBytes } from './disk-mount.ts';
@@ -42,35 +39,10 @@ export interface DiskActorDeps {
   readonly log: Logger;
 }
 
-/** A claim on the mounted disk; it stays mounted until every claim is released. */
-export interface DiskClaim {
-  /** What callers see of the disk, where it is mounted on this host. */
-  readonly path: string;
-  /** Where objects are made before they appear below `path`; the same file system. */
-  readonly uploads: string;
-  /**
-   * Checks files and directories out, all or none, until the claim is released. At most once for
-   * each claim.
-   * @throws AppError `delegation_conflict`, `timeout`, `delegation_revoked`, `bad_request`
-   */
-  checkOut(checkouts: readonly Checkout[], signal: AbortSignal): Promise<void>;
-  /**
-   * The holder has nothing of the disk open any more; spares {@link settle} to compare all of it.
-   */
-  closed(): void;
-  /**
-   * Waits until what was written is in the object storage behind the disk, if there is any.
-   * @throws AppError `outcome_unknown`
-   */
-  settle(): Promise<void>;
-  release(): void;
-}
-
 interface Attachment {
   readonly keeper: LeaseKeeper;
   readonly backing: AttachedBacking | undefined;
-  /** The claims, each with the callback that tells its holder to give the disk up. */
-  readonly claims: Map<DiskClaim, (reason: AppError) => void>;
+  readonly claims: DiskClaims;
 }
 
 /**
@@ -143,35 +115,12 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
       clearTimeout(this.#idleTimer);
-      const targets: OpenCheckoutTarget[] = [];
-      const use = attachment.backing?.begin();
-      const forget = (): void => {
-        if (!attachment.claims.delete(claim)) return;
+      const onReleased = (): void => {
         const durationMs = performance.now() - askedAt;
         this.#deps.uses.record(this.#disk, durationMs, () => this.#usedBytes());
         this.#whenIdle();
       };
-      const claim: DiskClaim = {
-        path: this.#layout.contents,
-        uploads: this.#layout.uploads,
-        checkOut: async (checkouts, signal) => {
-          const contents = await realpath(this.#layout.contents);
-          for (const checkout of checkouts) {
-            targets.push(await openCheckoutTarget(contents, checkout));
-          }
-          await this.#delegations.claim({ clientId, targets, onRevoked }, signal);
-        },
-        closed: () => use?.closed(),
-        settle: async () => use?.settle(),
-        release: () => {
-          use?.end();
-          this.#delegations.release(clientId);
-          if (targets.length === 0) return forget();
-          // The disk can be unmounted once nothing on it is open.
-          runInBackground('disk.closeCheckouts', () => closeAll(targets.splice(0)).finally(forget));
-        },
-      };
-      attachment.claims.set(claim, onRevoked);
+      const claim = attachment.claims.add({ clientId, onRevoked, onReleased });
       return { claim, backing: attachment.backing };
     });
   }
@@ -236,8 +185,7 @@ export class DiskActor {
    */
   release(): Promise<void> {
     return this.#mailbox.send(async () => {
-      const isUsed = (this.#attachment?.claims.size ?? 0) > 0;
-      if (isUsed || this.#holders.any || this.#storage.isHeld) {
+      if (this.#attachment?.claims.any === true || this.#holders.any || this.#storage.isHeld) {
         throw new AppError('disk_in_use', `disk ${this.#disk.diskId} is in use on another host`);
       }
       if (this.#attachment === undefined) {
@@ -295,8 +243,8 @@ export class DiskActor {
       clearTimeout(this.#idleTimer);
       if (this.#attachment === undefined) return;
       if (!this.#holders.any) return this.#detach(reason, LIMITS.bucketDetachMsMax);
-      revokeAll(this.#attachment, reason);
-      await waitUntilUnclaimed(this.#attachment.claims);
+      this.#attachment.claims.revoke(reason);
+      await this.#attachment.claims.released();
       this.#attachment.keeper.unref();
     });
   }
@@ -349,7 +297,8 @@ export class DiskActor {
     const keeper = new LeaseKeeper({
       ...{ lease, leases, holders: this.#holders, askedAt, onLost, log },
     });
-    const attachment: Attachment = { keeper, backing, claims: new Map() };
+    const claims = new DiskClaims(this.#layout, this.#delegations, backing);
+    const attachment: Attachment = { keeper, backing, claims };
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
@@ -370,7 +319,7 @@ export class DiskActor {
   #lose(attachment: Attachment): void {
     const reason = new AppError('outcome_unknown', 'the host lost its lease on the disk');
     this.#holders.lose(reason);
-    revokeAll(attachment, reason);
+    attachment.claims.revoke(reason);
     this.#mailbox
       .send(async () => {
         if (this.#attachment === attachment) await this.#detach(reason);
@@ -388,11 +337,11 @@ export class DiskActor {
 
   #whenIdle(): void {
     clearTimeout(this.#idleTimer);
-    if (this.#holders.any || (this.#attachment?.claims.size ?? 1) > 0) return;
+    if (this.#holders.any || this.#attachment?.claims.any !== false) return;
     const close = (): void => {
       this.#mailbox
         .send(async () => {
-          if (this.#attachment?.claims.size !== 0 || this.#holders.any) return;
+          if (this.#attachment?.claims.any !== false || this.#holders.any) return;
           // A bucket that is away may be back later: what it lacks is uploaded then.
           if ((await this.#attachment.backing?.trySettle()) === false) return this.#whenIdle();
           const reason = new AppError('unavailable', 'the disk was idle');
@@ -406,8 +355,8 @@ export class DiskActor {
   async #detach(reason: AppError, settleMs = 0): Promise<void> {
     const attachment = this.#attachment;
     if (attachment === undefined) return;
-    revokeAll(attachment, reason);
-    await waitUntilUnclaimed(attachment.claims);
+    attachment.claims.revoke(reason);
+    await attachment.claims.released();
     attachment.keeper.close();
     this.#attachment = undefined;
     await attachment.backing?.detach(settleMs);
@@ -440,19 +389,4 @@ export class DiskActor {
 
 function unlessMoved(error: unknown): undefined {
   if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
-}
-
-async function closeAll(targets: readonly OpenCheckoutTarget[]): Promise<void> {
-  for (const target of targets) await target[Symbol.asyncDispose]();
-}
-
-function revokeAll({ claims }: Attachment, reason: AppError): void {
-  for (const onRevoked of claims.values()) onRevoked(reason);
-}
-
-async function waitUntilUnclaimed(claims: ReadonlyMap<DiskClaim, unknown>): Promise<void> {
-  const deadline = performance.now() + LIMITS.killGraceMs;
-  while (claims.size > 0 && performance.now() < deadline) {
-    await sleep(10);
-  }
 }

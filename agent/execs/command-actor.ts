@@ -15,7 +15,8 @@ import {
 import type { ContainerPool } from '../containers/container-pool.ts';
 import type { OutputSink } from '../containers/output-tail.ts';
 import type { Checkout } from '../disks/checkout-target.ts';
-import type { DiskActor, DiskClaim } from '../disks/disk-actor.ts';
+import type { DiskActor } from '../disks/disk-actor.ts';
+import type { DiskClaim } from '../disks/disk-claims.ts';
 import type { FairTurns, Turn } from '../queues/fair-turns.ts';
 
 export interface CommandSpec {

@@ -1,5 +1,5 @@
 import type { AppError } from '../../shared/errors.ts';
-import type { DiskClaim } from '../disks/disk-actor.ts';
+import type { DiskClaim } from '../disks/disk-claims.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { ObjectStore } from './store/object-store.ts';
 

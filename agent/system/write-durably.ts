@@ -26,6 +26,20 @@ export async function writeDurably(
   name: string,
   contents: string | Buffer,
 ): Promise<void> {
+  const temporary = await writeBeside(directory, name, contents);
+  await rename(temporary, join(directory, name));
+  await syncPath(directory);
+}
+
+/**
+ * Writes the contents durably to a hidden file beside the one that they are for.
+ * @returns its path, to be renamed or linked
+ */
+export async function writeBeside(
+  directory: string,
+  name: string,
+  contents: string | Buffer,
+): Promise<string> {
   const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
   const file = await open(temporary, 'wx', 0o600);
   try {
@@ -34,6 +48,5 @@ export async function writeDurably(
   } finally {
     await file.close();
   }
-  await rename(temporary, join(directory, name));
-  await syncPath(directory);
+  return temporary;
 }

@@ -1,8 +1,7 @@
-import { randomBytes } from 'node:crypto';
-import { link, open, readFile, rm } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { link, readFile, rm } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
-import { syncPath } from './write-durably.ts';
+import { syncPath, writeBeside } from './write-durably.ts';
 
 /** The text of a file; undefined without one. */
 export async function readOptional(path: string): Promise<string | undefined> {
@@ -22,14 +21,7 @@ export async function writeOnce(path: string, contents: string): Promise<string>
   const present = await readOptional(path);
   if (present !== undefined) return present;
   const directory = dirname(path);
-  const temporary = join(directory, `.${basename(path)}-${randomBytes(6).toString('hex')}`);
-  const file = await open(temporary, 'wx', 0o600);
-  try {
-    await file.writeFile(contents);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
+  const temporary = await writeBeside(directory, basename(path), contents);
   try {
     await link(temporary, path);
   } catch (error) {
