@@ -26,7 +26,7 @@ import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
 
 /** The service sends checksums of ranges up to this size only. */
 const RANGE_BYTES = 4 * MiB;
-/** Of one object, fetched ahead of what is written to the file. */
+/** How many ranges of one object are fetched ahead of what is written to the file. */
 const RANGES_AHEAD = 3;
 /** Objects up to this size are one request; larger ones are uploaded in blocks. */
 const BLOCK_BYTES = 8 * MiB;
@@ -281,7 +281,10 @@ async function putWhole(
   return { etag, md5 };
 }
 
-/** One block after the other: memory holds one. Blocks of an upload that fails expire by themselves. */
+/**
+ * Uploads one block after the other: memory holds one. Blocks of an upload that fails expire by
+ * themselves.
+ */
 async function putBlocks(
   blob: BlockBlobClient,
   source: UploadSource,
@@ -289,7 +292,7 @@ async function putBlocks(
   abortSignal: AbortSignal,
 ): Promise<Written> {
   const blockBytes = Math.max(BLOCK_BYTES, Math.ceil(source.sizeBytes / BLOCKS_MAX));
-  // Of this upload alone, so that blocks of two uploads of one blob are never mixed.
+  // A prefix for this upload alone, so that blocks of two uploads of one blob are never mixed.
   const upload = randomBytes(8).toString('hex');
   const all = createHash('md5');
   const ids: string[] = [];

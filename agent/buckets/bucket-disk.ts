@@ -40,7 +40,7 @@ interface BucketDiskOptions {
   readonly log: Logger;
 }
 
-/** Of a disk's size: when files are given up, and how much is free afterwards. */
+/** Shares of a disk's size: when files are given up, and how much is free afterwards. */
 const ROOM = { leastPart: 0.1, wantedPart: 0.25 };
 
 const notUploaded = (what: string, cause?: BucketError): AppError => {
@@ -48,7 +48,9 @@ const notUploaded = (what: string, cause?: BucketError): AppError => {
   return new AppError('outcome_unknown', `the bucket does not take ${what}. ${kept}`, { cause });
 };
 
-/** One attached disk that stands on a bucket: keeps the two the same (decision 0056). */
+/**
+ * Keeps one attached disk and its bucket the same (decision 0056).
+ */
 export class BucketDisk {
   readonly #options: BucketDiskOptions;
   readonly #places: BucketPlaces;
@@ -56,7 +58,7 @@ export class BucketDisk {
   /** Comparisons of disk and bucket, in either direction, one at a time. */
   readonly #turns = new SerialQueue();
   readonly #closed = new AbortController();
-  /** Whoever opens a file first and is let through may write to it at once. */
+  /** Work on one file at a time: the first opener that is let through may write to it at once. */
   readonly #files = new FileTurns();
   readonly #refusals = new Refusals();
   readonly #report: DiskReport;

@@ -1,12 +1,12 @@
 import type { Readable } from 'node:stream';
 
-/** One version of an object, as a listing or an answer tells it. */
+/** A version of an object, from a listing or from an answer. */
 export interface BucketObject {
   readonly key: string;
   readonly sizeBytes: number;
   /** Changes whenever the contents do; opaque. */
   readonly etag: string;
-  /** Of the contents, in hex, where the storage tells it. */
+  /** MD5 of the contents in hex, where the storage reports it. */
   readonly md5?: string;
   readonly modifiedMs: number;
   /** The mark that {@link Bucket.put} or {@link Bucket.copy} gave it. Listings do not tell it. */

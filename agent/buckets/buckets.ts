@@ -116,7 +116,7 @@ export class Buckets implements DiskBacking {
       try {
         const claim = await disks.get(disk).claim('bucket-resume', () => undefined);
         claim.release();
-        return; // It stays attached until all is uploaded.
+        return; // The disk stays attached until all is uploaded.
       } catch (error) {
         if (error instanceof AppError && error.code === 'not_found') {
           return await this.#forget(disk.diskId);

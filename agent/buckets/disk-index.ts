@@ -4,14 +4,14 @@ import { createInterface } from 'node:readline';
 import { errnoOf } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 
-/** What a file was when it was the same as its object. */
+/** The state of a file when it was the same as its object. */
 export interface IndexRow {
   /** From the root of the disk's contents; also the object's key, below the prefix. */
   readonly path: string;
-  /** Of the object. */
+  /** The object's ETag. */
   readonly etag: string;
   readonly modifiedMs: number;
-  /** Of the object and of the file. */
+  /** Size of the object and of the file. */
   readonly sizeBytes: number;
   readonly inode: bigint;
   readonly mtimeNs: bigint;
@@ -100,7 +100,7 @@ export class DiskIndex {
     return this.#rows.size;
   }
 
-  /** Of all objects together. */
+  /** Bytes of all objects together. */
   get bytes(): number {
     return this.#bytes;
   }

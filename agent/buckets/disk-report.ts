@@ -3,7 +3,7 @@ import type { MountStatus } from '../../shared/schemas/disk-mount.ts';
 import type { BucketError } from './bucket.ts';
 import { PathProblems } from './problems.ts';
 
-/** What the directory shows of a disk's bucket. */
+/** Reports the state of a disk's bucket to the directory. */
 export class DiskReport {
   readonly #record: (status: MountStatus) => Promise<void>;
   readonly #conflicts = new Map<string, string>();
@@ -13,7 +13,7 @@ export class DiskReport {
   ofNames = new PathProblems();
   /** Files that the bucket does not take. */
   ofRefusals = new PathProblems();
-  /** What the directory shows, without the time. */
+  /** The state that the directory shows, without the time. */
   #told: string | undefined;
 
   constructor(record: (status: MountStatus) => Promise<void>) {

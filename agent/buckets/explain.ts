@@ -12,7 +12,7 @@ const AUTH: Readonly<Record<string, string>> = {
   AuthorizationHeaderMalformed: 'the storage does not accept the signature',
   RequestTimeTooSkewed: 'the clock of this host differs from that of the storage',
   AccountProblem: 'the account of the storage is not in order',
-  // Of Azure.
+  // Codes of Azure.
   AuthenticationFailed: 'the storage does not accept the token of the application',
   InvalidAuthenticationInfo: 'the storage does not accept the token of the application',
   AuthorizationFailure: 'the credentials do not allow this',
@@ -33,7 +33,7 @@ const AWAY =
 const field = (error: Error, name: string): unknown => Reflect.get(error, name);
 
 function statusOf(error: Error): number {
-  const status: unknown = field(error, 'statusCode'); // Of Azure.
+  const status: unknown = field(error, 'statusCode'); // Azure's errors carry their status here.
   if (typeof status === 'number') return status;
   const metadata: unknown = field(error, '$metadata');
   if (typeof metadata !== 'object' || metadata === null) return 0;
@@ -80,7 +80,7 @@ export function explainFailure(thrown: unknown): BucketError {
   if (status >= 500) {
     return new BucketError('away', `the storage failed (${status} ${name})`, options);
   }
-  // Of the disk itself: full, or broken.
+  // A failure of the disk itself: full, or broken.
   const isLocal = status === 0 && /^E[A-Z]+$/u.test(code);
   if (isLocal) return new BucketError('disk', `the disk itself fails (${code})`, options);
   const detail = status === 0 ? name : `${status} ${name}`;

@@ -107,7 +107,8 @@ async function fetchInto(
       return object;
     } catch (error) {
       const failure = explainFailure(error);
-      // What was written of it may be what fills the disk, and nobody gives up a placeholder.
+      // The bytes just written may be what fills the disk, and placeholders are never given up to
+      // make space.
       if (errnoOf(error) === 'ENOSPC') await native.punch(fd, cutAt ?? sizeBytes);
       const isFinal = failure.failure === 'missing' || signal.aborted;
       if (isFinal || performance.now() + pauseMs > until) throw failure;

@@ -1,5 +1,5 @@
 const NAME_BYTES_MAX = 255;
-/** Of S3 in bytes; of Azure in characters, which are never more. */
+/** S3 counts bytes, Azure characters, which are never more. */
 const KEY_BYTES_MAX = 1024;
 
 /** How long a path may be to be a key below the prefix, in bytes. */

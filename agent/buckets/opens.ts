@@ -26,7 +26,7 @@ export interface WaitingOpen {
 interface OpensOptions {
   /** Where the file system is mounted. */
   readonly mount: string;
-  /** Of the helper; it may be there from a former agent. */
+  /** The helper's socket; it may be there from a former agent. */
   readonly socketPath: string;
   /** cgroup.procs of the group for helpers that outlive agents. */
   readonly group: string;
@@ -39,7 +39,7 @@ const GREETING_MS_MAX = 5_000;
 const START_MS_MAX = 5_000;
 const PAUSE_MS = 50;
 const GONE_MS_MAX = 2_000;
-/** Of the first descriptor that a child is given beside its standard ones. */
+/** The first descriptor number that a child is given beside its standard ones. */
 const PASSED_FD = 3;
 
 /** There is no helper of this file system. */
@@ -113,7 +113,7 @@ class Connection {
       verdict = 'deny';
       this.#options.log.warn({ err: toError(error) }, 'bucket:openDenied');
     } finally {
-      if (fd !== undefined) closeSync(fd); // Of an open file that the helper still has.
+      if (fd !== undefined) closeSync(fd); // The helper keeps the open file.
     }
     if (!this.#gone.signal.aborted) this.#socket.write(`${verdict} ${serial} ${theirs}\n`);
   }

@@ -15,7 +15,7 @@ export const PLACEHOLDER_ATTRIBUTE = 'trusted.berth.placeholder';
 /** Where the files of a disk on a bucket are, beneath its mount point. */
 export interface BucketPlaces {
   readonly mount: string;
-  /** What callers see. */
+  /** The part of the disk that callers see. */
   readonly contents: string;
   /** Placeholders that are being made. */
   readonly staging: string;

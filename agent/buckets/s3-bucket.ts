@@ -85,7 +85,7 @@ function openClient(
   });
 }
 
-/** What must be at the key for a write to be made. */
+/** The condition that the object at the key must meet for a write to happen. */
 interface Condition {
   readonly IfMatch?: string;
   readonly IfNoneMatch?: string;
@@ -134,7 +134,7 @@ const headersOf = ({
 const changedMeanwhile = (): BucketError =>
   new BucketError('changed', 'the object was changed meanwhile');
 
-/** Of a listing with `encoding-type=url`; some servers escape spaces as forms do. */
+/** Decodes a key of a listing with `encoding-type=url`; some servers escape spaces as forms do. */
 function decodeKey(key: string): string {
   try {
     return decodeURIComponent(key.replaceAll('+', ' '));
@@ -337,7 +337,10 @@ export class S3Bucket implements Bucket {
     return reply.ETag;
   }
 
-  /** One part after the other: memory holds one, and several files are uploaded at the same time. */
+  /**
+   * Uploads one part after the other: memory holds one, and several files are uploaded at the same
+   * time.
+   */
   async #putParts(
     { IfMatch, IfNoneMatch, Metadata, ...named }: Target,
     source: UploadSource,

@@ -84,7 +84,7 @@ export async function uploadFile(
   const { places, index, bucket } = parts;
   // Waits until a placeholder is filled.
   const file = await openFile(places, path);
-  if (file === undefined) return; // It was removed meanwhile.
+  if (file === undefined) return; // The file was removed meanwhile.
   try {
     // Opens may go on without contents if all that watches them was killed at once.
     if ((await native.getAttribute(file, PLACEHOLDER_ATTRIBUTE)) !== undefined) {
@@ -92,7 +92,8 @@ export async function uploadFile(
     }
     const { stamps, rests } = await restingStamps(file);
     const row = index.get(path);
-    if (row !== undefined && isSame(row, stamps)) return index.clearPending(path); // It was filled.
+    // The placeholder was filled meanwhile.
+    if (row !== undefined && isSame(row, stamps)) return index.clearPending(path);
     const mark = markAt(await pendingMark(index, path), rests ? stamps.ctimeNs : 0n);
     const present = await bucket.head(path, signal);
     const isOurs = isKnownObject(index, path, present);
@@ -150,7 +151,8 @@ const put = (
     let filled = 0;
     while (filled < length) {
       const { bytesRead } = await readAsync(file, buffer, filled, length - filled, offset + filled);
-      if (bytesRead === 0) buffer.fill(0, filled); // It was cut meanwhile, and is uploaded again.
+      // The file was truncated meanwhile, and is uploaded again.
+      if (bytesRead === 0) buffer.fill(0, filled);
       filled += bytesRead === 0 ? length - filled : bytesRead;
     }
     return buffer;

@@ -234,7 +234,7 @@ async function removeObject(
   signal: AbortSignal,
 ): Promise<void> {
   const now = await stampsAt(places.contents, path);
-  if (now !== undefined && now !== 'other') return; // It was made anew meanwhile.
+  if (now !== undefined && now !== 'other') return; // The file was created anew meanwhile.
   const row = index.get(path);
   if (row !== undefined && (await isMoved({ places, index }, row))) return;
   const present = await bucket.head(path, signal);

@@ -167,7 +167,8 @@ export class EgressServer {
       if (connection === undefined) socket.destroy();
       else handleUpgrade(connection, request, socket, head);
     });
-    server.emit('listening'); // It never listens itself, but checks the time of heads from now on.
+    // This server never listens itself, but checks the time of heads from now on.
+    server.emit('listening');
     return server;
   }
 }

@@ -1,11 +1,11 @@
 import type { EgressRules } from '../../shared/network/egress-rules.ts';
 
-/* What an agent tells its egress proxy over the control socket, and learns from it. */
+/* Messages between an agent and its egress proxy over the control socket. */
 
 /** The version of this protocol: an agent replaces a proxy that speaks another one. */
 export const PROTOCOL_VERSION = 1;
 
-/** What an agent gives its proxy as its only argument; nothing of it is secret. */
+/** The only argument that an agent gives its proxy; nothing of it is secret. */
 export interface ProxyArguments {
   /** The path of its control socket. */
   readonly control: string;
@@ -21,14 +21,14 @@ export interface AuthorityKeys {
   readonly key: string;
 }
 
-/** What holds for one slot. */
+/** Settings of one slot. */
 export interface SlotEgress {
   readonly rules: EgressRules;
   /** Undefined when no rule brokers anything. */
   readonly authority?: AuthorityKeys | undefined;
 }
 
-/** What holds for all slots of a host. */
+/** Settings that all slots of a host share. */
 export interface HostEgress {
   /** CIDRs that are always refused. */
   readonly closed: readonly string[];
@@ -45,7 +45,7 @@ export interface HostEgress {
 export interface ProxyDecision {
   /** When the last of them was, RFC 3339. */
   readonly time: string;
-  /** What the guest asked for; else the address that it connected to. */
+  /** The name that the guest asked for; else the address that it connected to. */
   readonly name?: string;
   readonly address?: string;
   readonly protocol: 'tcp';
@@ -56,7 +56,7 @@ export interface ProxyDecision {
   readonly count: number;
 }
 
-/** What decides where no rule of the policy does. */
+/** The names that decisions show where no rule of the policy decided. */
 export const FIXED_RULES = {
   /** No guest reaches the address. */
   closed: 'closed',

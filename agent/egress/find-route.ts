@@ -9,7 +9,10 @@ import type { AddressGuard } from './address-guard.ts';
 import { FIXED_RULES } from './egress-settings.ts';
 import type { Resolver } from './resolver.ts';
 
-/** What is asked for: a name, if one is, and the address that the guest connected to. */
+/**
+ * The destination that a guest asks for: a name, if one is, and the address that the guest
+ * connected to.
+ */
 export interface Destination {
   readonly name: string | undefined;
   readonly address: string;

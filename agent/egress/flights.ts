@@ -14,7 +14,7 @@ interface Flight {
   readonly isUnderWay: () => boolean;
 }
 
-/** What of a slot's traffic is under way. */
+/** Counts and limits the traffic of a slot that is under way. */
 export class Flights {
   readonly #all = new Set<Flight>();
 

@@ -13,7 +13,7 @@ import {
   type UpstreamRequest,
 } from './upstream-request.ts';
 
-/** One request of a guest, and the answer to it. */
+/** A guest's request, and the answer to it. */
 interface Exchange {
   readonly connection: GuestConnection;
   readonly request: IncomingMessage;

@@ -37,7 +37,7 @@ export class LeafCertificates {
     this.#authority = authority;
   }
 
-  /** What a server of this name is to present. @param name a domain */
+  /** The certificate that a server of this name presents. @param name a domain */
   async contextFor(name: string): Promise<SecureContext> {
     const known = this.#leaves.get(name);
     const isFresh = known !== undefined && (await known).renewAt > Date.now();

@@ -7,7 +7,7 @@ export const PROXY_LIMITS = {
   connectionsMax: Math.min(4096, Math.floor(descriptorLimit() / 3)),
   connectionsPerSlotMax: 512,
   connectMs: 10_000,
-  /** Of one of several addresses, before the next one is tried. */
+  /** Time for one of several addresses, before the next one is tried. */
   attemptMs: 2_000,
   handshakeMs: 10_000,
   headMs: 20_000,

@@ -18,7 +18,7 @@ const UNUSED_MS = 60_000;
 const NOTHING = { closed: ['0.0.0.0/0'], private: [], opened: [], trustedCertificates: '' };
 
 const { control, port, uid } = parseJson(process.argv[2] ?? '') as ProxyArguments;
-// What goes wrong is a guest's or a server's fault, and messages could quote either.
+// Failures here are a guest's or a server's fault, and messages could quote either.
 reportBackgroundFailures(() => undefined);
 process.on('unhandledRejection', () => undefined);
 

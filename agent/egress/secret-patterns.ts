@@ -5,7 +5,7 @@ import type { Brokering } from '../../shared/network/egress-rules.ts';
  * forms in which servers usually print such a thing.
  */
 
-/** What is shorter could be in any file, and is no secret. */
+/** Shorter texts could be in any file, and do not count as secrets. */
 export const SECRET_LENGTH_MIN = 8;
 /** A part of a path that is as long is more likely a token than a word. */
 const TOKEN_LENGTH_MIN = 16;
@@ -58,7 +58,10 @@ function encodingsOf(secret: string): string[] {
   ];
 }
 
-/** What of a text in base64 depends on the secret alone, when it begins after so many bytes. */
+/**
+ * The part of a text's base64 that depends on the secret alone, when the secret begins after so
+ * many bytes.
+ */
 function base64Of(secret: Buffer, offset: 0 | 1 | 2): string[] {
   const shifted = Buffer.concat([Buffer.alloc(offset), secret]);
   const from = Math.ceil((offset * 8) / 6);

@@ -2,7 +2,7 @@ import type { Brokering } from '../../shared/network/egress-rules.ts';
 import { indexPatterns, type PatternIndex, redactText, Redactor } from './redactor.ts';
 import { secretPatterns } from './secret-patterns.ts';
 
-/** What must not come back to a guest of what one rule adds. */
+/** The secrets that one rule adds and that must not come back to a guest. */
 export class Secrets {
   readonly #index: PatternIndex | undefined;
 

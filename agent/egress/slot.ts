@@ -11,7 +11,7 @@ import { type Secrets, SecretsOfRules } from './secrets.ts';
 import { UpstreamAgents } from './upstream-agents.ts';
 import type { Brokering } from '../../shared/network/egress-rules.ts';
 
-/** What the slots of a host have in common. */
+/** Parts that the slots of a host share. */
 export interface HostParts {
   readonly guard: AddressGuard;
   readonly resolver: Resolver;
@@ -19,7 +19,7 @@ export interface HostParts {
   readonly trust: SecureContext;
 }
 
-/** What a proxy knows of one slot, and the connections that it has from it. */
+/** The proxy's knowledge of one slot, and the slot's connections. */
 export class Slot {
   readonly decisions = new Decisions();
   readonly flights = new Flights();

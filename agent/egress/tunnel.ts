@@ -22,7 +22,7 @@ export function joinSockets(
   for (const side of [client, server]) {
     side.on('error', closeBoth);
     side.once('close', () => {
-      // One that was closed before its end was read or written can only be cut off.
+      // A side that was closed before its end was read or written can only be cut off.
       if (!side.readableEnded || !side.writableFinished) closeBoth();
       open -= 1;
       if (open === 0) onEnd();

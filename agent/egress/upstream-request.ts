@@ -19,7 +19,7 @@ export interface UpstreamRequest {
   readonly method: string;
   readonly path: string;
   readonly headers: readonly RawHeader[];
-  /** What must not come back; undefined when nothing was added. */
+  /** Secrets that must not come back; undefined when nothing was added. */
   readonly secrets: Secrets | undefined;
 }
 

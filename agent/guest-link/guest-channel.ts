@@ -256,7 +256,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.ask('done', { type: 'forget', id }, { apply });
   }
 
-  /** As {@link GuestProcesses.hasRoomBeside}. */
+  /** See {@link GuestProcesses.hasRoomBeside}. */
   hasRoomBeside(starting: ReadonlySet<string>): boolean {
     return this.#processes.hasRoomBeside(starting);
   }

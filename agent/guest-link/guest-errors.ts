@@ -44,7 +44,7 @@ export class GuestFailure extends Error {
   readonly code: GuestFailureCode;
   /** `ENOENT` …, for `system`. */
   readonly errno: string | undefined;
-  /** What of the request failed, for `system`: `directory`, `shell`, `root` … */
+  /** The step that failed, for `system`: `directory`, `shell`, `root` … */
   readonly step: string;
   /** For the sandbox's owner. */
   readonly reason: string;

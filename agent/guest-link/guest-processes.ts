@@ -193,7 +193,7 @@ export class GuestProcesses {
     let left = bytes;
     while (left.length > 0) {
       while (flow.credit === 0 && this.#mayTakeMore(id, flow)) await flow.creditChange();
-      if (flow.hasExited) return; // What it will not read counts as written.
+      if (flow.hasExited) return; // Bytes that the guest will not read count as written.
       left = await this.#connection.inTurn(() => {
         if (this.#flows.get(id) !== flow) throw new RangeError('no such process');
         const piece = left.subarray(0, Math.min(flow.credit, GUEST_LIMITS.payloadMax));

@@ -43,7 +43,7 @@ export const GUEST_LIMITS = {
   retainMs: 15 * 60_000, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
   fileOperationsMax: 48, // At the same time.
-  fileRing: 512 * KiB, // Of an operation on files, in place of `ringMax`.
+  fileRing: 512 * KiB, // For an operation on files, in place of `ringMax`.
 } as const;
 
 assert(GUEST_LIMITS.outputWindow < GUEST_LIMITS.ringMax);
@@ -156,7 +156,7 @@ export const PROCESS_FLAGS = {
   followed: 4,
   exited: 8,
   signalled: 16,
-  session: 32, // Of a process session: kept for `retainMs` after its end, then evicted.
+  session: 32, // For process sessions: kept for `retainMs` after its end, then evicted.
   killed: 64,
   timedOut: 128,
 } as const;
@@ -175,7 +175,7 @@ export const GUEST_FAILURES = {
   unsupported: 10,
 } as const;
 
-/** One process in a page of `list`. */
+/** Fields of a process in a page of `list`. */
 const processRecord = {
   id: 'id',
   pid: 'u32',

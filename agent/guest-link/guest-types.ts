@@ -59,7 +59,7 @@ export interface GuestSettings {
 export interface GuestDisk {
   /** The server's, IPv4. */
   address: string;
-  /** What the server exports it as. */
+  /** The name under which the server exports the disk. */
   name: string;
   /** Where the guest mounts it; missing directories are made. */
   path: string;

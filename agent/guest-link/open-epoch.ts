@@ -80,7 +80,7 @@ export function openEpoch(
     };
     const fail = (error: Error): void => {
       stop();
-      stream.on('error', () => undefined); // Whatever it still has to say comes too late.
+      stream.on('error', () => undefined); // Anything that the peer still sends comes too late.
       stream.destroy();
       reject(error);
     };
@@ -90,7 +90,7 @@ export function openEpoch(
         const found = search.push(chunk);
         if (found === undefined) return;
         stop();
-        stream.pause(); // What comes next is for the channel, which is not there yet.
+        stream.pause(); // The next bytes are for the channel, which is not there yet.
         resolve(found);
       } catch (error) {
         fail(error as Error);

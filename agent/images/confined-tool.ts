@@ -11,7 +11,7 @@ const KILL_MS_MAX = 5_000;
 /** Descriptor of {@link ToolRun.secret} in the program. */
 const SECRET_FD = 3;
 
-/** One run of a program that works on what strangers made. It sees nothing but what is listed. */
+/** A run of a program on untrusted files. It sees nothing but what is listed. */
 export interface ToolRun {
   readonly program: string;
   readonly args: readonly string[];
@@ -32,7 +32,7 @@ export interface ToolRun {
   readonly secret?: number | undefined;
   readonly memoryBytes: number;
   readonly processes: number;
-  /** Of any one file. */
+  /** Limit of any one file. */
   readonly fileBytes: number;
   readonly outputBytesMax?: number;
   readonly signal: AbortSignal;

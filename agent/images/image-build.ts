@@ -13,12 +13,12 @@ import { chooseManifest, isIndex, parseConfig, parseManifest, totalBytes } from 
 import type { ImageDocuments, RegionStore, StoredImage } from './region-store.ts';
 import type { RegistryClient, RegistryClientDeps } from './registry-client.ts';
 
-/** What builds of a host work with. */
+/** Dependencies of builds on a host. */
 export interface BuildDeps extends RegistryClientDeps {
   readonly groups: HostGroups;
   readonly store: ImageStore;
   readonly region: RegionStore;
-  /** What an image may have, compressed and unpacked. */
+  /** Limit of an image, compressed and unpacked. */
   readonly bytesMax: number;
   /** Virtual size of root disks. */
   readonly diskBytes: number;
@@ -32,7 +32,7 @@ export interface BuildRun {
   readonly onProgress: (progress: BuildProgress) => void;
 }
 
-/** What the registry has under a reference, before anything of it is pulled. */
+/** The documents that a registry has under a reference, before any layer is pulled. */
 export interface ResolvedImage extends ImageDocuments {
   readonly digest: string;
 }

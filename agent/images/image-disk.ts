@@ -14,9 +14,9 @@ const LOOK_MS = 200;
 const SYNC_MS_MAX = 300_000;
 /** Owns the blocks that no image may use; nobody else has this id. */
 const RESERVED_UID = 65_533; // The field has 16 bits.
-/** What ext4 keeps back for itself of every file system that is mounted. */
+/** Blocks that ext4 reserves for itself in every mounted file system. */
 const KERNEL_BLOCKS = 4096;
-/** What umoci needs to make the files of others as their layers say. */
+/** Capabilities that umoci needs to give files the owners and modes that layers state. */
 const CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'MKNOD', 'SETFCAP'].map(
   (name) => `CAP_${name}`,
 );
@@ -28,7 +28,7 @@ export interface ImageDiskSpec {
   readonly mountPoint: string;
   /** Virtual size. */
   readonly sizeBytes: number;
-  /** What the image may take of it. */
+  /** Bytes of it that the image may take. */
   readonly bytesMax: number;
   readonly firstLoop: number;
 }

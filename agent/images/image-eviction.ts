@@ -38,7 +38,7 @@ export class ImageEviction {
     this.#stop();
   }
 
-  /** One look. */
+  /** Looks once for images to evict. */
   async evict(): Promise<void> {
     const { store, region, keepMs, log } = this.#deps;
     const oldest = Date.now() - keepMs;

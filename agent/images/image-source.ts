@@ -6,7 +6,7 @@ export interface RegistryCredentials {
   readonly password: string;
 }
 
-/** What to bring to this host. */
+/** An image to bring to this host. */
 export interface ImageSource {
   /** Normalised: registry, repository, and tag or digest (`shared/image-reference.ts`). */
   readonly reference: string;

@@ -36,7 +36,7 @@ export interface HoldOptions {
   readonly tree?: boolean | undefined;
 }
 
-/** One image of the store, and who needs it. */
+/** An image of the store, and its users. */
 interface Entry {
   readonly image: BuiltImage;
   readonly directory: string;
@@ -48,7 +48,7 @@ interface Entry {
   readonly mounts: SerialQueue;
 }
 
-/** What a build has made, in a directory of {@link ImageStore.newPartial}. */
+/** The result of a build, in a directory of {@link ImageStore.newPartial}. */
 interface MadeImage {
   readonly digest: string;
   readonly platform: ImagePlatform;

@@ -10,7 +10,7 @@ import { ImageFailure } from './image-source.ts';
 const OCI = 'application/vnd.oci.image';
 const DOCKER = 'application/vnd.docker';
 const CONFIG_TYPES = [`${OCI}.config.v1+json`, `${DOCKER}.container.image.v1+json`];
-/** What umoci unpacks, and what OCI calls the same. */
+/** Layer types that umoci unpacks, with their OCI names. */
 const LAYER_TYPES: Readonly<Record<string, string>> = {
   [`${OCI}.layer.v1.tar`]: `${OCI}.layer.v1.tar`,
   [`${OCI}.layer.v1.tar+gzip`]: `${OCI}.layer.v1.tar+gzip`,

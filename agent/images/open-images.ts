@@ -28,7 +28,7 @@ export interface ImageSettings {
   readonly guestDir: string | undefined;
   /** Builds at the same time; 0: this host builds none. */
   readonly buildsMax: number;
-  /** What one image may have, compressed and unpacked. */
+  /** Limit of one image, compressed and unpacked. */
   readonly bytesMax: number;
   /** Registries that builds reach wherever they are. */
   readonly registries: readonly KnownRegistry[];

@@ -13,7 +13,7 @@ const LOOPBACK = '127.0.0.1';
 export interface PullNetwork {
   /** The namespace's file. */
   readonly namespace: string;
-  /** Of the proxy, as seen inside. */
+  /** Address of the proxy, as seen inside. */
   readonly proxyUrl: string;
   close(): void;
 }

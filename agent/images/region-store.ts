@@ -16,7 +16,7 @@ const SOURCE_INDEX = 'source-index.json';
 const USED = 'used';
 const SYNC_MS_MAX = 300_000;
 
-/** What the registry answers for an image: the manifest of a platform, and the index that named it. */
+/** A registry's answer for an image: the manifest of a platform, and the index that named it. */
 export interface ImageDocuments {
   readonly index: string | undefined;
   readonly manifest: string;
@@ -125,7 +125,7 @@ export class RegionStore {
     this.#asides.delete(directory);
   }
 
-  /** What there is for hosts of this platform, the longest unused first. */
+  /** Images for hosts of this platform, the longest unused first. */
   async list(): Promise<{ digest: string; usedAtMs: number }[]> {
     const names = await readdir(this.#directory).catch(() => []);
     const found = names.flatMap((name) => {

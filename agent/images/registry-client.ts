@@ -14,7 +14,7 @@ import type { RegistryRules } from './registry-rules.ts';
 
 const MEMORY_BYTES_MAX = 512 * MiB;
 const PROCESSES_MAX = 128;
-/** What skopeo sees of the host beside itself. */
+/** Files of the host that skopeo sees. */
 const HOST_FILES = Object.fromEntries(
   [
     '/etc/ssl',
@@ -169,7 +169,7 @@ export class RegistryClient {
     const text = JSON.stringify({ auths: username === undefined ? {} : { [key]: { auth } } });
     const bytes = Math.ceil(Buffer.byteLength(text) / PAGE_BYTES) * PAGE_BYTES;
     const fd = native.newMemory('berth-registry', bytes);
-    writeSync(fd, Buffer.alloc(bytes, ' ')); // What follows the text is read, too.
+    writeSync(fd, Buffer.alloc(bytes, ' ')); // skopeo also reads the spaces that follow the text.
     writeSync(fd, text, 0);
     return fd;
   }
@@ -191,7 +191,7 @@ export class RegistryClient {
   }
 }
 
-/** What skopeo prints of answers that will be the same next time. */
+/** Messages of skopeo about failures that will be the same next time. */
 const FAILURES = [
   {
     words:

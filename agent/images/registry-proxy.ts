@@ -11,7 +11,7 @@ const HTTP_PORT = 80;
 const HTTPS_PORT = 443;
 const PORT_MAX = 65_535;
 
-/** What a build has done over its connections. */
+/** Bytes and refusals of a build's connections. */
 export class Traffic {
   readonly #onBytes: (bytes: number) => void;
   /** Why a connection was refused, for the message; the client knows only that it was. */

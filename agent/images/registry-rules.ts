@@ -38,7 +38,10 @@ async function addressesOf(host: string): Promise<string[]> {
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host.startsWith('127.');
 
-/** What builds of images may connect to: public addresses, and the registries that were named. */
+/**
+ * Decides which addresses builds of images may connect to: public addresses, and the registries
+ * that were named.
+ */
 export class RegistryRules {
   readonly #known: readonly KnownRegistry[];
   readonly #guard = new AddressGuard({

@@ -20,7 +20,7 @@ const OF_ERRNO: Readonly<Record<string, [fault: DoorFault, message: string]>> = 
   ENOENT: ['not_running', 'the sandbox does not run'],
 };
 
-/** What a failed connection means; any other error as it is. */
+/** Turns a failed connection into an error for the caller; any other error as it is. */
 export function toDoorError(error: unknown): unknown {
   const [fault, message] = OF_ERRNO[errnoOf(error) ?? ''] ?? [];
   if (fault === undefined || message === undefined) return error;

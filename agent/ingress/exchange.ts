@@ -12,7 +12,7 @@ import { answerHeaders } from './forward-headers.ts';
 export interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** Of the request, as the guest gets them. */
+  /** Headers of the request, as the guest gets them. */
   readonly headers: readonly string[];
   readonly upstream: () => Dispatcher;
   /** How long the guest may take to begin its answer, or to go on reading. */
@@ -28,7 +28,7 @@ const codeOf = (error: Error): unknown => Reflect.get(error, 'code');
 
 class SlowGuest extends Error {}
 
-/** What the caller is told of a request that got no answer from the guest. */
+/** The answer to a request that got none from the guest. */
 function answerTo(error: Error): OwnAnswer {
   if (error instanceof DoorError) return answerOf(error.fault);
   if (error instanceof SlowGuest || SLOW.has(String(codeOf(error)))) return ANSWERS.slow;

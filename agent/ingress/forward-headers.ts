@@ -34,7 +34,7 @@ function namedByConnection(value: string | undefined): ReadonlySet<string> | und
 /** The other end of a connection. */
 export interface Peer {
   readonly address: string;
-  /** It is a proxy of the operator, whose words about clients count. */
+  /** True for a proxy of the operator, whose words about clients count. */
   readonly isProxy: boolean;
   readonly isSecure: boolean;
 }

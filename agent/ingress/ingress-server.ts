@@ -48,7 +48,7 @@ const render = (_code: unknown, problem: string): { contentType: string; body: s
   body: `${problem}\n`,
 });
 
-/** Who may pass, and to which port; or what the caller is told instead. */
+/** Permission to pass, with the port; or what the caller is told instead. */
 type Admission = { readonly ref: PortRef; readonly route: PortRoute } | OwnAnswer;
 
 function tokenOf({ headers }: IncomingMessage): string | undefined {
@@ -188,7 +188,7 @@ export class IngressServer {
     return requestHeaders(request, clientFacts(request, this.#peerOf(request.socket)));
   }
 
-  /** Who is at the other end of a connection; found out once for each. */
+  /** The peer of a connection; found out once for each. */
   #peerOf(socket: Socket): Peer {
     let peer = this.#peers.get(socket);
     if (peer === undefined) {

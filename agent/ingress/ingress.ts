@@ -23,7 +23,7 @@ export interface IngressMetrics {
 
 export interface IngressOptions {
   readonly hostId: string;
-  /** Of the cluster. */
+  /** Secrets of the cluster. */
   readonly clusterSecrets: Ring<string>;
   readonly hosts: Pick<Hosts, 'find'>;
   /** Undefined on a host without sandboxes, which only passes requests on. */
@@ -156,7 +156,7 @@ export class Ingress {
       return this.#options.registry?.find(ref).holdIdle() ?? (() => undefined);
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
-      return () => undefined; // It is another host's, or gone.
+      return () => undefined; // The sandbox belongs to another host, or is gone.
     }
   }
 
@@ -184,7 +184,7 @@ export class Ingress {
   }
 }
 
-/** One thread, and the sandboxes that it holds. */
+/** A thread, and the sandboxes that it holds. */
 class IngressWorker {
   hasListened = false;
   readonly listening: Promise<void>;

@@ -1,10 +1,10 @@
 import type { PortRoute } from '../../shared/directory/sandbox-routes.ts';
 
-/** What may happen to a request, by what the directory says. */
+/** The decision about a request, from the directory alone. */
 export type Verdict =
-  /** It passes, and wakes its sandbox. */
+  /** The request passes, and wakes its sandbox. */
   | 'pass'
-  /** It passes if a service turns out to publish the port. */
+  /** The request passes if a service turns out to publish the port. */
   | 'ask'
   | 'refuse';
 

@@ -2,7 +2,7 @@ import type { TransferLimits } from '../../shared/http/stall-clock.ts';
 import type { CertificatePaths } from '../../shared/tls/certificates.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 
-/* What the agent's main thread and the threads of its ingress tell each other. */
+/* Messages between the agent's main thread and the threads of its ingress. */
 
 /** A port of a sandbox, and whose it is. */
 export interface PortRef {
@@ -39,18 +39,18 @@ export type DoorFault =
   | 'nothing_listens'
   /** No such sandbox is here. */
   | 'not_found'
-  /** It was not to be woken. */
+  /** The request must not wake the sandbox. */
   | 'not_running'
-  /** It could not be brought up, or its host not be reached, for now. */
+  /** The sandbox could not be resumed, or its host cannot be reached, for now. */
   | 'unavailable'
-  /** It did not come up, or did not take the connection, in time. */
+  /** The sandbox did not start, or did not take the connection, in time. */
   | 'timeout';
 
 /** A connection of this process into a sandbox's network, or the way to one of its owner's. */
 export type Door =
   | {
       readonly kind: 'local';
-      /** Of a socket whose connect(2) is under way. */
+      /** The descriptor of a socket whose connect(2) is under way. */
       readonly fd: number;
       /** The sandbox was brought up just now: its services may still start. */
       readonly isFresh: boolean;

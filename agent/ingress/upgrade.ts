@@ -9,9 +9,9 @@ export interface Upgrade {
   readonly request: IncomingMessage;
   /** The caller's connection, which Node reads no longer. */
   readonly socket: Duplex;
-  /** What the caller sent beyond the request. */
+  /** Bytes that the caller sent beyond the request. */
   readonly head: Buffer;
-  /** Of the request, as the guest gets them, without those of the upgrade. */
+  /** Headers of the request, as the guest gets them, without those of the upgrade. */
   readonly headers: readonly string[];
   /** @throws DoorError */
   readonly open: () => Promise<Socket>;

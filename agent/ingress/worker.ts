@@ -29,7 +29,8 @@ async function main(): Promise<void> {
   const redis = connectRedis(settings.redis, (error) =>
     log.warn({ err: error.message }, 'redis:error'),
   );
-  await redis.connect().catch(() => undefined); // It goes on trying; requests are answered with 503.
+  // The client goes on trying; requests are answered with 503.
+  await redis.connect().catch(() => undefined);
   const routes = new SandboxRoutes(redis, settings.region);
   const reads = new RouteReads(routes);
   const doors = new Doors(tell, await openCertificates(settings.clusterTls, log));

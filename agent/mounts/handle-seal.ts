@@ -1,7 +1,7 @@
 import { hkdfSync } from 'node:crypto';
 import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
 
-/** As siphash.h takes it. */
+/** Key length of siphash.h. */
 const KEY_BYTES = 16;
 
 /**

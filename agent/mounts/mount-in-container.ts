@@ -3,7 +3,7 @@ import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 
-/** What the helpers of C take: four arguments for each disk (disk-trees.h). */
+/** Arguments of the C helpers: four arguments for each disk (disk-trees.h). */
 export const mountArguments = (
   mounts: readonly MachineMount[],
   target: (mount: MachineMount) => string,

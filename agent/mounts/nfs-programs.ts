@@ -10,11 +10,11 @@ const SERVER = '/usr/bin/ganesha.nfsd';
 /** Debian has it in the directory of its processor type. */
 const PLUGINS = 'ganesha/libfsalvfs.so';
 const LIBRARIES = { x64: '/usr/lib/x86_64-linux-gnu', arm64: '/usr/lib/aarch64-linux-gnu' };
-/** Of umount2(2). */
+/** A flag of umount2(2). */
 const MNT_DETACH = 2;
 const BYTES_MAX = 64 * MiB;
 const EMPTY = ['dev', 'disks', 'etc', 'run', 'var'];
-/** It writes here at its start; only this is writable. */
+/** Directories that the server writes to at its start; only this is writable. */
 const IN_RUN = ['tmp', 'var/run'];
 
 const libraries = process.arch === 'arm64' ? LIBRARIES.arm64 : LIBRARIES.x64;

@@ -1,13 +1,13 @@
 import { createRequire } from 'node:module';
 
-/** One name of a directory, and of a file what its object is made of. */
+/** A name of a directory, and the object's attributes if it is a file. */
 export type DirectoryEntry =
   | { readonly name: string; readonly isDirectory: true }
   | ({ readonly name: string; readonly isDirectory: false } & FileIdentity & {
         readonly record?: Buffer;
       });
 
-/** What changes whenever the contents of a file do. */
+/** Values that change whenever the contents of a file do. */
 export interface FileIdentity {
   readonly sizeBytes: number;
   readonly inode: bigint;

@@ -40,5 +40,5 @@ export function isNetwork(text: string): text is Network {
   return isIPv4(address) && toNumber(address) % 2 ** (32 - Number(bits)) === 0;
 }
 
-/** What names of a host's parts contain: no other host has it. */
+/** A host's part of the names of its interfaces and namespaces: no other host has it. */
 export const hostPart = (hostId: string): string => hostId.replace(/^host-/u, '');

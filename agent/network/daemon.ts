@@ -66,6 +66,6 @@ function commandLine(pid: number): string | undefined {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
   } catch {
-    return undefined; // It has ended.
+    return undefined; // The daemon has ended.
   }
 }

@@ -57,7 +57,7 @@ export class Router {
   readonly #options: RouterOptions;
   readonly #plan: RouterPlan;
   readonly #updates = new SerialQueue();
-  /** What the rules were made of when they were loaded, and how the kernel showed them then. */
+  /** The source of the loaded rules, and the kernel's rendering of them at that time. */
   #applied = '';
   #shown = '';
   #forwardingWasOff = false;

@@ -23,7 +23,7 @@ export interface SlotNamespaces {
 }
 
 export interface SlotKind {
-  /** What a slot has for its guest: a tap for a virtual machine, a veth pair for a container. */
+  /** The link to a slot's guest: a tap for a virtual machine, a veth pair for a container. */
   readonly guestLink: 'tap' | 'veth';
   /** The host whose router slots are linked to; without one nothing gets into or out of them. */
   readonly routerOf: string | undefined;
@@ -139,7 +139,7 @@ function guestLink(plan: SlotPlan, kind: SlotKind): string[] {
     ...made,
     `address add ${plan.gatewayAddress}/${plan.prefixBits} dev ${tap}`,
     `link set ${tap} up`,
-    // Whatever the guest claims.
+    // The address is fixed, whatever the guest claims.
     `neighbour replace ${plan.guestAddress} lladdr ${guestMac} dev ${tap} nud permanent`,
   ];
 }

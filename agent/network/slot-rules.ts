@@ -86,7 +86,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       ...{ type: 'filter', hook: 'output', priority: 'filter', policy: 'drop' },
       rules: [
         'ct state established,related accept',
-        // What arrives for the guest's ports comes from its gateway.
+        // Packets for the guest's ports come from its gateway.
         `oifname "${tap}" ip saddr ${gatewayAddress} ip daddr ${guestAddress} meta l4proto tcp accept`,
         `oifname "${uplink}" ip daddr ${routerAddress} ${DNS} accept`,
       ],

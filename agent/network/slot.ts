@@ -18,9 +18,9 @@ export interface SlotPlan {
   /** The slot's interface to the host's router, and its other end there. */
   readonly uplink: string;
   readonly routerLink: string;
-  /** What connections of the guest come from, as the router sees them. */
+  /** The source address of the guest's connections, as the router sees them. */
   readonly address: string;
-  /** What connections that the egress proxy is to judge come from, as the router sees them. */
+  /** The source address of connections that the egress proxy judges, as the router sees them. */
   readonly proxiedAddress: string;
   /** The slot's default gateway, where the host's shared resolver answers. */
   readonly routerAddress: string;

@@ -7,7 +7,7 @@ import { GUEST_LIMITS } from '../guest-link/guest-protocol.ts';
 import { SessionError } from '../sandboxes/processes/session-error.ts';
 import type { SessionProcessSpec } from '../sandboxes/processes/sandbox-processes.ts';
 
-/* What clients say in text frames (docs/sessions.md). */
+/* Messages of clients in text frames (docs/sessions.md). */
 
 const NO_NUL = '^[^\\0]*$';
 const UUID = '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
@@ -17,7 +17,7 @@ const windowEdge = Type.Integer({ minimum: 1, maximum: 65_535 });
 const { sessionWindowBytesMin, sessionWindowBytesMax, sessionWindowBytes } = LIMITS;
 const DEFAULT_TERMINAL = { columns: 80, rows: 24 } as const;
 
-/** Of connections that are attached to a process: how its bytes are sent both ways. */
+/** Framing of connections that are attached to a process: how its bytes are sent both ways. */
 const framing = {
   client_id: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
   version: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 })),
@@ -80,7 +80,7 @@ const Resize = Type.Object({
 const FirstMessage = taggedUnion('type', [Start, Attach, Kill, Resize]);
 export type FirstMessage = Type.Static<typeof FirstMessage>;
 export type StartMessage = Type.Static<typeof Start>;
-/** Of a connection that a process's bytes go over. */
+/** A message on a connection that carries a process's bytes. */
 export type AttachingMessage = StartMessage | Type.Static<typeof Attach>;
 
 const checkFirst = compile(FirstMessage);

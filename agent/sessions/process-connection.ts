@@ -66,7 +66,7 @@ export class ProcessConnection implements ProcessClient {
     this.#process = process;
     this.#acknowledge();
     this.inputTaken(process.input.taken, process.input.end);
-    // It may have ended, or the client hung up, meanwhile.
+    // The process may have ended, or the client hung up, meanwhile.
     if (this.#socket.readyState !== this.#socket.OPEN) this.close();
   }
 

@@ -53,7 +53,7 @@ export function sendError(socket: WebSocket, error: SessionError): void {
   hangUp(socket, closeCode, code);
 }
 
-/** Whatever went wrong, as clients may see it. */
+/** Turns any failure into an error that clients may see. */
 export const toSessionError = (error: unknown): SessionError =>
   error instanceof SessionError
     ? error

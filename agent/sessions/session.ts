@@ -58,7 +58,7 @@ export class Session {
       hangUp(this.#socket, CLOSE_CODES.policy, 'the API key has expired');
       return;
     }
-    // What we do not read may hold the answer to our ping.
+    // The unread bytes may hold the answer to our ping.
     if (this.#socket.isPaused) this.#hear();
     const isSilent = performance.now() - this.#heardAt > LIMITS.sessionSilenceMsMax;
     const isStalled = (this.#connection?.stalledMs ?? 0) > LIMITS.sessionStallMsMax;

@@ -19,17 +19,17 @@ export const paths = {
   heldDisk: (dataDir: string, diskId: string) => join(dataDir, 'held', diskId),
   /** A tmpfs with the NFS server and its libraries, and nothing else. */
   nfsPrograms: (dataDir: string) => join(dataDir, 'nfs-programs'),
-  /** What the keys of handles follow from that NFS servers give to guests; sealed. */
+  /** The secret from which the keys of NFS handles are derived; sealed. */
   handleSecret: (dataDir: string) => join(dataDir, 'handle-secret'),
   /** Sockets of helpers, and marks of disks with something to upload. */
   buckets: (dataDir: string) => join(dataDir, 'buckets'),
-  /** One directory for each sandbox of this host. */
+  /** A directory for each sandbox of this host. */
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** Which runtime the sandboxes are of. */
   sandboxRuntime: (dataDir: string) => join(dataDir, 'sandbox-runtime'),
   /** On which storage the sandboxes are, where it is not this directory. */
   sandboxStorage: (dataDir: string) => join(dataDir, 'sandbox-storage'),
-  /** What the disks of sandboxes that are containers begin with. */
+  /** The empty file system that the disks of container sandboxes begin with. */
   emptyDisk: (dataDir: string, sizeBytes: number) => join(dataDir, `empty-${sizeBytes}.ext4`),
   /** Unpacked images, made by builds. */
   images: (dataDir: string) => join(dataDir, 'images'),

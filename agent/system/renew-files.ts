@@ -13,7 +13,7 @@ export async function renewFiles(directory: string): Promise<void> {
     throw error;
   });
   for (const name of names) {
-    // Of an earlier attempt.
+    // A leftover of an earlier attempt.
     if (name.startsWith('.')) {
       await rm(join(directory, name), { force: true });
       continue;

@@ -3,10 +3,10 @@ import { paths } from './paths.ts';
 
 /** Where the sandboxes of a host lie, and what their memory stands on. */
 export interface SandboxPlaces {
-  /** One directory for each machine of this host. */
+  /** A directory for each machine of this host. */
   readonly sandboxes: string;
   readonly templates: string;
-  /** What the keys of handles follow from that NFS servers give to guests; sealed. */
+  /** The secret from which the keys of NFS handles are derived; sealed. */
   readonly handleSecret: string;
 }
 
@@ -21,7 +21,7 @@ export const ownPlaces = (dataDir: string): SandboxPlaces => ({
 export interface SharedPlaces extends SandboxPlaces {
   /** Names the storage, so that an empty mount point is not taken for it. */
   readonly identity: string;
-  /** Of every host that has sandboxes here: `hosts/<host>/<VM id>`. */
+  /** Directories of every host that has sandboxes here: `hosts/<host>/<VM id>`. */
   readonly hosts: string;
   /** Machines that no host has: whoever renames one into its own directory has it. */
   readonly released: string;

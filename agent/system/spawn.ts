@@ -44,7 +44,7 @@ interface Leash {
   group: string | undefined;
 }
 
-/** One for the whole agent, since programs are leashed to its process id. */
+/** The agent has a single leash, since programs are leashed to its process id. */
 const leash: Leash = { overdue: new Set(), group: undefined };
 
 /** Makes the programs started from now on join a control group. @param group its cgroup.procs */
@@ -78,7 +78,7 @@ export function spawnLeashed(
   return spawn(leashPath, [...leashArgs, '--', program, ...args], options);
 }
 
-/** What the leash is told of every program: whose it is, and its control group. */
+/** Facts about a program that the leash is told: whose it is, and its control group. */
 export const leashArguments = (): string[] => [
   String(process.pid),
   ...(leash.group === undefined ? [] : ['--group', leash.group]),

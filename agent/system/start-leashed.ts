@@ -46,7 +46,7 @@ export class LeashedProgram {
 const running = new Set<LeashedProgram>();
 let looking: NodeJS.Timeout | undefined;
 
-/** One signal may stand for several ends (signal(7)). */
+/** A single signal may stand for several ends (signal(7)). */
 function reapAll(): void {
   for (const program of running) if (program.reap()) running.delete(program);
   if (running.size > 0) return;
@@ -71,6 +71,6 @@ export async function startLeashed(
   const started = new LeashedProgram(await native.spawn(leashPath, command, descriptors));
   running.add(started);
   looking ??= setInterval(reapAll, LOOK_EVERY_MS);
-  reapAll(); // It may have ended before it was known here.
+  reapAll(); // The program may have ended before it was recorded here.
   return started;
 }

@@ -62,7 +62,7 @@ export function withSteadyTimes(
   });
 }
 
-/** One entry for each kind of connection, the newest first; the oldest kinds are dropped. */
+/** Keeps an entry for each kind of connection, the newest first; the oldest kinds are dropped. */
 export function mergeDecisions(decisions: readonly NetworkDecision[]): NetworkDecision[] {
   const kinds = new Map<string, NetworkDecision>();
   for (const decision of decisions.toSorted((a, b) => (a.time < b.time ? 1 : -1))) {

@@ -43,7 +43,7 @@ interface Loaded {
 interface Applied {
   /** Whether connections of the slot may go through the egress proxy. */
   readonly isProxied: boolean;
-  /** What was counted in the slot when it was last read. */
+  /** Counters of the slot when they were last read. */
   counted: readonly NetworkDecision[];
   readonly plan: SlotPlan;
   readonly sandboxId: string;
@@ -58,7 +58,7 @@ export interface KernelPoliciesOptions {
   readonly log: Logger;
 }
 
-/** What most sandboxes have; slots are made with it, so that these wait for no program. */
+/** The rules of most sandboxes; slots are made with them, so that these sandboxes wait for no program. */
 const USUAL = toEgressRules({});
 
 /** Policies as rules of the kernel and, where they name domains, a resolver for the slot. */
@@ -71,7 +71,7 @@ export class KernelPolicies implements SlotPolicies {
   readonly #applied = new Map<number, Applied>();
   /** Fingerprints of the policies that slots were made with, while these have no other. */
   readonly #madeWith = new Map<number, string>();
-  /** What the kernel does not know any more, by sandbox. */
+  /** Decisions that the kernel no longer counts, by sandbox. */
   readonly #former = new Map<string, NetworkDecision[]>();
 
   constructor({ groups, proxy, opened, log }: KernelPoliciesOptions) {

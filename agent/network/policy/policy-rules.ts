@@ -1,19 +1,19 @@
 import { type EgressRules, isByName, needsProxy } from '../../../shared/network/egress-rules.ts';
 import { DECISIONS, namedRules, setOf, TABLE } from './policy-names.ts';
 
-/** What decided about a connection. Packets carry its place in the list while they are counted. */
+/** A decision about a connection. Packets carry its place in the list while they are counted. */
 export interface RuleName {
   readonly text: string;
   readonly isAllowed: boolean;
 }
 
-/** What the policy of a slot depends on beside its rules. */
+/** Facts beside its rules that the policy of a slot depends on. */
 export interface PolicySurroundings {
   /** The host's resolver, as guests reach it. */
   readonly routerAddress: string;
-  /** What marks connections that the egress proxy judges. */
+  /** Mark of connections that the egress proxy judges. */
   readonly proxiedMark: number;
-  /** What the router lets no guest reach: these, and those but for the opened ones. */
+  /** Networks that the router lets no guest reach: these, and those but for the opened ones. */
   readonly closed: readonly string[];
   readonly private: readonly string[];
   readonly opened: readonly string[];
@@ -140,7 +140,7 @@ function egress(rules: EgressRules, surroundings: PolicySurroundings): string[] 
     ...byAddress.map((rule) => decide(matchOf('deny', rule), rule.text, false)),
     ...(needsProxy(rules)
       ? [
-          // Whoever asked another resolver, or QUIC, would get around rules by name.
+          // A guest that asked another resolver, or used QUIC, would get around rules by name.
           decide(`${PORTS} th dport { 53, 853 }`, 'dns', false),
           decide('udp dport { 80, 443 }', 'quic', false),
           `tcp dport { 80, 443 } meta mark set ${surroundings.proxiedMark} accept`,

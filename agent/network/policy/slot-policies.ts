@@ -3,7 +3,7 @@ import type { NetworkDecision } from '../../../shared/schemas/network-decision.t
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import type { SlotPlan } from '../slot.ts';
 
-/** What of the host's egress proxy policies need (agent/egress/egress-proxy.ts). */
+/** The part of the host's egress proxy that policies need (agent/egress/egress-proxy.ts). */
 export interface PolicyProxy {
   setRules(slot: SlotPlan, sandboxId: string, rules: EgressRules): Promise<void>;
   removeRules(slot: SlotPlan): Promise<void>;
@@ -28,7 +28,7 @@ export interface SlotPolicies {
   drained(sandboxId: string, patterns: readonly string[], signal: AbortSignal): Promise<void>;
   /** The certificate, as PEM, that the guest has to trust if the policy brokers credentials. */
   certificate(sandboxId: string): Promise<string>;
-  /** What was decided about connections of the sandbox, as far as this agent knows. */
+  /** Decisions about connections of the sandbox, as far as this agent knows. */
   decisions(sandboxId: string): Promise<NetworkDecision[]>;
   /** Forgets the decisions of a sandbox that is deleted. */
   forget(sandboxId: string): void;
