@@ -1,4 +1,7 @@
-/* What the shells' completion scripts ask for: `berth __complete -- <words>`, the last of them unfinished. */
+/*
+ * Answers the shells' completion scripts: `berth __complete -- <words>`, the last of them
+ * unfinished.
+ */
 import type { CommandUnknownOpts, Option } from '@commander-js/extra-typings';
 import { Berth } from '@berth/sdk';
 import { findLogin } from './context.ts';
@@ -91,7 +94,7 @@ async function profiles(): Promise<Candidate[]> {
 
 const words = (...values: string[]): Candidate[] => values.map((value) => ({ value }));
 
-/** What an argument or an option's value may be, by its name in the help. */
+/** Values of an argument or an option, by its name in the help. */
 async function valuesOf(name: string, group: string, word: string): Promise<Candidate[]> {
   switch (name) {
     case 'sandbox':

@@ -8,7 +8,7 @@ import { loadNetwork } from './net/network.ts';
 import { Output } from './output.ts';
 import { type Profile, readProfiles } from './profiles.ts';
 
-/** What every command takes. */
+/** Options of every command. */
 export interface CommonOptions {
   readonly json?: true | undefined;
   readonly quiet?: true | undefined;
@@ -28,7 +28,7 @@ export function checkout(): string | undefined {
   return existsSync(join(root, 'scripts/up')) ? root : undefined;
 }
 
-/** What ./scripts/up wrote for clients on this computer. */
+/** The login that ./scripts/up wrote for clients on this computer. */
 async function localLogin(): Promise<Login | undefined> {
   const root = checkout();
   if (root === undefined) return undefined;
@@ -80,7 +80,7 @@ async function connect(named: string | undefined, hasSessions: boolean): Promise
   throw new Failure(`${url} is not a URL`, 'berth login sets another one');
 }
 
-/** What a command works with. */
+/** The connection and output that a command works with. */
 export interface Opened {
   readonly berth: Berth;
   readonly output: Output;

@@ -1,6 +1,6 @@
 /** An error of the command line itself: one sentence, and where it can be helped, the next step. */
 export class Failure extends Error {
-  /** What to do about it, as the end of the sentence. */
+  /** The next step, as the end of the sentence. */
   readonly next: string | undefined;
 
   constructor(message: string, next?: string) {

@@ -3,7 +3,7 @@ import { CommanderError } from '@commander-js/extra-typings';
 import { EXIT } from './failure.ts';
 import { commandTree } from './tree.ts';
 
-/** Whoever reads our output may have seen enough: `berth disk ls | head`. */
+/** The reader of our output may have seen enough: `berth disk ls | head`. */
 function endQuietlyWithReader(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {

@@ -12,7 +12,7 @@ export interface OutputOptions {
 /** How a list or a record of things is shown. */
 export interface Shown<T> {
   readonly columns: readonly Column<T>[];
-  /** What `--quiet` prints of each. */
+  /** The id that `--quiet` prints of each row. */
   readonly id: (row: T) => string;
 }
 
@@ -33,7 +33,7 @@ export class Output {
     this.text(formatTable(rows, columns, roomOf(process.stdout)));
   }
 
-  /** One thing, a line for each of its fields; empty ones are left out. */
+  /** Prints an object, a line for each of its fields; empty ones are left out. */
   record(value: object, fields: readonly (readonly [string, string])[], id: string): void {
     if (this.isJson) return this.json(value);
     if (this.isQuiet) return this.text(`${id}\n`);
@@ -44,7 +44,10 @@ export class Output {
     this.text(lines.join(''));
   }
 
-  /** What was done: a sentence for people, the value for programs, the id for scripts. */
+  /**
+   * Reports a change in three forms: a sentence for people, the value for programs, the id for
+   * scripts.
+   */
   done(sentence: string, value: unknown, id: string): void {
     if (this.isJson) return this.json(value);
     this.text(`${this.isQuiet ? id : visible(sentence)}\n`);

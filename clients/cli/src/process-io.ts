@@ -2,13 +2,13 @@ import type { Writable } from 'node:stream';
 import type { OutputChunk, Process, ProcessExit } from '@berth/sdk';
 import { Failure } from './failure.ts';
 
-/** What a shell reports for a command that signal n ended. */
+/** The exit code of a command that signal n ended is this plus n, as in shells. */
 const SIGNALLED = 128;
 const SIGNAL_NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;
 type EndingSignal = keyof typeof SIGNAL_NUMBERS;
 const ENDING = Object.keys(SIGNAL_NUMBERS) as EndingSignal[];
 const KILLED = SIGNALLED + 9;
-/** As timeout(1) ends. */
+/** The exit code of timeout(1). */
 const TIMED_OUT = 124;
 
 /** Waits while whoever reads our output does not. */
@@ -95,6 +95,7 @@ export async function pipeProcess(remote: Process, hasInput: boolean): Promise<n
     for await (const chunk of remote) await writeChunk(chunk);
     return codeAtEnd(await remote.exit, signals);
   } finally {
-    if (hasInput) process.stdin.destroy(); // Nobody reads it any more; we need not wait for its end.
+    // Nobody reads it any more; we need not wait for its end.
+    if (hasInput) process.stdin.destroy();
   }
 }

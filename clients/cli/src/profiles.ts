@@ -9,14 +9,14 @@ export interface Profile {
   readonly apiKey: string;
 }
 
-/** What is kept of all `berth login`s. */
+/** The file that keeps the profiles of all `berth login`s. */
 export interface ProfileFile {
   /** The profile that is used when none is named. */
   readonly current?: string;
   readonly profiles: Readonly<Record<string, Profile>>;
 }
 
-/** Of this user alone. */
+/** A directory for this user alone. */
 export const configDirectory = (): string =>
   join(process.env['XDG_CONFIG_HOME'] || join(homedir(), '.config'), 'berth');
 
@@ -60,6 +60,6 @@ export async function writeProfiles(file: ProfileFile): Promise<void> {
   await mkdir(configDirectory(), { recursive: true, mode: 0o700 });
   const temporary = `${profilePath()}.${process.pid}`;
   await writeFile(temporary, `${JSON.stringify(file, null, 2)}\n`, { mode: 0o600, flush: true });
-  await chmod(temporary, 0o600); // Whatever was there under this name.
+  await chmod(temporary, 0o600); // Replaces any earlier file of this name.
   await rename(temporary, profilePath());
 }

@@ -7,13 +7,13 @@ export interface Total {
 }
 
 const EVERY_MS = 100;
-/** What is done by then needs no progress. */
+/** Work that ends sooner shows no progress. */
 const SILENT_MS = 400;
 const CLEAR_LINE = '\r\u001b[2K';
 
 const of = (total: string | undefined): string => (total === undefined ? '' : ` of ${total}`);
 
-/** One line that says how far work is and how fast it goes; gone when the work is done. */
+/** Shows how far work is and how fast it goes, in one line; gone when the work is done. */
 export class Progress implements Disposable {
   readonly #label: string;
   readonly #stream: NodeJS.WriteStream | undefined;

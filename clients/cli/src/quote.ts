@@ -1,4 +1,4 @@
-/** One word of a shell's command line, whatever is in it. */
+/** Quotes a word of a shell's command line, whatever is in it. */
 const quote = (word: string): string =>
   /^[\w@%+=:,./-]+$/u.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 

@@ -14,12 +14,12 @@ interface Explanation {
   /** For programs. */
   readonly code: string;
   readonly message: string;
-  /** What to do about it. */
+  /** The next step for the user. */
   readonly next?: string | undefined;
   readonly exitCode: number;
 }
 
-/** What helps against errors of the API, by their code. */
+/** Next steps after errors of the API, by their code. */
 const NEXT: Readonly<Record<string, string>> = {
   sandbox_has_forks: 'delete those first, see berth sandbox ls and berth snapshot ls',
   snapshot_in_use: 'delete the sandboxes that were created from it first',
@@ -36,7 +36,7 @@ const NEXT: Readonly<Record<string, string>> = {
   rate_limited: 'try again in a moment',
 };
 
-/** What the API says for programs, as people say it. */
+/** Words for the API's machine-readable values. */
 const IN_WORDS: Readonly<Record<string, string>> = {
   sandbox_has_forks: 'forks or snapshots share its disk',
 };

@@ -2,7 +2,7 @@ import { type Process, type ProcessExit, SessionError } from '@berth/sdk';
 import { UsageFailure } from './failure.ts';
 import { codeAtEnd, SignalForwarding, writeTo } from './process-io.ts';
 
-/** What typing does in our terminal. */
+/** Keys that our terminal handles itself. */
 const TILDE = 0x7e;
 const DOT = 0x2e;
 const LINE_ENDS: ReadonlySet<number> = new Set([0x0d, 0x0a]);

@@ -8,7 +8,9 @@ export function inList(command: CommandUnknownOpts): string {
   return text.replace(/^\p{Lu}(?!\p{Lu})/u, (first) => first.toLowerCase());
 }
 
-/** What every command of the tree has: usage errors are thrown, and printed in one place. */
+/**
+ * Applies the settings that all commands share: usage errors are thrown, and printed in one place.
+ */
 function configure(command: CommandUnknownOpts): void {
   command
     .exitOverride()

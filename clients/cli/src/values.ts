@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { parseBytes, parseSeconds } from './text.ts';
 
-/* What option values mean; each throws what commander shows beside the option. */
+/* Parsers of option values; each throws what commander shows beside the option. */
 
 const MiB = 1024 * 1024;
 

@@ -145,7 +145,7 @@ interface Match {
   readonly text: string;
 }
 
-/** As many as a model may be given, their lines cut. */
+/** The first matches that a model may be given, their lines cut. */
 function boundMatches(matches: readonly Match[]): Match[] {
   const shown: Match[] = [];
   let bytes = 0;

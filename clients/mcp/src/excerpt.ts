@@ -1,5 +1,5 @@
 const KIB = 1024;
-/** Of each stream; a model reads all of it, and pays for it. */
+/** Limit of each stream; a model reads all of it, and pays for it. */
 export const EXCERPT_BYTES = 32 * KIB;
 const HEX_BYTES = 16;
 const NUL = 0;
@@ -65,7 +65,7 @@ export class Excerpt {
     this.#trim();
   }
 
-  /** What is kept, with a line that says how much is not. */
+  /** The kept text, with a line that says how much is missing. */
   text(): string {
     const [head, tail] = [Buffer.concat(this.#head), Buffer.concat(this.#tail)];
     if (head.includes(NUL) || tail.includes(NUL)) return describeBinary(head, this.#total);

@@ -90,7 +90,7 @@ const list = tool({
   async run({ sandbox, path, recursive, limit }, call) {
     const { files } = await findSandbox(call, sandbox);
     const found: SandboxFile[] = [];
-    // One more than is shown tells whether there are more.
+    // Asking for more than is shown tells whether there are more.
     for await (const each of files.list(path, {
       recursive,
       limit: limit + 1,

@@ -71,7 +71,7 @@ async function read(reading: Reading, bounds: ReadingBounds, { signal }: Call): 
     const waitMs = Math.max(0, isQuietEnough ? Math.min(QUIET_MS, leftMs) : leftMs);
     const over = pause(waitMs, AbortSignal.any([signal, timer.signal])).then(() => undefined);
     over.catch(() => undefined);
-    next.catch(() => undefined); // What it rejects with after the time is of no interest.
+    next.catch(() => undefined); // A rejection after the time limit is of no interest.
     const result = await Promise.race([next, over]);
     timer.abort();
     if (result === undefined) return;

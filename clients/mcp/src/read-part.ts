@@ -48,7 +48,8 @@ export async function readPart(
   path: string,
   { offset, length, signal }: { offset: number; length: number; signal: AbortSignal },
 ): Promise<Part> {
-  const file = await files.read(path, { offset, signal }); // Without a range, so that it may be empty.
+  // Without a range, so that it may be empty.
+  const file = await files.read(path, { offset, signal });
   const pieces: Uint8Array[] = [];
   let total = 0;
   for await (const piece of file) {
@@ -91,7 +92,7 @@ export function describePart(
   return { content, encoding, size, next_offset, is_end: isEnd };
 }
 
-/** What the text block of the answer says: the content, and how to go on. */
+/** The text block of the answer: the content, and how to go on. */
 export const showPart = (part: z.output<z.ZodObject<typeof partOutput>>): string =>
   part.is_end
     ? part.content

@@ -7,11 +7,11 @@ import { addResources } from './resources.ts';
 import { sandboxTools } from './sandboxes.ts';
 import { addTool } from './tool.ts';
 
-/** What a server of the Model Context Protocol offers, and for whom. */
+/** The tools and resources of a Model Context Protocol server, and their caller. */
 export interface McpOptions {
   /** Makes the calls: whatever the tools do, they do as its API key. */
   readonly berth: Berth;
-  /** Of Berth, told to clients. */
+  /** Berth's version, told to clients. */
   readonly version: string;
 }
 

@@ -4,7 +4,7 @@ import type { Berth } from '@berth/sdk';
 import { z } from 'zod';
 import { explain } from './explain.ts';
 
-/** What one call of a tool works with. */
+/** Context of a tool call. */
 export interface Call {
   readonly berth: Berth;
   /** Aborted when the caller cancels the call or hangs up. */
@@ -26,7 +26,7 @@ type Fields<S extends Shape> = z.output<z.ZodObject<S>>;
 export interface Tool<I extends Shape = Shape, O extends Shape = Shape> {
   readonly name: string;
   readonly title: string;
-  /** What it does, and when to use another one. */
+  /** The tool's purpose, and when to use another one. */
   readonly description: string;
   /** `read`: changes nothing. `change`: adds to what is there. `destroy`: may take something away. */
   readonly effect: 'read' | 'change' | 'destroy';

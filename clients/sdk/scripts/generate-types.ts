@@ -20,7 +20,7 @@ function withoutErrors(document: OpenAPI3): OpenAPI3 {
 }
 
 const document = withoutErrors(openApiDocument(routes, 'https://berth.example') as OpenAPI3);
-// What has a default may be left out of a request.
+// Fields with a default may be left out of a request.
 const text = HEAD + astToString(await openapiTS(document, { defaultNonNullable: false }));
 
 if (process.argv.includes('--check')) {

@@ -9,7 +9,7 @@ const READ = { retry: 'repeatable' } as const;
 export type ListActivityOptions = CallOptions &
   Omit<NonNullable<operations['listActivity']['parameters']['query']>, 'cursor'>;
 
-/** What the account did, and what it used. */
+/** Activity and usage of the account. */
 export class Account {
   readonly #http: Http;
 

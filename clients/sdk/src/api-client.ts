@@ -11,7 +11,7 @@ export type ApiClient = Pick<Client<paths>, 'GET' | 'PUT' | 'POST' | 'DELETE'>;
 type Value = string | number | boolean;
 type Fields = Readonly<Record<string, Value | readonly Value[] | undefined>>;
 
-/** What a call is made with; the types of {@link ApiClient} say which of it. */
+/** Parts of a call; the types of {@link ApiClient} say which of it. */
 interface CallInit {
   readonly params?: { readonly path?: Fields; readonly query?: Fields; readonly header?: Fields };
   readonly headers?: Readonly<Record<string, string>>;

@@ -48,7 +48,9 @@ export class Disk implements AsyncDisposable {
     return this.#info.name;
   }
 
-  /** What the API last said of it; after its creation with the tokens of its users. */
+  /**
+   * The disk's record as the API last returned it; after its creation with the tokens of its users.
+   */
   get info(): DiskInfo | CreatedDiskInfo {
     return this.#info;
   }

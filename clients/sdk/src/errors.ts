@@ -3,7 +3,7 @@ import type { FetchAnswer } from './transport.ts';
 
 /** Everything that this client throws by itself; an aborted call throws the signal's reason. */
 export class BerthError extends Error {
-  /** What programs tell errors apart by: a code of the API, or one of this client. */
+  /** A code by which programs tell errors apart: a code of the API, or one of this client. */
   readonly code: string;
 
   constructor(code: string, message: string, options?: ErrorOptions) {
@@ -15,9 +15,9 @@ export class BerthError extends Error {
 
 /** An error that the API answered. */
 export interface ApiFailure {
-  /** Of the HTTP answer. */
+  /** Status of the HTTP answer. */
   readonly status: number;
-  /** One of the codes in docs/api.md; `unknown` when what answered was not Berth. */
+  /** A code of docs/api.md; `unknown` when what answered was not Berth. */
   readonly code: string;
   readonly message: string;
   /** Names the request in the logs of the server. */
@@ -132,7 +132,7 @@ const fieldOf = (body: unknown, name: string): string | undefined => {
 
 const UNAUTHORIZED = 401;
 
-/** What the object API says in a body, when a HEAD request has none. */
+/** Codes for failed HEAD requests, whose answers have no body. */
 const CODES_WITHOUT_BODY: Readonly<Record<number, string>> = {
   403: 'AccessDenied',
   404: 'NoSuchKey',

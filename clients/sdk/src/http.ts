@@ -11,7 +11,7 @@ import { randomId } from './ids.ts';
 import { backoffMs, Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
 import type { Fetch, FetchAnswer, FetchInit, Socket, SocketClass } from './transport.ts';
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
   /** Ends the call; it then rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -21,7 +21,7 @@ export interface CallOptions {
   readonly retries?: number | undefined;
 }
 
-/** What calls take that create or run something. */
+/** Options of calls that create or run something. */
 export interface CreatingCallOptions extends CallOptions {
   /**
    * Repeated within 24 hours with the same key, the call is not carried out again. A random one by
@@ -49,7 +49,7 @@ export interface CallPolicy {
   readonly timeoutMs?: number;
 }
 
-/** What one attempt adds to a request. */
+/** Headers and signal of a single attempt. */
 export interface Attempt {
   readonly signal: AbortSignal;
   readonly headers: Record<string, string>;

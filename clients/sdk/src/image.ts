@@ -20,7 +20,7 @@ export class Image {
     return this.#info.image_id;
   }
 
-  /** What the API last said of it, with the progress of a build. */
+  /** The image's record as the API last returned it, with the progress of a build. */
   get info(): ImageInfo {
     return this.#info;
   }

@@ -1,4 +1,4 @@
-/** One page of a list. */
+/** A page of a list. */
 export interface Page<T> {
   readonly items: readonly T[];
   /** Asks for the next page; undefined on the last one. */

@@ -7,7 +7,7 @@ import { backoffMs, sleep } from './timing.ts';
 /** Input for a process: text is sent as UTF-8. */
 export type Input = string | Uint8Array;
 
-/** What a process is started with. */
+/** Options of starting a process. */
 export interface StartOptions extends SessionOptions {
   /** Variables on top of those of the sandbox. */
   readonly env?: Readonly<Record<string, string>> | undefined;
@@ -19,7 +19,7 @@ export interface StartOptions extends SessionOptions {
   readonly timeoutSeconds?: number | undefined;
 }
 
-/** What a process wrote, as text, and how it ended. */
+/** Output of a process, as text, and how it ended. */
 export interface ProcessResult extends ProcessExit {
   readonly stdout: string;
   readonly stderr: string;
@@ -145,7 +145,8 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
     try {
       await this.kill();
     } catch (error) {
-      if (!(error instanceof BerthError)) throw error; // It is gone already, or out of reach.
+      // The process is gone already, or out of reach.
+      if (!(error instanceof BerthError)) throw error;
     } finally {
       this.detach();
     }

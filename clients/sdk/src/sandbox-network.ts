@@ -14,7 +14,7 @@ const READ = { retry: 'repeatable' } as const;
 const DELETION = { retry: 'repeatable', isDeletion: true } as const;
 type ListOptions = CallOptions & { readonly limit?: number };
 
-/** What a sandbox may connect to, and the ways from outside to its ports. */
+/** The network policy of a sandbox, and the ways from outside to its ports. */
 export class SandboxNetwork {
   readonly #http: Http;
   readonly #sid: string;
@@ -43,7 +43,7 @@ export class SandboxNetwork {
     return data;
   }
 
-  /** What was decided about the connections that it tried, newest first. */
+  /** Decisions about the connections that the sandbox tried, newest first. */
   decisions({ limit = 100, ...options }: ListOptions = {}): Pages<NetworkDecision> {
     return new Pages(async (cursor) => {
       const query = { limit, ...(cursor === undefined ? {} : { cursor }) };

@@ -24,13 +24,13 @@ const GIVEN_URL_MS = 30_000;
 const STOPPED: ReadonlySet<string> = new Set(['stopped', 'exited', 'failed']);
 type Status = SandboxInfo['status'];
 
-/** What creating a sandbox takes beside its fields. */
+/** Options of creating a sandbox, beside its fields. */
 export interface CreateSandboxOptions extends CreatingCallOptions {
   /** `false`: do not wait until it runs. */
   readonly wait?: boolean | undefined;
 }
 
-/** What {@link Sandbox.run} takes. */
+/** Options of {@link Sandbox.run}. */
 export interface RunOptions extends StartOptions {
   /** All of its input. */
   readonly input?: Input | AsyncIterable<Input> | undefined;
@@ -43,7 +43,7 @@ export interface RunOptions extends StartOptions {
 export class Sandbox implements AsyncDisposable {
   /** Commands whose records the API keeps. */
   readonly execs: SandboxExecs;
-  /** What it may connect to, and the ways to its ports. */
+  /** The sandbox's network policy and ports. */
   readonly network: SandboxNetwork;
   /** Its files, while it runs. */
   readonly files: SandboxFiles;
@@ -77,12 +77,12 @@ export class Sandbox implements AsyncDisposable {
     return this.#info.name;
   }
 
-  /** As the API last said; see {@link refresh}. */
+  /** The state that the API last reported; see {@link refresh}. */
   get status(): Status {
     return this.#info.status;
   }
 
-  /** What the API last said of it. */
+  /** The sandbox's record as the API last returned it. */
   get info(): SandboxInfo {
     return this.#info;
   }
@@ -93,7 +93,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#info;
   }
 
-  /** What it uses of its host now: processor time, memory, disk and network. */
+  /** Current use of the host: processor time, memory, disk and network. */
   async metrics(options: CallOptions = {}): Promise<SandboxUsage> {
     const params = { path: { sid: this.id } };
     const { data } = await this.#http.call(READ, options, (client, init) =>

@@ -28,7 +28,7 @@ export class Snapshot implements AsyncDisposable {
     return this.#info.name;
   }
 
-  /** What the API last said of it. */
+  /** The snapshot's record as the API last returned it. */
   get info(): SnapshotInfo {
     return this.#info;
   }

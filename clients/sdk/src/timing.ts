@@ -59,7 +59,7 @@ export class LinkedSignal {
   }
 }
 
-/** What timers of all runtimes take: 24 days. */
+/** The longest timer of all runtimes: 24 days. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** @internal Aborts its signal after a time, unless it is cleared before; never, if that is infinite. */

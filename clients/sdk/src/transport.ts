@@ -1,4 +1,7 @@
-/* What the client needs of `fetch` and `WebSocket`: less than all of them, so that others can stand in. */
+/*
+ * The part of `fetch` and `WebSocket` that the client uses: less than all of them, so that others
+ * can stand in.
+ */
 
 /** A request, as `fetch` takes it as its second argument. */
 export interface FetchInit {
@@ -6,7 +9,7 @@ export interface FetchInit {
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: NonNullable<RequestInit['body']>;
   readonly signal: AbortSignal;
-  /** What a stream needs (https://fetch.spec.whatwg.org/#enumdef-requestduplex). */
+  /** Streams must say so (https://fetch.spec.whatwg.org/#enumdef-requestduplex). */
   readonly duplex?: 'half';
 }
 

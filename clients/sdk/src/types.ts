@@ -2,7 +2,7 @@ import type { components } from './generated/api.ts';
 
 type Schemas = components['schemas'];
 
-/* What the API takes and answers, under the names of its reference (docs/api.md). */
+/* Requests and answers of the API, under the names of its reference (docs/api.md). */
 
 export type DiskInfo = Schemas['Disk'];
 export type CreatedDiskInfo = Schemas['CreatedDisk'];

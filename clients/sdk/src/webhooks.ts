@@ -40,7 +40,7 @@ export class Webhooks {
     return data.deliveries;
   }
 
-  /** What was not sent to it yet is not sent any more. */
+  /** Deletes a webhook and drops its pending deliveries. */
   async delete(webhookId: string, options: CallOptions = {}): Promise<void> {
     const params = { path: { webhookId } };
     await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>

@@ -1,4 +1,4 @@
-/* As much of XML as the answers of the object API need: elements without attributes or comments. */
+/* The part of XML that answers of the object API use: elements without attributes or comments. */
 
 const ENTITIES: Readonly<Record<string, string>> = {
   lt: '<',

@@ -11,7 +11,7 @@ import { Output, paint } from '../output.ts';
 import { visible } from '../text.ts';
 import { VERSION } from '../version.ts';
 
-/** What a check has found; those of the host come from scripts/doctor/main.ts in the same form. */
+/** A check's result; those of the host come from scripts/doctor/main.ts in the same form. */
 interface Finding {
   readonly check: string;
   readonly level: 'ok' | 'warning' | 'failed';

@@ -4,12 +4,12 @@ import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 export interface CommandEntry {
   readonly name: string;
   readonly summary: string;
-  /** It only has others. */
+  /** The command only groups others. */
   readonly isGroup?: true;
   readonly load: () => Promise<CommandUnknownOpts>;
 }
 
-/** What `berth --help` lists, in this order. */
+/** The commands that `berth --help` lists, in this order. */
 export const COMMANDS: readonly CommandEntry[] = [
   {
     name: 'login',

@@ -21,7 +21,7 @@ export const creating = (name: string) =>
     .option('--max-time <time>', 'pause it after running for so long, such as 8h', duration)
     .option('--idle-time <time>', 'pause it after doing nothing for so long', duration);
 
-/** What the options of {@link creating} say. */
+/** Values of the options of {@link creating}. */
 export interface CreationOptions {
   readonly image?: string | undefined;
   readonly snapshot?: string | undefined;

@@ -10,7 +10,7 @@ import { showSandbox } from './sandbox-records.ts';
 interface Action {
   readonly name: string;
   readonly description: string;
-  /** What is said while it goes on. */
+  /** The progress line while the action goes on. */
   readonly doing: string;
   readonly act: (sandbox: Sandbox) => Promise<Sandbox>;
 }

@@ -21,7 +21,7 @@ const EXECS: Shown<SandboxExec> = {
   ],
 };
 
-/** What is new in a text whose older part may have been dropped meanwhile. */
+/** The new part of a text whose older part may have been dropped meanwhile. */
 function newPart(former: string, text: string): string {
   if (text.startsWith(former)) return text.slice(former.length);
   const tail = former.slice(-1024);

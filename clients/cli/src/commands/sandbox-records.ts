@@ -32,7 +32,7 @@ const SANDBOXES: Shown<SandboxInfo> = {
   ],
 };
 
-/** One sandbox, as `get` and `create` print it. */
+/** Prints a sandbox as `get` and `create` do. */
 export function showSandbox(output: Output, info: SandboxInfo): void {
   const mounts = info.mounts.map(({ disk_id: disk, path }) => `${disk} at ${path}`);
   output.record(

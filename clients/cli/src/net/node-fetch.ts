@@ -6,7 +6,7 @@ import type { Fetch, FetchAnswer, FetchInit } from '@berth/sdk';
 const { request: requestHttp } = process.getBuiltinModule('node:http');
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** Of answers without content, beside those to HEAD. */
+/** Statuses of answers without content, beside those to HEAD. */
 const EMPTY: ReadonlySet<number> = new Set([204, 304]);
 /** Shorter content is read at once, so that nobody has to, and its connection serves the next request. */
 const SHORT_BYTES = 64 * 1024;
@@ -74,7 +74,8 @@ function send(url: string, init: FetchInit): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const outgoing = request(url, { method, headers, signal });
     outgoing.once('response', resolve);
-    outgoing.on('error', reject); // After the answer, too: it may come before all of the body is sent.
+    // After the answer, too: it may come before all of the body is sent.
+    outgoing.on('error', reject);
     sendBody(outgoing, body).catch(reject);
   });
 }
@@ -88,7 +89,7 @@ export const nodeFetch: Fetch = async (url, init) => {
   const { statusCode = 0, headers } = message;
   if (REDIRECTS.has(statusCode) && headers.location !== undefined) {
     message.resume();
-    return fetch(url, init); // It knows what may be sent on, and where to.
+    return fetch(url, init); // `fetch` knows which headers may be sent on, and where to.
   }
   const length = Number(headers['content-length'] ?? Infinity);
   const isEmpty = init.method === 'HEAD' || EMPTY.has(statusCode);

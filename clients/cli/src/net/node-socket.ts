@@ -6,7 +6,7 @@ const MESSAGE_BYTES_MAX = 1024 * 1024;
 const OPTIONS = {
   perMessageDeflate: false,
   maxPayload: MESSAGE_BYTES_MAX,
-  closeTimeout: 3_000, // Of a server that does not say goodbye.
+  closeTimeout: 3_000, // Time for a server that does not close in return.
 };
 
 /** A WebSocket that loads in a fraction of the time of the runtime's own. */

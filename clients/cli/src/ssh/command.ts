@@ -1,6 +1,6 @@
 import type { OutputChunk, Sandbox } from '@berth/sdk';
 
-/** What a session runs. */
+/** A request of a session. */
 export type Request =
   | { readonly type: 'shell' }
   | { readonly type: 'exec'; readonly command: string };

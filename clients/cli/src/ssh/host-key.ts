@@ -2,7 +2,10 @@ import { mkdir, readFile, rename, writeFile, link, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import ssh2 from 'ssh2';
 
-/** As which clients know every sandbox: the server they speak to is this program, on this computer. */
+/**
+ * Clients know every sandbox under this name: the server they speak to is this program, on this
+ * computer.
+ */
 export const HOST_PATTERN = '*.berth';
 
 const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT';
@@ -11,7 +14,7 @@ const isThere = (error: unknown): boolean => (error as NodeJS.ErrnoException).co
 /** Where the file is that `UserKnownHostsFile` names. */
 export const knownHostsPath = (directory: string): string => join(directory, 'known_hosts');
 
-/** Of several that begin at once, one makes the key, and the others take it. */
+/** When several begin at once, one makes the key, and the others take it. */
 async function writeOnce(path: string, text: string): Promise<void> {
   const temporary = `${path}.${process.pid}`;
   await writeFile(temporary, text, { mode: 0o600, flush: true });

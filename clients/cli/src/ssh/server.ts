@@ -6,7 +6,10 @@ import type { Report } from './channel.ts';
 import { forward } from './forward.ts';
 import { serveSession } from './session.ts';
 
-/** Who may come is decided by who started us: the other end of the pipe is our own parent. */
+/**
+ * Access is decided by the parent process that started us: the other end of the pipe is our own
+ * parent.
+ */
 const acceptAnybody = (connection: Connection): void => {
   connection.on('authentication', (context) => context.accept());
 };
@@ -41,7 +44,7 @@ export async function serveSsh(
     connection.on('close', () => over.resolve());
   });
   stream.once('close', () => over.resolve());
-  server.injectSocket(stream as Socket); // It needs no more of a socket than a stream has.
+  server.injectSocket(stream as Socket); // ssh2 uses no more of a socket than a stream has.
   await over.promise;
   await Promise.all(work);
 }

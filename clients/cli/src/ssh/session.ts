@@ -10,7 +10,7 @@ type Size = { readonly cols: number; readonly rows: number };
 const sizeOf = ({ cols, rows }: Size): Size => ({ cols: cols || 80, rows: rows || 24 });
 
 const NAME = /^[A-Za-z_]\w*$/u;
-/** As shells tell it, for what ended without an exit code. */
+/** The exit code that shells report for commands which ended without one. */
 const EXIT_UNKNOWN = 255;
 
 /**

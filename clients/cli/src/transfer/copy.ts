@@ -17,7 +17,7 @@ import { baseName, joinPath, nothingAt, orNothingAt, type Transfer } from './pla
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
-/** What a transfer has done. */
+/** Counts of a transfer. */
 export interface Tally {
   readonly files: number;
   readonly bytes: number;
@@ -64,7 +64,9 @@ export async function copy(transfer: Transfer, options: CopyOptions): Promise<Ta
   return counter.tally;
 }
 
-/** What lies in a directory that exists, or is named as one, keeps its name there. */
+/**
+ * A source that is copied into an existing directory, or one named as such, keeps its name there.
+ */
 async function targetOf(remote: RemoteFiles, path: string, name: string): Promise<string> {
   const isDirectory =
     path === '' || path.endsWith('/') || (await remote.typeOf(path)) === 'directory';
@@ -85,7 +87,7 @@ async function copyUp(
   }
   const found = await lookAt(from.path);
   if (found === undefined) throw nothingAt(from.path);
-  // As with docker and rsync, `dir/.` is what lies in it.
+  // `dir/.` stands for the directory's contents, as with docker and rsync.
   const isContents = /(?:^|\/)\.\/?$/u.test(from.path);
   const target = await targetOf(remote, to.path, isContents ? '' : basename(resolve(from.path)));
   if (found.type === 'file') {

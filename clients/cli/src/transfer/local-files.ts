@@ -55,7 +55,7 @@ async function describe(
   return { path, type, size, modifiedMs: mtimeMs, mode: mode & PERMISSIONS };
 }
 
-/** What is at a local path; undefined: nothing. @throws Error when it cannot be looked at */
+/** The type of a local path; undefined: nothing. @throws Error when it cannot be looked at */
 export async function lookAt(path: string): Promise<LocalEntry | undefined> {
   try {
     const found = await stat(path);
@@ -90,7 +90,7 @@ export async function* counted(
   }
 }
 
-/** What a download becomes. */
+/** A local file that a download writes. */
 export interface Written {
   readonly mode: number | undefined;
   /** The file gets this time, by which a later sync knows it again. */
@@ -131,7 +131,7 @@ const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /** Ctrl-C leaves no partial files. */
 function cleanUpAtEnd(): void {
-  if (made > 1) return; // It is prepared already.
+  if (made > 1) return; // The clean-up is prepared already.
   process.once('exit', () => {
     for (const partial of partials) rmSync(partial, { force: true });
   });

@@ -2,7 +2,10 @@ import { NotFoundError } from '@berth/sdk';
 import { Failure, UsageFailure } from '../failure.ts';
 import { visible } from '../text.ts';
 
-/** What `cp` and `sync` are told: a path here, stdin or stdout, or a path on a disk or in a sandbox. */
+/**
+ * A source or target of `cp` and `sync`: a path here, stdin or stdout, or a path on a disk or in a
+ * sandbox.
+ */
 export type Place =
   | { readonly kind: 'local'; readonly path: string }
   | { readonly kind: 'standard' }
@@ -62,7 +65,9 @@ export const joinPath = (directory: string, rest: string): string => {
 export const nothingAt = (path: string): Failure =>
   new Failure(`there is nothing at ${visible(path)}`, 'look at the name again');
 
-/** What a call for a remote file answers. @throws Failure when the file is not there */
+/**
+ * Resolves with the answer to a call for a remote file. @throws Failure when the file is not there
+ */
 export async function orNothingAt<T>(
   { name, path }: Place & { readonly kind: 'remote' },
   found: Promise<T>,

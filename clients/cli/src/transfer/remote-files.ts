@@ -12,9 +12,9 @@ export interface RemoteEntry {
   readonly mode: number | undefined;
 }
 
-/** What a transfer needs of a disk or a sandbox. */
+/** Operations on a disk or a sandbox that transfers need. */
 export interface RemoteFiles {
-  /** What is at a path; undefined: nothing. */
+  /** The type of a remote path; undefined: nothing. */
   typeOf(path: string): Promise<RemoteEntry['type'] | undefined>;
   /** Everything below a directory, at any depth. */
   list(directory: string): AsyncIterable<RemoteEntry>;
@@ -44,7 +44,8 @@ export function filesOfDisk({ files }: Disk): RemoteFiles {
       const key = keyOf(path).replace(/\/$/u, '');
       if (key === '') return 'directory';
       if ((await orUndefined(files.stat(key))) !== undefined) return 'file';
-      // One that was put as an object is the first entry of itself, which the client leaves out.
+      // A directory that was put as an object is the first entry of itself, which the client leaves
+      // out.
       for await (const _entry of files.list(key, { limit: 2 })) return 'directory';
       return (await orUndefined(files.stat(`${key}/`))) && 'directory';
     },

@@ -28,7 +28,7 @@ export interface SyncOptions {
   readonly isDry: boolean;
 }
 
-/** What a sync has done, or would do. */
+/** Counts of a sync, done or planned. */
 export interface SyncTally extends Tally {
   /** How many files were the same on both sides. */
   readonly unchanged: number;
@@ -36,7 +36,7 @@ export interface SyncTally extends Tally {
   readonly failed: readonly { readonly path: string; readonly error: string }[];
 }
 
-/** One side of a sync: its files by path. */
+/** Either side of a sync: its files by path. */
 type Listing<T> = ReadonlyMap<string, T>;
 
 interface Plan {

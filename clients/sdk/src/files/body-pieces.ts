@@ -19,7 +19,7 @@ export async function* bodyPieces(
   if (body === null) return;
   const reader = body.getReader();
   const leave = (): void => {
-    reader.cancel().catch(() => undefined); // Of a stream that has failed.
+    reader.cancel().catch(() => undefined); // The stream has failed already.
   };
   signal?.addEventListener('abort', leave);
   try {

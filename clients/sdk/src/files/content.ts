@@ -1,7 +1,7 @@
 /* Content of files on its way up: whatever callers have, as what `fetch` takes. */
 
 type Piece = string | Uint8Array;
-/** What `fetch` takes; by this name in every runtime. */
+/** The body type of `fetch`; by this name in every runtime. */
 type Body = NonNullable<RequestInit['body']>;
 
 /** Content whose every reading brings the same, so a failed upload of it is repeated. */

@@ -20,15 +20,15 @@ export interface DiskFile {
   readonly etag?: string | undefined;
 }
 
-/** What {@link DiskFiles.read} takes. */
+/** Options of {@link DiskFiles.read}. */
 export interface ReadDiskFileOptions extends CallOptions, FileRange {
   /** Only while the file has this tag. */
   readonly ifMatch?: string | undefined;
 }
 
-/** What {@link DiskFiles.write} takes. */
+/** Options of {@link DiskFiles.write}. */
 export interface WriteDiskFileOptions extends CallOptions {
-  /** As which it is downloaded; guessed from its name by default. */
+  /** Media type for downloads; guessed from its name by default. */
   readonly contentType?: string | undefined;
   /** Octal, at most `777`; 644 for a new one. */
   readonly mode?: string | undefined;
@@ -41,7 +41,7 @@ export interface WriteDiskFileOptions extends CallOptions {
   readonly ifAbsent?: boolean | undefined;
 }
 
-/** What {@link DiskFiles.list} takes. */
+/** Options of {@link DiskFiles.list}. */
 export interface ListDiskFilesOptions extends CallOptions {
   /** All files below it, and no directories but those that were put as objects. */
   readonly recursive?: boolean | undefined;
@@ -67,7 +67,7 @@ function fileOf(xml: string): DiskFile {
   };
 }
 
-/** What a page of ListObjectsV2 lists, in the order of the paths; directories once. */
+/** Entries of a page of ListObjectsV2, in the order of the paths; directories once. */
 function entriesOf(xml: string, prefix: string): DiskFile[] {
   const directories = xmlElements(xml, 'CommonPrefixes').map((each): DiskFile => {
     const path = decodeURIComponent(xmlText(each, 'Prefix') ?? '').replace(/\/$/u, '');
@@ -165,7 +165,7 @@ export class DiskFiles {
     }
   }
 
-  /** What is known of a file. @throws NotFoundError */
+  /** A file's size, time and type. @throws NotFoundError */
   async stat(path: string, options: CallOptions = {}): Promise<DiskFile> {
     const request = { method: 'HEAD', path: this.#url(path) } as const;
     const { headers } = await this.#http.content(READ, options, request);
@@ -178,7 +178,7 @@ export class DiskFiles {
     };
   }
 
-  /** What is in a directory; `''` is the root. Of one that is not there: nothing. */
+  /** Lists a directory; `''` is the root. Empty for a directory that is not there. */
   list(
     directory = '',
     { recursive = false, limit = PAGE, ...call }: ListDiskFilesOptions = {},

@@ -45,7 +45,7 @@ const PARTIAL_CONTENT = 206;
  * for await (const bytes of file) write(bytes);
  */
 export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable {
-  /** Of the whole file, in bytes. */
+  /** Size of the whole file, in bytes. */
   readonly size: number;
   /** Where the part begins that comes. */
   readonly offset: number;

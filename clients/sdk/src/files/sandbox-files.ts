@@ -12,7 +12,7 @@ import type { FetchAnswer } from '../transport.ts';
 type QueryOf<Id extends keyof operations> = NonNullable<operations[Id]['parameters']['query']>;
 type Asked<Id extends keyof operations> = Omit<QueryOf<Id>, 'path' | 'cursor'>;
 
-/** What {@link SandboxFiles.read} takes. */
+/** Options of {@link SandboxFiles.read}. */
 export interface ReadFileOptions extends CallOptions, FileRange {
   /** `false`: a link at the end of the path is refused. */
   readonly follow?: boolean | undefined;
@@ -20,9 +20,9 @@ export interface ReadFileOptions extends CallOptions, FileRange {
   readonly ifMatch?: string | undefined;
 }
 
-/** What {@link SandboxFiles.write} takes. `mode` is octal, as in `0640`. */
+/** Options of {@link SandboxFiles.write}. `mode` is octal, as in `0640`. */
 export interface WriteFileOptions extends CallOptions {
-  /** Of a new file 0644; else it stays. */
+  /** Mode of the file: by default 0644 for a new one, and unchanged for an older one. */
   readonly mode?: string | undefined;
   /** Numbers of its user and group; those of the default user for a new file, else they stay. */
   readonly uid?: number | undefined;
@@ -39,7 +39,7 @@ export interface WriteFileOptions extends CallOptions {
   readonly ifAbsent?: boolean | undefined;
 }
 
-/** What {@link SandboxFiles.makeDirectory} takes. `mode` is octal, as in `0750`. */
+/** Options of {@link SandboxFiles.makeDirectory}. `mode` is octal, as in `0750`. */
 export interface MakeDirectoryOptions extends CallOptions {
   /** 0755 by default. */
   readonly mode?: string | undefined;
@@ -50,7 +50,7 @@ export interface MakeDirectoryOptions extends CallOptions {
   readonly parents?: boolean | undefined;
 }
 
-/** What {@link SandboxFiles.watch} takes. */
+/** Options of {@link SandboxFiles.watch}. */
 export interface WatchFilesOptions {
   /** Also what is in the directories below. */
   readonly recursive?: boolean | undefined;
@@ -90,7 +90,8 @@ async function toUpload(content: FileContent, upload: Upload) {
     body: '',
     bodySerializer: () => body,
     headers: { 'content-type': 'application/octet-stream' },
-    duplex: 'half' as const, // What a stream needs (https://fetch.spec.whatwg.org/#enumdef-requestduplex).
+    // Streams must say so (https://fetch.spec.whatwg.org/#enumdef-requestduplex).
+    duplex: 'half' as const,
   };
 }
 
@@ -181,7 +182,11 @@ export class SandboxFiles {
     }
   }
 
-  /** What is at a path. @param options `follow: false`: of a link itself @throws NotFoundError */
+  /**
+   * The file or directory at a path.
+   * @param options `follow: false`: the link itself
+   * @throws NotFoundError
+   */
   async stat(
     path: FilePath,
     { follow, ...call }: CallOptions & Asked<'statSandboxFile'> = {},

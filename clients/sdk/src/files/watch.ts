@@ -11,7 +11,7 @@ import { backoffMs, LinkedSignal, reasonOf, sleep } from '../timing.ts';
 import { bodyPieces } from './body-pieces.ts';
 import type { FetchAnswer } from '../transport.ts';
 
-/** What has happened to a file or directory. */
+/** A change of a file or directory. */
 export interface FileChange {
   /**
    * `created`: also what was moved there. `modified`: its content. `attributes`: mode, owner or times.

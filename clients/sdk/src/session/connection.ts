@@ -7,7 +7,7 @@ const OPEN_MS_MAX = 15_000;
 const SILENCE_MS_MAX = 75_000;
 const GONE = 1000;
 
-/** What is told of a connection while it is there. */
+/** Events of a connection, while it is open. */
 export interface ConnectionHandlers {
   event(event: ServerEvent, connection: Connection): void;
   output(chunk: OutputChunk): void;
@@ -49,7 +49,7 @@ export class Connection {
     this.send(JSON.stringify(message));
   }
 
-  /** What is sent on a connection that has just broken is lost; the next one makes up for it. */
+  /** A message sent on a connection that has just broken is lost; the next one makes up for it. */
   send(data: string | Uint8Array<ArrayBuffer>): void {
     if (!this.#isOver && this.#socket.readyState === this.#socket.OPEN) this.#socket.send(data);
   }

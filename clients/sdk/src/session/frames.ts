@@ -16,7 +16,7 @@ export interface ProcessExit {
 /** A piece of what a process wrote. */
 export interface OutputChunk {
   readonly stream: 'stdout' | 'stderr';
-  /** Of its first byte among the bytes of both streams. */
+  /** The offset of its first byte among the bytes of both streams. */
   readonly offset: number;
   readonly bytes: Uint8Array;
 }

@@ -36,7 +36,8 @@ export class InputBuffer {
       await this.#gate.until(() => this.#hasRoom || this.#isOver, signal);
       if (this.#isClosed) throw new BerthError('input_closed', 'the input was closed before');
       if (this.#error !== undefined) throw this.#error;
-      if (this.#isOver) return; // As with a pipe whose reader has gone, but without a signal.
+      // Input after the end is dropped, as with a pipe whose reader has gone, but without a signal.
+      if (this.#isOver) return;
       const offset = this.#end ?? 0;
       const piece = { offset, bytes: bytes.slice(at, at + PIECE_BYTES) };
       this.#end = offset + piece.bytes.length;

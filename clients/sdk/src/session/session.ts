@@ -146,7 +146,7 @@ export class Session {
 
   async #run(): Promise<void> {
     while (!this.#isOver) {
-      // What waits to be read is bounded over all connections together.
+      // Unread output is bounded over all connections together.
       await this.#gate.until(() => this.output.bytes < this.#window, this.#signal);
       try {
         await this.#connect();
@@ -158,7 +158,7 @@ export class Session {
     }
   }
 
-  /** One connection, to its end. */
+  /** Runs a single connection, to its end. */
   async #connect(): Promise<void> {
     const url = await this.#host.url(this.#signal);
     const connection = new Connection(this.#host.open(url), this.#firstMessage(), {

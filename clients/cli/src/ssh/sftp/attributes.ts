@@ -26,7 +26,7 @@ const PERMISSION_BITS = ['---', '--x', '-w-', '-wx', 'r--', 'r-x', 'rw-', 'rwx']
 
 const seconds = (file: SandboxFile): number => Math.floor(Date.parse(file.modified_at) / 1000);
 
-/** What is known of a file, in numbers. */
+/** The attributes of a file, in numbers. */
 export function attributesOf(file: SandboxFile): Attributes {
   const time = seconds(file);
   const mode = TYPE_BITS[file.type] | Number.parseInt(file.mode, 8);

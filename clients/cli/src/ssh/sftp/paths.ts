@@ -4,7 +4,7 @@ import type { Attributes } from 'ssh2';
 import { commandLine } from '../../quote.ts';
 import { Refused, unsupported } from './failure.ts';
 
-/** What new files of programs lack of what they ask for, as after a login. */
+/** Permission bits that new files lose, as after a login. */
 const UMASK = 0o022;
 const PERMISSIONS = 0o7777;
 
@@ -12,7 +12,7 @@ const PERMISSIONS = 0o7777;
 export const modeOfNew = ({ mode }: Partial<Attributes>): { mode: string } | object =>
   mode === undefined ? {} : { mode: (mode & PERMISSIONS & ~UMASK).toString(8) };
 
-/** What the API for files lacks, done by commands in the sandbox. */
+/** Operations on paths that the files API lacks, done by commands in the sandbox. */
 export class SandboxPaths {
   readonly #sandbox: Sandbox;
   #home: Promise<string> | undefined;

@@ -16,11 +16,11 @@ interface Opened {
   readonly download?: Download;
   readonly upload?: Upload;
   readonly entries?: AsyncIterator<SandboxFile>;
-  /** What an uploaded file gets once it is there. */
+  /** Attributes that an uploaded file gets once it is there. */
   later?: Partial<Attributes>;
 }
 
-/** What a client of SFTP may ask for, done by the files API of a sandbox. */
+/** Answers the requests of an SFTP client through the files API of a sandbox. */
 export class SftpRequests {
   readonly #files: SandboxFiles;
   readonly #paths: SandboxPaths;

@@ -6,7 +6,7 @@ import { SftpRequests } from './requests.ts';
 
 const { STATUS_CODE } = ssh2.utils.sftp;
 
-/** What ssh2 has, but does not type: scp looks at the exit code, which its SFTP has no call for. */
+/** ssh2 has this without types: scp looks at the exit code, which its SFTP has no call for. */
 interface Inside {
   readonly outgoing: { readonly id: number };
   readonly _protocol: { exitStatus(channel: number, code: number): void };
