@@ -7,7 +7,7 @@ import { WebhookDeliveries } from './webhooks/webhook-deliveries.ts';
 import { AuditFile } from './http/audit-file.ts';
 import type { AuditLogs } from './http/middleware/audit.ts';
 
-/** What a control node keeps of what accounts do. */
+/** A control node's records of the activity of accounts. */
 export interface Accounting {
   readonly usage: UsageCounter;
   readonly logs: AuditLogs;

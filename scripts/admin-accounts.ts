@@ -1,4 +1,4 @@
-/* What scripts/admin does with accounts and their keys. */
+/* Commands of scripts/admin for accounts and their keys. */
 import type { AccountLimit } from '../shared/directory/account-limits.ts';
 import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';

@@ -79,7 +79,7 @@ const Keys = Type.Object({ ENCRYPTION_KEY });
 
 class UsageError extends Error {}
 
-/** What a command works on. */
+/** The cluster that a command works on. */
 interface Cluster {
   readonly directory: Directory;
   /** Undefined: a control node need not see the storage. */

@@ -30,7 +30,7 @@ function formatNumber(value: number, unit: Setting['unit']): string {
   return value === 0 ? '0' : `${value / size} ${name}`;
 }
 
-/** What the setting may be. */
+/** The setting's allowed values, in words. */
 function valueOf(setting: Setting): string {
   const { unit, minimum, maximum, form } = setting;
   if (setting.enum !== undefined) return setting.enum.map((each) => `\`${each}\``).join(', ');

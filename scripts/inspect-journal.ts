@@ -49,7 +49,7 @@ function reportSandbox(hostId: string, row: SandboxRow, execs: SandboxExecRow[])
   return { ...withoutSecrets(row), namespace, execs };
 }
 
-/** What the next agent would have to recover if this one crashed now. */
+/** Work that the next agent would have to recover if this one crashed now. */
 function unfinishedOf({ id, state, isDeleting, execs }: SandboxReport): string[] {
   const begun = execs.filter(({ status }) => status === 'running');
   return [

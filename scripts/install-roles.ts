@@ -1,4 +1,6 @@
-/* What scripts/install and scripts/berth-agent write for a role, below a root directory. */
+/*
+ * Writes the files of scripts/install and scripts/berth-agent for a role, below a root directory.
+ */
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -37,7 +39,10 @@ const newCluster = (): Env => ({
   REGION: 'self-hosted',
 });
 
-/** What a host that joins gets beside the names that every node has, where the cluster has it set. */
+/**
+ * Settings that a host which joins gets beside the names that every node has, where the cluster has
+ * them set.
+ */
 export const JOINED = [
   ...['REDIS_URL', 'REDIS_SENTINELS', 'REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_PASSWORD'],
   ...['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS_CA', 'REDIS_CONFIRMING_REPLICAS'],

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { required, type Env } from './env-file.ts';
 
-/** One line of the Procfile, with what the supervisor needs to know about it. */
+/** A line of the Procfile, with the supervisor's settings for it. */
 export interface ServiceSpec {
   readonly name: string;
   readonly command: string;

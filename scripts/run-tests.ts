@@ -68,7 +68,7 @@ function signalGroup(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-pid, signal);
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 

@@ -29,7 +29,7 @@ interface Sealed {
   readonly context: string;
 }
 
-/** What of a disk's record is sealed; its manifest repeats it. */
+/** The sealed part of a disk's record; its manifest repeats it. */
 const sealedOfDisk = ({ id, users, mounts = [] }: Pick<DiskRecord, 'id' | 'users' | 'mounts'>) => [
   ...users.flatMap(({ sealedToken: text }): Sealed[] =>
     text === undefined ? [] : [{ kind: 'tokens of disks', text, context: id }],
@@ -131,7 +131,7 @@ class Resealing {
   async disk({ accountId, id }: Pick<DiskRecord, 'accountId' | 'id'>): Promise<void> {
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       const record = (await this.#directory.disks.get(accountId, id))?.record;
-      if (record === undefined) return; // It was deleted meanwhile.
+      if (record === undefined) return; // The disk was deleted meanwhile.
       if (!(await this.#record(record))) continue;
       if (await this.#manifest(accountId, id)) return;
     }

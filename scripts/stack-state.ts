@@ -4,7 +4,7 @@ import { readFileIfExists } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { isAlive, type ProcessId } from '../shared/process-id.ts';
 
-/** What this checkout's supervisor has recorded about itself and its processes. */
+/** The supervisor's record of itself and its processes in this checkout. */
 export interface StackState {
   readonly supervisor: ProcessId;
   readonly ready: boolean;

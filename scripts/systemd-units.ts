@@ -6,7 +6,10 @@ export const SYSUSERS = `u berth-redis - "Berth directory" /var/lib/berth-redis
 u berth-control - "Berth control node" -
 `;
 
-/** What a service without privileges may do. JIT compilation needs memory that is written and run. */
+/**
+ * Restrictions of services without privileges. JIT compilation needs memory that is written and
+ * run.
+ */
 const SANDBOX = `NoNewPrivileges=yes
 CapabilityBoundingSet=
 ProtectSystem=strict

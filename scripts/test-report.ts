@@ -10,7 +10,7 @@ const TIME_OUT = /^\s*[✘✖×] Timed out while running tests/u;
 /** Failures in AVA's summary. It does not count passed tests when there are any. */
 const FAILURE = /^\s*(\d+) (?:tests? failed|uncaught exceptions?|unhandled rejections?)$/u;
 
-/** What AVA's default reporter has printed, line by line, about a run of several files. */
+/** Parses the output of AVA's default reporter about a run of several files, line by line. */
 export class TestReport {
   /** How many tests passed, by file. Tests whose file cannot be told are under the empty name. */
   readonly #passed = new Map<string, number>();

@@ -1,4 +1,4 @@
-/** What can be in the activity of an account: one type for each kind of change. */
+/** Types of events in the activity of an account: one type for each kind of change. */
 export const activityTypes = [
   'account.limits_changed',
   'disk.created',

@@ -1,6 +1,9 @@
 interface Shares {
   readonly count: number;
-  /** What a party may hold while it is alone. Less than `count`, so that the next party finds some. */
+  /**
+   * The most that a party may hold while it is alone. Less than `count`, so that the next party
+   * finds some.
+   */
   readonly perPartyMax: number;
 }
 

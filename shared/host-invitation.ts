@@ -13,7 +13,7 @@ import { compile } from './validate.ts';
 const KEY_BYTES = 32;
 const CONTEXT = 'host invitation';
 
-/** What a joining host gets. */
+/** The secrets and settings that a joining host gets. */
 const Gift = Type.Object(
   {
     settings: Type.Record(Type.String({ pattern: '^[A-Z_]{1,64}$' }), Type.String()),
@@ -26,7 +26,7 @@ export type Gift = Type.Static<typeof Gift>;
 const checkGift = compile(Gift);
 
 export const joinTokenPattern = '^join-[A-Za-z0-9_-]{43}$';
-/** Of proofs and nonces: 32 bytes in base64url. */
+/** Form of proofs and nonces: 32 bytes in base64url. */
 export const joinProofPattern = '^[A-Za-z0-9_-]{43}$';
 
 export const newJoinToken = (): string => `join-${randomSecret()}`;
@@ -34,7 +34,7 @@ export const newJoinToken = (): string => `join-${randomSecret()}`;
 const derive = (token: string, purpose: string): Buffer =>
   Buffer.from(hkdfSync('sha256', token, '', `berth join ${purpose}`, KEY_BYTES));
 
-/** What a host shows for the token, once. */
+/** The proof that a host shows for the token, once. */
 export const proofOf = (token: string): string => derive(token, 'proof').toString('base64url');
 
 /** Under which an invitation is stored: the hash of its proof. */

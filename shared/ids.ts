@@ -24,7 +24,7 @@ export function newSandboxId(): string {
   return [8, 12, 16, 20, 32].map((end, i) => hex.slice([0, 8, 12, 16, 20][i], end)).join('-');
 }
 
-/** Of an event in the activity of an account: sorts by time, too. */
+/** Id of an event in the activity of an account: sorts by time, too. */
 export const newEventId = (): string => newSandboxId();
 
 /**

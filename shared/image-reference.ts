@@ -14,7 +14,7 @@ export interface ImageReference {
 }
 
 const DOCKER = 'docker.io';
-// As the distribution project's reference grammar has them.
+// Parts of the distribution project's reference grammar.
 const REGISTRY =
   /^(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))*(?::[0-9]{1,5})?$/u;
 const REPOSITORY =

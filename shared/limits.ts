@@ -10,7 +10,8 @@ export const LIMITS = {
   headerBytesMax: 16 * KiB,
   // Larger than the former, so that a head that a public server accepted fits when it is forwarded.
   internalHeaderBytesMax: 32 * KiB,
-  // Of a public port. Fewer when the process has fewer descriptors: see shareDescriptors.
+  // Connections of a public port. Fewer when the process has fewer descriptors: see
+  // shareDescriptors.
   connectionsMax: 10_000,
   // A peer that we wait for must transfer at this average rate and never stand still for longer than
   // this; the third value applies while others wait for its place. A download's buffer counts as
@@ -27,7 +28,7 @@ export const LIMITS = {
   pageSizeMax: 100,
   unpagedListMax: 1000, // For clients that follow no cursor.
 
-  mcpCallsPerNodeMax: 512, // Of tools for language models, at the same time.
+  mcpCallsPerNodeMax: 512, // Concurrent calls of tools for language models.
 
   // Accounts
   apiKeysPerAccountMax: 1000,
@@ -36,7 +37,7 @@ export const LIMITS = {
   // How soon control nodes and hosts notice that the limits of an account were changed.
   accountLimitsReadEveryMs: 2_000,
   accountsRememberedMax: 10_000,
-  // What is counted is written this often, by control nodes and hosts; a crash loses as much.
+  // Control nodes and hosts write their counts this often; a crash loses as much.
   usageWrittenEveryMs: 5_000,
   storageMeasuredEveryMs: 60_000,
   usageKeptMs: 400 * DAY_MS,
@@ -90,7 +91,8 @@ export const LIMITS = {
   // How many sandboxes a host of containers has at most, each with ids like a container's; stopped
   // ones count.
   containerSandboxesMax: 8192,
-  processesPerSandboxMax: 2048, // Threads count. Of containers; a virtual machine has its own bound.
+  // Threads count. Of containers; a virtual machine has its own bound.
+  processesPerSandboxMax: 2048,
   // The kernel has one number of terminals for all containers together (kernel.pty.max).
   terminalsPerContainerMax: 128,
   execTimeoutMsMax: 290_000,
@@ -142,7 +144,7 @@ export const LIMITS = {
   signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
-  // Of a form that uploads an object: one field, all fields, and everything before the file.
+  // Limits of a form that uploads an object: one field, all fields, and everything before the file.
   formFieldsBytesMax: 20 * KiB,
   formFieldsMax: 100,
   formHeadBytesMax: 32 * KiB,
@@ -179,8 +181,8 @@ export const LIMITS = {
   grepSecondsMax: 30,
   // Clients that give up after 30 s still get the answer.
   grepDurationMsMax: 28_000,
-  grepTextBytesMax: 64 * KiB, // As in search.h.
-  // All matches of an answer, as JSON. The agent has several copies of them in memory.
+  // The same as in search.h. All matches of an answer, as JSON. The agent has several copies of them in memory.
+  grepTextBytesMax: 64 * KiB,
   grepMatchesBytesMax: 8 * MiB,
 
   // Sandboxes
@@ -195,7 +197,8 @@ export const LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   sandboxesPerAccountMax: 1000,
   snapshotsPerAccountMax: 100,
-  // Of a snapshot with memory that machines are prewarmed from: prewarmed ones take no capacity.
+  // Size of a snapshot with memory that machines are prewarmed from: prewarmed ones take no
+  // capacity.
   snapshotPrewarmedBytesMax: 256 * MiB,
   imageReferenceLengthMax: 512,
   sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
@@ -210,8 +213,8 @@ export const LIMITS = {
   sandboxBeginMs: 8_000,
   // How many hosts with room are looked at for new work, of which the best is taken.
   placementCandidates: 8,
-  // What a node remembers of what it has placed lately: accounts, images and shapes, each with the
-  // hosts that were chosen last.
+  // Placements that a node remembers: accounts, images and shapes, each with the hosts that were
+  // chosen last.
   placementKeysRememberedMax: 4096,
   placementsRememberedMax: 16,
   // How many hosts are asked, one after the other, to take a new sandbox.
@@ -259,7 +262,8 @@ export const LIMITS = {
   sandboxImageWaitMsMax: 60 * MINUTE_MS, // For a turn to have its image built.
   imageBuildsWaitingMax: 64, // On one host.
   imageBuildsWaitingPerAccountMax: 16,
-  // Who builds renews its claim on the build this often; a claim that is as old as this has ended.
+  // A host that builds an image renews its claim this often; a claim that is as old as this has
+  // ended.
   imageBuildRenewMs: 2_000,
   imageBuildTtlMs: 12_000,
   // How long the directory remembers an image that nobody asks for.
@@ -276,7 +280,7 @@ export const LIMITS = {
   // How long a pause waits for requests that its policy names, and its caller for that.
   networkDrainMsMax: 10 * MINUTE_MS,
   networkDrainHeldMsMax: 5_000,
-  networkPolicyBytesMax: 128 * KiB, // As JSON; within a job and a row of the journal.
+  networkPolicyBytesMax: 128 * KiB, // Bytes of JSON, within a job and a row of the journal.
 
   // Process sessions
   // How long a client's request waits for a guest that does not answer.
@@ -402,14 +406,14 @@ export const LIMITS = {
   diskIdleUnmountMs: 60_000,
 
   // Object storage behind disks (docs/bucket-disks.md).
-  bucketAttemptsMax: 3, // Of one request, by the SDK.
+  bucketAttemptsMax: 3, // Attempts of one request, by the SDK.
   bucketConnectMsMax: 5_000,
   bucketSilenceMsMax: 15_000,
   bucketCheckMsMax: 8_000,
   bucketRecheckMs: 15_000,
   bucketRechecksMax: 1_000,
   bucketReportsMax: 10_000, // Disks whose last report is remembered.
-  bucketKeysMax: 1_000_000, // Of one disk.
+  bucketKeysMax: 1_000_000, // Keys and problems of one disk.
   bucketProblemsShownMax: 20,
   bucketConflictsMax: 1_000,
   bucketRefusalsMax: 1_000, // Files of one disk that the bucket does not take.

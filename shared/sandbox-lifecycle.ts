@@ -44,11 +44,11 @@ export const sandboxActions = [
 ] as const;
 export type SandboxAction = (typeof sandboxActions)[number];
 
-/** What happens to an action. */
+/** The fate of an action. */
 export type Verdict =
-  /** It begins: the sandbox enters this state, or is deleted. */
+  /** The action begins: the sandbox enters this state, or is deleted. */
   | { readonly kind: 'begin'; readonly to: SandboxState | 'deleted' }
-  /** It is carried out, and the sandbox stays in its state. */
+  /** The action is carried out, and the sandbox stays in its state. */
   | { readonly kind: 'allow' }
   /** The state is already the wanted one, or about to be: answered without doing anything. */
   | { readonly kind: 'unchanged' }

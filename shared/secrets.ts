@@ -51,7 +51,7 @@ function open(key: Buffer, sealed: string, context: string): string {
   return Buffer.concat([decipher.update(text), decipher.final()]).toString('utf8');
 }
 
-/** What was in a sealed text, and which key of the ring had sealed it. */
+/** The contents of a sealed text, and the key of the ring that had sealed it. */
 export interface Unsealed {
   readonly text: string;
   /** 0 for the one that seals now. */

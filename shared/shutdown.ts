@@ -3,7 +3,7 @@ import { toError } from './errors.ts';
 import type { Logger } from './log.ts';
 import { closeTracer } from './spans.ts';
 
-/** One step of a shutdown. A promise that it returns is awaited. */
+/** A step of a shutdown. A promise that it returns is awaited. */
 type Step = (signal: StopSignal) => unknown;
 
 /** SIGPWR (signal(7)) means that the host is going down, so nothing may be left running on it. */

@@ -35,7 +35,10 @@ export class StorageWatch {
     this.#stop = repeatInBackground('storage.check', CHECK_EVERY_MS, () => this.#check());
   }
 
-  /** Of the file system that has the least, at the last look; infinite before the first one. */
+  /**
+   * Free bytes of the file system that has the least, at the last look; infinite before the first
+   * one.
+   */
   get freeBytes(): number {
     return this.#freeBytes;
   }

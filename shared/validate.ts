@@ -39,7 +39,7 @@ ajv.addKeyword(lowerCase);
 ajv.addKeyword('documented');
 formats.default(ajv);
 
-/** As JSON writes integers: no other spelling of one is accepted. */
+/** Integers in JSON's form: no other spelling of one is accepted. */
 const INTEGER = /^-?(?:0|[1-9]\d{0,15})$/u;
 
 function readText(type: unknown, text: unknown): unknown {

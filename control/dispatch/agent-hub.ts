@@ -27,7 +27,7 @@ export interface Host {
   readonly publicUrl: string;
   /** Where this node reaches the host's data endpoint. */
   readonly internalUrl: string;
-  /** What its sandboxes begin with, if its image says so. */
+  /** The image that its sandboxes begin with, if its image says so. */
   readonly image?: SandboxImage | undefined;
   readonly load: HostLoad;
   /** Jobs sent from here and not answered yet; more recent than what the host reported. */
@@ -59,7 +59,7 @@ export const LINK_PATH = '/agent-link';
 
 /** This node's end of the agents' WebSockets: who is there, and who waits for which answer. */
 export class AgentHub implements KnownHosts {
-  /** Who waits here for which host's answer. */
+  /** Callers on this node that wait for a host's answer. */
   readonly waiters = new JobWaiters();
   /** Where this node has placed sandboxes lately. */
   readonly placements = new RecentPlacements();

@@ -18,7 +18,7 @@ export interface FilesCall extends FilesRequest {
   readonly method: string;
   /** The caller's; only those that concern ranges and preconditions are passed on. */
   readonly headers: IncomingHttpHeaders;
-  /** What is written to the file. */
+  /** The content to write to the file. */
   readonly upload?: IncomingMessage | undefined;
   readonly requestId: string;
   /** Aborted when the caller hangs up. */

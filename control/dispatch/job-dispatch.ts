@@ -74,7 +74,10 @@ interface Queued {
 export class JobDispatch {
   readonly #hub: AgentHub;
   readonly #nodeId: string;
-  /** Of all queues: a connection for each host's queues would soon be all that Redis has. */
+  /**
+   * A connection shared by all queues: a connection for each host's queues would soon be all that
+   * Redis has.
+   */
   readonly #redis: Redis;
   readonly #queuedJobs: QueuedJobs;
   readonly #primary: JobDispatchDeps['primary'];
@@ -236,7 +239,7 @@ export class JobDispatch {
       prefix: queues.prefix(hostId),
       skipMetasUpdate: true,
     });
-    queue.on('error', () => undefined); // Of the connection, which reports them.
+    queue.on('error', () => undefined); // The connection reports these errors.
     this.#queues.set(name, queue);
     return queue;
   }

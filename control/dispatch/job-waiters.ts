@@ -21,7 +21,7 @@ interface Waiter {
 /** A frame with news of a job. */
 export type JobFrame = Extract<AgentFrame, { jobId: string }>;
 
-/** Who waits on this node for which host's answer. */
+/** Callers on this node that wait for the answers of hosts. */
 export class JobWaiters {
   readonly #waiters = new Map<string, Waiter>();
   /** The same by host, so that one host costs nothing for the jobs of others. */

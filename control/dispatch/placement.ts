@@ -59,7 +59,7 @@ function countEach(ids: readonly (string | undefined)[]): Map<string, number> {
   return counts;
 }
 
-/** What a new sandbox asks of its host. */
+/** A new sandbox's needs and preferences. */
 export interface SandboxWishes {
   readonly need: SandboxResources;
   /** Hosts on which it cannot be are left out. */
@@ -68,13 +68,13 @@ export interface SandboxWishes {
   readonly handlers: readonly string[];
   /** Hosts that probably have what it starts from: looked at beside those that are drawn. */
   readonly likely: readonly string[];
-  /** What stands against a host, beside how full it is; see {@link shareTaken} for the scale. */
+  /** Cost of a host, beside how full it is; see {@link shareTaken} for the scale. */
   readonly costOf: (hostId: string) => number;
 }
 
 type HostSandboxes = Host['load']['sandboxes'];
 
-/** What of the host would be taken once the sandbox were there: 1 is all of it. */
+/** The share of the host that would be taken with the sandbox there: 1 is all of it. */
 function shareTaken(
   { memoryMib, memoryMibUsed, vcpus, vcpusUsed }: HostSandboxes,
   need: SandboxResources,

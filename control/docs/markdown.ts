@@ -7,7 +7,7 @@ export interface Section {
   readonly title: string;
   /** Within the page; empty for what comes before the first heading below the title. */
   readonly anchor: string;
-  /** Of its heading. */
+  /** Level of its heading. */
   readonly level: number;
   readonly text: string;
 }

@@ -1,7 +1,7 @@
 import { type Html, html } from './html.ts';
 import { renderInline } from './markdown.ts';
 
-/** What is shown of a schema of the API's description. */
+/** The documented view of a schema. */
 export interface ShownSchema {
   readonly $ref?: string;
   readonly title?: string;
@@ -102,7 +102,7 @@ export class SchemaView {
         </ul>`;
   }
 
-  /** One field or parameter. */
+  /** Shows a field or parameter. */
   field(
     name: string,
     field: ShownSchema,

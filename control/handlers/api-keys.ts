@@ -30,7 +30,7 @@ const listApiKeys = route({
   },
 });
 
-/** As the API writes times, whatever zone and precision the caller's had. */
+/** Written in the API's form of times, whatever zone and precision the caller's had. */
 function keyEnd(caller: Caller, wanted: string | undefined): string | undefined {
   const end = endWithKey(caller, wanted === undefined ? undefined : Date.parse(wanted));
   return end === undefined ? undefined : new Date(end).toISOString();

@@ -79,7 +79,7 @@ const waitedOutAs: Readonly<Partial<Record<ErrorCode, ErrorCode>>> = {
   directory_full: 'no_capacity',
 };
 
-/** What callers that bring up sandboxes are told instead of a code. */
+/** The code for callers that bring up sandboxes, instead of another one. */
 export const waitableCode = (code: ErrorCode): ErrorCode => waitedOutAs[code] ?? code;
 
 /**
@@ -91,7 +91,7 @@ export function toWaitableError(error: AppError): AppError {
   return code === error.code ? error : new AppError(code, error.message, { cause: error });
 }
 
-/** What the caller is told about any failure; the text of unexpected ones stays in the log. */
+/** The caller's view of any failure; the text of unexpected ones stays in the log. */
 export function toCallerError(thrown: unknown): AppError {
   if (thrown instanceof AppError) return thrown;
   if (isRedisFailure(thrown)) {

@@ -13,6 +13,6 @@ export function requireScope({ scopes }: Caller, needed: KeyScope): void {
   );
 }
 
-/** Whoever mounts a disk can change what is on it. */
+/** A caller who mounts a disk can change its contents. */
 export const mountScope = (body?: { readonly mounts?: readonly unknown[] }): KeyScope | undefined =>
   body?.mounts !== undefined && body.mounts.length > 0 ? 'disk' : undefined;

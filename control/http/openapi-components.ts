@@ -6,7 +6,7 @@ const isNode = (value: unknown): value is Node => typeof value === 'object' && v
 
 const DATA = new Set(['examples', 'default', 'enum', 'const', 'required']);
 
-/** What a value of the schema looks like, where the schema itself says so. */
+/** An example value, where the schema itself gives one. */
 function exampleOf({ type, const: constant, default: fallback, enum: values }: Node): unknown {
   if (constant !== undefined) return undefined;
   if (fallback !== undefined) return fallback;
@@ -36,7 +36,7 @@ export class OpenApiComponents {
     const node = { ...rest, ...(documented as Node) };
     const entries = Object.entries(node).map(([key, value]) => [key, this.#addAny(key, value)]);
     const copy = Object.fromEntries(entries) as Node;
-    // Of use to the validator alone: in OpenAPI it needs a named schema for each branch.
+    // Only the validator uses it: in OpenAPI it needs a named schema for each branch.
     delete copy['discriminator'];
     delete copy['lowerCase'];
     const example = copy['examples'] === undefined ? exampleOf(copy) : undefined;

@@ -70,7 +70,7 @@ export interface StreamReply {
 
 export type Reply = EnvelopeReply | StreamReply;
 
-/** One endpoint: the router, the validation and the OpenAPI document all read this. */
+/** Describes an endpoint: the router, the validation and the OpenAPI document all read this. */
 export interface Route<
   P extends TSchema = TSchema,
   Q extends TSchema = TSchema,
@@ -82,13 +82,16 @@ export interface Route<
   readonly operationId: string;
   /** The scope that a key needs for it (docs/api.md, Scopes); `public`: no API key is asked for. */
   readonly scope: KeyScope | 'public';
-  /** What the call leaves in the activity of the account. Whatever changes something has one. */
+  /**
+   * The event that the call leaves in the activity of the account. Whatever changes something has
+   * one.
+   */
   readonly event?: ActivityType;
   /** A scope that some bodies need besides. */
   furtherScope?(body: Static<B>): KeyScope | undefined;
-  /** One line, without a full stop. */
+  /** A line without a full stop. */
   readonly summary: string;
-  /** What a caller has to know beside that, in whole sentences. */
+  /** Further facts for callers, in whole sentences. */
   readonly description: string;
   readonly tag: Tag;
   /** Whole bodies of successful answers by status. */
@@ -110,7 +113,10 @@ export interface Route<
   readonly plainUnauthorized?: boolean;
   /** Creates, starts, resumes or forks a sandbox: its 503s have the codes that clients wait out. */
   readonly bringsUpSandbox?: boolean;
-  /** What it runs can fill disks: refused while the account's disks hold as much as they may. */
+  /**
+   * True when its command can fill disks: refused while the account's disks hold as much as they
+   * may.
+   */
   readonly fillsDisks?: boolean;
   /** Writes nothing to the directory, though it is a POST: works also while that is almost full. */
   readonly writesNothing?: boolean;

@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts';
 import { Cancellations } from './cancellations.ts';
 import { OwnApi, type ServeApi } from './own-api.ts';
 
-/** What tools for language models need of this node. Nothing is opened before it is used. */
+/** Parts of this node that tools for language models use. Nothing is opened before it is used. */
 export interface McpHost {
   readonly ownApi: OwnApi;
   readonly cancellations: Cancellations;

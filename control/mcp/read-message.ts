@@ -3,7 +3,7 @@ import { AppError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
-/** One message of JSON-RPC, not looked at yet beyond what is needed to tell it apart. */
+/** A message of JSON-RPC, not looked at yet beyond what is needed to tell it apart. */
 export interface McpMessage {
   readonly method?: unknown;
   readonly id?: unknown;

@@ -21,7 +21,7 @@ export interface McpOptions {
   readonly authenticator: Authenticator;
   /** Where callers reach this API; its own pages may use it. */
   readonly publicBaseUrl: string;
-  /** Of the operator: pages of other origins that may. */
+  /** The operator's setting: pages of other origins that may. */
   readonly allowedOrigins: readonly string[];
   /** Addresses of proxies whose word on their clients counts. */
   readonly trustedProxies: readonly string[];
@@ -85,7 +85,7 @@ interface Served {
   readonly message: McpMessage;
   readonly apiKey: string;
   readonly baseUrl: string;
-  /** Of each request that the work makes. */
+  /** Headers of each request that the work makes. */
   readonly headers: Readonly<Record<string, string>>;
   readonly begin: (cancel: () => void) => Disposable | undefined;
 }

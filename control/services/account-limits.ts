@@ -14,7 +14,7 @@ export function limitReached({ limit, max, used }: LimitReached): RefusedRequest
 
 const SECOND_MS = 1000;
 
-/** What is left of the account's requests, as answers say it (draft-ietf-httpapi-ratelimit-headers). */
+/** Headers about the rest of the account's requests (draft-ietf-httpapi-ratelimit-headers). */
 export function quotaHeaders({ max, left, resetMs }: RequestQuota): Record<string, string> {
   const seconds = Math.max(1, Math.ceil(resetMs / SECOND_MS));
   return {

@@ -16,10 +16,10 @@ const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
   'snapshot_not_ready',
 ]);
 
-/** What is to be made, as its callers know it. */
+/** A sandbox or snapshot to be made, as its callers know it. */
 interface Making<K extends JobKind, T> {
   readonly resultOf: (result: JobResults[K]) => T;
-  /** What the host has published of it. */
+  /** Finds the record that the host has published. */
   readonly find: () => Promise<T | undefined>;
   /** Has the host remove what it may have made. */
   readonly discard: () => Promise<void>;

@@ -9,7 +9,7 @@ import { findDisk } from './find-disk.ts';
 
 const MOVES_MAX = 3;
 
-/** What services need to know of the caller's request. */
+/** The caller's request, as services see it. */
 export interface RequestContext {
   readonly requestId: string;
   readonly signal?: AbortSignal;

@@ -13,7 +13,7 @@ const RANDOM_NAMES_MAX = 5;
 /** A sandbox to be created; without a name it gets a random one. */
 export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
   readonly name: string | undefined;
-  /** What it will have of what the account may have. */
+  /** Its part of the account's limits. */
   readonly share: Share;
 }
 

@@ -22,7 +22,7 @@ export interface DiskCreation {
   /** False when a disk with that name and configuration existed already. */
   readonly created: boolean;
   readonly disk: DiskEntry;
-  /** One-time tokens by user identifier. */
+  /** New tokens by user identifier; they are shown once. */
   readonly tokens: ReadonlyMap<string, string>;
 }
 

@@ -16,7 +16,7 @@ import { bringDisks } from './place-near-disks.ts';
 import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment } from './sandbox-input.ts';
 
-/** What a caller may ask for, and the name of the snapshot. */
+/** A caller's request, and the name of the snapshot. */
 type Input = CreateSandbox & { readonly snapshot: string; readonly wait: boolean };
 
 /** @throws AppError `bad_request` for what only the snapshot can say */

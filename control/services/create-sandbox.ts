@@ -26,7 +26,10 @@ type Draft = Omit<JobPayload<'sandbox.create'>, 'name' | 'baseImage'>;
 
 interface RankedHost {
   readonly hostId: string;
-  /** As the sandbox will show it: the caller's reference, or what the host's image really is. */
+  /**
+   * The image that the sandbox will show: the caller's reference, or what the host's image really
+   * is.
+   */
   readonly baseImage: string;
 }
 

@@ -36,7 +36,7 @@ export async function deleteDisk(
   if (user !== undefined) throw mountedBy(disk.diskId, ` ${user.config.name}`);
   rankHosts(deps.hub, [entry.handler]); // Refuses while no host could do it.
   const deletion = await disks.beginDelete(entry.record);
-  if (deletion === 'held') throw mountedBy(disk.diskId, ''); // It has begun to since.
+  if (deletion === 'held') throw mountedBy(disk.diskId, ''); // A sandbox has mounted it since.
   if (deletion === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   try {
     const job = { kind: 'disk.delete', payload: disk } as const;

@@ -15,7 +15,7 @@ import type { Ring } from '../../shared/secrets.ts';
 export interface ServiceSettings {
   readonly cluster: ClusterConfig;
   readonly http: Pick<HttpSettings, 'trustedProxies'>;
-  /** What callers see in URLs. */
+  /** Base of the URLs that callers see. */
   readonly publicBaseUrl: string;
   /** The domain below which ports of sandboxes have their hostnames. */
   readonly ingressZone: string;
@@ -26,13 +26,13 @@ export interface ServiceSettings {
   readonly signingKeys: Ring<string>;
   /** Private networks that webhooks may be of. */
   readonly webhookNetworks: readonly string[];
-  /** What callers may call the image of a host, whatever it is. */
+  /** Names that callers may use for the image of a host, whatever it is. */
   readonly imageAliases: ImageAliases;
 }
 
-/** What handlers and services work with; made once in main.ts. */
+/** Dependencies of handlers and services; made once in main.ts. */
 export interface Deps {
-  /** Of this control node. */
+  /** Id of this control node. */
   readonly nodeId: string;
   readonly config: ServiceSettings;
   readonly directory: Directory;

@@ -70,7 +70,7 @@ function placeOf(input: DiskMountInput): { bucketName: string; endpoint: string 
   return { bucketName, endpoint };
 }
 
-/** What the credentials of a mount of this type must have. @throws AppError `bad_request` */
+/** Checks the credentials that a mount of this type must have. @throws AppError `bad_request` */
 function checkCredentials(type: MountType, given: MountCredentials): MountCredentials {
   const isAzure = type === 'azure-blob';
   const names = isAzure

@@ -69,7 +69,7 @@ export async function listSandboxExecs(
   return (await callOwner(deps, record, job, context)).result.execs;
 }
 
-/** One command and what is kept of its output. @throws AppError `not_found`, `unavailable` */
+/** A command and its kept output. @throws AppError `not_found`, `unavailable` */
 export async function getSandboxExec(
   deps: Deps,
   ref: ExecOfSandbox,

@@ -21,7 +21,7 @@ import { findSandbox } from './find-sandbox.ts';
 import { RefusedRequest } from './refused-request.ts';
 import { findOwner } from './sandbox-actions.ts';
 
-/** What these services need of a request. */
+/** The request, as these services see it. */
 export interface FilesContext {
   readonly deps: Deps;
   readonly caller: Caller;
@@ -81,7 +81,7 @@ async function open(
   });
 }
 
-/** What the host answers an operation without content with. */
+/** Sends an operation without content to the host and returns its answer. */
 async function ask(
   context: FilesContext,
   operation: FileOperation,
@@ -147,7 +147,7 @@ function definedOnly<T extends object>(fields: T): { [K in keyof T]?: NonNullabl
   return Object.fromEntries(defined) as { [K in keyof T]?: NonNullable<T[K]> };
 }
 
-/** What is at the path. @throws AppError what the host says */
+/** The type, size and times of a path. @throws AppError what the host says */
 export async function statSandboxFile(
   context: FilesContext,
   { path, follow }: { readonly path: Buffer; readonly follow: boolean },
@@ -192,10 +192,10 @@ export async function makeSandboxDirectory(
   return { file: fileOf(answer), isNew: answer.isNew === true };
 }
 
-/** Of base64url: a path as the host takes it. */
+/** Longest cursor, in base64url: a path as the host takes it. */
 const CURSOR_MAX = 8190;
 
-/** One page of a directory. @throws AppError what the host says */
+/** A page of a directory. @throws AppError what the host says */
 export async function listSandboxFiles(
   context: FilesContext,
   path: Buffer,

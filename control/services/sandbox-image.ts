@@ -11,7 +11,10 @@ export interface ChosenImage {
   readonly canBeOn: (host: Host) => boolean;
   /** Undefined: the default image of the host. */
   readonly image?: JobPayload<'sandbox.create'>['image'];
-  /** As the sandbox will show it: the caller's reference, or what the host's image really is. */
+  /**
+   * The image that the sandbox will show: the caller's reference, or what the host's image really
+   * is.
+   */
   readonly baseImageOn: (host: Host) => string;
 }
 

@@ -5,7 +5,7 @@ import type { Deps } from './deps.ts';
 import { findSandbox } from './find-sandbox.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';
 
-/** What was not measured is left out. */
+/** Leaves out figures that were not measured. */
 const present = (usage: Measured): SandboxUsage => {
   const { cpuSeconds, memoryBytes, storedBytes, receivedBytes, sentBytes } = usage;
   return {

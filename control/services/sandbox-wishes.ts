@@ -4,7 +4,7 @@ import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import type { SandboxWishes } from '../dispatch/placement.ts';
 import type { RecentPlacements } from '../dispatch/recent-placements.ts';
 
-/** What stands against a host, as a share of what it has: one that is fuller by that is as good. */
+/** Costs of hosts, as a share of what they have: one that is fuller by that is as good. */
 const COSTS = {
   /** The image would have to be brought there first. */
   image: 0.25,
@@ -14,7 +14,7 @@ const COSTS = {
   ofAccount: 0.1,
 } as const;
 
-/** What is known of a sandbox that is to be placed. */
+/** The facts of a sandbox that is to be placed. */
 interface NewSandbox {
   readonly accountId: string;
   readonly vcpuCount: number;
@@ -22,7 +22,7 @@ interface NewSandbox {
   readonly image?: JobPayload<'sandbox.create'>['image'];
 }
 
-/** What its placements are remembered by. */
+/** Keys under which its placements are remembered. */
 function keysOf({ accountId, vcpuCount, memSizeMib, image }: NewSandbox): {
   readonly account: string;
   readonly image: string | undefined;
@@ -47,7 +47,7 @@ export function notePlacement(
   }
 }
 
-/** What the sandbox asks of its host, by its disks and by what was placed lately. */
+/** The sandbox's wishes, by its disks and by recent placements. */
 export function wishesOf(
   placements: RecentPlacements,
   sandbox: NewSandbox,

@@ -109,7 +109,7 @@ interface Download {
   readonly signal: AbortSignal;
 }
 
-/** What is sent to whoever opens the link. */
+/** The file that a link's visitor downloads. */
 interface SharedStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;

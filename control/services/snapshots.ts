@@ -76,7 +76,7 @@ async function claim(
   throw new AppError('snapshot_limit_reached', message);
 }
 
-/** One page of the account's snapshots, oldest first. */
+/** A page of the account's snapshots, oldest first. */
 export async function listSnapshots(
   deps: Deps,
   accountId: string,

@@ -36,7 +36,7 @@ export class UsageCounter {
     await this.#flush();
   }
 
-  /** What cannot be written is kept for the next time. */
+  /** Figures that cannot be written are kept for the next time. */
   async #flush(): Promise<void> {
     const all = [...this.#counts];
     this.#counts.clear();

@@ -45,7 +45,7 @@ export async function listWebhooks({ directory }: Deps, accountId: string): Prom
   return (await directory.webhooks.list(accountId)).map(present);
 }
 
-/** What is queued for it is not sent any more. @throws AppError `not_found` */
+/** Deletes a webhook and drops its pending deliveries. @throws AppError `not_found` */
 export async function deleteWebhook({ directory }: Deps, accountId: string, id: string) {
   if (!(await directory.webhooks.remove(accountId, id))) throw missing(id);
 }

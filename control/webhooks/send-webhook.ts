@@ -8,7 +8,7 @@ import { reachableLookup } from '../../shared/reachable-lookup.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 
-/** What became of one attempt. */
+/** Result of an attempt. */
 export interface Attempt {
   /** Undefined: there was no answer. */
   readonly status?: number;
@@ -46,7 +46,7 @@ const answerOf = (sent: ClientRequest): Promise<number> =>
     sent.once('error', reject);
     sent.once('response', (answer) => {
       resolve(answer.statusCode ?? 0);
-      sent.destroy(); // Whatever the receiver has to say besides.
+      sent.destroy(); // The rest of the receiver's answer is not read.
     });
   });
 

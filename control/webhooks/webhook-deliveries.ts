@@ -27,7 +27,7 @@ export interface WebhookDeliveriesOptions {
   readonly log: Logger;
 }
 
-/** What the secret of a webhook is sealed for. */
+/** The context to which the secret of a webhook is sealed. */
 export const webhookSealContext = (accountId: string, id: string): string => `${accountId} ${id}`;
 
 class NotDelivered extends Error {}
@@ -90,7 +90,7 @@ export class WebhookDeliveries {
     }
   }
 
-  /** What is under way for longer is sent again by another node. */
+  /** Deliveries that take longer are sent again by another node. */
   async close(): Promise<void> {
     await settledWithin(this.#worker.close(), LIMITS.queueCloseMs);
     await this.#queue.close();

@@ -45,7 +45,7 @@ export async function checkSeccomp(): Promise<Finding[]> {
   return [ok('seccomp', 'kernel and runc refuse system calls')];
 }
 
-/** What slots and routers are made of: filters with state, and translated addresses. */
+/** Rules like those of slots and routers: filters with state, and translated addresses. */
 const RULES = `table inet berth_doctor {
   chain forward { type filter hook forward priority 0; ct state established accept; }
   chain out { type nat hook postrouting priority srcnat; masquerade; }

@@ -1,11 +1,11 @@
-/** What a check has found. */
+/** A check's result. */
 export interface Finding {
   /** Names the check: stable, for programs. */
   readonly check: string;
   /** `failed`: Berth does not work here. `warning`: it works, but not all of it, or not as well as it could. */
   readonly level: 'ok' | 'warning' | 'failed';
   readonly message: string;
-  /** What to do about it. */
+  /** The next step for the operator. */
   readonly next?: string;
 }
 

@@ -1,4 +1,4 @@
-/* What this computer offers: versions, kernel, control groups, space, clock. */
+/* Checks of this computer: versions, kernel, control groups, space, clock. */
 import { access, constants, readFile, statfs } from 'node:fs/promises';
 import { release } from 'node:os';
 import { dirname } from 'node:path';
@@ -46,7 +46,7 @@ export async function checkVersions(): Promise<Finding[]> {
 
 const KERNEL_MIN = [5, 19] as const;
 
-/** What the kernel must have; each with what goes without it. */
+/** File systems that the kernel must have; each with what goes without it. */
 const FILE_SYSTEMS = ['ext4', 'overlay', 'tmpfs'] as const;
 const DEVICES = [
   ['/dev/loop-control', 'disks are mounted by loop devices', 'load the module loop'],

@@ -1,4 +1,4 @@
-/* What an agent that is gone has left on this host. */
+/* Finds processes, groups and networks that an agent has left on this host. */
 import { access, readdir, readFile, stat } from 'node:fs/promises';
 import { planRouter } from '../../agent/network/router-plan.ts';
 import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
@@ -8,7 +8,7 @@ import type { Env } from '../env-file.ts';
 import { type Finding, ok, warning } from './finding.ts';
 
 const CHECK = 'leftovers';
-/** As in shared/settings/agent-settings.ts. */
+/** The default of shared/settings/agent-settings.ts. */
 const CGROUP_DEFAULT = '/berth';
 const NEXT =
   'start the agent, by ./scripts/up in a checkout: it takes them over, and removes them when it is stopped';

@@ -1,4 +1,6 @@
-/* What runs here, or what keeps it from running: ports, Redis, public addresses. */
+/*
+ * Checks of the running stack, or of the ports, Redis and public addresses that one would need.
+ */
 import { createServer } from 'node:net';
 import { connectRedis } from '../../shared/directory/redis.ts';
 import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
@@ -46,7 +48,7 @@ export async function checkPorts(config: Env): Promise<Finding[]> {
   return found.length > 0 ? found : [ok('ports', 'all ports are free')];
 }
 
-/** What Redis must be set to, so that what was acknowledged outlives a crash. */
+/** Settings of Redis without which acknowledged changes could be lost in a crash. */
 const DURABLE = [
   ['appendonly', 'yes', 'what was acknowledged is lost when Redis ends'],
   [

@@ -1,9 +1,9 @@
 import type { Redis } from 'ioredis';
 import { keys } from './keys.ts';
 
-/** What the operator may limit for an account, and in which unit. */
+/** Limits that the operator may set for an account, and their units. */
 export const accountLimitUnits = {
-  /** Of all sandboxes together, whether they run or not. */
+  /** The sum over all sandboxes, whether they run or not. */
   vcpus: 'vCPUs',
   memoryMib: 'MiB of memory',
   sandboxes: 'sandboxes',
@@ -14,7 +14,7 @@ export const accountLimitUnits = {
 } as const;
 export type AccountLimit = keyof typeof accountLimitUnits;
 export const accountLimitNames = Object.keys(accountLimitUnits) as AccountLimit[];
-/** What is absent is not limited. */
+/** An absent limit does not apply. */
 export type AccountLimits = Readonly<Partial<Record<AccountLimit, number>>>;
 
 /** A limit that something new would exceed. */
@@ -24,7 +24,7 @@ export interface LimitReached {
   readonly used: number;
 }
 
-/** As scripts answer that a limit is reached: `over <limit> <max> <used>`. */
+/** Parses the answer of scripts that refuse work over a limit: `over <limit> <max> <used>`. */
 export function readLimitReached(answer: unknown): LimitReached | undefined {
   const [, limit, max, used] = /^over (\w+) (\d+) (\d+)$/u.exec(String(answer)) ?? [];
   return limit === undefined

@@ -6,7 +6,7 @@ import { sumDiskBytes } from './disk-scripts.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-/** What is left of an account's requests in this second. */
+/** The rest of an account's requests in this second. */
 export interface RequestQuota {
   readonly max: number;
   readonly left: number;
@@ -77,7 +77,7 @@ export class AccountQuotas {
     const limiter = new RateLimiterRedis({
       storeClient: storeOf(this.#redis),
       points,
-      inMemoryBlockOnConsumed: points, // What is over the limit by itself asks nobody.
+      inMemoryBlockOnConsumed: points, // Requests over the limit are refused without asking Redis.
       duration: 1,
       keyPrefix: '',
     });

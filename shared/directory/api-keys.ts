@@ -14,7 +14,7 @@ export interface Caller {
   readonly accountId: string;
   readonly organization: string;
   readonly keyId: string;
-  /** What the key may do (docs/api.md, Scopes). */
+  /** Scopes of the key (docs/api.md, Scopes). */
   readonly scopes: readonly KeyScope[];
   /** When the key ends, in milliseconds since the epoch; undefined: not by itself. */
   readonly endsAt?: number;
@@ -37,7 +37,10 @@ const touchIfPresent = new Script(`
   return 0
 `);
 
-/** As stored: words between spaces. Keys of earlier versions have none and may do everything. */
+/**
+ * The stored form is words between spaces. Keys of earlier versions have none and may do
+ * everything.
+ */
 function toScopes(text: string | null | undefined): readonly KeyScope[] {
   if (text === undefined || text === null) return FULL_SCOPES;
   return keyScopes.filter((scope) => text.split(' ').includes(scope));

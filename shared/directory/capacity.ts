@@ -127,7 +127,7 @@ export class SandboxCapacity {
     await this.#redis.del(keys.sandboxCapacity(hostId));
   }
 
-  /** What is held or reserved on the host now. */
+  /** Resources that are held or reserved on the host now. */
   async used(hostId: string): Promise<SandboxResources> {
     const sums = await used.run(this.#redis, [keys.sandboxCapacity(hostId)], ['']);
     const [memoryMib = 0, vcpus = 0] = sums as number[];

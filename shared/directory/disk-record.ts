@@ -23,7 +23,7 @@ export interface DiskRecord {
   readonly createdAt: string;
   readonly rootAttrs?: RootAttrs;
   readonly allowedIps: readonly string[];
-  /** Of pages that may read objects and shared files. */
+  /** Origins of pages that may read objects and shared files. */
   readonly allowedOrigins: readonly string[];
   readonly users: readonly DiskUserRecord[];
   /** Object storage behind the disk, if there is any. */
@@ -48,7 +48,7 @@ export interface DiskEntry {
   readonly handler?: string;
   /** Whether a sandbox of that host mounts the disk, so that it cannot move. */
   readonly isHeld?: boolean;
-  /** What was last found out about the object storage behind it. */
+  /** The last check of the object storage behind it. */
   readonly mountStatus?: MountStatus;
 }
 

@@ -230,7 +230,10 @@ export class Disks {
     return (await scripts.replaceField.run(this.#redis, [users, key], args)) === 1;
   }
 
-  /** As {@link setMounts}, unless they are not as they were any more; then it returns false. */
+  /**
+   * Like {@link setMounts}, but returns false when the mounts have changed meanwhile. then it
+   * returns false.
+   */
   async replaceMounts(
     disk: { accountId: string; id: string },
     former: readonly StoredMount[],

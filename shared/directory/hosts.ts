@@ -5,7 +5,7 @@ import { checkHostReport, type HostOrder, hostOrders, type HostReport } from '..
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-/** What the directory knows of a host: what it told last, and what is wanted of it. */
+/** The directory's entry of a host: what it told last, and what is wanted of it. */
 export interface HostEntry {
   readonly hostId: string;
   readonly report: HostReport;

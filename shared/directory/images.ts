@@ -25,11 +25,11 @@ export interface ImageProgress {
   readonly bytesTotal: number;
 }
 
-/** What the directory knows of an image. */
+/** The directory's record of an image. */
 export interface ImageRecord extends ImageSourceOf {
   readonly id: string;
   readonly status: ImageStatus;
-  /** Of the last successful build, also while another one is under way or has failed. */
+  /** Digest of the last successful build, also while another one is under way or has failed. */
   readonly digest: string | undefined;
   readonly failure: { readonly reason: ImageFailureReason; readonly message: string } | undefined;
   readonly progress: ImageProgress | undefined;

@@ -51,7 +51,7 @@ export const keys = {
     `berth:{${accountId}}:${region}:snapshot-names`,
   snapshotClaims: (region: string, accountId: string) =>
     `berth:{${accountId}}:${region}:snapshot-claims`,
-  /** Of a sandbox or snapshot whose creation failed. */
+  /** Host that removes a sandbox or snapshot whose creation failed. */
   undone: (region: string, accountId: string, id: string) =>
     `berth:{${accountId}}:${region}:undone:${id}`,
   sandboxRoute: (region: string, routeId: string) => `berth:{${routeId}}:${region}:sandbox-route`,
@@ -60,7 +60,7 @@ export const keys = {
     `berth:{${routeId}}:${region}:port-token-ends`,
   sandboxCapacity: (hostId: string) => `berth:{${hostId}}:sandbox-capacity`,
 
-  // One tag for all accounts, because the script that limits one account also limits them all.
+  // All accounts share a tag, because the script that limits one account also limits them all.
   idempotencyKey: (accountId: string, keyHash: string) =>
     `berth:{idempotency}:key:${accountId}:${keyHash}`,
   idempotencyAnswer: (accountId: string, keyHash: string) =>

@@ -135,13 +135,13 @@ export interface NamedRecordKeys {
   readonly records: string;
   readonly names: string;
   readonly claims: string;
-  /** What says which host removes a record, because its creation failed. */
+  /** Key that names the host which removes a record, because its creation failed. */
   readonly undone: (id: string) => string;
   /** For records that have a share of what the account may have. */
   readonly limited?: { readonly limits: string; readonly shares: string };
 }
 
-/** What a record will have of what its account may have. */
+/** A record's part of its account's limits. */
 export interface Share {
   readonly vcpus: number;
   readonly memoryMib: number;

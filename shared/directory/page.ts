@@ -34,7 +34,7 @@ function sizeOf({ limit, cursor }: PageRequest): number {
   return Math.min(limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);
 }
 
-/** One page of a list that is small enough to be read as a whole; the same pages as readPage. */
+/** A page of a list that is small enough to be read as a whole; the same pages as readPage. */
 export function pageOf<T extends { readonly createdAt: string; readonly id: string }>(
   all: readonly T[],
   request: PageRequest,

@@ -42,7 +42,7 @@ class PrimaryWatch {
       });
       listener.on('error', () => undefined); // The others are listened to as well.
       listener.on('message', (_, text: string) => this.#hear(text));
-      // It is subscribed again whenever the Sentinel is back.
+      // ioredis subscribes again whenever the Sentinel is back.
       listener.subscribe(SWITCHED).catch(() => undefined);
       return listener;
     });
@@ -66,7 +66,10 @@ class PrimaryWatch {
   }
 }
 
-/** One for each primary that this process uses: connections share what listens to the Sentinels. */
+/**
+ * One watch for each primary that this process uses: connections share what listens to the
+ * Sentinels.
+ */
 const watches = new Map<string, PrimaryWatch>();
 
 function watchOf(target: SentinelRedis): PrimaryWatch {

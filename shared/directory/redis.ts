@@ -28,7 +28,7 @@ const RECONNECT_MS = { min: 100, max: 1_000 } as const;
 /** @param attempt counts from 1 */
 const reconnectDelayMs = (attempt: number): number => backoffMs(attempt - 1, RECONNECT_MS);
 
-/** What a former primary says to whoever still writes to it. */
+/** Errors of a former primary to clients that still write to it. */
 const isDemoted = ({ message }: Error): boolean => /^(?:READONLY|UNBLOCKED) /u.test(message);
 /** Connections to a machine that went silent are dropped, and the primary is looked for again. */
 const SILENT_MS_MAX = 6_000;
@@ -47,7 +47,7 @@ function sentinelOptions(target: SentinelRedis): RedisOptions {
     ...(password === undefined ? {} : { password }),
     ...(sentinelPassword === undefined ? {} : { sentinelPassword }),
     Connector: watchedConnector(target),
-    // Whoever answers that it is no primary is left at once; the command itself has failed.
+    // The client leaves a server that says it is no primary at once; the command itself has failed.
     reconnectOnError: isDemoted,
   };
 }

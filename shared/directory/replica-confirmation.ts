@@ -27,7 +27,7 @@ interface WaitingConnections {
   readonly waiting: Redis;
 }
 
-/** What has to be at the replicas, and at how many. */
+/** A write offset, and the number of replicas that must reach it. */
 interface Wanted {
   readonly region: string;
   readonly replicas: number;

@@ -6,7 +6,7 @@ import { sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-// One hash for each route id, so that a request is judged by one command:
+// Each route id has one hash, so that a request is judged by one command:
 //   sandboxId, accountId   whose ports these are
 //   hostId, ingress        by the owner: itself; 1 when services of the sandbox publish their ports
 //   revision               of the owner's record; a former owner's is older
@@ -19,7 +19,7 @@ const SERVICE = 'service:';
 /** The field of a port token. @param id SHA-256 of the token */
 export const tokenField = (id: string): string => `token:${id}`;
 
-/** What the text in the field of a port token says. */
+/** The parsed text in the field of a port token. */
 export interface TokenTerms {
   readonly port: number;
   readonly createdAt: number;
@@ -79,7 +79,7 @@ const listPorts = new Script(`
   return ports
 `);
 
-/** What a request to a port is judged by. */
+/** The facts by which a request to a port is judged. */
 export interface PortRoute {
   readonly accountId: string;
   readonly sandboxId: string;
@@ -90,7 +90,7 @@ export interface PortRoute {
   readonly hasServiceIngress: boolean;
   /** A service was found to publish this port. */
   readonly isServicePort: boolean;
-  /** Of the token that came with the request. */
+  /** Terms of the token that came with the request. */
   readonly token: TokenTerms | undefined;
 }
 

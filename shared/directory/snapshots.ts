@@ -79,7 +79,7 @@ export class Snapshots {
     return id === undefined ? undefined : this.get(accountId, id);
   }
 
-  /** One page of the account's snapshots, oldest first. */
+  /** A page of the account's snapshots, oldest first. */
   async list(accountId: string, request: PageRequest): Promise<Page<SnapshotRecord>> {
     return pageOf((await this.#records.list(accountId)).map(parse), request);
   }

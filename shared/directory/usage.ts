@@ -4,7 +4,7 @@ import { SUM_BYTES } from './disk-scripts.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
-/** What an account used in a month, as it was measured. */
+/** The measured usage of an account in a month. */
 export interface UsageFigures {
   readonly vcpuSeconds: number;
   readonly memoryGibSeconds: number;
@@ -42,7 +42,7 @@ const addStorage = new Script(`
   return 1
 `);
 
-/** What each account used, by months (docs/accounts.md, Usage). */
+/** Usage of each account, by months (docs/accounts.md, Usage). */
 export class UsageRecords {
   readonly #redis: Redis;
   readonly #region: string;

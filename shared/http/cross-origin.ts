@@ -9,7 +9,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 /** In a list of origins: the pages of every origin. */
 const ANY_ORIGIN = '*';
 
-/** What a page may send, whatever the path has: a path that lacks a method still answers 405. */
+/**
+ * Methods that a page may use, whatever the path has: a path that lacks a method still answers 405.
+ */
 const METHODS = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 /** For how long a browser may remember the answer to a preflight. */
 const PREFLIGHT_SECONDS = 600;

@@ -2,11 +2,11 @@ import Type from 'typebox';
 import { accountIdPattern, diskIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 
-/** What is the same for all jobs of a kind. */
+/** Properties of all jobs of a kind. */
 export interface JobKindRow {
   /** Which of the host's queues takes it (`shared/directory/keys.ts`). */
   readonly queue: 'exec' | 'sandbox' | 'host';
-  /** Whoever lost the answer may simply ask again, whatever became of the job. */
+  /** A caller who lost the answer may ask again, whatever became of the job. */
   readonly isRepeatable: boolean;
   /** How long after its deadline the answer may come, in milliseconds. */
   readonly graceMs: number;

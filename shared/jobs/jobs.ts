@@ -15,12 +15,12 @@ export type DiskJobKind = keyof typeof diskKinds;
 export type ImageJobKind = 'image.build';
 export type SandboxJobKind = Exclude<keyof typeof sandboxKinds, ImageJobKind>;
 
-/** What is the same for all jobs of the kind. */
+/** Properties of all jobs of the kind. */
 export const jobKind = (kind: JobKind): Omit<JobKindRow, 'payload'> => kinds[kind];
 
 export type JobPayload<K extends JobKind> = Type.Static<(typeof kinds)[K]['payload']>;
 
-/** What each kind of job answers with, over the agent link. */
+/** Results of each kind of job, over the agent link. */
 export interface JobResults extends CommandResults, DiskResults, SandboxResults {}
 
 interface Envelope<K extends JobKind> {
@@ -32,7 +32,7 @@ interface Envelope<K extends JobKind> {
   readonly requestId: string;
   /** A job that is not begun by then is dropped; work that is not done by then is ended. */
   readonly deadlineAt: number;
-  /** Of the span that waits for the answer, while traces are on. */
+  /** Trace context of the span that waits for the answer, while traces are on. */
   readonly traceparent?: string;
   /** The primary that it was queued at (`primaryOf`); undefined where Redis does not fail over. */
   readonly primary?: string;
@@ -60,7 +60,9 @@ const checkJob = compile(Type.Unsafe<JobEnvelope>(taggedUnion('kind', jobSchemas
 /** @throws AppError `bad_request` when a queue holds something that is not one of our jobs */
 export const parseJob = (data: unknown): JobEnvelope => checkJob(data, 'job');
 
-/** What every version says of a job, so that one that is not understood can be answered. */
+/**
+ * The fields of a job that every version has, so that one of an unknown version can be answered.
+ */
 const JobSender = Type.Object({
   kind: Type.String({ maxLength: 64 }),
   id: Type.String({ minLength: 1, maxLength: 64 }),

@@ -49,7 +49,10 @@ export const sandboxKinds = {
         Type.Object({
           /** Normalised (`shared/image-reference.ts`). */
           reference: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
-          /** Of an image that the account may use, whoever else may; otherwise the registry is asked. */
+          /**
+           * Digest of an image that the account may use, whoever else may; otherwise the registry
+           * is asked.
+           */
           digest: Type.Optional(Type.String({ pattern: '^sha256:[0-9a-f]{64}$' })),
         }),
       ),
@@ -68,7 +71,7 @@ export const sandboxKinds = {
       waitMs,
     }),
   },
-  /** It is gone, unless forks stand in its way. */
+  /** Deletes the sandbox, unless forks stand in its way. */
   'sandbox.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SandboxRef },
   /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
   'sandbox.fork': {
@@ -111,9 +114,9 @@ export const sandboxKinds = {
     ...onSandbox,
     payload: Type.Interface([SandboxRef], { policy: NetworkPolicy }),
   },
-  /** What was decided about connections of the sandbox. */
+  /** Reads decisions about connections of the sandbox. */
   'sandbox.decisions': { ...onSandbox, payload: SandboxRef },
-  /** What the sandbox uses now. */
+  /** Measures the sandbox's current usage. */
   'sandbox.usage': { ...onSandbox, payload: SandboxRef },
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
   'sandbox.discard': { ...onSandbox, payload: SandboxRef },
@@ -131,7 +134,7 @@ export const sandboxKinds = {
   },
   /** The newest commands, oldest first. */
   'sandbox.execs': { ...onSandbox, payload: SandboxRef },
-  /** One command and what is kept of its output: the body is stdout and stderr. */
+  /** Reads a command and its kept output: the body is stdout and stderr. */
   'sandbox.execOutput': { ...onSandbox, payload: SandboxExecRef },
   /** Ends a command. Idempotent. */
   'sandbox.cancelExec': { ...onSandbox, payload: SandboxExecRef },
@@ -145,7 +148,7 @@ export const sandboxKinds = {
       waitMs,
     }),
   },
-  /** It is gone, unless sandboxes stand on it. */
+  /** Deletes the snapshot, unless sandboxes stand on it. */
   'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
   /** Takes a snapshot back whose creator was told that there is none. Idempotent. */
   'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
@@ -167,7 +170,7 @@ export const sandboxKinds = {
   },
 } as const satisfies Record<string, JobKindRow>;
 
-/** What stands in the way of a deletion. */
+/** Sandboxes that stand in the way of a deletion. */
 interface Dependents {
   readonly dependentForks?: {
     readonly count: number;
@@ -176,7 +179,9 @@ interface Dependents {
   };
 }
 
-/** What a sandbox uses; what its host cannot measure, or what only a running one has, is missing. */
+/**
+ * The usage of a sandbox; what its host cannot measure, or what only a running one has, is missing.
+ */
 export interface SandboxUsage {
   /** Since it was started or resumed last. */
   readonly cpuSeconds?: number;
@@ -189,7 +194,7 @@ export interface SandboxUsage {
 export interface SandboxResults {
   'sandbox.create': { readonly sandbox: SandboxRecord };
   'sandbox.action': { readonly sandbox: SandboxRecord };
-  /** It is gone, unless forks stand in its way. */
+  /** Forks in the way, if the sandbox was not deleted. */
   'sandbox.delete': Dependents;
   'sandbox.fromSnapshot': { readonly sandbox: SandboxRecord };
   'sandbox.fork': { readonly sandbox: SandboxRecord };

@@ -27,7 +27,7 @@ import { toRing } from '../secrets.ts';
 const PURPOSE = 'sandbox-connection';
 const SEED_BYTES = 32;
 const SIGNATURE_LENGTH = 86; // 64 bytes in base64url.
-/** What precedes the seed in an Ed25519 private key in PKCS #8 (RFC 8410, section 10.3). */
+/** The bytes before the seed in an Ed25519 private key in PKCS #8 (RFC 8410, section 10.3). */
 const PKCS8_PREFIX = Buffer.from('302e020100300506032b657004220420', 'hex');
 
 /** A public key as agents are told it: 32 bytes in base64url. */
@@ -44,7 +44,10 @@ const ConnectionClaims = Type.Object({
   /** When sessions that the token opened end; absent: not by the clock. */
   sessionEndsAt: Type.Optional(Type.Integer({ minimum: 0 })),
 });
-/** What a connection token grants: processes of one sandbox, on one host, until it expires. */
+/**
+ * The rights that a connection token grants: processes of one sandbox, on one host, until it
+ * expires.
+ */
 export type ConnectionClaims = Type.Static<typeof ConnectionClaims>;
 
 const checkClaims = compile(ConnectionClaims);

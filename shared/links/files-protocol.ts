@@ -59,7 +59,7 @@ export interface FilesRequest {
   readonly operation: FileOperation;
 }
 
-/** What a token says. */
+/** The claims of a token for files. */
 export const filesClaims = ({
   accountId,
   sandboxId,
@@ -76,10 +76,10 @@ export function readFilesRequest(claims: Claims): FilesRequest {
   return { accountId, sandboxId, operation: checkOperation(parseJson(operation), 'operation') };
 }
 
-/** What an operation is answered with that does not answer with bytes. */
+/** The answer of operations that do not answer with bytes. */
 const FilesAnswer = Type.Object({
   file: Type.Optional(SandboxFile),
-  /** It was not there before. */
+  /** True when the file was not there before. */
   isNew: flag,
   entries: Type.Optional(Type.Array(SandboxFile, { maxItems: LIMITS.fileListMax })),
   /** `after` of the next page. */

@@ -65,7 +65,7 @@ function keepHeadBytes(sent: ClientRequest): void {
   for (const part of queued) part.encoding = 'latin1';
 }
 
-/** What a request is for. A token for one purpose is refused for the other. */
+/** The purpose of a request. A token for one purpose is refused for the other. */
 export type PartPurpose = 'agent-data' | 'object-forward' | 'sandbox-files';
 
 export interface PartRequest extends Head {
@@ -79,7 +79,7 @@ export interface PartRequest extends Head {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What a part of the cluster proves with that it is one. */
+/** The proof that a part of the cluster sends with a request. */
 export interface PartAuth {
   readonly clusterSecrets: Ring<string>;
   readonly clusterTls?: ClusterTls;

@@ -14,7 +14,7 @@ export const ProtocolVersions = Type.Object({
 export type ProtocolVersions = Type.Static<typeof ProtocolVersions>;
 
 export const OWN_VERSIONS: ProtocolVersions = { oldest: 1, newest: 1 };
-/** Of parts that do not say. */
+/** The versions of parts that send none. */
 const FIRST: ProtocolVersions = { oldest: 1, newest: 1 };
 
 const describe = ({ oldest, newest }: ProtocolVersions): string =>

@@ -19,11 +19,11 @@ export const publicUrlPattern = '^https?://[^/?#\\s]+(/[^?#\\s]*)?$';
 const JobId = Type.String({ minLength: 1, maxLength: 64 });
 const bodyLengths = Type.Array(Type.Integer({ minimum: 0 }), { maxItems: 2 });
 
-/** What sandboxes are on a host (SANDBOX_RUNTIME). */
+/** The kind of sandboxes on a host (SANDBOX_RUNTIME). */
 export const sandboxRuntimes = ['microvm', 'container'] as const;
 export type SandboxRuntime = (typeof sandboxRuntimes)[number];
 
-/** What a host has, and how much of it is in use. */
+/** A host's resources, and their current use. */
 export const HostLoad = Type.Object({
   execSlots: Type.Integer({ minimum: 0 }),
   execsRunning: Type.Integer({ minimum: 0 }),
@@ -70,7 +70,7 @@ export const AgentFrame = taggedUnion('type', [
     publicUrl: Type.String({ pattern: publicUrlPattern, maxLength: 2048 }),
     /** URL of the host's internal port, for the data endpoint. */
     internalUrl: Type.String({ pattern: '^https?://', maxLength: 2048 }),
-    /** What its sandboxes begin with. */
+    /** The image that its sandboxes begin with. */
     image: Type.Optional(SandboxImage),
     /** How it runs sandboxes, if it runs any. */
     sandboxRuntime: Type.Optional(Type.Enum([...sandboxRuntimes])),

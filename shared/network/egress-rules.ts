@@ -13,7 +13,7 @@ interface EgressRule {
   readonly text: string;
 }
 
-/** What the proxy does with the requests that a rule lets through. */
+/** The proxy's changes to the requests that a rule lets through. */
 export interface Brokering {
   /** Secrets. Each replaces a header of that name that the guest sent. */
   readonly headers: Readonly<Record<string, string>>;

@@ -2,7 +2,10 @@ import { domainToASCII } from 'node:url';
 import ipaddr from 'ipaddr.js';
 import { AppError } from '../errors.ts';
 
-/** What a rule matches. Names are in lower case, in ASCII, and without a dot at the end. */
+/**
+ * The destinations that a rule matches. Names are in lower case, in ASCII, and without a dot at the
+ * end.
+ */
 export type EgressTarget =
   /** Every address of an IPv4 block. */
   | { readonly kind: 'network'; readonly cidr: string }

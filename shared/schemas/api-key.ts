@@ -73,7 +73,7 @@ export const ApiKeyList = Type.Object({
   tokens: Type.Array(ApiKey, { description: 'Oldest first.' }),
 });
 
-/** Of any form: what cannot be an id is not found, like the id of no key. */
+/** Ids of any form are accepted: what cannot be an id is not found, like the id of no key. */
 export const ApiKeyPath = Type.Object({
   id: Type.String({ description: 'Id of the key.', examples: [SHA256] }),
 });

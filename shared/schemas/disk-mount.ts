@@ -208,10 +208,10 @@ export const StoredMount = Type.Object({
 });
 export type StoredMount = Type.Static<typeof StoredMount>;
 
-/** What a sealed secret of a mount is bound to. */
+/** The context to which a sealed secret of a mount is bound. */
 export const mountSealContext = (disk: string, mount: string): string => `${disk} ${mount}`;
 
-/** What was found out about a mount. */
+/** The result of the last check of a mount. */
 export interface MountStatus {
   readonly connectionStatus: (typeof connectionStatuses)[number];
   readonly authError?: string;

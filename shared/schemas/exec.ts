@@ -26,7 +26,7 @@ const PATH = {
   examples: ['reports'],
 } as const;
 
-/** One disk of a multi-disk exec in its object form (docs/api.md, POST /api/exec). */
+/** A disk of a multi-disk exec in its object form (docs/api.md, POST /api/exec). */
 export const DiskMountInput = Type.Object(
   {
     disk: diskId('Id of the disk.'),

@@ -4,14 +4,14 @@ import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
 
-/** What an operator wants of a host: nothing, no new work, or no work at all. */
+/** An operator's order to a host: nothing, no new work, or no work at all. */
 export const hostOrders = ['up', 'cordoned', 'drained'] as const;
 export type HostOrder = (typeof hostOrders)[number];
 
 const count = (description: string, example: number) =>
   Type.Integer({ minimum: 0, description, examples: [example] });
 
-/** What a host tells of itself; the API shows it as it is. */
+/** A host's report of itself; the API shows it as it is. */
 const HostFigures = Type.Object({
   version: Type.String({ description: 'The version of its agent.', examples: ['1.0.0'] }),
   vcpus: count('Virtual processors for sandboxes; 0 where it runs none.', 8),
@@ -28,7 +28,7 @@ const HostFigures = Type.Object({
   disksHeld: count('Those of them that its sandboxes mount; paused containers keep theirs.', 1),
 });
 
-/** What the directory keeps of a host. */
+/** The directory's copy of a host's report. */
 export const HostReport = Type.Interface([HostFigures], {
   /** Milliseconds since the epoch. */
   seenAt: Type.Integer({ minimum: 0 }),

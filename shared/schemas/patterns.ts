@@ -26,7 +26,7 @@ export const mountPath = (trees: readonly string[], directories: readonly string
 };
 
 export const WITHOUT_NUL = String.raw`^[^\u0000]*$`;
-/** Of a variable of the environment. */
+/** The name of a variable of the environment. */
 export const VARIABLE_NAME = String.raw`^[^=\u0000]+$`;
 export const VISIBLE_ASCII = '^[!-~]+$';
 
@@ -53,10 +53,13 @@ const LABEL = '[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?';
 /** Names that end in a number would be addresses to some. */
 const LAST_LABEL = String.raw`(?!(?:[\d_-]+|0[xX][0-9a-fA-F]*)\.?$)${LABEL}`;
 const DOMAIN = String.raw`(?:${LABEL}\.)+${LAST_LABEL}\.?`;
-/** Of other alphabets, or in the ASCII form of these, which has rules that no pattern can say. */
+/**
+ * Domains in other alphabets, or in the ASCII form of these, which has rules that no pattern can
+ * say.
+ */
 const OTHER_DOMAIN = String.raw`(?=[^:/\u0000-\u0020]*(?:[^\u0000-\u007f]|[xX][nN]--))[^:/\u0000-\u0020]+`;
 
-/** What a network rule is for. */
+/** The target of a network rule. */
 export const EGRESS_TARGET = whole(
   String.raw`${IPV4}(?:/${BITS_4})?|\*\.(?:${LABEL}\.)*${LAST_LABEL}\.?|${DOMAIN}|${OTHER_DOMAIN}`,
 );
@@ -65,14 +68,16 @@ export const DRAIN_PATTERN = '^[A-Za-z0-9_.*-]+$';
 export const HEADER_NAME = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /** RFC 9110, 5.5, without obs-text. */
 export const HEADER_VALUE = String.raw`^[!-~](?:[\t -~]*[!-~])?$`;
-/** As in URLs. Names of other alphabets have rules that no pattern can say. */
+/** The host of a URL. Names of other alphabets have rules that no pattern can say. */
 const HOST_OF_URL = String.raw`(?!(?:[^:/?]*\.)?(?:\d+|0[xX][0-9a-fA-F]*)\.?(?:[:/?]|$))[^\u0000-,./:-@\[-^\u0060{-\u007f][^\u0000-,/:-@\[-^\u0060{-\u007f]*|${IPV4}(?=[:/?]|$)|\[(?:${IPV6})\]`;
 const PORT_NUMBER = String.raw`(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])`;
 /** Without credentials and fragment. */
 export const HTTPS_URL = String.raw`^https://(?:${HOST_OF_URL})(?::${PORT_NUMBER})?(?:[/?][^\s#]*)?$`;
 
 const HOST_OF_ORIGIN = String.raw`(?:[a-z0-9_-]+\.)*(?!(?:\d+|0x[0-9a-f]*)(?:$|:))[a-z0-9_-]+|${IPV4}|\[[0-9a-f:]+\]`;
-/** As browsers write an origin, without the port that its scheme has by itself; or all of them. */
+/**
+ * An origin as browsers write it, without the port that its scheme has by itself; or all of them.
+ */
 export const ORIGIN = whole(
   String.raw`\*|(?:http://(?:${HOST_OF_ORIGIN})(?!:80$)|https://(?:${HOST_OF_ORIGIN})(?!:443$))(?::[1-9]\d{0,3})?`,
 );

@@ -18,7 +18,7 @@ const path = (description: string) =>
   });
 const ENCODED = `^/(?:[!-$&-~]|%(?!00)[0-9A-Fa-f]{2}){0,${LIMITS.filePathBytesMax - 1}}$`;
 
-/** One of a path's two forms. */
+/** The parameters for one of a path's two forms. */
 const eitherFormOf = (name: string) => ({
   oneOf: [{ required: [name] }, { required: [`${name}_encoded`] }],
 });

@@ -2,13 +2,13 @@ import Type from 'typebox';
 
 const ImagePart = Type.String({ minLength: 1, maxLength: 128, pattern: '^[A-Za-z0-9][\\w.+~-]*$' });
 
-/** What an image really is, as `image.json` beside it says (`scripts/build-image`). */
+/** The actual image, as `image.json` beside it says (`scripts/build-image`). */
 export const SandboxImage = Type.Object({
-  /** Of the distribution, such as `debian`. */
+  /** The distribution's name, such as `debian`. */
   name: ImagePart,
-  /** Of the release, such as `12`. */
+  /** The release's version, such as `12`. */
   version: ImagePart,
-  /** Of the release, such as `bookworm`. */
+  /** The release's code name, such as `bookworm`. */
   codename: Type.Optional(ImagePart),
   /** Tells one build from another. */
   key: ImagePart,

@@ -13,7 +13,7 @@ export const SYSTEM_DIRECTORIES = [
 /** File systems of the kernel or in memory: nothing can be mounted in them either. */
 export const CLOSED_TREES = ['/.berth', '/dev', '/proc', '/run', '/sys', '/var/run'] as const;
 
-/** One disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
+/** A disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
 export const SandboxMountInput = Type.Object(
   {
     disk_id: DiskId,

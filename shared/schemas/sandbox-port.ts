@@ -16,7 +16,7 @@ const Port = Type.Integer({
 
 export const SandboxPortPath = Type.Interface([SandboxPath], { port: Port });
 
-/** Of any form: what cannot be an id is not found, like the id of no token. */
+/** Ids of any form are accepted: what cannot be an id is not found, like the id of no token. */
 export const PortTokenPath = Type.Interface([SandboxPath], {
   tokenId: Type.String({ description: 'Id of the token.', examples: [SHA256] }),
 });

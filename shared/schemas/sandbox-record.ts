@@ -8,13 +8,14 @@ import { SandboxImage } from './sandbox-image.ts';
 
 /** Why a sandbox is not running any more. Never a guess: each is set where it was observed. */
 export const sandboxExitReasons = [
-  'stopped', // As asked: the guest shut down.
-  'stop_forced', // As asked, but the guest did not shut down within its grace time.
+  'stopped', // The caller asked for it: the guest shut down.
+  'stop_forced', // The caller asked for it, but the guest did not shut down within its grace time.
   'guest_shutdown', // The guest ended by itself.
   'guest_panic', // Its kernel did.
   'out_of_memory', // The host's kernel killed the virtual machine for want of memory.
   'vmm_crashed', // The virtual machine's process ended otherwise.
-  'killed_by_host', // By the agent itself, which says why: it could not pause, copy or take it over.
+  // By the agent itself, which says why: it could not pause, copy or take it over.
+  'killed_by_host',
   'host_restarted',
   'host_lost', // Another host had it, and is gone; its disk is all that is left.
   'boot_failed',
@@ -25,7 +26,7 @@ export const sandboxExitReasons = [
 ] as const;
 export type SandboxExitReason = (typeof sandboxExitReasons)[number];
 
-/** What a sandbox was created with, but for its environment, which only its owner keeps. */
+/** The configuration of a sandbox, but for its environment, which only its owner keeps. */
 export const SandboxConfig = Type.Object({
   name: Type.String(),
   vcpuCount: Type.Integer({ minimum: 1 }),
@@ -37,9 +38,9 @@ export const SandboxConfig = Type.Object({
   enableServiceIngress: Type.Optional(Type.Boolean()),
   /** The disks that it sees; absent: none. */
   mounts: Type.Optional(SandboxMounts),
-  /** As the caller named it; what it really is when the caller named none. */
+  /** The caller's name for the image; what it really is when the caller named none. */
   baseImage: Type.String(),
-  /** What its host's image was when it was created, and its disk still begins with. */
+  /** Its host's image when it was created, with which its disk still begins. */
   image: Type.Optional(SandboxImage),
 });
 export type SandboxConfig = Type.Static<typeof SandboxConfig>;
@@ -55,12 +56,12 @@ export const SandboxRecord = Type.Object({
   snapshotId: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
   /** The sandbox that it was forked from. */
   forkedFrom: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
-  /** Of its root disk; no disk that the API of disks knows. */
+  /** The id of its root disk; no disk that the API of disks knows. */
   rootDiskId: Type.String({ pattern: diskIdPattern }),
   /** Names what it could go on from: another one after each pause or stop. */
   checkpoint: Type.Optional(Type.String()),
   platform: Type.Enum(['amd64', 'arm64']),
-  /** Of its image, once that is known; a host's default image has none. */
+  /** Digest of its image, once that is known; a host's default image has none. */
   imageDigest: Type.Optional(Type.String()),
   createdAt: Type.String(),
   lastActiveAt: Type.String(),

@@ -4,7 +4,7 @@ import { timestamp } from './common.ts';
 const bytes = (description: string, example: number) =>
   Type.Optional(Type.Integer({ minimum: 0, description, examples: [example] }));
 
-/** What a sandbox uses, as its host measures it. */
+/** The usage of a sandbox, as its host measures it. */
 export const SandboxUsage = Type.Object(
   {
     measured_at: timestamp('When it was measured.'),

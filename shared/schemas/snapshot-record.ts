@@ -21,9 +21,9 @@ export const SnapshotRecord = Type.Object({
   config: SandboxConfig,
   status: Type.Enum([...snapshotStatuses]),
   hasMemory: Type.Boolean(),
-  /** What its files take on the host, shared ones included. */
+  /** The bytes of its files on the host, shared ones included. */
   sizeBytes: Type.Integer({ minimum: 0 }),
-  /** Of its disk; no disk that the API of disks knows. */
+  /** The id of its disk; no disk that the API of disks knows. */
   rootDiskId: Type.String({ pattern: diskIdPattern }),
   platform: Type.Enum(['amd64', 'arm64']),
   network: ShownNetworkPolicy,

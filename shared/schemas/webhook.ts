@@ -63,7 +63,7 @@ export const WebhookList = Type.Object({
   webhooks: Type.Array(Webhook, { description: 'Oldest first.' }),
 });
 
-/** Of any form: what cannot be an id is not found. */
+/** Ids of any form are accepted: what cannot be an id is not found. */
 export const WebhookPath = Type.Object({ webhookId: Type.String(WEBHOOK_ID) });
 
 export const WebhookDelivery = Type.Object(

@@ -48,7 +48,7 @@ const ONLY_WITH_SENTINELS = [
   'REDIS_PASSWORD',
 ] as const;
 
-/** What is wrong with the settings of Redis, taken together. */
+/** Problems that the settings of Redis have in combination. */
 function redisProblems(settings: Static<typeof RedisSettings>): string[] {
   const { REDIS_URL: url, REDIS_SENTINELS: sentinels, REDIS_TLS_CA, REDIS_TLS_CERT } = settings;
   const problems = togetherOrNone(settings, ['REDIS_TLS_CERT', 'REDIS_TLS_KEY']);

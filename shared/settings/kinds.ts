@@ -20,7 +20,7 @@ export interface About {
   readonly form?: string;
   /** Checks a text, or each item of a list. */
   readonly isFit?: (text: string) => boolean;
-  /** What a value must be, for the error message. */
+  /** The expected form of a value, for the error message. */
   readonly expected?: string;
   readonly unit?: 'bytes' | 'ms' | 'MiB' | 'days' | 'bytes/s';
 }
@@ -53,7 +53,7 @@ type ListAbout = About & {
 };
 
 type RingAbout = Omit<About, 'form' | 'expected' | 'isFit'> & {
-  /** What each secret is, as in `32 bytes in base64`. */
+  /** The form of each secret, as in `32 bytes in base64`. */
   readonly each: string;
   readonly isFit: (secret: string) => boolean;
 };

@@ -19,7 +19,7 @@ const known = new Set(
   ),
 );
 
-/** What Node, OpenSSL and the C library read, which a configuration file may hold as well. */
+/** Names that Node, OpenSSL and the C library read, which a configuration file may hold as well. */
 const FOREIGN = /^(?:NODE|SSL|LC)_|^(?:LANG|TZ)$/u;
 /** Only these can be told from other programs' variables in an environment. */
 const OWN = /^(?:BERTH_(?!TEST_)|OTEL_)/u;

@@ -49,12 +49,12 @@ export class Certificates {
     return certificates;
   }
 
-  /** What a server that speaks TLS is made with, or given by {@link onChange}. */
+  /** The certificate and key for a server that speaks TLS, also given by {@link onChange}. */
   get contents(): Contents {
     return this.#contents;
   }
 
-  /** What a client connects with. */
+  /** The context of a client's connections. */
   get context(): SecureContext {
     return this.#context;
   }

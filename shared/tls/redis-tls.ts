@@ -8,7 +8,7 @@ export interface RedisTlsPaths {
   readonly keyPath: string | undefined;
 }
 
-/** One Redis at a known address. */
+/** A single Redis at a known address. */
 interface SingleRedis {
   /** `redis://` or `rediss://`. */
   readonly url: string;
@@ -18,7 +18,7 @@ interface SingleRedis {
 /** Whichever Redis the Sentinels say is the primary. */
 export interface SentinelRedis {
   readonly sentinels: readonly { readonly host: string; readonly port: number }[];
-  /** What the Sentinels call the primary. */
+  /** The Sentinels' name for the primary. */
   readonly name: string;
   readonly username: string | undefined;
   readonly password: string | undefined;

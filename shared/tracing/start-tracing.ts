@@ -22,7 +22,7 @@ const SPANS_PER_REQUEST_MAX = 512;
 const REQUEST_MS_MAX = 10_000;
 const SPAN_LIMITS = { attributeCountLimit: 32, attributeValueLengthLimit: 256 };
 
-/** What the spans are of. */
+/** The process that the spans belong to. */
 interface TracedProcess {
   readonly service: string;
   readonly instanceId: string | undefined;

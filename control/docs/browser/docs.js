@@ -1,4 +1,4 @@
-/* What pages of the documentation do in the browser: search, the menu of narrow screens, trials. */
+/* The browser's part of the documentation: search, the menu of narrow screens, trials. */
 import MiniSearch from 'minisearch';
 
 const FOUND_MAX = 12;

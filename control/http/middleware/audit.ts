@@ -24,7 +24,7 @@ export interface AuditLogs {
   readonly log: Logger;
 }
 
-/** What handlers note of their work that names things. Nothing else of a request is kept. */
+/** Names of things that handlers note for the audit. Nothing else of a request is kept. */
 const NAMES = [
   ...['diskIds', 'sandboxId', 'childId', 'snapshotId', 'imageId', 'execId', 'exitCode'],
   ...['apiKeyId', 'userIdentifier', 'portTokenId', 'webhookId', 'hostName', 'invitationId'],

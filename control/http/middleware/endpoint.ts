@@ -28,8 +28,8 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '', scopes: [] };
 
-// As text: it is parsed below, within bounds. Many tools send JSON without saying so (curl -d);
-// nothing else is ever meant here.
+// The body is read as text: it is parsed below, within bounds. Many tools send JSON without saying
+// so (curl -d); nothing else is ever meant here.
 const readText = koaBody({
   textTypes: [
     'application/json',
@@ -125,7 +125,9 @@ function checkKey(key: string): string {
   );
 }
 
-/** What a key with an end has made ends with it: no other key gets that as its own answer. */
+/**
+ * A result that a key with an end has made ends with it: no other key gets that as its own answer.
+ */
 const fingerprintOf = (ctx: RequestContext, { keyId, endsAt }: Caller): string =>
   sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}${endsAt === undefined ? '' : `\n${keyId}`}`);
 
@@ -184,7 +186,7 @@ async function readInput(
   throw new AppError('bad_request', `the request has no body: send JSON with ${fields}`);
 }
 
-/** What lasts until its reader leaves ends with the reader's key. */
+/** Ends a stream, which lasts until its reader leaves, with the reader's key. */
 function endStream({ stream }: StreamReply, { events }: Route, { endsAt }: Caller): void {
   if (events === undefined || endsAt === undefined) return;
   const timer = setTimeout(
@@ -223,7 +225,7 @@ async function answer(
   if (!('stream' in reply)) render(ctx, reply);
 }
 
-/** One route as middleware: credentials, then every part of the input, then the handler. */
+/** Turns a route into middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
   authenticator: Authenticator,

@@ -62,7 +62,7 @@ const encode = (name: string): string =>
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
   );
 
-/** As programs write it: `mounts[0].foo`. */
+/** Renders a path as programs write it: `mounts[0].foo`. */
 const render = (path: Path): string =>
   path
     .map((part) => (typeof part === 'number' ? `[${part}]` : `.${encode(part)}`))

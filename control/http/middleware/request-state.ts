@@ -1,7 +1,7 @@
 import type { ParameterizedContext } from 'koa';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 
-/** What one request carries from the first middleware to the last. */
+/** State of a request from the first middleware to the last. */
 export interface RequestState {
   requestId: string;
   /** On the clock of `performance.now()`. */
