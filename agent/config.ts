@@ -91,7 +91,7 @@ const PAIRS = [
   ['INGRESS_TLS_CERT', 'INGRESS_TLS_KEY'],
 ] as const;
 
-/** What no setting shows by itself. */
+/** Finds problems that no setting shows by itself. */
 function problemsOf(settings: Values): string[] {
   const unpaired = PAIRS.flatMap((pair) => togetherOrNone(settings, pair));
   if (settings.SANDBOX_DIR !== undefined && settings.SANDBOX_RUNTIME === 'container') {

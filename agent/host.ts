@@ -81,7 +81,7 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
   }
 }
 
-/** What this agent has of its host, with everything that it must give back. */
+/** The parts of this agent on its host, with everything that it must give back. */
 export interface Host {
   readonly disks: DiskRegistry;
   readonly execs: ExecRegistry;
@@ -89,7 +89,7 @@ export interface Host {
   readonly storage: StorageWatch;
   /** Undefined when this host runs none. */
   readonly sandboxes: HostSandboxes | undefined;
-  /** What sandboxes begin with; undefined when the image does not say. */
+  /** The image that sandboxes begin with; undefined when the image does not say. */
   readonly image: SandboxImage | undefined;
   readonly images: HostImages;
   /** Refuses commands that have not begun; settles when those that run have ended. */
@@ -310,7 +310,7 @@ export async function openHost(
   { observeStart, log, clusterAddresses }: StartOptions,
 ): Promise<Host> {
   warnOfFewThreads(log);
-  const dataDir = await realpath(config.dataDir); // As the kernel names what is mounted there.
+  const dataDir = await realpath(config.dataDir); // The path that the kernel shows for mounts.
   const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
   const groups: HostGroups = { cgroups, cgroupParent };
@@ -318,7 +318,7 @@ export async function openHost(
   await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
   const journal = await parts.time('journal', () => Journal.open(paths.journal(dataDir)));
   await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
-  // What may be set up wrong comes before what is left on the host.
+  // Parts that may be set up wrong come before leftovers on the host.
   const files = await parts.time('storage', () => openFiles(config, hostId, log));
   const seccomp = await readSeccomp(config.seccompProfile, CAPABILITIES);
   await using undo = new AsyncDisposableStack();

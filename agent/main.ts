@@ -204,7 +204,9 @@ async function openIngress(
   return ingress;
 }
 
-/** What the internal port serves beside the operator's paths: requests of control and other hosts. */
+/**
+ * Paths that the internal port serves beside the operator's: requests of control and other hosts.
+ */
 const internalRoutes =
   (gate: PartRequestGate, data: DataEndpoint, files: FilesEndpoint, objects: ObjectGateway) =>
   (path: string): RequestListener | undefined => {
@@ -298,7 +300,8 @@ async function start(config: AgentConfig): Promise<void> {
       links.sendLoad();
       worker.drain();
       sessions.close();
-      const ingressClosed = ingress.close(); // Before the sandboxes stop: no request wakes them again.
+      // Before the sandboxes stop: no request wakes them again.
+      const ingressClosed = ingress.close();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();
       // Until they have ended new work is still taken from the queue, to be refused at once.
       const drained = Promise.all([

@@ -187,7 +187,9 @@ const usageMetrics = [
   },
 ] as const;
 
-/** What each running sandbox uses; measured once for all of them whenever figures are asked for. */
+/**
+ * The usage of each running sandbox; measured once for all of them whenever figures are asked for.
+ */
 function createUsageMetrics(registry: Registry, sandboxes: () => Host['sandboxes']): void {
   const measure = measuredOnce(async () => (await sandboxes()?.registry.usages()) ?? []);
   for (const { kind: Kind, name, help, field } of usageMetrics) {

@@ -53,7 +53,7 @@ export interface BundleSpec {
   readonly controllers: ReadonlySet<string>;
   readonly limits: ExecLimits;
   readonly seccomp: SeccompProfile;
-  /** Of the kernel's file systems; see hidden-paths.ts. */
+  /** Paths of the kernel's file systems; see hidden-paths.ts. */
   readonly hiddenPaths: readonly string[];
   /** Undefined: root inside is root of the host. */
   readonly users: BundleUsers | undefined;

@@ -94,9 +94,10 @@ const AF_NETLINK = 16;
 const INTERNET_PROTOCOLS = [0, 6, 17]; // the type's own, TCP, UDP
 const NETLINK_ROUTE = 0;
 
-// What the container's network namespace confines, by list: every other family and protocol is
-// attack surface, reaches the hypervisor (AF_VSOCK), or reveals the host (uevents, audit). The kernel
-// uses only the lower half of an argument, so comparing the whole one also requires a zero upper half.
+// Sockets that the container's network namespace confines, by list: every other family and protocol
+// is attack surface, reaches the hypervisor (AF_VSOCK), or reveals the host (uevents, audit). The
+// kernel uses only the lower half of an argument, so comparing the whole one also requires a zero
+// upper half.
 const SOCKETS: SeccompRule[] = [
   [argument(0, 'SCMP_CMP_EQ', AF_UNIX)],
   ...[AF_INET, AF_INET6].flatMap((family) =>

@@ -6,7 +6,7 @@ import { refusedPath } from './refused-path.ts';
 /** open(2)'s flag, which `fs.constants` lacks. The value is the same on x86_64 and arm64. */
 const O_PATH = 0o10_000_000;
 
-/** What one command asks to hold exclusively. */
+/** An exclusive hold that a command asks for. */
 export interface Checkout {
   /** From the disk's root; empty: the root. */
   readonly path: string;

@@ -382,7 +382,8 @@ export class DiskActor {
     try {
       await this.#deps.directory.diskLeases.release(lease);
     } catch (error) {
-      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseReleaseFailed'); // It expires by itself.
+      // The lease expires by itself.
+      this.#deps.log.warn({ err: toError(error) }, 'disk:leaseReleaseFailed');
     }
   }
 }

@@ -5,7 +5,7 @@ export interface DiskRef {
   readonly diskId: string;
 }
 
-/** One use of a disk that stands on object storage. */
+/** A use of a disk that stands on object storage. */
 export interface BackingUse {
   /** Nothing that this use has opened on the disk is open any more. */
   closed(): void;
@@ -14,13 +14,13 @@ export interface BackingUse {
    * @throws AppError `outcome_unknown`; also for files that the storage has refused since the use began
    */
   settle(): Promise<void>;
-  /** What it wrote is uploaded soon. Idempotent. */
+  /** Ends the use; its changes are uploaded soon. Idempotent. */
   end(): void;
 }
 
 /** The object storage behind one attached disk. */
 export interface AttachedBacking {
-  /** Of all objects together. */
+  /** Bytes of all objects together. */
   readonly bytes: number;
   /** Waits until the disk shows what is in the storage. @throws AppError `unavailable` */
   ready(): Promise<void>;

@@ -86,7 +86,7 @@ export const closeFile = (fd: number): Promise<void> =>
 
 /** A deleted file up to this size may be closed on the main thread: freeing its blocks is quick. */
 const QUICKLY_FREED_BYTES = 64 * MiB;
-const BLOCK_BYTES = 512; // As stat(2) counts.
+const BLOCK_BYTES = 512; // The unit of stat(2).
 
 /**
  * Closes a file that was only read. Large files are closed on a disk thread, since closing the last

@@ -10,7 +10,7 @@ import type { DiskLayout } from './disk-layout.ts';
 
 /** A claim on the mounted disk; it stays mounted until every claim is released. */
 export interface DiskClaim {
-  /** What callers see of the disk, where it is mounted on this host. */
+  /** The part of the disk that callers see, where it is mounted on this host. */
   readonly path: string;
   /** Where objects are made before they appear below `path`; the same file system. */
   readonly uploads: string;
@@ -33,7 +33,7 @@ export interface DiskClaim {
 }
 
 export interface ClaimRequest {
-  /** Who claims it, as the list of delegations shows it. */
+  /** The claimant, as the list of delegations shows it. */
   readonly clientId: string;
   /** The disk must be given up: the holder ends its use and releases the claim. */
   readonly onRevoked: (reason: AppError) => void;

@@ -177,7 +177,7 @@ export class CommandActor {
     return exit;
   }
 
-  /** What was written is where its owner wants it before the answer; or the command's end comes. */
+  /** Waits until written data is where its owner wants it, or the command must end. */
   async #settleDisks({ stdout, stderr }: ContainerExit): Promise<void> {
     if (!this.writesToDisks) return;
     const { signal } = this.#ended;

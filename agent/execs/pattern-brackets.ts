@@ -24,7 +24,9 @@ const classes: ReadonlyMap<string, string> = new Map([
 const escape = (character: string): string =>
   /[[\]\\^&~-]/u.test(character) ? `\\${character}` : character;
 
-/** One element of a bracket expression, or undefined when only GNU grep knows what it means. */
+/**
+ * Translates an element of a bracket expression; undefined when only GNU grep knows its meaning.
+ */
 function translateElement(element: RegExpExecArray): string | undefined {
   const { name, from, to, single } = element.groups ?? {};
   if (name !== undefined) return classes.get(name);

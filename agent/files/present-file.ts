@@ -3,7 +3,7 @@ import type { SandboxFile } from '../../shared/schemas/sandbox-file.ts';
 import { factsOf, type FileFacts } from '../objects/http/file-response.ts';
 import type { FileStat } from '../sandboxes/files/file-records.ts';
 
-// What the content is, nobody can tell: it is sent so that no browser takes it for a page.
+// The content's type is not known: it is sent so that no browser takes it for a page.
 const CONTENT_TYPE = 'application/octet-stream';
 
 /** The facts about a file that an HTTP answer needs. */

@@ -86,7 +86,7 @@ export async function receiveFile(
   try {
     await readResult(worker, unchanged);
   } catch (error) {
-    // It was made by somebody else in between.
+    // Another writer created it in between.
     const isThere = exclusive && error instanceof AppError && error.code === 'file_exists';
     if (!isThere) throw error;
     throw new AppError('precondition_failed', 'the file is there by now', { cause: error });

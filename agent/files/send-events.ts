@@ -48,7 +48,7 @@ export async function sendEvents(
   response.writeHead(200, {
     'content-type': 'text/event-stream',
     'cache-control': 'no-store',
-    'x-accel-buffering': 'no', // As proxies in front understand it.
+    'x-accel-buffering': 'no', // Understood by proxies in front.
   });
   response.flushHeaders();
   // Also for proxies, which drop connections that are silent for long.

@@ -57,7 +57,7 @@ async function readEntry(worker: FileWorker, length: number): Promise<ListedFile
   return { path, stat: await readStat(worker), target: await readTarget(worker) };
 }
 
-/** One page of a directory. @returns `isCut`: there may be more behind the last entry */
+/** Reads a page of a directory. @returns `isCut`: there may be more behind the last entry */
 export async function readList(
   worker: FileWorker,
   limit: number,

@@ -52,7 +52,7 @@ async function join(client: Duplex, server: Socket, traffic: Traffic): Promise<v
   try {
     await Promise.all([pipeline(client, server), pipeline(server, client)]);
   } catch {
-    // One side broke off: the other one learns of it by the end of its connection.
+    // A side broke off: the other one learns of it by the end of its connection.
   } finally {
     client.destroy();
     server.destroy();

@@ -13,7 +13,7 @@ export interface JobAnswer<K extends JobKind = JobKind> {
  */
 export type ReportBegun = () => void;
 
-/** One handler for each kind of job. An AppError that a handler throws is the job's answer. */
+/** The handlers, by kind of job. An AppError that a handler throws is the job's answer. */
 export type JobHandlers<K extends JobKind> = {
   readonly [P in K]: (job: JobEnvelope<P>, reportBegun: ReportBegun) => Promise<JobAnswer<P>>;
 };

@@ -25,7 +25,7 @@ export interface SandboxBase {
   readonly reference: string;
   /** Undefined until the image was on this host, unless the caller chose it by its id. */
   readonly digest?: string;
-  /** As the image was when it came to this host; starts ask nobody again. */
+  /** The platform of the image when it came to this host; starts ask nobody again. */
   readonly platform?: 'amd64' | 'arm64';
   readonly config?: {
     readonly env: Readonly<Record<string, string>>;
@@ -42,7 +42,7 @@ export interface SandboxRow {
   readonly environment: Readonly<Record<string, string>>;
   /** Undefined: the default image of its host. */
   readonly image: SandboxBase | undefined;
-  /** What it may connect to, without secrets. */
+  /** The network policy, without secrets. */
   readonly network: ShownNetworkPolicy;
   /** The same sealed, with its secrets; undefined when it has none. */
   readonly networkSealed: string | undefined;

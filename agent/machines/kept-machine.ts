@@ -27,7 +27,7 @@ const PROCESS_SHARE = 0.5;
 /** A kill first waits for its reason to be recorded, but not longer: storage may hang. */
 const RECORD_MS_MAX = 2_000;
 
-/** What one machine is on the host. */
+/** The parts of a machine on the host. */
 export interface MachineParts {
   readonly runDir: string;
   readonly identity: MachineIdentity;
@@ -84,7 +84,7 @@ export abstract class KeptMachine implements Machine {
     return this.ended;
   }
 
-  /** As {@link kill}, but resolves when its processes have ended, before its end was read. */
+  /** Like {@link kill}, but resolves when its processes have ended, before its end was read. */
   async killProcess(why: string): Promise<void> {
     const { cgroup, runDir, log } = this.#parts;
     const recorded = recordKill(runDir, why).catch((err: unknown) => {

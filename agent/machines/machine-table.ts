@@ -104,7 +104,9 @@ export class MachineTable<M extends KeptMachine> {
   }
 }
 
-/** What the caller of a failed fork is told: a machine that ended or hangs is no fault of the host. */
+/**
+ * The error for the caller of a failed fork: a machine that ended or hangs is no fault of the host.
+ */
 export function toForkError(error: unknown): Error {
   if (!(error instanceof MachineFault || error instanceof GuestFailure)) return toError(error);
   const message = 'the sandbox ended or does not answer now; try again';

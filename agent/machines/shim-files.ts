@@ -5,7 +5,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import { compile } from '../../shared/validate.ts';
 
-/* What a shim records of its machine in the machine's run directory (agent/native/shim-files.c). */
+/* Reads the records of a shim in its machine's run directory (agent/native/shim-files.c). */
 
 const LOG_TAIL_BYTES = 32 * 1024;
 

@@ -19,7 +19,7 @@ export interface SharedMachines {
   places(): Promise<string[]>;
 }
 
-/** What the machines of this host share. */
+/** Parts that the machines of this host share. */
 export interface MicrovmHost extends VmHost, BaseHost {
   readonly dataDir: string;
   readonly handleSecret: Buffer;

@@ -15,7 +15,7 @@ export interface CopySourcesOptions {
   readonly remote: RemoteObjects;
 }
 
-/** What the request of a copy brings. */
+/** The headers of a copy. */
 interface Copy {
   /** The disk that is copied to. */
   readonly disk: DiskEntry;

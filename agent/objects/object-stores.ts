@@ -11,7 +11,7 @@ interface Shared {
 /** A store that is open for one request. */
 export interface OpenStore extends AsyncDisposable {
   readonly store: ObjectStore;
-  /** As that of a claim. */
+  /** Settles like the claim. */
   settle(): Promise<void>;
 }
 

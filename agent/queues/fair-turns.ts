@@ -4,7 +4,10 @@ import { isWithinShare } from '../../shared/fair-shares.ts';
 /** How turns, or places in the queue for them, are shared between accounts. */
 interface AccountShares {
   readonly count: number;
-  /** What an account may hold while it is alone; less than `count` leaves some for the next one. */
+  /**
+   * The most that an account may hold while it is alone; less than `count` leaves some for the next
+   * one.
+   */
   readonly perAccountMax: number;
 }
 
@@ -137,7 +140,7 @@ export class FairTurns {
     };
     const abort = (): void => {
       const index = account.waiting.indexOf(waiter);
-      if (index === -1) return; // It was admitted or refused just now.
+      if (index === -1) return; // The waiter was admitted or refused just now.
       account.waiting.splice(index, 1);
       this.#waiting -= 1;
       this.#forgetIfIdle(accountId, account);

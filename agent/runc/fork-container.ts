@@ -17,7 +17,7 @@ export async function forkContainer(
   child: MachineOwner,
 ): Promise<void> {
   const { disk } = pathsOf(host, vmId);
-  if (!hasDisk(disk)) return; // It never ran: the copy begins like any new sandbox.
+  if (!hasDisk(disk)) return; // The source never ran: the copy begins like any new sandbox.
   const { directory, disk: copy } = pathsOf(host, child.vmId);
   await mkdir(directory, { recursive: true, mode: 0o711 });
   const isMounted = running !== undefined || (await isPaused(host, vmId));

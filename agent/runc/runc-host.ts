@@ -8,12 +8,12 @@ import type { MachineKind } from '../machines/machine-end.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 
-/** What all containers of sandboxes on this host have in common. */
+/** Parts that all containers of sandboxes on this host share. */
 export interface RuncHost {
   readonly sandboxesDir: string;
   /** The tree that the disks of new sandboxes begin with. */
   readonly imageDir: string;
-  /** What new disks are copied from. */
+  /** The file system that new disks are copied from. */
   readonly emptyDisk: string;
   /** The first loop device number that belongs to this host. */
   readonly firstLoop: number;

@@ -7,7 +7,7 @@ import type { SeccompProfile } from '../containers/seccomp.ts';
 const GUEST = '/.berth/guest';
 /** The descriptor of the socket at which the guest agent listens (container-shim.c). */
 const LISTENER_FD = 3;
-/** What the guest agent keeps of output may take this part of the memory, as in a virtual machine. */
+/** The guest agent's kept output may take this part of the memory, as in a virtual machine. */
 const RINGS_SHARE = 1 / 4;
 /** Each of the file systems in memory. What lies in them counts as memory. */
 const TEMPORARY_SHARE = 1 / 4;
@@ -88,8 +88,8 @@ export function sandboxBundle(spec: SandboxBundleSpec): Record<string, unknown> 
       cwd: '/',
       capabilities: Object.fromEntries(sets.map((set) => [set, CAPABILITIES])),
       noNewPrivileges: true,
-      // What the guest agent starts is ended before it (guest/spawn.c), and none of it is protected as
-      // the host's agent is by its unit.
+      // Processes of the guest end before it (guest/spawn.c), and none of them is protected as the
+      // host's agent is by its unit.
       oomScoreAdj: 0,
     },
     mounts: mounts(spec),

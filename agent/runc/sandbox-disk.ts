@@ -18,9 +18,11 @@ import { syncPath, writeDurably } from '../system/write-durably.ts';
 
 const FILE = 'upper.ext4';
 const RECORD = 'disk.json';
-/** Of a whole disk, which may be large. */
+/** Time for a whole disk, which may be large. */
 const COPY_MS_MAX = 600_000;
-/** Of one whose container stands still: less than its sandbox would be ended for (copy-gate.ts). */
+/**
+ * Time while the container stands still: less than its sandbox would be ended for (copy-gate.ts).
+ */
 const COPY_MOUNTED_MS_MAX = LIMITS.sandboxCopyMsBase / 2;
 /** How long a container that has just ended may still have its disk mounted. */
 const FREE_MS_MAX = 10_000;

@@ -44,7 +44,10 @@ export async function readBase(directory: string): Promise<DiskBase | undefined>
   }
 }
 
-/** As {@link readBase}, but takes the copy if the host's image is gone. @throws Error without both */
+/**
+ * Like {@link readBase}, but takes the copy if the host's image is gone.
+ * @throws Error without both
+ */
 export async function findBase(directory: string, host: BaseHost): Promise<DiskBase> {
   const base = (await readBase(directory)) ?? { path: host.rootDisk };
   if (existsSync(base.path)) return base;
@@ -53,7 +56,10 @@ export async function findBase(directory: string, host: BaseHost): Promise<DiskB
   throw new Error(`the image that its disk began with, ${base.path}, is gone`);
 }
 
-/** As {@link recordBase}, in a directory of which nothing counts yet. @returns path to make durable */
+/**
+ * Like {@link recordBase}, in a directory that nothing depends on yet.
+ * @returns path to make durable
+ */
 export async function addBase(directory: string, base: DiskBase): Promise<string> {
   const file = join(directory, NAME);
   await writeFile(file, JSON.stringify(base), { mode: 0o600 });

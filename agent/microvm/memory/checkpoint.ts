@@ -139,7 +139,8 @@ async function captureRunning<T>(
   splitDisk: () => Promise<T>,
 ): Promise<{ marker: Marker; split: T }> {
   let captured: { marker: Marker; split: T };
-  await discardCheckpoint(place.directory); // It may take long, so before the machine stops.
+  // Removing the old checkpoint may take long, so it comes before the machine stops.
+  await discardCheckpoint(place.directory);
   await machine.guest.freeze(FREEZE_MS_MAX.fork);
   try {
     await stopMachine(machine);

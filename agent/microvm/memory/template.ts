@@ -19,7 +19,7 @@ import {
 import { parseJson } from '../../../shared/json.ts';
 import { MiB } from '../../../shared/units.ts';
 
-/** What two machines must have in common for one to continue from the other's memory. */
+/** The parts in which two machines must agree for one to continue from the other's memory. */
 export interface TemplateParts {
   /** The output of `--version`, which includes the distribution's package version. */
   readonly qemuVersion: string;
@@ -172,7 +172,7 @@ export class Template implements Disposable {
   static blank(key: string, memSizeMib: number): Template {
     const ram = newTemplateRam(memSizeMib);
     try {
-      writeSync(ram, Buffer.alloc(1)); // One page of data, by which the mapping is found.
+      writeSync(ram, Buffer.alloc(1)); // A page of data, by which the mapping is found.
       native.sealMemory(ram);
       return new Template(blankKey(key), 'blank', ram, Buffer.alloc(0));
     } catch (error) {

@@ -25,7 +25,7 @@ const THREADS = 96;
 /** Processor time that QEMU itself may use besides its guest, in processors. */
 const CPU_SHARE = 0.5;
 
-/** What the machines of this host share. */
+/** Parts that the machines of this host share. */
 export interface VmHost {
   readonly guestDir: string;
   /** The default image. */

@@ -246,7 +246,7 @@ export function qemuArguments(spec: QemuSpec): string[] {
 export const stateArguments = (spec: QemuSpec): string[] =>
   qemuArguments(spec).map((argument) => argument.replace(SLOW_FEATURES, ''));
 
-/** What a guest is told when it boots, and keeps in its memory. */
+/** Kernel arguments, which the guest keeps in its memory. */
 export const bootArguments = (
   architecture: QemuSpec['architecture'],
   accelerator: Accelerator,

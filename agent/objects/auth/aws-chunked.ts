@@ -14,7 +14,9 @@ const EMPTY_SHA256 = createHash('sha256').digest('hex');
 export interface AwsChunkedOptions {
   /** From `x-amz-decoded-content-length`. */
   readonly decodedBytes: number;
-  /** What `x-amz-trailer` announces, in lower case; these trailers must come and no others. */
+  /**
+   * Names that `x-amz-trailer` announces, in lower case; these trailers must come and no others.
+   */
   readonly trailerNames: readonly string[];
   /** Whether the payload declaration ends with `-TRAILER`. */
   readonly hasTrailer: boolean;

@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly rawHeaders: RawHeaders;
 }
 
-/** Of the query, in the form in which it is signed. */
+/** A parameter of the query, in the form in which it is signed. */
 type Parameter = readonly [name: string, value: string];
 
 /** A request target in its parts; the path as received. */

@@ -14,7 +14,7 @@ import type { SignatureClaim } from './sigv4.ts';
 export interface PostForm {
   /** Names in lower case. */
   readonly fields: ReadonlyMap<string, string>;
-  /** Of the file as the browser has it; without directories. */
+  /** Name of the file as the browser has it; without directories. */
   readonly fileName: string;
 }
 
@@ -43,7 +43,7 @@ export const isSignedForm = ({ fields }: PostForm): boolean => fields.has('polic
 
 const invalid = (why: string): S3Error => new S3Error('InvalidArgument', `The form: ${why}.`);
 
-/** What the fields of a form claim; nothing has been verified yet. @throws S3Error */
+/** The claims of a form's fields; nothing has been verified yet. @throws S3Error */
 export function readFormSignature({ fields }: PostForm): SignatureClaim {
   const required = (name: string): string => {
     const value = fields.get(name) ?? '';

@@ -32,7 +32,7 @@ export interface PrincipalDeps {
   readonly encryptionKeys: Ring<Buffer>;
 }
 
-/** Who makes the request: an account with its API key, or a disk user with its token. */
+/** The identity behind a request: an account with its API key, or a disk user with its token. */
 export type Principal = AccountKey | DiskUser;
 
 interface AccountKey {
@@ -46,7 +46,7 @@ interface DiskUser {
   readonly identifier: string;
   /** The disk token with which it signed. */
   readonly secret: string;
-  /** Of the request's bucket, or of the list of buckets. */
+  /** The entry of the request's bucket, or those of the list of buckets. */
   readonly disks: readonly DiskEntry[];
 }
 
@@ -110,7 +110,7 @@ async function admitDiskUser(
       'Users of this type sign in through their cloud, which this server lacks; use a disk token.',
     );
   }
-  // Whoever has the same identifier on several disks has the same token there.
+  // A user with the same identifier on several disks has the same token there.
   const secret = unseal(deps.encryptionKeys, sealedToken, first.record.id);
   const signature = verifySignature(claim, secret);
   return { principal: { kind: 'disk_user', identifier, secret, disks }, payload, signature };

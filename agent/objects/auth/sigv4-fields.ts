@@ -6,7 +6,7 @@ const CREDENTIAL_LENGTH_MAX = 512;
 /** When a request was signed. */
 export interface RequestTime {
   readonly epochMs: number;
-  /** As `20130524T000000Z`. */
+  /** Time in the form `20130524T000000Z`. */
   readonly timestamp: string;
 }
 

@@ -2,10 +2,10 @@ import { createHmac } from 'node:crypto';
 
 /** The scope of a signing key: one day, region and service. */
 export interface Scope {
-  /** As `20130524`. */
+  /** Date in the form `20130524`. */
   readonly date: string;
   readonly region: string;
-  /** As it is signed: `20130524/us-east-1/s3/aws4_request`. */
+  /** The scope in its signed form: `20130524/us-east-1/s3/aws4_request`. */
   readonly text: string;
 }
 

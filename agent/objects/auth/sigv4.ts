@@ -113,7 +113,7 @@ interface Parts {
   readonly fields: Fields;
   readonly time: RequestTime;
   readonly declaredPayload: string;
-  /** What to throw when a field is malformed. */
+  /** The error for a malformed field. */
   readonly malformed: (why: string) => S3Error;
 }
 

@@ -9,7 +9,7 @@ const KEPT_HEADERS: ReadonlySet<string> = new Set([
   ...['cache-control', 'content-disposition', 'content-language', 'expires'],
 ]);
 const META = 'x-amz-meta-';
-/** What can stand in a header (RFC 9110, section 5.5). */
+/** Characters that a header can hold (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 const ID_MAX = 4_294_967_294;
 
@@ -46,7 +46,7 @@ function contentEncoding(call: ObjectCall): string | undefined {
 
 /** @throws S3Error MetadataTooLarge */
 function checkSize(kept: Readonly<Record<string, string>>): void {
-  // As S3 counts: the bytes of names, without their prefix, and values, in UTF-8.
+  // Counted by S3's rule: the bytes of names, without their prefix, and values, in UTF-8.
   const metadataBytes = Object.entries(kept)
     .filter(([name]) => name.startsWith(META))
     .reduce((sum, [name, value]) => sum + name.length - META.length + Buffer.byteLength(value), 0);

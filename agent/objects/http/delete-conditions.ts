@@ -2,7 +2,7 @@ import { S3Error } from '../protocol/errors.ts';
 import type { ObjectInfo, Precondition } from '../store/object-info.ts';
 import { checkWritePreconditions } from './write-preconditions.ts';
 
-/** What an object must be so that a request deletes it, as headers or XML elements say it. */
+/** Conditions for a deletion, as headers or XML elements give them. */
 export interface DeleteConditions {
   readonly etag?: string | undefined;
   /** A date of HTTP or of ISO 8601. */

@@ -40,7 +40,7 @@ function toS3Error(thrown: unknown): S3Error {
   return new S3Error('InternalError', undefined, { cause: toError(thrown) });
 }
 
-/** One request and its answer, whichever way it ends. */
+/** A request and its answer, whichever way it ends. */
 export class Exchange {
   readonly request: IncomingMessage;
   /** Additional fields of the request's log event. */

@@ -15,7 +15,7 @@ export interface ObjectCall {
   readonly disk: DiskEntry;
   readonly store: ObjectStore;
   readonly body: RequestBody;
-  /** Of PostObject. */
+  /** The form of PostObject. */
   readonly form?: PostForm | undefined;
   /**
    * An object that the same principal may read, on whichever host; open until the call ends.

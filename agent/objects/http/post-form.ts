@@ -45,7 +45,7 @@ function collect(parser: busboy.Busboy): Promise<{ form: PostForm; file: Readabl
     });
     parser.on('fieldsLimit', () => reject(malformed('it has too many fields')));
     parser.on('file', (name, file, { filename = '' }) => {
-      file.on('error', () => undefined); // Whoever reads it gets it too.
+      file.on('error', () => undefined); // A reader of the file gets the error too.
       if (name.toLowerCase() !== 'file') return reject(malformed('its file must be called file'));
       resolve({ form: { fields, fileName: filename }, file });
     });

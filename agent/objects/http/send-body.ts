@@ -68,7 +68,7 @@ export async function sendBody(
   );
   const size = Math.min(bufferBytes, longest);
   const first = Buffer.allocUnsafeSlow(size);
-  // One buffer is enough for a body that fits into it.
+  // A single buffer is enough for a body that fits into it.
   const isSmall = body.length === 1 && longest === size;
   const buffers = [first, isSmall ? first : Buffer.allocUnsafeSlow(size)] as const;
   let turn: 0 | 1 = 0;

@@ -77,7 +77,7 @@ export const uploadPart: Operation = async (call) => {
   return { status: 200, headers: { etag: quoted(part.etag), ...partHeaders(part.checksum) } };
 };
 
-/** What the headers of a completion say about the object. */
+/** The object that the headers of a completion describe. */
 function readExpected(call: ObjectCall): ExpectedObject {
   const size = header(call, 'x-amz-mp-object-size');
   if (size !== undefined && !/^\d{1,15}$/u.test(size)) {

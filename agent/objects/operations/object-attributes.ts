@@ -28,7 +28,7 @@ function readNumber(call: ObjectCall, name: string, fallback: number): number {
   return Number(text);
 }
 
-/** One page of the parts. Without their sizes only their number is told. */
+/** A page of the parts. Without their sizes only their number is told. */
 async function partElements(call: ObjectCall, file: OpenObject): Promise<XmlElement[]> {
   const limit = Math.min(
     readNumber(call, 'x-amz-max-parts', LIMITS.keysPerListingMax),

@@ -16,7 +16,7 @@ import { readPart } from './object-parts.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
 
 const DELETES_AT_ONCE = 8;
-/** What can stand in a header (RFC 9110, section 5.5). */
+/** Characters that a header can hold (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
 /** Query parameters that replace headers of the answer, as presigned URLs use them. */

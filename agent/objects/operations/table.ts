@@ -188,7 +188,7 @@ const objectOperations: readonly Row[] = [
 export interface NamedOperation {
   readonly name: string;
   readonly operation: Operation;
-  /** It changes what callers see of the disk. */
+  /** True when callers see a change of the disk. */
   readonly changesObjects?: true;
 }
 

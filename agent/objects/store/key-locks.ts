@@ -1,8 +1,8 @@
 import { SerialQueue } from '../../queues/serial-queue.ts';
 
-/** One piece of work at a time for each key; the others wait in order. */
+/** Serialises the work on each key; later work waits in order. */
 export class KeyLocks {
-  /** Of the keys that are being worked on. */
+  /** Queues of the keys that are being worked on. */
   readonly #queues = new Map<string, SerialQueue>();
 
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {

@@ -49,7 +49,7 @@ export const pageOf = (entries: readonly ListedEntry[], isTruncated: boolean): O
 /** The smallest page of names that is worth scanning a directory for. */
 const NAMES_MIN = 16;
 
-/** One directory on the way through the tree. */
+/** A directory on the way through the tree. */
 interface Scope {
   /** Relative to the contents; empty, or with a trailing slash. */
   readonly path: string;

@@ -70,7 +70,7 @@ async function readUploads(directory: string): Promise<ListedUpload[]> {
   for (let start = 0; start < ids.length; start += READS_AT_ONCE) {
     const batch = ids.slice(start, start + READS_AT_ONCE).map(async (uploadId) => {
       const upload = await findUpload(directory, uploadId);
-      if (upload === undefined) return; // It was just completed or aborted.
+      if (upload === undefined) return; // The upload was just completed or aborted.
       const { key, checksum } = upload;
       found.push({ key, uploadId, initiatedAt: initiatedAtOf(uploadId), checksum });
     });

@@ -25,7 +25,7 @@ export interface ObjectInfo extends Attributes {
   /** Other headers that were stored with it; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly isDirectory: boolean;
-  /** Of a multipart object that was not changed since; otherwise 0. */
+  /** Parts of a multipart object that was not changed since; otherwise 0. */
   readonly partCount: number;
   readonly checksum?: ObjectChecksum | undefined;
 }

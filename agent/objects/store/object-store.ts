@@ -149,7 +149,7 @@ export class ObjectStore {
     );
   }
 
-  /** One page of keys in the order of their bytes. */
+  /** A page of keys in the order of their bytes. */
   list(request: ListRequest): Promise<ObjectPage> {
     return asS3(() =>
       request.delimiter === undefined || request.delimiter === '/'

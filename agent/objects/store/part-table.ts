@@ -16,7 +16,7 @@ const PARTS_ATTRIBUTE = 'trusted.berth.parts';
 const TABLE_BYTES_MAX = 64 * KiB;
 
 interface TableHead {
-  /** Of the object that the table describes. */
+  /** ETag of the object that the table describes. */
   readonly etag: string;
   readonly algorithm?: ChecksumAlgorithm;
   /** Base64. */

@@ -23,7 +23,7 @@ export interface Publication {
   /** A complete file in the disk's `uploads`, which is renamed. */
   readonly staged: { readonly fd: number; readonly path: string };
   readonly digests: Pick<ObjectRecord, 'md5' | 'partCount' | 'checksum'>;
-  /** Of a multipart object. */
+  /** Parts of a multipart object. */
   readonly parts?: readonly StoredPart[];
   readonly attributes: WriteAttributes;
   readonly precondition?: Precondition | undefined;

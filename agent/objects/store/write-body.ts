@@ -60,7 +60,7 @@ export async function writeBody(
     if (writtenBytes > WINDOW_BYTES) await syncData(fd);
     return md5;
   } finally {
-    // As soon as this returns, the descriptor may be closed and its number reused.
+    // Once this returns, the descriptor may be closed and its number reused.
     await Promise.allSettled([batch, window]);
   }
 }
