@@ -106,7 +106,7 @@ export class BareQemu implements AsyncDisposable {
     return new BareQemu(parts, slot);
   }
 
-  /** One cold boot. */
+  /** A cold boot. */
   async run(signal: AbortSignal): Promise<BareTimes> {
     await using machine = await this.start(signal);
     machine.channel.close();

@@ -38,7 +38,9 @@ async function benchOneByOne(exec: Exec, bare: BareRunc): Promise<void> {
   );
 }
 
-/** One call per two medians of the baseline, so that the pool can replace the container it gave. */
+/**
+ * Paces calls at two medians of the baseline, so that the pool can replace the container it gave.
+ */
 async function benchPaced(exec: Exec, bare: BareRunc): Promise<void> {
   const warmUp = await alternate(15, exec, () => bare.run());
   const paceMs = 2 * median(warmUp.baseline);

@@ -122,7 +122,7 @@ async function growthMiB(pid: number, work: Promise<unknown>): Promise<number> {
       .then((now) => {
         most = Math.max(most, now);
       })
-      .catch(() => undefined); // It has ended.
+      .catch(() => undefined); // The process has ended.
   }, 5);
   await work.finally(() => clearInterval(sampling));
   return most - before;

@@ -52,7 +52,10 @@ interface Run {
 
 const loadNow = (): number => loadavg()[0] ?? 0;
 
-/** One after the other, with their own default lengths. One that fails does not keep the others away. */
+/**
+ * Runs benchmarks one after the other, with their own default lengths. One that fails does not keep
+ * the others away.
+ */
 async function runAll(names: readonly string[], file: string | undefined): Promise<void> {
   const unknown = names.find((name) => !(name in benches));
   if (unknown !== undefined) throw new Error(`there is no benchmark ${unknown}`);

@@ -22,7 +22,7 @@ export async function residentMiB(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
 }
 
-/** What Redis says of itself. */
+/** Memory and connections that Redis reports. */
 export async function redisFigures(redis: Redis): Promise<{
   readonly usedMiB: number;
   readonly commands: number;
@@ -38,7 +38,7 @@ export async function redisFigures(redis: Redis): Promise<{
   };
 }
 
-/** What all keys take together, without the buffers of connections, which come and go. */
+/** Memory of all keys together, without the buffers of connections, which come and go. */
 export async function redisKeysMiB(redis: Redis): Promise<number> {
   let bytes = 0;
   for await (const keys of redis.scanStream({ count: 1000 })) {

@@ -142,7 +142,7 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
     }
     return sessions;
   };
-  const warm = await attach(20); // What the first sessions load does not count.
+  const warm = await attach(20); // Modules that the first sessions load do not count.
   await sleep(2_000);
   const before = await residentMib(pid);
   const sessions = await attach(IDLE_SESSIONS);

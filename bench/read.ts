@@ -25,7 +25,7 @@ interface Load {
   readonly cpuMs: number;
 }
 
-/** One GET under load. */
+/** A GET under load. */
 async function load({ url, key, pid }: Server): Promise<Load> {
   const before = await processorMs(pid);
   const result = await autocannon({

@@ -8,7 +8,7 @@ const ACTIONS_DRAIN_MS = 30_000;
 const TRIES_MAX = 10;
 const RETRY_MS = 500;
 
-/** What callers did for some seconds, and how long each call took, in milliseconds. */
+/** Calls of some seconds, and how long each took, in milliseconds. */
 export interface CallTimes {
   readonly create: number[];
   readonly get: number[];
@@ -18,7 +18,7 @@ export interface CallTimes {
   readonly resume: number[];
   /** Actions that had to be left out because every sandbox was still busy with one. */
   leftOut: number;
-  /** What was answered beside success, by what it was. */
+  /** Failed answers, by status and code. */
   readonly failures: Map<string, number>;
 }
 

@@ -26,7 +26,7 @@ import { InMemoryPolicies } from '../test/helpers/in-memory-policies.ts';
 import { noMounts } from '../test/helpers/no-mounts.ts';
 import type { RegionSettings } from './region-settings.ts';
 
-/** Of every sandbox of the region. */
+/** The size of every sandbox of the region. */
 const SANDBOX = { vcpuCount: 1, memSizeMib: 256 } as const;
 
 const log = pino({ level: 'silent' });
@@ -64,14 +64,14 @@ const handlersOf = ({ registry }: HostSandboxes): JobHandlers<JobKind> => ({
 const histogram = <L extends string>(name: string, ...labelNames: L[]): Histogram<L> =>
   new Histogram({ name, help: name, labelNames, registers: [] });
 
-/** What a host of the region may have, and where its journal lies. */
+/** Capacity of a simulated host, and the place of its journal. */
 export interface SimulatedHostOptions {
   readonly settings: RegionSettings;
   readonly directory: string;
   readonly sandboxes: number;
 }
 
-/** One for all hosts of a process: they have the same file system. */
+/** All hosts of a process share the watch: they have the same file system. */
 export const watchStorage = (directory: string): StorageWatch =>
   new StorageWatch({ directories: [directory], reserveBytes: 0, refusal, log });
 

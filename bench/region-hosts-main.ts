@@ -4,7 +4,7 @@ import { newHostId } from '../shared/ids.ts';
 
 const SANDBOXES_AT_ONCE = 32;
 
-/** What the parent asks for. */
+/** Requests of the parent. */
 export type HostsRequest =
   | { readonly ask: 'open'; readonly hosts: number; readonly options: SimulatedHostOptions }
   /** So many sandboxes on each host, the accounts in turn. */

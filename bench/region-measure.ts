@@ -17,7 +17,7 @@ interface Latency {
   readonly p99: number;
 }
 
-/** What one size of region costs. */
+/** Costs of a region of one size. */
 export interface RegionFigures {
   readonly agents: number;
   readonly sandboxes: number;
@@ -33,12 +33,12 @@ export interface RegionFigures {
   readonly controlMiB: number;
   readonly controlMiBPerThousandSandboxes: number;
   readonly redisMiB: number;
-  /** Of its keys only. */
+  /** Memory of its keys only. */
   readonly redisMiBPerThousandSandboxes: number;
   /** Processor time while nobody calls, in milliseconds a minute for each agent. */
   readonly controlMsPerAgentMinute: number;
   readonly redisMsPerAgentMinute: number;
-  /** Of one processor, while nobody calls and while callers call. */
+  /** Share of one processor, while nobody calls and while callers call. */
   readonly controlShareIdle: number;
   readonly redisShareIdle: number;
   readonly controlShareLoaded: number;

@@ -47,7 +47,7 @@ export class Region implements AsyncDisposable {
   readonly redis: Redis;
   readonly controls: readonly ControlNode[];
   readonly redisDaemon: Daemon;
-  /** One key of each account. */
+  /** A key of each account. */
   readonly keys: readonly string[];
   readonly #keysByAccount: ReadonlyMap<string, string>;
   readonly #settings: RegionSettings;
@@ -203,7 +203,7 @@ async function temporaryPlace(): Promise<string> {
 
 function startRedis(path: string, port: number): Daemon {
   const options = ['--bind', '127.0.0.1', '--port', String(port), '--dir', path];
-  // As set-up has it.
+  // The settings of set-up.
   const files = ['--save', '', '--appendonly', 'yes', '--appendfsync', 'always'];
   const daemon = new Daemon(
     'redis',
@@ -221,7 +221,7 @@ function newControls(
   ports: readonly number[],
 ): ControlNode[] {
   const signingKey = randomBytes(32).toString('base64url');
-  // As the Procfile starts it.
+  // The command line of the Procfile.
   const command = [process.execPath, '--max-semi-space-size=8', join(root, 'control/main.ts')];
   return Array.from({ length: CONTROLS }, (_, index) => {
     const [port = 0, internalPort = 0] = ports.slice(index * 2);

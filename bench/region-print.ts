@@ -13,7 +13,7 @@ const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
 
 const sum = (values: readonly number[]): number => values.reduce((all, each) => all + each, 0);
 
-/** What a table of regions shows, from top to bottom. */
+/** Rows of a table of regions, from top to bottom. */
 const rows: readonly (readonly [string, Cell])[] = [
   ['sandboxes', ({ sandboxes }) => String(sandboxes)],
   ['disks', ({ disks }) => String(disks)],

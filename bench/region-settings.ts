@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Environment } from '../test/helpers/daemon.ts';
 
-/** What all parts of a simulated region are told. */
+/** Settings for all parts of a simulated region. */
 export interface RegionSettings {
   readonly redisUrl: string;
   readonly clusterId: string;

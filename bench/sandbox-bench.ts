@@ -8,7 +8,7 @@ import type { SandboxCalls } from './sandbox-calls.ts';
 const TEMPLATE_MS_MAX = 120_000;
 const REST_MS_MAX = 60_000;
 
-/** What the parts of the sandbox benchmark share. */
+/** Shared parts of the sandbox benchmark. */
 export interface SandboxBench {
   readonly stack: Stack;
   readonly calls: SandboxCalls;

@@ -1,17 +1,17 @@
-/** What one comparison or list of figures found. */
+/** A comparison or list of figures. */
 interface Finding {
   readonly title: string;
   readonly unit: string;
   /** Median and 90th percentile by what was measured. */
   readonly rows: Readonly<Record<string, { readonly p50: number; readonly p90: number }>>;
-  /** Of the medians, of comparisons. */
+  /** Ratio of the medians, for comparisons. */
   readonly ratio?: number;
   readonly target?: string;
 }
 
 const findings: Finding[] = [];
 
-/** What was printed since the last call. */
+/** Findings printed since the last call. */
 export const takeFindings = (): Finding[] => findings.splice(0);
 
 const summary = (samples: readonly number[]) => ({
@@ -48,7 +48,7 @@ export async function alternate(
   return times;
 }
 
-/** One line of figures for each row. */
+/** Prints a line of figures for each row. */
 export function printRows(
   title: string,
   rows: readonly { readonly name: string; readonly samples: readonly number[] }[],

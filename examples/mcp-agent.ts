@@ -17,7 +17,9 @@ assert median([3, 1, 2]) == 2, median([3, 1, 2])
 assert median([4, 1, 2, 3]) == 2.5, median([4, 1, 2, 3])
 print('ok')
 `;
-/** What a model would write: at first without sorting, then with two ideas of how to mend it. */
+/**
+ * Code that a model would write: at first without sorting, then with two ideas of how to mend it.
+ */
 const FIRST = 'def median(values):\n    return values[len(values) // 2]\n';
 const WAYS = {
   sorted: 'def median(values):\n    return sorted(values)[len(values) // 2]\n',
@@ -48,7 +50,7 @@ export interface Kept {
   /** The way that was kept. */
   readonly way: string;
   readonly code: string;
-  /** What each way came to. */
+  /** Whether each way passed its tests. */
   readonly passed: Readonly<Record<string, boolean>>;
 }
 

@@ -22,7 +22,7 @@ const REST_MS = 700;
 interface Picture {
   readonly name: string;
   readonly path: string;
-  /** What can be read when the page is complete. */
+  /** Text that can be read when the page is complete. */
   readonly shows: string;
   readonly restMs?: number;
   readonly before?: (page: ConsolePage) => Promise<void>;

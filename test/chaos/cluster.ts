@@ -38,7 +38,7 @@ export class Cluster {
   readonly stack: Stack;
   readonly storage: SmallStorage;
   readonly relays: Relays;
-  /** Of each host. */
+  /** Delays of each host. */
   readonly slowCalls: readonly [SlowCalls, SlowCalls];
   readonly control: Supervisor;
   readonly redis: Supervisor;

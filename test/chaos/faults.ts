@@ -7,7 +7,7 @@ import type { Supervisor } from './supervisor.ts';
 
 /** How long a fault waits for a helper program to run. */
 const HELPER_WITHIN_MS = 4_000;
-/** Of an agent whose helper is still to do something. */
+/** Delay for an agent whose helper still has work. */
 const RESTART_MS = 200;
 /** The helper programs that touch disk images. */
 const DISK_HELPERS = new Set(['disk', 'mke2fs', 'debugfs']);

@@ -21,7 +21,8 @@ export interface ForeignProcess {
 export function processOf(pid: number): ForeignProcess | undefined {
   const stat = /^\d+ \((.*)\) (.*)$/su.exec(read(`/proc/${pid}/stat`).trim());
   const [, name, rest] = stat ?? [];
-  // Of what follows the name, proc_pid_stat(5) counts the state as field 3, the start time as 22.
+  // Counting from the field after the name, proc_pid_stat(5) has the state as field 3, the start
+  // time as 22.
   const startTime = rest?.split(' ')[22 - 3];
   return name === undefined || startTime === undefined ? undefined : { pid, name, startTime };
 }

@@ -10,7 +10,7 @@ function median(sorted: readonly number[]): number {
   return sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
 }
 
-/** One line for each kind of fault: how often, and how long until callers were served again. */
+/** A line for each kind of fault: how often, and how long until callers were served again. */
 function recoveryLines(injected: readonly InjectedFault[]): string[] {
   const kinds = new Set(injected.map(({ fault }) => fault.kind));
   return [...kinds].sort().map((kind) => {

@@ -8,7 +8,7 @@ const RUNS_ALLOWED: Readonly<Record<string, readonly [least: number, most: numbe
   outcome_unknown: [0, 1],
   timeout: [0, 1],
   internal_server_error: [0, 1],
-  // It ran and failed, or what ran it was killed.
+  // The command ran and failed, or its runtime was killed.
   failed: [0, 1],
 };
 /** Every other answer says that the command was not begun. */

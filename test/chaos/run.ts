@@ -128,7 +128,7 @@ export class ChaosRun {
     }
   }
 
-  /** One round: faults under load, then recovery, then a check of every promise. */
+  /** Runs a round: faults under load, then recovery, then a check of every promise. */
   async round(seed: number, round: number, options: RoundOptions): Promise<void> {
     const { roundMs, only, signal } = options;
     for (const random of this.#randoms) random.reseed(`${seed} ${round}`);

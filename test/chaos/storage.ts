@@ -14,7 +14,7 @@ export class SmallStorage {
   /** Commands are ended at a quarter of the reserve: below that, and not so little that writes fail. */
   static readonly #leftWhenFull = 0.2;
 
-  /** Of the file system; `directory` is for disks, the rest for the test's own files. */
+  /** The file system's path; `directory` is for disks, the rest for the test's own files. */
   readonly path: string;
 
   private constructor(path: string) {

@@ -4,7 +4,7 @@ import { attempt } from './attempt.ts';
 import type { Findings } from './findings.ts';
 import type { Random } from './random.ts';
 
-/** What every workload is given. */
+/** The context of every workload. */
 export interface WorkloadContext {
   readonly api: ApiClient;
   readonly findings: Findings;

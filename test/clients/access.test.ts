@@ -1,4 +1,4 @@
-/* What clients of the object API may do, as a tool with a disk token meets it. */
+/* Rights of object API clients, seen by a tool with a disk token. */
 import anyTest, { type TestFn } from 'ava';
 import type { Disk } from '../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';

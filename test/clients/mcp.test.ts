@@ -46,7 +46,7 @@ const use = async (
   input: Readonly<Record<string, unknown>> = {},
 ): Promise<Result> => (await client.callTool({ name, arguments: input })) as unknown as Result;
 
-/** What a tool answers that does not fail. */
+/** The data of a tool's answer that is no failure. */
 async function data<T = Record<string, unknown>>(
   client: Client,
   name: string,

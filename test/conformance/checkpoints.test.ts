@@ -1,4 +1,4 @@
-/* What drivers of sandboxes do with memory: templates, pause, resume, fork. Against virtual machines. */
+/* Memory functions of drivers: templates, pause, resume, fork. Against virtual machines. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -98,7 +98,7 @@ test.serial(
     }
     t.true(await driver.hasCheckpoint(spec.vmId));
     machine = await resumed(spec);
-    // What the fork has is as it was; of the others above it there are fewer.
+    // The fork's layers are unchanged; of the others above it there are fewer.
     const after = await readChain(disks);
     const shared = (await readChain(disksOf(kept))).slice(0, -1);
     t.deepEqual(after.slice(0, shared.length), shared);
@@ -169,7 +169,7 @@ test.serial('an agent with a newer guest resumes checkpoints of the former guest
   await using other = await temporaryDirectory();
   const guestDir = join(other.path, 'guest');
   await run('cp', ['-a', process.env['GUEST_DIR'] ?? '', guestDir]);
-  await run('sh', ['-c', `echo >> ${guestDir}/initramfs`]); // What it would boot is another one.
+  await run('sh', ['-c', `echo >> ${guestDir}/initramfs`]); // The image it would boot has changed.
   const upgraded = await host.driver({ hasTemplates: true, guestDir });
   for (const [index, spec] of specs.entries()) {
     let machine = await upgraded.resume(spec, never);

@@ -2,16 +2,16 @@ import type { MachineDriver, MachineSpec } from '../../agent/sandboxes/machine-d
 
 /** A host for the machines of one driver; what tests do to it from outside of the agent. */
 export interface DriverHost extends AsyncDisposable {
-  /** As an agent opens it; another one takes over what the first has started. */
+  /** Opens a driver like an agent; another one takes over what the first has started. */
   driver(settings?: { bootTimeoutMs?: number; hasTemplates?: boolean }): Promise<MachineDriver>;
   /** A sandbox that is not there yet, with a slot of its own. */
   newSpec(changes?: Partial<MachineSpec>): Promise<MachineSpec>;
-  /** What there is of a sandbox on the host beside its disk and a whole checkpoint. */
+  /** Leftovers of a sandbox on the host, beside its disk and a whole checkpoint. */
   leftOf(id: string): Promise<string[]>;
   /** The machine is gone from one moment to the next. */
   killMachine(id: string): Promise<void>;
   /** The machine runs no instruction until it is killed. */
   freezeMachine(id: string): Promise<void>;
-  /** As if the host had been started anew since the machine was: nothing runs, nobody saw an end. */
+  /** Leaves the state of a host that was restarted: nothing runs, nobody saw an end. */
   pretendRestart(id: string): Promise<void>;
 }

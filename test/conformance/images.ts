@@ -12,7 +12,7 @@ const never = new AbortController().signal;
 
 const WHO = 'cat /marker; id -un; pwd; echo $HOME $FROM';
 
-/** As the image says that its processes are to start. */
+/** A spec that leaves the start of processes to the image. */
 const asTheImageSays = (spec: MachineSpec): MachineSpec => ({
   ...spec,
   settings: { ...spec.settings, user: 'node', directory: '/srv/app', environment: { FROM: 'it' } },

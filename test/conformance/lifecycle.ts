@@ -1,4 +1,4 @@
-/* What every driver of sandboxes does from the first start of a machine to its end. */
+/* Promises of every driver of sandboxes, from the first start of a machine to its end. */
 import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
@@ -14,7 +14,7 @@ const never = new AbortController().signal;
 /** Machines are heavy: only so many are there at once. */
 export const turns = new FairTurns({ count: 4, perAccountMax: 4, refusal: '' });
 
-/** What every test of a driver finds. */
+/** The context of every test of a driver. */
 export interface DriverContext {
   readonly host: DriverHost;
   readonly driver: MachineDriver;
@@ -86,7 +86,7 @@ function testStarts(test: TestFn<DriverContext>): void {
       const reason = new Error(`aborted after ${afterMs} ms`);
       const abort = new AbortController();
       const started = driver.start(spec, abort.signal).then(
-        (machine) => machine.kill(), // It was up before.
+        (machine) => machine.kill(), // The machine was up before.
         (error: unknown) => t.is(error, reason),
       );
       await sleep(afterMs);

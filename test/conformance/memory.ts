@@ -1,4 +1,4 @@
-/* What every driver of sandboxes does with memory: pause, resume, fork, prewarmed VMs. */
+/* Memory functions of every driver: pause, resume, fork, prewarmed VMs. */
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
 import type { ExecutionContext, TestFn } from 'ava';

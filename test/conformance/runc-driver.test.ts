@@ -48,7 +48,7 @@ test('a container has its own users, namespaces and root, and few rights', async
   }
   const mounts = await readFile('/proc/self/mountinfo', 'utf8');
   t.false(mounts.includes(spec.vmId));
-  // Of the host it has no directory, of its socket no name.
+  // The guest finds no directory of the host and no name of its socket.
   const inside = await outputOf(machine, 'cut -d" " -f2 /proc/mounts; ls /run /run/berth /.berth');
   t.false(inside.includes(host.dataDir));
   t.regex(inside, /\/run:\nberth\n\n\/run\/berth:\nboot-id$/mu);

@@ -1,4 +1,4 @@
-/* What clients of process sessions may count on with every driver, beside what its lifecycle promises. */
+/* Promises of process sessions with every driver, beside those of its lifecycle. */
 import type { ExecutionContext, TestFn } from 'ava';
 import type { Machine } from '../../agent/sandboxes/machine-driver.ts';
 import { SandboxProcesses } from '../../agent/sandboxes/processes/sandbox-processes.ts';

@@ -1,4 +1,7 @@
-/* Whatever the API's description lets a key change leaves exactly one entry, in the file and the list. */
+/*
+ * Every change that the API's description allows leaves exactly one entry, in the file and the
+ * list.
+ */
 import { readFile, rename, rm } from 'node:fs/promises';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { tmpdir } from 'node:os';

@@ -16,7 +16,7 @@ const addUser = (api: ApiClient, diskId: string, body: object): Promise<Authoriz
 const usersOf = async (api: ApiClient, diskId: string): Promise<AuthorizedUser[]> =>
   (await api.data<Disk>('GET', `/api/disks/${diskId}`)).authorizedUsers;
 
-/** What the directory shows and what the storage keeps are the same users. */
+/** The directory's users and those on the storage are the same. */
 async function usersEverywhere(
   t: ExecutionContext<StackContext>,
   diskId: string,

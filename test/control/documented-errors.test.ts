@@ -419,7 +419,7 @@ const tooFast: Cause = (call, { suspended }) => send(suspended, call, missingDis
 
 const forbidden: Cause = (call, { outsider }) => send(outsider, call, missingDiskId);
 
-/** As a host records a disk that a sandbox of it mounts. */
+/** Records the disk like a host whose sandbox mounts it. */
 const heldDisk: Cause = async (call, { api, stack }) => {
   const { id } = await createDisk(api);
   const { accountId } = await readManifest(stack, id);

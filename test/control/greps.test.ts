@@ -1,4 +1,4 @@
-/* What a grep's request may say; nothing of it reaches a host unless it is valid. */
+/* Requests for grep: nothing of it reaches a host unless it is valid. */
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, missingDiskId } from '../helpers/disks.ts';

@@ -101,7 +101,7 @@ test('any query is answered with 200 or 400', async (t) => {
   );
 });
 
-/** As we mean it, told by other code than the service's. */
+/** A second implementation of the rule, independent of the service's. */
 function isAllowed(entry: string): boolean {
   const [address = '', bits, ...rest] = entry.split('/');
   if (isIP(address) === 0 || address.includes('%') || rest.length > 0) return false;

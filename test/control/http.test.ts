@@ -10,7 +10,7 @@ const test = stackTest();
 
 const parse = (reply: RawReply | undefined): ApiBody => JSON.parse(reply?.text ?? '') as ApiBody;
 
-/** One raw request with a valid key. */
+/** Sends a raw request with a valid key. */
 async function send(
   { stack, api }: { stack: Stack; api: ApiClient },
   method: string,

@@ -1,4 +1,4 @@
-/* What keys may do, and for how long: they, and whatever was made with them. */
+/* Scopes and ends of keys: they, and whatever was made with them. */
 import type { Redis } from 'ioredis';
 import type { KeyScope } from '../../shared/key-scopes.ts';
 import { accountScopes, keyScopes } from '../../shared/key-scopes.ts';
@@ -18,7 +18,7 @@ interface Operation {
   readonly name: string;
   readonly method: string;
   readonly path: string;
-  /** Of each way to authorize. */
+  /** The roles of each way to authorize. */
   readonly roles: readonly string[][];
 }
 

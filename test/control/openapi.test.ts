@@ -315,7 +315,7 @@ interface Described {
   readonly [keyword: string]: unknown;
 }
 
-/** What a schema leaves unexplained: paths of its fields. */
+/** Paths of a schema's fields that have no description. */
 function unexplained(schema: Described, path: string): string[] {
   const { properties = {}, items, additionalProperties } = schema;
   const branches = ['allOf', 'oneOf', 'anyOf'].flatMap((key) => (schema[key] as Described[]) ?? []);

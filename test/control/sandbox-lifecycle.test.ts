@@ -1,4 +1,4 @@
-/* What control asks a sandbox's host, and what it makes of the answers. */
+/* Control's jobs for a sandbox's host, and its use of the answers. */
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';

@@ -241,7 +241,7 @@ test('ports and tokens are removed with their sandbox, and none come after', asy
   t.true((await keysOf(t, id)).length > 0);
   await directory.sandboxes.remove({ accountId, sandboxId: id, name });
   t.deepEqual(await keysOf(t, id), []);
-  // As of a request that has found the sandbox just before.
+  // A request that has found the sandbox just before.
   t.is(await directory.sandboxRoutes.expose(id, 80), 'missing');
   t.is(await directory.portTokens.create(id, { port: 80, ttlMs: undefined }), 'missing');
   t.deepEqual(await keysOf(t, id), []);
@@ -282,7 +282,7 @@ test('services of a sandbox show the ports that they publish as endpoints', asyn
 test('before its owner has announced a sandbox, its ports are unavailable', async (t) => {
   const { api, directory } = t.context;
   const { id, path } = await publish(t);
-  await directory.sandboxRoutes.remove(id); // As after a loss of Redis's data.
+  await directory.sandboxRoutes.remove(id); // The state after a loss of Redis's data.
   t.is((await api.call('PUT', `${path}/ports/80`)).status, 503);
   t.is((await api.call('POST', `${path}/port-tokens`, { port: 80 })).status, 503);
 });

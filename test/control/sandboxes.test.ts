@@ -1,4 +1,4 @@
-/* What control alone decides about sandboxes; the host of this stack runs none. */
+/* Decisions that control makes alone about sandboxes; the host of this stack runs none. */
 import anyTest, { type TestFn } from 'ava';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -17,7 +17,7 @@ interface Context {
   stack: Stack;
   api: ApiClient;
   accountId: string;
-  /** Of the stack's agent. */
+  /** The stack's agent. */
   hostId: string;
   sandboxes: Sandboxes;
 }
@@ -45,7 +45,7 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-/** As its host would have published it. */
+/** Publishes a record like its host. */
 async function publish(
   { sandboxes, accountId, hostId }: Context,
   changes: Parameters<typeof sandboxRecord>[0] = {},
@@ -106,7 +106,7 @@ const creation = test.macro({
 const wrong = (body: unknown, message?: RegExp): void => {
   test(creation, body, 400, 'bad_request', message);
 };
-/** It would have been created, if any host ran sandboxes. */
+/** The request is valid, although no host runs sandboxes. */
 const right = (body: unknown): void => test(creation, body, 503, 'not_enabled');
 
 right(undefined);
@@ -190,7 +190,7 @@ wrong({ ports: [0] }, /ports/u);
 wrong({ ports: [65_536] }, /ports/u);
 wrong({ ports: 80 }, /ports/u);
 
-// Of no host: it would be built.
+// A reference that no host has: it would be built.
 for (const reference of [
   ...['alpine', 'ubuntu:24.04', `ubuntu@sha256:${'0'.repeat(64)}`, 'registry.example/ubuntu'],
   ...['someone/ubuntu', 'someone/library/ubuntu'],

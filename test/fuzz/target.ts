@@ -1,11 +1,11 @@
-/** One boundary of the system, to be fed any bytes that its peer could send. */
+/** A boundary of the system, to be fed any bytes that its peer could send. */
 export interface Target {
   readonly name: string;
   /** The first inputs, and the basis of mutations, while there is no corpus. */
   readonly seeds: readonly (string | Buffer)[];
   /** Words of the input's language, which random mutations would not find. */
   readonly words: readonly string[];
-  /** What the boundary lets out: parts that `run` needs. Ended when the run is over. */
+  /** Resources of the boundary: parts that `run` needs. Ended when the run is over. */
   readonly open?: () => Promise<AsyncDisposable>;
   /** How many inputs a run without a time limit takes; set by slower targets. */
   readonly executions?: number;

@@ -35,8 +35,8 @@ interface KnownPath {
 class ResponseChecker {
   static readonly #ofServers = new Map<string, Promise<ResponseChecker>>();
   readonly #paths: readonly KnownPath[];
-  // What is compiled is used a few times: neither optimizing it nor checking the document against
-  // the schema of schemas pays. openapi.test.ts does check it.
+  // Compiled validators are used a few times: neither optimizing it nor checking the document
+  // against the schema of schemas pays. openapi.test.ts does check it.
   readonly #ajv = new Ajv2020({
     strict: false,
     discriminator: true,

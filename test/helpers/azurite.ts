@@ -37,7 +37,7 @@ interface Certificate {
 /** Azurite behind TLS, with a tenant whose application its tokens are of. */
 export interface AzuriteServer extends BucketServer {
   readonly certificate: Certificate;
-  /** What has an agent trust the server, and ask the tenant. */
+  /** Settings by which an agent trusts the server, and asks the tenant. */
   readonly settings: Environment;
 }
 

@@ -16,7 +16,7 @@ const DENIED =
   '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>';
 /** How long a slow server thinks. */
 const SLOW_MS = 300;
-/** What arrives of a request that is cut. */
+/** Bytes that arrive of a request that is cut. */
 const CUT_AFTER_BYTES = 1_000;
 
 /**

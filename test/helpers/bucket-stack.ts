@@ -16,9 +16,9 @@ type ServerName = 'a Berth disk' | 's3rver' | 'Azurite' | 'radosgw';
 export interface BucketContext {
   readonly stack: Stack;
   readonly api: ApiClient;
-  /** Of the stack's own object API. */
+  /** Client of the stack's own object API. */
   readonly objects: ObjectClient;
-  /** Of the first server, or of the named one. */
+  /** Makes a bucket at the first server, or at the named one. */
   readonly newBucket: (name?: ServerName) => Promise<TestBucket>;
   /** Stands before the server that a bucket is of. */
   readonly frontOf: (bucket: TestBucket, name: ServerName) => Promise<BucketFront>;
@@ -96,7 +96,7 @@ export const diskOn = (
   url = bucket.url,
 ): Promise<CreatedDisk> => createDisk(api, { mounts: [{ ...bucket.mountAt(url), ...change }] });
 
-/** What a command that must succeed prints. */
+/** Output of a command that must succeed. */
 export async function output(api: ApiClient, disk: string, command: string): Promise<string> {
   const { exitCode, stdout, stderr } = await exec(api, disk, command);
   if (exitCode !== 0) throw new Error(`${command} ended with ${exitCode}: ${stdout}${stderr}`);

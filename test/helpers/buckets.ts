@@ -4,7 +4,7 @@ import type { ApiClient } from './api.ts';
 import { createDisk } from './disks.ts';
 import type { DiskUser } from './tools.ts';
 
-/** What lets disks of a stack stand on buckets of this machine. */
+/** Settings that let disks of a stack stand on buckets of this machine. */
 export const LOOPBACK_BUCKETS = { BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8' };
 
 /** A mount of the bucket that another disk is, by its own object API. */

@@ -28,7 +28,7 @@ const WATCHDOG = 'while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; 
 export interface CephMount {
   /** Where it is mounted, in the host's namespace only. */
   readonly directory: string;
-  /** What runs a program in the host's namespace: its command line follows. */
+  /** Command line prefix that runs a program in the host's namespace: its command line follows. */
   readonly within: readonly string[];
   /** The client of Ceph, which may be stopped and continued. */
   readonly client: Daemon;

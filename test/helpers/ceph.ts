@@ -112,10 +112,10 @@ export class Ceph implements AsyncDisposable {
   ): Promise<Daemon> {
     const command = [...within, program, '-f', '--conf', this.configuration, ...args];
     const daemon = new Daemon(name, command, {}, `${this.path}/${name}.out`);
-    daemon.isDetached = true; // What is typed at the terminal ends the test, which ends this.
+    daemon.isDetached = true; // A Ctrl-C at the terminal ends the test, which ends this daemon.
     this.daemons.set(name, daemon);
     this.#undo.defer(async () => {
-      await daemon.stop('SIGKILL'); // What it keeps is thrown away.
+      await daemon.stop('SIGKILL'); // Its data is thrown away.
     });
     await (port === undefined ? daemon.start() : startListening(daemon, port));
     return daemon;

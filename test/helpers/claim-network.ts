@@ -13,7 +13,7 @@ const NETWORKS = [
   ...Array.from({ length: 8 }, (_, index) => ({ base: '203.0.113', first: 128 + 16 * index })),
 ];
 
-/** Of four numbers in all; `first` is the last of them. */
+/** A /28: the first three numbers of its addresses, and the lowest last number. */
 interface ClaimedNetwork {
   readonly base: string;
   readonly first: number;

@@ -7,7 +7,7 @@ import type { ApiClient } from './api.ts';
 
 const builder = join(import.meta.dirname, '../../clients/cli/scripts/build.ts');
 
-/** What a run of the program has left. */
+/** The result of a run of the program. */
 export interface CliResult {
   readonly code: number | null;
   readonly stdout: string;
@@ -23,7 +23,7 @@ export interface CliOptions {
 
 /** The command line, built for a test file into a directory of its own. */
 export class Cli {
-  /** What its shells and terminals begin with; `HOME` is a directory of the test's. */
+  /** Environment of its shells and terminals; `HOME` is a directory of the test's. */
   readonly environment: Readonly<Record<string, string>>;
   /** Working directory of all runs. */
   readonly directory: string;
@@ -65,7 +65,7 @@ export class Cli {
       cwd: options.cwd ?? this.directory,
       env: { ...this.environment, ...options.env },
     });
-    child.stdin.on('error', () => undefined); // It may end without having read all of it.
+    child.stdin.on('error', () => undefined); // The program may end without having read all of it.
     child.stdin.end(options.input ?? '');
     const exited = new Promise<number | null>((resolve) => {
       child.once('exit', resolve);
@@ -74,14 +74,14 @@ export class Cli {
     return { code: await exited, stdout: stdout.toString(), stderr: stderr.toString() };
   }
 
-  /** What a run prints. @throws Error unless it ends with 0 */
+  /** Runs the program and resolves with its output. @throws Error unless it ends with 0 */
   async output(...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await this.run(args);
     if (code !== 0) throw new Error(`berth ${args.join(' ')} ended with ${code}: ${stderr}`);
     return stdout;
   }
 
-  /** What a run prints with --json. @throws Error unless it ends with 0 */
+  /** Runs the program with --json and parses its output. @throws Error unless it ends with 0 */
   async json<T>(...args: string[]): Promise<T> {
     return JSON.parse(await this.output(...args, '--json')) as T;
   }

@@ -23,7 +23,7 @@ async function answerOf(sending: Promise<Response>): Promise<Answer> {
   return { status, retryAfter: headers.get('retry-after'), text: await response.text() };
 }
 
-/** What callers of a cluster have seen. */
+/** Results that callers of a cluster have seen. */
 interface LoadReport {
   /** How often each kind of call was answered as it should be. */
   readonly done: Readonly<Record<string, number>>;

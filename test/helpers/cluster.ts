@@ -139,7 +139,7 @@ export class TestCluster {
     return new ApiClient(this.baseUrl, token);
   }
 
-  /** One more control node, started. haproxy knows those of the beginning only. */
+  /** Starts one more control node; haproxy knows those of the beginning only. */
   async addControl(): Promise<ClusterNode> {
     const machine = await this.network.addMachine(`control-${this.controls.length + 1}`);
     const { address } = machine;
@@ -166,7 +166,7 @@ export class TestCluster {
     return node;
   }
 
-  /** One more host, which joins with an invitation, started. */
+  /** Starts one more host, which joins with an invitation. */
   async addAgent(settings: Environment = {}): Promise<ClusterNode> {
     const name = `agent-${this.agents.length + 1}`;
     const machine = await this.network.addMachine(name);

@@ -29,12 +29,12 @@ const FINDERS = `
 `;
 const SLOW_MS = 60_000;
 
-/** What a control is, and where, when others of the same name are on the page. */
+/** A control by its role and name, and its place where the name is ambiguous. */
 interface Where {
   readonly role?: 'button' | 'link' | 'tab' | 'summary';
   /** The heading of the panel that it is in. */
   readonly region?: string;
-  /** What a cell of its row says. */
+  /** The text of a cell of its row. */
   readonly row?: string;
 }
 
@@ -108,7 +108,7 @@ export class ConsolePage implements AsyncDisposable {
     await this.until(`${text} to go`, `!document.body.innerText.includes(${JSON.stringify(text)})`);
   }
 
-  /** What a selector finds, as it is read; empty when there is nothing. */
+  /** Text that a selector finds; empty when there is nothing. */
   async read(selector: string): Promise<string> {
     const found = `document.querySelector(${JSON.stringify(selector)})`;
     return (await this.page.evaluate(`${found}?.innerText ?? ''`)) as string;
@@ -163,7 +163,7 @@ export class ConsolePage implements AsyncDisposable {
     await this.page.send('Input.dispatchKeyEvent', { type: 'keyUp', ...given });
   }
 
-  /** What axe-core finds wrong with the page as it is now. */
+  /** Violations that axe-core finds on the page as it is now. */
   async violations(): Promise<string[]> {
     await this.page.evaluate(axe.source);
     const found = await this.page.evaluate(`axe.run(document, { resultTypes: ['violations'] }).then(

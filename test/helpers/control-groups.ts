@@ -38,7 +38,7 @@ export class ControlGroup implements AsyncDisposable {
     return oomKills(host, this.#path);
   }
 
-  /** What is still in it goes where the test is. */
+  /** Processes still in the group move to the test's own. */
   async [Symbol.asyncDispose](): Promise<void> {
     const isOldMemory = host.version === 1 && this.#controller === 'memory';
     await this.#limit(isOldMemory ? '-1' : 'max');
@@ -48,7 +48,8 @@ export class ControlGroup implements AsyncDisposable {
     const ownProcs = join(ROOT, host.version === 1 ? this.#controller : '', own, 'cgroup.procs');
     await waitFor('the control group to empty', async () => {
       for (const pid of await readPids(this.procs)) {
-        await writeFile(ownProcs, String(pid)).catch(() => undefined); // It may have ended.
+        // The process may have ended.
+        await writeFile(ownProcs, String(pid)).catch(() => undefined);
       }
       return rmdir(this.#directory).then(
         () => true,

@@ -25,7 +25,7 @@ export interface ApiDescription {
   readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> };
 }
 
-/** One request, and whether the description allows it. */
+/** A request, and whether the description allows it. */
 export interface DescribedRequest {
   readonly operationId: string;
   readonly method: string;
@@ -58,7 +58,7 @@ const isSegment = (text: string): boolean => !['', '.', '..'].includes(text);
 const isHeaderValue = (text: string): boolean =>
   /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/u.test(text);
 
-/** As text on the wire; undefined for what has no form there. */
+/** The text form on the wire; undefined for what has no form there. */
 function wireText(place: Place, given: unknown): string | undefined {
   // A parameter that may be repeated is given once.
   const value: unknown = Array.isArray(given) && given.length === 1 ? given[0] : given;

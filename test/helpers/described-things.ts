@@ -1,4 +1,7 @@
-/* One of each thing that requests can be about, so that not everything is answered with 404. */
+/*
+ * Creates a thing of each kind that requests can be about, so that not everything is answered with
+ * 404.
+ */
 import { readFile } from 'node:fs/promises';
 import type { ApiClient } from './api.ts';
 import { createDisk, exec } from './disks.ts';

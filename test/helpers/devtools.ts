@@ -14,7 +14,7 @@ interface Message {
   readonly error?: { readonly message: string };
 }
 
-/** One page. It reaches 127.0.0.1 and nothing else. */
+/** A page of the browser. It reaches 127.0.0.1 and nothing else. */
 export class WatchedPage implements AsyncDisposable {
   /** URLs that pages asked for. */
   readonly requests: string[] = [];

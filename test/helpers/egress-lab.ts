@@ -144,7 +144,7 @@ export class EgressLab implements AsyncDisposable {
     const socket = connect({ host: '127.0.0.1', port: at, allowHalfOpen: true });
     this.#sockets.add(socket);
     socket.on('error', () => undefined);
-    await once(socket, 'connect').catch(() => undefined); // It may be refused at once.
+    await once(socket, 'connect').catch(() => undefined); // The connection may be refused at once.
     return socket;
   }
 

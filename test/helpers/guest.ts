@@ -187,7 +187,7 @@ export async function startConfigured(
 ): Promise<{ guest: TestGuest; channel: GuestChannel } & AsyncDisposable> {
   const guest = await TestGuest.start(options);
   const { channel } = await GuestChannel.open(guest.socket);
-  channel.setMaxListeners(0); // One for each process that a test looks at.
+  channel.setMaxListeners(0); // A test may watch many processes, with a listener each.
   await channel.configure(guestSettings(options.settings));
   return {
     guest,

@@ -31,7 +31,7 @@ export const hostIdOf = async (environment: Environment): Promise<string> =>
 export const diskMount = (stack: Stack, diskId: string): string =>
   paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
 
-/** What callers see of a disk that a stack's agent has mounted. */
+/** Path of a disk's contents that a stack's agent has mounted. */
 export const diskContents = (stack: Stack, diskId: string): string =>
   layoutOf(diskMount(stack, diskId)).contents;
 
@@ -76,7 +76,9 @@ async function listTree(path: string, depth: number): Promise<string[]> {
   ];
 }
 
-/** What a stack's agent has on the host now: mounts, containers, loop devices, control groups. */
+/**
+ * Current traces of a stack's agent on the host: mounts, containers, loop devices, control groups.
+ */
 export async function hostTraces({ environment, directory }: Stack): Promise<string[]> {
   const dataDir = environment['AGENT_DATA_DIR'] ?? '';
   const table = (await read('/proc/self/mountinfo')).split('\n');

@@ -53,7 +53,7 @@ export class HostedSandboxes implements AsyncDisposable {
   readonly policies = new InMemoryPolicies();
   readonly images = new InMemoryImages();
   readonly accountId = newAccountId();
-  /** What a test may have the driver wait or fail at. */
+  /** A gate at which a test may delay or fail the driver. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
   readonly #stack = new AsyncDisposableStack();
   readonly #open: () => Promise<Agent>;
@@ -114,7 +114,7 @@ export class HostedSandboxes implements AsyncDisposable {
     return this.#opened.sandboxes.load;
   }
 
-  /** What the journal has of sandboxes. */
+  /** Rows of the journal. */
   async journalledSandboxes(): Promise<SandboxRow[]> {
     return (await this.#opened?.journal.sandboxes.list()) ?? [];
   }

@@ -51,7 +51,7 @@ const aborted = (signal: AbortSignal): Promise<never> =>
     else signal.addEventListener('abort', fail, { once: true });
   });
 
-/** As `AbortSignal.timeout`, by the clock that tests set. */
+/** Like `AbortSignal.timeout`, by the clock that tests set. */
 function abortAfter(
   ms: number,
   reason: () => Error,
@@ -140,7 +140,7 @@ class InMemoryMachine implements Machine {
         this.vm.guest.isFrozen = false;
         throw error;
       }
-      // It counts from the moment it is whole: the machine must not run on.
+      // The checkpoint counts from the moment it is whole: the machine must not run on.
     }
     this.detach();
     await this.#effect('end paused machine', () => this.vm.stop('killed'));
@@ -479,7 +479,7 @@ export class InMemoryDriver implements MachineDriver {
     return effect(this.#gate, name, id, action);
   }
 
-  /** As `#effect`, unless it is given up before. */
+  /** Like `#effect`, unless it is given up before. */
   #within<T>(limit: AbortSignal, name: string, id: string, action: () => T): Promise<T> {
     const gate: Gate = (...point) => Promise.race([this.#gate(...point), aborted(limit)]);
     return effect(gate, name, id, () => {

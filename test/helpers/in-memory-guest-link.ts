@@ -49,7 +49,7 @@ export class InMemoryGuestLink extends GuestLink {
       this.emit('opened', channel, processes);
       await closed;
     } catch {
-      this.#stream?.destroy(); // It did not answer in time: asked again.
+      this.#stream?.destroy(); // The guest did not answer in time: asked again.
     }
     this.channel = undefined;
     this.processes = [];

@@ -34,13 +34,13 @@ export interface InMemoryProcess {
   output: string;
   isFollowed: boolean;
   readonly isSession: boolean;
-  /** It puts out what it reads, until its input ends. */
+  /** The process echoes its input until that ends. */
   isReading: boolean;
   stdinReceived: number;
   exit: InMemoryExit | undefined;
 }
 
-/** What a checkpoint keeps of a guest. */
+/** The guest's state in a checkpoint. */
 export interface GuestMemory {
   readonly instance: string;
   readonly settings: ReadonlyMap<string, string>;
@@ -64,7 +64,7 @@ export class InMemoryGuest {
   readonly processes = new Map<string, InMemoryProcess>();
   /** Files that a boot loses and a checkpoint keeps. */
   readonly memory: Files = new Map();
-  /** What it was told it is: file names and variables with their contents. */
+  /** Settings that the guest was configured with: file names and variables with their contents. */
   readonly settings: Files = new Map();
   isFrozen = false;
   readonly #surroundings: Surroundings;
@@ -173,7 +173,7 @@ export class InMemoryGuest {
     }
   }
 
-  /** What is answered by `done`. */
+  /** Carries out a request that is answered by `done`. */
   #obey(frame: HostFrame): void {
     if (frame.type === 'configure') this.#configure(frame);
     else if (frame.type === 'freeze') this.isFrozen = true;
@@ -272,7 +272,7 @@ export class InMemoryGuest {
     return Buffer.concat(records);
   }
 
-  /** One part of a command after the other; the shell's own rules do not matter here. */
+  /** Runs the parts of a command one after the other; the shell's own rules do not matter here. */
   #run(process: InMemoryProcess, parts: readonly string[]): void {
     const [part, ...rest] = parts;
     if (process.exit !== undefined) return;

@@ -20,11 +20,11 @@ export interface Disk {
 }
 
 interface Checkpoint {
-  /** One of these may be gone on from once. */
+  /** The resume token of a checkpoint, which may be used once. */
   readonly token: string;
   readonly memory: GuestMemory;
   readonly diskVersion: number;
-  /** One that is not is being written, or was when its agent ended. */
+  /** A checkpoint that is not whole is being written, or was when its agent ended. */
   isWhole: boolean;
 }
 
@@ -97,7 +97,7 @@ export class InMemoryHost {
   readonly checkpoints = new Map<string, Checkpoint>();
   /** Those that run, and those that have ended and were not cleared away yet. */
   readonly vms = new Map<string, InMemoryVm>();
-  /** What must never happen and did. */
+  /** Violations of the host's rules. */
   readonly faults: string[] = [];
   readonly later: Later;
   /** Another one after each restart. */
@@ -206,7 +206,7 @@ export class InMemoryHost {
     this.#started.add(processId);
   }
 
-  /** What a machine leaves behind; a disk and a whole checkpoint stay. */
+  /** Removes a machine's leftovers; a disk and a whole checkpoint stay. */
   clear(id: string): void {
     this.vms.get(id)?.stop('killed');
     this.vms.delete(id);

@@ -25,10 +25,10 @@ export class InMemoryImages implements ImageBringer {
   /** How many hold each image now. */
   readonly holds = new Map<string, number>();
   readonly brought: ImageSource[] = [];
-  /** What building an image comes to; by default it never ends. */
+  /** The result of building an image; by default it never ends. */
   build: (source: ImageSource) => Promise<BuiltImage> = () => new Promise(() => undefined);
 
-  /** As the agent opens them; another agent of the same host holds nothing yet. */
+  /** Opens the images like an agent; another agent of the same host holds nothing yet. */
   open(): SandboxImages {
     this.holds.clear();
     return new SandboxImages({ store: this, builder: this, tree: false });

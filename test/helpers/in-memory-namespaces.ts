@@ -3,7 +3,7 @@ import type { SlotNamespaces } from '../../agent/network/slot-namespace.ts';
 /** Network slots of which only the numbers are there. */
 export class InMemoryNamespaces implements SlotNamespaces {
   readonly present = new Set<number>();
-  /** What a test may have a removal wait or fail at. */
+  /** A gate at which a test may delay or fail a removal. */
   removing: (index: number) => Promise<void> = () => Promise.resolve();
 
   async list(): Promise<number[]> {

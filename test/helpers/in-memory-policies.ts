@@ -3,12 +3,12 @@ import type { SlotPlan } from '../../agent/network/slot.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 
-/** What counts in each slot, without any network. */
+/** Counters of each slot, without any network. */
 export class InMemoryPolicies implements SlotPolicies {
   /** By the slot's number. */
   readonly applied = new Map<number, NetworkPolicy>();
   readonly known = new Map<string, NetworkDecision[]>();
-  /** What a test may have an application wait or fail at. */
+  /** A gate at which a test may delay or fail an application. */
   applying: (policy: NetworkPolicy) => Promise<void> = () => Promise.resolve();
 
   async apply({ index }: SlotPlan, _sandboxId: string, policy: NetworkPolicy): Promise<void> {
@@ -16,7 +16,7 @@ export class InMemoryPolicies implements SlotPolicies {
     this.applied.set(index, policy);
   }
 
-  /** What a test may have a pause wait for. */
+  /** A gate at which a test may delay a pause. */
   draining: (signal: AbortSignal) => Promise<void> = () => Promise.resolve();
 
   drained(_sandboxId: string, _patterns: readonly string[], signal: AbortSignal): Promise<void> {

@@ -83,7 +83,7 @@ export interface PortReply {
   readonly status: number;
   readonly answer: IncomingMessage;
   readonly body: Buffer;
-  /** Of the connection, on the client's side. */
+  /** The local port of the client's connection. */
   readonly localPort: number | undefined;
   /** The body as JSON. */
   json<T>(): T;
@@ -91,7 +91,7 @@ export interface PortReply {
 
 type Options = Omit<RequestOptions, 'host'> & { readonly body?: Buffer | string };
 
-/** One request to an ingress on the loopback address. */
+/** Sends a request to an ingress on the loopback address. */
 export async function ask(
   ingressPort: number,
   host: string,

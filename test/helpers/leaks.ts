@@ -49,7 +49,7 @@ async function cgroupsNamed(name: string): Promise<string[]> {
   return found;
 }
 
-/** What there is of a host's router: namespace, link and table. */
+/** Lists the parts of a host's router: namespace, link and table. */
 export async function routerPartsOf(hostId: string): Promise<string[]> {
   const { namespace, hostLink, hostTable } = planRouter(hostId);
   const [hasRouter, links, tables] = await Promise.all([
@@ -76,7 +76,10 @@ async function slotsOfHostsIn(directory: string): Promise<string[]> {
   return found;
 }
 
-/** What a stopped stack left on the host: mounts, processes, loop devices, control groups, slots and routers. */
+/**
+ * Lists leftovers of a stopped stack on the host: mounts, processes, loop devices, control groups,
+ * slots and routers.
+ */
 export async function findLeaks(directory: string, cgroup: string): Promise<string[]> {
   const mounts = (await lines('/proc/self/mountinfo')).filter((line) => line.includes(directory));
   return [

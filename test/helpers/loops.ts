@@ -17,7 +17,7 @@ export function loopFiles(): Map<string, string> {
     try {
       found.set(name, readFileSync(path, 'utf8').trim());
     } catch {
-      // It was detached meanwhile.
+      // The loop device was detached meanwhile.
     }
   }
   return found;

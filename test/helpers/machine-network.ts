@@ -19,7 +19,7 @@ export class NetworkMachine {
     this.#cable = cable;
   }
 
-  /** What a command line begins with to run here. */
+  /** Command line prefix that runs a program here. */
   get within(): readonly string[] {
     return ['nsenter', `--net=/run/netns/${this.namespace}`];
   }

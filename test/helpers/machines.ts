@@ -241,7 +241,7 @@ export async function begin(machine: Machine, command: string): Promise<Collecte
   return collected;
 }
 
-/** What a command in the guest prints, which must succeed. */
+/** Output of a command in the guest, which must succeed. */
 export async function outputOf(machine: Machine, command: string): Promise<string> {
   const collected = await (await begin(machine, command)).ended();
   assert.equal(collected.exit?.exitCode, 0, collected.text);

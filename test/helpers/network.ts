@@ -9,7 +9,7 @@ export class Network {
   readonly #name: string;
   /** The host's end of the link; named here, the other end `peer` is seen in the namespace only. */
   readonly #link: string;
-  /** Of the namespace, and two of the host's that can be cut off one by one. */
+  /** Address of the namespace, and two of the host's that can be cut off one by one. */
   readonly address: string;
   readonly hostAddresses: readonly [string, string];
 

@@ -1,6 +1,6 @@
 import type { SandboxMounts } from '../../agent/sandboxes/sandbox-mounts.ts';
 
-/** Of a host whose sandboxes mount no disks. */
+/** Stands for a host whose sandboxes mount no disks. */
 export const noMounts: SandboxMounts = {
   hold: async () => async () => undefined,
   keepOnly: async () => undefined,

@@ -37,7 +37,7 @@ const NOT_DONE = new Set([404, 409, 412]);
 /** An answer that tells nothing about whether the request had an effect. */
 class Unanswered extends Error {}
 
-/** One client that changes its own objects at random, and expects them to be as it left them. */
+/** A client that changes its own objects at random, and expects them to stay as it left them. */
 export class ObjectActor {
   readonly #options: ObjectActorOptions;
   readonly #random: Random;

@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 import type { ObjectClient, ObjectReply } from './objects.ts';
 import { escapeKey, textsOf } from './objects.ts';
 
-/** What an object must be; undefined: there is none. */
+/** The expected state of an object; undefined: there is none. */
 export type Expected =
   | {
       readonly content: string;
@@ -27,7 +27,7 @@ export function crcOf(content: string | Buffer): string {
 
 const ENABLED = { 'x-amz-checksum-mode': 'ENABLED' };
 
-/** What is there now, in the words of the model; `wrong` says what cannot be at all. */
+/** The current state, in the words of the model; `wrong` says what cannot be at all. */
 function describe(reply: ObjectReply): { readonly found: Expected; readonly etag: string } {
   const etag = (reply.headers.get('etag') ?? '').replaceAll('"', '');
   if (reply.status === 404) return { found: undefined, etag };

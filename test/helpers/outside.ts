@@ -51,7 +51,7 @@ export class Outside implements AsyncDisposable {
     return outside;
   }
 
-  /** One of its 12 addresses, from 0; servers listen on all of them, but for UDP. */
+  /** Any of its 12 addresses, from 0; servers listen on all of them, but for UDP. */
   address(index: number): string {
     if (index < 0 || index > 11) throw new RangeError(`there is no address ${index}`);
     return `${this.#base}.${this.#first + 1 + index}`;
@@ -67,7 +67,7 @@ export class Outside implements AsyncDisposable {
     return `${this.#base}.${this.#first + 13}`;
   }
 
-  /** What agents need for their sandboxes to have this as the outside. */
+  /** Agents with these settings have this as their sandboxes' outside. */
   get settings(): Environment {
     return { SANDBOX_DNS: this.resolver };
   }
@@ -81,7 +81,7 @@ export class Outside implements AsyncDisposable {
   /** Gives it one more address, of any network, which the host then has a route to. */
   async addAddress(address: string): Promise<void> {
     await run('ip', ['-n', this.namespace, 'address', 'add', `${address}/32`, 'dev', 'eth0']);
-    await run('ip', ['route', 'add', address, 'dev', this.#link]); // It goes with the link.
+    await run('ip', ['route', 'add', address, 'dev', this.#link]); // The route goes with the link.
   }
 
   /** Starts a server on a port of all addresses, and of IPv6. @returns when it listens */

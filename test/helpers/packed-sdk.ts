@@ -42,7 +42,9 @@ export class SdkProject {
     return outfile;
   }
 
-  /** What a page loads: the program together with the client, as bundlers make it. */
+  /**
+   * Builds the script that a page loads: the program together with the client, as bundlers make it.
+   */
   async bundle(program: string): Promise<string> {
     const options = { format: 'esm', platform: 'browser', logLevel: 'error' } as const;
     const { outputFiles } = await build({

@@ -16,7 +16,7 @@ type Registration = Extract<AgentFrame, { type: 'register' }>;
 /** A control node that a test plays: the agent of a stack links to it and registers. */
 export class PlayedNode implements AsyncDisposable {
   readonly nodeId = newNodeId();
-  /** What the agent has sent. */
+  /** Frames that the agent has sent. */
   readonly frames: AgentFrame[] = [];
   readonly #server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
   readonly #nodes: ControlNodes;

@@ -12,7 +12,7 @@ export async function documentedProxy(name: string): Promise<string> {
 export async function clusterProxy(place: {
   readonly address: string;
   readonly controls: readonly string[];
-  /** Of its certificate and of what else lies in /etc/haproxy. */
+  /** The directory of its certificate and of everything else in /etc/haproxy. */
   readonly directory: string;
   readonly ca: string;
 }): Promise<string> {

@@ -57,7 +57,7 @@ export async function sendRaw(
   return splitReplies(Buffer.concat(chunks), methods);
 }
 
-/** One request as bytes. */
+/** A request as bytes. */
 export function request(
   method: string,
   path: string,
@@ -73,7 +73,7 @@ export function request(
 }
 
 export interface RawOutcome {
-  /** Of all answers, in order. */
+  /** Statuses of all answers, in order. */
   readonly statuses: readonly number[];
   /** The server closed the connection. */
   readonly isClosed: boolean;

@@ -100,7 +100,7 @@ interface Login {
 
 /** Debian's docker-registry, on loopback, with its storage in a test's directory. */
 export class TestRegistry {
-  /** As references name it. */
+  /** The registry's name in references. */
   readonly name: string;
   readonly daemon: Daemon;
   readonly #login: Login | undefined;

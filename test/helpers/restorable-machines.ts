@@ -113,7 +113,7 @@ export class MachineRoom implements AsyncDisposable {
   }
 }
 
-/** One QEMU and the ways to it. */
+/** A QEMU and the ways to it. */
 export class TestMachine implements MachineProcess {
   readonly pid: number;
   readonly monitor: QmpClient;
@@ -176,7 +176,7 @@ export class TestMachine implements MachineProcess {
   async reach(): Promise<GuestChannel> {
     const stream = connectSocket(runPaths(machinePaths(this.home).run).guest);
     const { channel } = await GuestChannel.open(stream, { timeoutMs: 60_000 });
-    channel.setMaxListeners(0); // One for each process that a test looks at.
+    channel.setMaxListeners(0); // A test may watch many processes, with a listener each.
     this.#guest = channel;
     return channel;
   }
@@ -187,7 +187,7 @@ export class TestMachine implements MachineProcess {
     await this.guest.configure(guestSettings({ hostname, rootDisk }));
   }
 
-  /** What a command puts out; it must succeed. */
+  /** Output of a command; it must succeed. */
   async run(command: string): Promise<string> {
     const { text, exit } = await collect(this.guest, processSpec(command));
     if (exit?.exitCode !== 0) throw new Error(`${command}: ${exit?.exitCode}: ${text}`);

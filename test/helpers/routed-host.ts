@@ -23,7 +23,7 @@ interface RoutedSettings {
   readonly cluster?: () => readonly string[];
 }
 
-/** Whatever a slot sends to the proxy is lost. */
+/** Traffic of slots to the proxy is lost. */
 const NO_PROXY: PolicyProxy = {
   setRules: () => Promise.resolve(),
   removeRules: () => Promise.resolve(),
@@ -72,7 +72,7 @@ export class RoutedHost implements AsyncDisposable {
     return planRouter(this.hostId);
   }
 
-  /** As an agent does from time to time. */
+  /** Does the regular work of an agent. */
   async refresh(): Promise<void> {
     await this.#router?.refresh();
   }
@@ -113,7 +113,7 @@ export class RoutedHost implements AsyncDisposable {
     return this.#policies;
   }
 
-  /** As an agent does when it starts. @param leased slots that its journal knows */
+  /** Does the work of an agent that starts. @param leased slots that its journal knows */
   async startAgent(leased: readonly number[] = []): Promise<void> {
     const { settings, guestLink = 'tap', cluster = () => [] } = this.#options;
     this.#router = await Router.open({
@@ -130,7 +130,7 @@ export class RoutedHost implements AsyncDisposable {
     this.#pool = await this.slots.openPool({ readyMax: 0, slotsMax: 16, leased, namespaces });
   }
 
-  /** As an agent does when it ends; leased slots stay. */
+  /** Does the work of an agent that ends; leased slots stay. */
   async stopAgent(): Promise<void> {
     await this.#pool?.close();
     await this.#router?.close();

@@ -81,7 +81,7 @@ export class Files {
   }
 }
 
-/** What must hold in either runtime. */
+/** Checks the promises of both runtimes. */
 export async function checkFiles(t: ExecutionContext, files: Files): Promise<void> {
   const content = randomBytes(3 * MiB);
   const made = await files.put('/tmp/new/deep/file', content, '&parents=true&mode=0640&uid=12');

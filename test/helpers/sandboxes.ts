@@ -140,7 +140,7 @@ export const endedExec = (api: ApiClient, id: string, execId: string): Promise<A
     SETTLED_MS_MAX,
   );
 
-/** What a command printed, which must have succeeded. */
+/** Output of a command, which must have succeeded. */
 export async function outputOf(api: ApiClient, id: string, command: string): Promise<string> {
   const exec = await execIn(api, id, command);
   assert.deepEqual([exec.status, exec.exit_code], ['completed', 0], JSON.stringify(exec));

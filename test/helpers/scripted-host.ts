@@ -28,7 +28,7 @@ export type Script = (job: JobEnvelope) => Promise<object>;
 /** A host that answers jobs of sandboxes as a test tells it, over the link of a real one. */
 export class ScriptedHost {
   readonly hostId = newHostId();
-  /** What came, in order. */
+  /** Jobs that arrived, in order. */
   readonly jobs: JobEnvelope[] = [];
   /** The answer to jobs from here on. */
   script: Script = () => Promise.resolve({});

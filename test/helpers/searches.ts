@@ -3,7 +3,7 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import * as fc from './fast-check.ts';
 import { MiB } from '../../shared/units.ts';
 
-/** One entry of a random tree; names are bytes. */
+/** An entry of a random tree; names are bytes. */
 export interface TreeEntry {
   readonly path: readonly Buffer[];
   readonly kind: 'file' | 'directory' | 'link' | 'fifo';
@@ -94,7 +94,7 @@ export async function makeTree(root: string, entries: readonly TreeEntry[]): Pro
   }
 }
 
-/** What `rg -uu` finds in the tree, as text. */
+/** Matches of `rg -uu` in the tree, as text. */
 export async function rgMatches(
   root: string,
   pattern: string,

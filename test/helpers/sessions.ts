@@ -32,7 +32,7 @@ export async function connectionUrl(api: ApiClient, sandboxId: string): Promise<
   return (await api.data<{ url: string }>('POST', path)).url;
 }
 
-/** One WebSocket: everything that came over it, in order. */
+/** A WebSocket that keeps everything that came over it, in order. */
 export class TestSession extends EventEmitter {
   readonly socket: WebSocket;
   readonly events: ServerEvent[] = [];

@@ -60,7 +60,7 @@ export class SlotHost implements AsyncDisposable {
   }
 }
 
-/** What a program prints that runs in a slot. */
+/** Output of a program that runs in a slot. */
 export const withinSlot = (slot: { namespace: string }, ...command: string[]): Promise<string> =>
   run('nsenter', [`--net=/run/netns/${slot.namespace}`, ...command]);
 
@@ -114,7 +114,7 @@ export class TestPeer implements AsyncDisposable {
     await run('ip', ['-n', this.namespace, 'route', 'add', 'default', 'via', slot.gatewayAddress]);
   }
 
-  /** What a Python program among the fixtures prints that runs in the guest's place. */
+  /** Output of a Python program among the fixtures that runs in the guest's place. */
   async run(program: string, ...args: string[]): Promise<string> {
     return (await withinSlot(this, 'python3', fixture(program), ...args)).trim();
   }

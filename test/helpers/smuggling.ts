@@ -6,7 +6,7 @@ import { METHODS } from 'node:http';
  * between two servers would lend it its own headers, credentials among them.
  */
 
-/** What the open head asks for, and from where the corpus may ask itself. */
+/** Targets of the open head and of the corpus' own requests. */
 export interface Aim {
   /** The path that the corpus's requests ask for. */
   readonly own: string;

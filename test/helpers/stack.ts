@@ -27,7 +27,7 @@ import { MiB } from '../../shared/units.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
-// As the Procfile starts them.
+// Flags of the Procfile.
 const NODE_FLAGS =
   /^control: .*\bnode (-.*) control/mu
     .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
@@ -146,7 +146,7 @@ export class Stack {
     const [redis, control, internal, agent, admin] = await freePorts(5);
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
-      UV_THREADPOOL_SIZE: '32', // As the Procfile has it.
+      UV_THREADPOOL_SIZE: '32', // The size in the Procfile.
       ...(settings['REDIS_SENTINELS'] === undefined
         ? { REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}` }
         : {}),

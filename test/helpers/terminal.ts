@@ -57,7 +57,7 @@ export class Terminal implements AsyncDisposable {
     await this.#tmux('resize-window', '-x', String(cols), '-y', String(rows));
   }
 
-  /** What it shows, and what has scrolled out of it. */
+  /** Text on the screen, and text that has scrolled out of it. */
   async screen(): Promise<string> {
     return this.#tmux('capture-pane', '-p', '-J', '-S', '-');
   }
@@ -80,7 +80,7 @@ export class Terminal implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#tmux('kill-server').catch(() => undefined); // It has ended by itself.
+    await this.#tmux('kill-server').catch(() => undefined); // The server has ended by itself.
   }
 
   async #tmux(...args: string[]): Promise<string> {

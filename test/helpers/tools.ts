@@ -14,7 +14,7 @@ import { waitFor } from './wait.ts';
 // Debian's own programs, whatever else of the same name is installed beside them.
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** What a tool that speaks S3 signs in with (docs/object-api.md). */
+/** Credentials of a tool that speaks S3 (docs/object-api.md). */
 export interface Credentials {
   readonly identifier: string;
   readonly token: string;
@@ -86,7 +86,7 @@ export class Tools {
     return { code, stdout, stderr };
   }
 
-  /** What a program that must succeed prints. */
+  /** Output of a program that must succeed. */
   async output(program: string, ...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await this.run(program, args);
     assert.equal(code, 0, `${program} ${args.join(' ')}: ${stdout}${stderr}`);

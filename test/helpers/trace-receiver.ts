@@ -51,7 +51,7 @@ const spansOf = ({ resourceSpans }: TraceRequest): ReceivedSpan[] =>
 export class TraceReceiver {
   readonly spans: ReceivedSpan[] = [];
   readonly requests: { readonly url: string; readonly headers: IncomingHttpHeaders }[] = [];
-  /** What it answers; it keeps spans only with 200. */
+  /** Status of its answers; it keeps spans only with 200. */
   status = 200;
   /** All bodies, as they came. */
   text = '';

@@ -1,4 +1,4 @@
-/* What parts of a version say and keep, as test/fixtures/versions has it (docs/decisions/0083). */
+/* Records of a version's parts, as test/fixtures/versions has them (docs/decisions/0083). */
 import { DatabaseSync } from 'node:sqlite';
 import { Journal } from '../../agent/journal/journal.ts';
 import { errorCodes } from '../../shared/errors.ts';
@@ -110,7 +110,7 @@ export async function fillJournal(path: string): Promise<void> {
   await journal.close();
 }
 
-/** What the agent of today reads from a journal. */
+/** Parses a journal with today's agent. */
 export async function readJournal(path: string): Promise<JournalContents> {
   const journal = await Journal.open(path);
   try {

@@ -36,7 +36,7 @@ const runWith = (env: Record<string, string>, words: readonly string[]): Promise
     });
   });
 
-/** What a command that must succeed prints. */
+/** Output of a command that must succeed. */
 async function admin<T>(t: ExecutionContext<{ stack: Stack }>, ...words: string[]): Promise<T> {
   const { code, stdout, stderr } = await runWith(t.context.stack.environment, words);
   t.is(code, 0, stderr);

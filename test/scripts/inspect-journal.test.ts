@@ -184,7 +184,7 @@ test('the journal of an agent that was killed is read with its last words, and l
   const row = newSandbox();
   await data.journal.sandboxes.insert(row);
   await using copy = await temporaryDirectory();
-  // As kill -9 leaves it: what was written last is in the log beside it only.
+  // The state after kill -9: what was written last is in the log beside it only.
   await cp(data.path, copy.path, { recursive: true, filter: (path) => !path.endsWith('-shm') });
   const before = await readFile(join(copy.path, 'journal.sqlite-wal'));
   t.true(before.length > 0);

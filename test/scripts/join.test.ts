@@ -99,7 +99,7 @@ test('a host whose answer was lost asks again and gets it', async (t) => {
   t.is(answer.status, 200);
   const { data } = (await answer.json()) as { data: { sealed: string } };
   t.throws(() => openGift(newJoinToken(), data.sealed), { message: /not made for this token/u });
-  // What the first attempt has left.
+  // Leftovers of a first attempt.
   await mkdir(join(host.path, 'etc/berth'), { recursive: true });
   await writeFile(join(host.path, 'etc/berth/joining'), `${proof}\n${nonce}\n`);
   const joined = await joinFrom(stack, token, host.path);

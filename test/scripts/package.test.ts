@@ -32,7 +32,7 @@ test('the package has all that the roles need and no secret, and dpkg installs a
     run('dpkg', `--root=${root}`, '--force-depends', '--force-script-chrootless', ...args);
   await dpkg('--install', built);
 
-  // What set-up has built is where the settings of the package say.
+  // The package's settings name the places of the parts that set-up has built.
   const lib = join(root, 'usr/lib/berth');
   const own = await readEnvFile(paths.config);
   const settings = await readEnvFile(join(lib, '.local/config.env'));
@@ -46,7 +46,7 @@ test('the package has all that the roles need and no secret, and dpkg installs a
   const disk = await stat(join(root, required(settings, 'DEFAULT_ROOT_DISK')));
   t.true(disk.blocks * 512 < disk.size / 10, 'the root disk is sparse still');
   t.true((await stat(join(root, required(settings, 'GUEST_DIR'), 'vmlinuz'))).size > 0);
-  // What containers see of our tools comes with the native parts, links to programs included.
+  // The native parts include the tools that containers see, links to programs included.
   const tools = async (checkout: string): Promise<string> =>
     run('find', join(checkout, 'agent/native/build'), '!', '-type', 'd', '-printf', '%P %s\\n');
   t.is(sorted(await tools(lib)), sorted(await tools(paths.root)));

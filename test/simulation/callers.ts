@@ -1,4 +1,4 @@
-/* What callers ask for, and what they make of the answers. */
+/* Plays callers, and compares the answers with the model. */
 import { randomUUID } from 'node:crypto';
 import type { SandboxActor } from '../../agent/sandboxes/sandbox-actor.ts';
 import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.ts';
@@ -14,7 +14,7 @@ const ACCOUNTS = ['acct-00000000000000a1', 'acct-00000000000000b2', 'acct-000000
 /** So many that hosts and slots are full now and then. */
 const SANDBOXES_MAX = 16;
 const MEMORY_MIB = 256;
-/** Of a registry; with its digest, as one that was built before. */
+/** An image of a registry; with its digest, as one that was built before. */
 const IMAGE = { reference: 'registry.example/team/app:1' } as const;
 
 const actions = {
@@ -36,11 +36,11 @@ const actions = {
 } as const;
 type Action = keyof typeof actions;
 
-/** As `pick`, of values that may be undefined. */
+/** Like `pick`, of values that may be undefined. */
 const draw = <T>(random: Random, values: readonly T[]): T | undefined =>
   values[random.integer(0, values.length - 1)];
 
-/** One of them asks for something; the answer comes when it comes. */
+/** Sends a request of any caller; the answer comes when it comes. */
 export function act(world: World): void {
   const { random, ledger, agent } = world;
   if (!agent.isReady) return;

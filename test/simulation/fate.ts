@@ -1,4 +1,4 @@
-/* What happens to machines, to Redis and to the host without anybody asking for it. */
+/* Plays failures of machines, of Redis and of the host. */
 import type { World } from './world.ts';
 
 const happenings = {
@@ -44,7 +44,7 @@ export async function happen(world: World): Promise<void> {
   if (what === 'machineKilled') vm.stop('killed');
   else if (what === 'guestSilent') guest.isSilent = true;
   else if (what === 'guestSpeaks') guest.isSilent = false;
-  else if (guest.isFrozen || guest.isSilent) return; // It runs nothing now.
+  else if (guest.isFrozen || guest.isSilent) return; // The command runs nothing now.
   else if (what === 'guestShutsDown') guest.shutDown(false);
   else if (what === 'guestPanics') vm.stop('guest_panic');
   else {

@@ -1,4 +1,4 @@
-/* What must hold whenever an agent has recovered, and what must hold when nothing is under way. */
+/* Invariants after each recovery, and others for when nothing is under way. */
 import { readdir } from 'node:fs/promises';
 import { dueAt, type SessionTimes } from '../../agent/sandboxes/time-limits.ts';
 import { paths } from '../../agent/system/paths.ts';
@@ -62,7 +62,9 @@ function checkWritten({ host, ledger }: World, known: Known, row: SandboxRow): v
   }
 }
 
-/** What the agent holds of its host is what its sandboxes need: nothing was forgotten on the way. */
+/**
+ * The agent holds of its host exactly the needs of its sandboxes: nothing was forgotten on the way.
+ */
 export async function checkHeld(world: World): Promise<void> {
   const { agent, host, time } = world;
   await checkNow(world);
@@ -180,7 +182,8 @@ async function checkExecs(world: World, row: SandboxRow): Promise<void> {
   }
   for (const { id } of processes) {
     const kept = await time.wait(agent.parts.journal.sandboxes.exec(row.id, id));
-    if (kept === undefined || kept.status === 'running') continue; // Of the one that it was forked from.
+    // The record of the sandbox that it was forked from.
+    if (kept === undefined || kept.status === 'running') continue;
     ledger.broken.push(`command ${id} of ${row.id} runs and is said to be ${kept.status}`);
   }
 }
@@ -209,7 +212,7 @@ const timesOf = ({ expiresAt, idleSince, config }: SandboxRow): SessionTimes => 
   ...{ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds },
 });
 
-/** What is still under way. */
+/** Work that is still under way. */
 export function restlessOf(world: World): string[] {
   const { agent, ledger, waiting, schedule, time } = world;
   if (!agent.isReady) return ['the agent has not recovered'];

@@ -1,11 +1,11 @@
-/* What callers were told, and what must therefore be so. */
+/* The answers that callers got, and their consequences. */
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 
 interface Written {
   readonly path: string;
   readonly text: string;
-  /** What is below /run lasts as long as this boot. */
+  /** Files below /run last as long as this boot. */
   readonly bootId: string;
 }
 
@@ -40,7 +40,7 @@ export interface KnownSnapshot {
   readonly id: string;
   readonly accountId: string;
   fate: Known['fate'];
-  /** What must be in it. */
+  /** Files that must be in it. */
   readonly files: readonly Written[];
 }
 
@@ -53,7 +53,7 @@ function limitFrom({ idleTtlsSeconds, usedAt, expiresFrom }: Known): number {
 export class Ledger {
   readonly sandboxes = new Map<string, Known>();
   readonly snapshots = new Map<string, KnownSnapshot>();
-  /** What was found to be otherwise. */
+  /** Violations that were found. */
   readonly broken: string[] = [];
 
   get present(): Known[] {

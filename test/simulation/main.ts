@@ -15,7 +15,7 @@ if (!Number.isSafeInteger(seed) || !(steps > 0)) {
 }
 
 await using simulator = await Simulator.open();
-const begunAt = process.uptime(); // Of the real time.
+const begunAt = process.uptime(); // Seconds of real time.
 const run = await simulator.run(seed, steps);
 const seconds = Math.round((process.uptime() - begunAt) * 10) / 10;
 process.stdout.write(`${describeRun(run)}\n${seconds} s\n`);

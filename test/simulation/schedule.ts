@@ -3,19 +3,19 @@ import type { Random } from '../chaos/random.ts';
 /** Something that is about to happen, and does so when it is its turn. */
 export interface Pending {
   readonly point: string;
-  /** Of what it happens to, if it is known. */
+  /** Id of the subject, if it is known. */
   readonly id: string;
   /** Whose agent it belongs to; 0 for what happens on the host by itself. */
   readonly agent: number;
   /** `driver`, `journal` …: what can go wrong there. */
   readonly kind: PendingKind;
-  /** It does not happen before this time, on the clock of `performance.now()`. */
+  /** The event does not happen before this time, on the clock of `performance.now()`. */
   notBefore: number;
   happen(): void;
   fail(error: Error): void;
 }
 
-/** What happened in this process between two steps may have come in any order. */
+/** Events of this process between two steps may have come in any order. */
 const byName = (a: Pending, b: Pending): number =>
   a.point < b.point ? -1 : a.point > b.point ? 1 : a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 
@@ -46,7 +46,7 @@ export class Schedule {
     this.#pending.push(pending);
   }
 
-  /** One of those whose time has come. */
+  /** Takes an event whose time has come. */
   take(random: Random): Pending | undefined {
     const now = performance.now();
     const ready = this.#pending.filter(({ notBefore }) => notBefore <= now).toSorted(byName);
@@ -61,7 +61,7 @@ export class Schedule {
     for (const pending of this.#pending) pending.notBefore = 0;
   }
 
-  /** What an agent that is not there any more had begun never ends. */
+  /** Drops the events of a dead agent, which never end. */
   forget(agent: number): void {
     this.#pending = this.#pending.filter((pending) => pending.agent !== agent);
   }

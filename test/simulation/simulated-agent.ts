@@ -98,7 +98,7 @@ interface Parts {
 export class SimulatedAgent {
   readonly generation: number;
   isDead = false;
-  /** It has taken up what the journal tells. */
+  /** True once the agent has taken up its journal. */
   isReady = false;
   /** Why it could not be started. */
   failure: unknown;
@@ -122,7 +122,7 @@ export class SimulatedAgent {
     return this.#parts;
   }
 
-  /** What is begun in here stops when the agent dies. */
+  /** Runs work that stops when the agent dies. */
   run<T>(work: () => T): T {
     return running.run(this, work);
   }
@@ -276,7 +276,7 @@ export class SimulatedAgent {
       remove: async ({ index }) => {
         await this.#wait('slots', 'remove slot', String(index));
         const user = this.#world.host.running.find(({ slot }) => slot === index);
-        // Of a machine that nobody owns any more the slot may go first.
+        // The slot of a machine without an owner may go first.
         if (user !== undefined && this.isReady)
           this.#world.host.fault(`slot ${index} was taken from ${user.id}`);
         present.delete(index);
@@ -284,7 +284,7 @@ export class SimulatedAgent {
     };
   }
 
-  /** As `openSandboxes` does. */
+  /** The same as in `openSandboxes`. */
   #announceRegularly(capacity: HostCapacity, registry: SandboxRegistry): void {
     const announce = (): void => {
       capacity

@@ -43,7 +43,7 @@ export interface Run {
   readonly seed: number;
   /** How many steps were taken. */
   readonly steps: number;
-  /** What was broken; empty when everything held. */
+  /** Violations; empty when everything held. */
   readonly broken: readonly string[];
   readonly trace: readonly string[];
   readonly counts: ReadonlyMap<string, number>;
@@ -122,7 +122,7 @@ class Simulation {
     await this.#checkRecovered();
   }
 
-  /** One thing that was under way ends: well, badly, late, or never. */
+  /** Ends an action that was under way: well, badly, late, or never. */
   async #complete(): Promise<void> {
     const world = this.#world;
     const { random, schedule } = world;
@@ -165,7 +165,7 @@ class Simulation {
     await world.replaceAgent();
   }
 
-  /** What another agent has taken up is as callers were told. */
+  /** Sandboxes that another agent has taken up match the answers that callers got. */
   async #checkRecovered(): Promise<void> {
     const { agent } = this.#world;
     if (!agent.isReady || agent.generation === this.#checkedAgent) return;
@@ -185,7 +185,7 @@ class Simulation {
     const world = this.#world;
     await this.#beQuiet();
     if (world.broken.length > 0) return;
-    // What only another agent can clear away must be gone then.
+    // Leftovers that only another agent can clear away must be gone then.
     await world.replaceAgent();
     await this.#rest();
     if (world.broken.length === 0) await checkAtRest(world);

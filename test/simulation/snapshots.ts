@@ -1,4 +1,4 @@
-/* What callers ask of snapshots, and what must hold of them. */
+/* Plays callers of snapshots, and checks the snapshots. */
 import type { SnapshotRow } from '../../agent/journal/snapshot-journal.ts';
 import { Snapshots } from '../../shared/directory/snapshots.ts';
 import { newSandboxId } from '../../shared/ids.ts';

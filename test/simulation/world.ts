@@ -10,7 +10,7 @@ import { SimulatedAgent } from './simulated-agent.ts';
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-/** What outlives a run. */
+/** State that outlives a run. */
 export interface Surroundings {
   readonly time: FakeTime;
   readonly redis: Redis;
@@ -29,7 +29,7 @@ export class World {
   readonly images = new InMemoryImages();
   /** Slots of which there is something on the host. */
   readonly namespaces = new Set<number>();
-  /** What happened, the newest last. */
+  /** Events so far, the newest last. */
   readonly trace: string[] = [];
   /** How often each kind of thing happened. */
   readonly counts = new Map<string, number>();
@@ -104,7 +104,7 @@ export class World {
     this.startAgent();
   }
 
-  /** One that fails to start is started again, as its supervisor does. */
+  /** An agent that fails to start is started again, as its supervisor does. */
   startAgent(): void {
     const { agent } = this;
     agent.start().catch((error: unknown) => {

@@ -1,4 +1,4 @@
-/* What the operator lets an account have binds it at all control nodes together. */
+/* An account's limits bind it at all control nodes together. */
 import { accountLimitUnits, type AccountLimits } from '../../shared/directory/account-limits.ts';
 import { keys } from '../../shared/directory/keys.ts';
 import type { Disk } from '../../shared/schemas/disk.ts';

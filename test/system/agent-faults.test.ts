@@ -82,7 +82,7 @@ test.serial('the agent is killed: jobs still in its queue never begin', async (t
   const redis = await stack.redisClient();
   await waitFor('the queue', async () => {
     const [queue] = await redis.keys('*:bull:exec-*:wait');
-    return queue !== undefined && (await redis.llen(queue)) > 1; // It may still take one.
+    return queue !== undefined && (await redis.llen(queue)) > 1; // The agent may still take a job.
   });
   await stack.agent.stop('SIGKILL');
   const replies = await Promise.all(calls);

@@ -70,7 +70,7 @@ for (const call of CALLS) {
   });
 }
 
-// As the kernel does when memory is short; the agent lives on.
+// The kernel kills like this when memory is short; the agent lives on.
 for (const call of ['LOOP_CONFIGURE', 'mounted'] as const) {
   test.serial(
     `only the helper is killed, at ${call}: 503, and the next command runs`,

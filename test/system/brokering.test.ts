@@ -70,7 +70,7 @@ test.after.always(async (t) => {
 
 const CURL = 'curl -sS --max-time 20';
 
-/** What the server answers to a program in the sandbox that knows no secret. */
+/** The server's answer to a program in the sandbox that knows no secret. */
 const ask = (api: ApiClient, id: string, program = `${CURL} -i`): Promise<string> =>
   outputOf(api, id, `${program} https://api.test/v1 2>&1 || true`);
 

@@ -1,11 +1,11 @@
-/* What was changed is known without a comparison of all files, however it was changed. */
+/* Changes are known without a comparison of all files, however they were made. */
 import { readFile } from 'node:fs/promises';
 import { bucketTest, diskOf, diskOn, output } from '../helpers/bucket-stack.ts';
 import { isFull } from '../helpers/full.ts';
 import { exec } from '../helpers/disks.ts';
 
 const STEPS = isFull ? 3_000 : 40;
-/** Of steps in which two commands run at once. */
+/** Share of steps in which two commands run at once. */
 const PAIRED = 0.1;
 
 const { test } = bucketTest([]);

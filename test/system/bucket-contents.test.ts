@@ -1,4 +1,4 @@
-/* What may be in a bucket, how much of it, and the programs that use it from either side. */
+/* Contents and sizes of buckets, and the programs that use them from either side. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -46,7 +46,8 @@ onEach(['Azurite'], 'keys that are no file names are kept and reported', async (
   const { problemCount, problems } = await readMount(api, disk.id);
   t.is(problemCount, OTHERS.length);
   t.deepEqual(problems.map(({ key }) => key).sort(), [...OTHERS].sort());
-  // What the disk cannot show it cannot change: not by making the same names, nor by removing all.
+  // Commands cannot change objects that the disk does not show: not by making the same names, nor
+  // by removing all.
   await output(api, disk.id, 'mkdir folder a && echo 1 > folder/in && echo 1 > a/b');
   await output(api, disk.id, 'find . -mindepth 1 -delete');
   t.deepEqual(await bucket.keys(), [...OTHERS, 'marker/'].sort());

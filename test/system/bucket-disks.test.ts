@@ -21,7 +21,7 @@ import { MiB } from '../../shared/units.ts';
 /** Ceph's gateway brings 100 packages and takes a quarter of a minute to start. */
 const CEPH = isFull ? (['radosgw'] as const) : [];
 const ALL = ['a Berth disk', 's3rver', 'Azurite', ...CEPH] as const;
-/** One server for each of the two clients. */
+/** A server for each of the two clients. */
 const BOTH = ['a Berth disk', 'Azurite'] as const;
 
 const { test, onEach } = bucketTest(['s3rver', 'Azurite', ...CEPH], {
@@ -227,7 +227,7 @@ async function readWhileKilled(
 
 test('no open fails and no zeros are read while processes of the helper are killed', async (t) => {
   const { id, sums } = await unreadFiles(t.context, SMALL_FILES);
-  // One of the three at a time: those that are left start it anew.
+  // Kills the three in turn: those that are left start it anew.
   const lines = await readWhileKilled(t, id, 20, (pids, round) => {
     const pid = pids[round % 3];
     if (pid !== undefined) process.kill(pid, 'SIGKILL');

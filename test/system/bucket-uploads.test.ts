@@ -47,7 +47,7 @@ onEach(KINDS, 'a file that is refused holds up no other, and is told', async (t,
   t.is(problemCount, 2);
   t.deepEqual(problems.map(({ key }) => key).sort(), ['secret', 'secret-place']);
   t.regex(problems[0]?.reason ?? '', /not uploaded/u);
-  // Who did not write it does not hear of it.
+  // The command that did not write the file does not hear of it.
   t.is(await output(api, disk.id, 'echo 2 > taken; cat secret secret-place'), '1\n0\n');
   t.is(await textOf(bucket, 'taken'), '2\n');
   front.rule = () => 'pass';

@@ -22,7 +22,7 @@ const PIXEL = 'R0lGODlhAQABAIAAAP8AAP///yH5BAAAAAAALAAAAAABAAEAAAICRAEAOw==';
 
 const isRefusal = (problem: string): boolean => /status of 412/u.test(problem);
 
-/** What the editor holds, line by line. */
+/** Lines of the editor. */
 const edited = (page: ConsolePage): Promise<unknown> =>
   page.page.evaluate(
     `[...document.querySelectorAll('.cm-line')].map((each) => each.textContent).join('\\n')`,

@@ -1,4 +1,4 @@
-/* What a tenant writes into names, files and output is text to the console, and nothing else. */
+/* Text that a tenant writes into names, files and output stays text in the console. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -13,7 +13,7 @@ const test = consoleTest();
 const MARKUP = `"><img src=x onerror="window.hacked=1"><script>window.hacked=1</script><b id=hacked>`;
 const NAME = `'"><img src=x onerror=window.hacked=1>.md`;
 
-/** Whatever was shown stayed text: no script ran, no element was made, nothing else was asked. */
+/** All shown text stayed text: no script ran, no element was made, nothing else was asked. */
 async function stayedText(t: ExecutionContext<ConsoleContext>, where: string): Promise<void> {
   const { page, toControl, toAgent } = t.context;
   const harm = `[window.hacked, document.querySelector('#hacked, img[onerror], script:not([src])')]`;

@@ -50,7 +50,7 @@ test.serial('a full-screen editor edits a file', async (t) => {
   await type(page, 'ihello, vi');
   await shows(page, /^hello, vi/mu);
   await page.key('Escape');
-  await shows(page, /^- \/tmp\/a\.txt/mu); // It has left the mode in which text is typed.
+  await shows(page, /^- \/tmp\/a\.txt/mu); // The editor has left the mode in which text is typed.
   await type(page, 'yyp:wq\n');
   await waitFor('the file', async () => {
     const found = await outputOf(api, id, 'cat /tmp/a.txt 2>/dev/null || true');
@@ -150,7 +150,7 @@ test.serial('a terminal goes on where it was when its sandbox has been paused', 
   const all = Array.from({ length: NUMBERS }, (_, n) => String(n + 1));
   t.is(shown.slice(shown.lastIndexOf('1,2,3,4,'), shown.lastIndexOf(',end')), all.join());
   await page.until('the focus', `document.activeElement?.closest('[role=tabpanel]') !== null`);
-  page.page.problems.length = 0; // What a connection that ends says.
+  page.page.problems.length = 0; // Messages about a connection that ends.
 });
 
 test.serial(
@@ -175,6 +175,6 @@ test.serial(
     await type(page, 'echo alive\n');
     await shows(page, /^alive/mu);
     t.true(toAgent.cuts > 0);
-    page.page.problems.length = 0; // What the cut and the dead agent say.
+    page.page.problems.length = 0; // Messages about the cut and the dead agent.
   },
 );

@@ -31,7 +31,7 @@ interface Context {
 }
 const test = anyTest as TestFn<Context>;
 
-/** What each has in its heading, and opens. */
+/** Headings of the lists, and the rows they open. */
 const LISTS = [
   ['/disks', 'Disks', 'Create disk'],
   ['/sandboxes', 'Sandboxes', ''],
@@ -185,7 +185,7 @@ test.serial('forks are drawn below what they were made from', async (t) => {
   await page.press('grandchild');
   await page.until('its page', `location.pathname.endsWith('${grandchild.sandbox_id}')`);
   for (const { sandbox_id: id } of [grandchild, child, parent]) await removeSandbox(api, id);
-  page.page.problems.length = 0; // What the dead agent left unanswered.
+  page.page.problems.length = 0; // Messages about requests that the dead agent left unanswered.
 });
 
 /** The chart of this label. */

@@ -48,7 +48,7 @@ test.after.always(async (t) => {
   await t.context.points.takeReached();
 });
 
-/** One of the points, or all of them. */
+/** A single point, or all of them. */
 function sample(points: readonly string[]): string[] {
   const distinct = [...new Set(points)];
   const one = distinct[seed % Math.max(1, distinct.length)];
@@ -58,7 +58,7 @@ function sample(points: readonly string[]): string[] {
 const listed = async (api: ApiClient): Promise<ApiSandbox[]> =>
   (await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes')).sandboxes;
 
-/** What is on the host belongs to a sandbox that is listed, and fits its state. */
+/** Everything on the host belongs to a sandbox that is listed, and fits its state. */
 async function assertNothingElse({ stack, api }: Context): Promise<void> {
   const directory = join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes');
   const look = async (): Promise<Record<string, unknown>> => {

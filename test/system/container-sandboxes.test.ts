@@ -52,7 +52,7 @@ async function groupsOf(stack: Stack, id: string): Promise<string[]> {
   return found;
 }
 
-/** Whatever of a sandbox is on the host: processes, loop devices, control groups, files. */
+/** All traces of a sandbox on the host: processes, loop devices, control groups, files. */
 async function tracesOf(stack: Stack, id: string): Promise<string[]> {
   const directory = join(paths.sandboxes(stack.environment['AGENT_DATA_DIR'] ?? ''), id);
   const files = (await stat(directory).catch(() => undefined)) === undefined ? [] : [directory];
@@ -120,7 +120,7 @@ const settledAs = (api: ApiClient, id: string, status: string): Promise<ApiSandb
     return sandbox.status === status && sandbox;
   });
 
-/** What the agent says of the memory that its sandboxes take, in MiB. */
+/** Memory of its sandboxes by the agent's metrics, in MiB. */
 async function memoryUsed(stack: Stack): Promise<number> {
   const port = stack.environment['AGENT_ADMIN_PORT'];
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
@@ -231,7 +231,7 @@ test.serial(
     const full = await execIn(api, id, 'head -c 1G /dev/zero > /root/full; rm /root/full; echo $?');
     t.regex(full.stderr ?? '', /No space left/u);
     t.is(full.stdout, '0\n');
-    // What asked for too much is ended, and the sandbox goes on.
+    // A process that asked for too much is ended, and the sandbox goes on.
     const greedy = await execIn(api, id, 'head -c 600M /dev/zero | tail');
     t.not(greedy.exit_code, 0);
     t.is(await outputOf(api, id, 'echo here'), 'here\n');

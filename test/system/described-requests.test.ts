@@ -44,7 +44,7 @@ test.before(async (t) => {
   const registry = await TestRegistry.start(directory, 'open');
   const stack = await Stack.start({
     ...containerSettings(),
-    // Of all the sandboxes that are asked for, three find a place; that costs time enough.
+    // Three of the requested sandboxes find capacity; that costs time enough.
     SANDBOX_MEMORY_MIB: '1024',
     IMAGE_REGISTRIES: registry.url,
   });
@@ -71,7 +71,9 @@ test.after.always(async (t) => {
   }
 });
 
-/** What no schema can say; the description of the field or of the operation says it. */
+/**
+ * Refusals that no schema can express; the description of the field or of the operation says it.
+ */
 const REFUSED_FOR_STATE: readonly (readonly [operation: RegExp, message: RegExp])[] = [
   [/^list/u, /^cursor is not one that (?:this list returned|a page was answered with)/u],
   [/SandboxFile|SandboxDirectory/u, /^the file system does not know such an owner, mode or name/u],

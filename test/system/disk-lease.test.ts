@@ -111,12 +111,13 @@ test('a host whose lease lapsed is named to the next ones until it or another ha
   t.deepEqual((await untilLapsed(HOST_A)).formerHosts, [HOST_B]);
   const third = await take(t.context.directory, ref, 'host-cccccccccccc');
   t.deepEqual([...third.formerHosts].sort(), [HOST_A, HOST_B]);
-  await diskLeases.release(lapsed); // It has detached the image later.
+  await diskLeases.release(lapsed); // The former holder has detached the image later.
   await diskLeases.release(third);
   const again = await take(t.context.directory, ref, HOST_A);
   t.deepEqual(again.formerHosts, [HOST_B]);
   await diskLeases.recordAlone(again);
-  await diskLeases.release(lapsed); // Of a former agent of the host: it says nothing of this one.
+  // The lease of a former agent of this host: it says nothing of this one.
+  await diskLeases.release(lapsed);
   await diskLeases.release(again);
   t.deepEqual((await take(t.context.directory, ref, HOST_B)).formerHosts, []);
 });

@@ -29,7 +29,7 @@ curl() { command curl --fail-with-body "$@" | tee -a log | tee last; }
 last() { python3 -c 'import json,sys; print(eval("json.load(open(\\"last\\"))" + sys.argv[1]))' "$1"; }
 `;
 
-/** What a reader puts in from the answer before. */
+/** Values that a reader takes from the answer before. */
 const FROM_ANSWER: readonly (readonly [RegExp, string])[] = [
   [/^\.\/scripts\/up.*$/gmu, ''],
   [/^\. \.local\/env.*$/gmu, ''],

@@ -212,7 +212,7 @@ class Acknowledged {
   }
 }
 
-/** One round: commands and creations, a fault, recovery, then a check of everything. */
+/** Runs a round: commands and creations, a fault, recovery, then a check of everything. */
 async function survive(
   t: ExecutionContext<Context>,
   apis: readonly ApiClient[],

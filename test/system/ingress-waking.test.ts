@@ -1,4 +1,6 @@
-/* What requests do to sandboxes that do not run, to idle ones, and to those whose agent restarts. */
+/*
+ * Requests to ports of sandboxes that do not run, of idle ones, and of those whose agent restarts.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { newSandboxId } from '../../shared/ids.ts';
@@ -21,7 +23,7 @@ const PORT = 8000;
 interface Context {
   stack: Stack;
   api: ApiClient;
-  /** Of the agent that has the sandboxes, and of one that has none. */
+  /** Port of the agent that has the sandboxes, and of one that has none. */
   own: number;
   other: number;
 }

@@ -32,7 +32,7 @@ import { isFull } from '../helpers/full.ts';
 
 const PUBLIC = 8080;
 const PRIVATE = 8081;
-/** What is longer than this is behind BERTH_TEST_FULL. */
+/** Longer transfers are behind BERTH_TEST_FULL. */
 const LONG_MIB = isFull ? 1024 : 50;
 const ANSWER_MS = 1_500;
 
@@ -47,7 +47,7 @@ interface Seen {
 interface Context {
   stack: Stack;
   api: ApiClient;
-  /** Of the agent that has the sandbox, and of one that has none. */
+  /** Port of the agent that has the sandbox, and of one that has none. */
   own: number;
   other: number;
   id: string;

@@ -1,4 +1,4 @@
-/* What operators and owners can measure, and the files of docs/monitoring. */
+/* Measurements for operators and owners, and the files of docs/monitoring. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

@@ -243,7 +243,7 @@ test('checkouts bind neither commands without one nor conditional ones nor objec
     t.is(conditional.exitCode, 0);
     const objects = new ObjectClient(api.baseUrl, api.key);
     t.is((await objects.call('PUT', `/${disk}/dir/object`, { body: 'object\n' })).status, 200);
-    // What a conditional mount names is checked out like anybody else's.
+    // Paths of a conditional mount are checked out like anybody else's.
     t.is(await statusOf(api, disk, { conditional: true, checkoutPaths: ['dir'] }), 409);
   });
   const { stdout } = await api.data<ExecData>('POST', `/api/disks/${disk}/exec`, {

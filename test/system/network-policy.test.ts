@@ -42,7 +42,7 @@ test.after.always(async (t) => {
 
 /** Starts a TLS server on port 443 of all addresses, with a certificate that nobody knows. */
 async function serveTls(outside: Outside): Promise<void> {
-  await using directory = await temporaryDirectory(); // It reads them before it is ready.
+  await using directory = await temporaryDirectory(); // The program reads them before it is ready.
   const { path } = directory;
   const [key, certificate] = [join(path, 'key'), join(path, 'certificate')];
   const made = [

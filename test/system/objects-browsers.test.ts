@@ -1,4 +1,4 @@
-/* What browsers do with objects: forms that upload them. */
+/* Uploads of objects by forms of browsers. */
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { ObjectClient, textsOf } from '../helpers/objects.ts';

@@ -16,7 +16,7 @@ const FOREIGN = 'https://evil.example.com';
 interface Context {
   readonly stack: Stack;
   readonly api: ApiClient;
-  /** Of the disk that allows the page. */
+  /** A user of the disk that allows the page. */
   readonly user: DiskUser;
   /** A disk that allows none. */
   readonly closed: string;

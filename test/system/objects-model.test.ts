@@ -127,7 +127,8 @@ const RULES: Readonly<Record<string, Rule>> = {
   'x-amz-expected-bucket-owner': { value: '000000000000', isObeyed: answers(403) },
   'x-amz-source-expected-bucket-owner': { value: '000000000000', isObeyed: answers(403) },
   'x-amz-request-payer': { value: 'requester', isObeyed: answers(200, 204, 409) }, // Nobody pays.
-  'x-amz-sdk-checksum-algorithm': { value: 'CRC32', isObeyed: answers(400) }, // Its value is missing.
+  // Its value is missing.
+  'x-amz-sdk-checksum-algorithm': { value: 'CRC32', isObeyed: answers(400) },
   'content-length': { value: String(CONTENT.length), isObeyed: answers(200) },
   'content-md5': { value: base64(16), isObeyed: says('BadDigest') },
   'if-match': { value: NO_ETAG, isObeyed: answers(412, 404) },
@@ -406,7 +407,7 @@ async function send(
   });
 }
 
-/** What a refused request must not have changed: nothing was written, and nothing deleted. */
+/** A refused request has changed nothing: nothing was written, and nothing deleted. */
 async function isUntouched({ s3, disk }: Context, draft: Draft): Promise<boolean> {
   const { method, key, query, body } = draft;
   const [named = key] = method === 'POST' && key === '' ? textsOf(body ?? '', 'Key') : [];

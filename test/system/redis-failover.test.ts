@@ -53,7 +53,7 @@ async function repeat<T>(isOver: () => boolean, call: () => Promise<T>): Promise
   return answers;
 }
 
-/** What callers were told of commands, beside how often each ran. @returns the contradictions */
+/** Compares the answers about commands with how often each ran. @returns the contradictions */
 function findLies(answers: readonly Answer[], log: string): string[] {
   const marks = log.trimEnd().split('\n');
   return answers.flatMap(({ id, code }) => {

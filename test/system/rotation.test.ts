@@ -32,7 +32,7 @@ const newSecrets = (): Secrets => ({
   SIGNING_KEYS: randomBytes(32).toString('base64url'),
 });
 
-/** One ring of each, in this order. */
+/** A ring of each, in this order. */
 const ringsOf = (...secrets: Secrets[]): Secrets => {
   const ring = (name: keyof Secrets): string => secrets.map((each) => each[name]).join(',');
   const [CLUSTER_SECRET, ENCRYPTION_KEY, SIGNING_KEYS] = SECRETS.map(ring);

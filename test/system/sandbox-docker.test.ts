@@ -47,7 +47,7 @@ async function packDocker(directory: string): Promise<string> {
   for (const name of await readdir(cache)) {
     if (name.endsWith('.deb')) await run('dpkg-deb', ['-x', join(cache, name), tree]);
   }
-  // As the package's own script links it.
+  // The package's own script links it like this.
   for (const name of ['iptables', 'ip6tables']) {
     await symlink(`${name}-nft`, join(tree, 'usr/sbin', name));
   }

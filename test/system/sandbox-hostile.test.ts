@@ -53,7 +53,7 @@ interface Context {
 }
 const test = anyTest as TestFn<Context>;
 const fullTest = isFull ? test : test.skip;
-/** What a pipe holds (pipe(7)). */
+/** Capacity of a pipe (pipe(7)). */
 const PIPE_BYTES = 64 * KiB;
 
 test.before(async (t) => {
@@ -128,7 +128,7 @@ test('a stalled guest is reported in time, goes on when it can, and is stopped b
   process.kill(machine, 'SIGCONT');
   await waitFor('the guest', async () => (await beginExec(api, id, 'true')).status === 202, 60_000);
   const exec = await endedExec(api, id, into.body.data.exec_id);
-  // It was told of before it stalled, or after, or never: then it was told again.
+  // The end was reported before the guest stalled, or after, or never: then it was told again.
   t.is(exec.stdout, 'late\n', JSON.stringify(exec));
 
   process.kill(machine, 'SIGSTOP');

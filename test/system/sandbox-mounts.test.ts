@@ -48,7 +48,7 @@ async function servers(stack: Stack): Promise<number[]> {
   const found: number[] = [];
   for (const pid of await readdir('/proc')) {
     if (!/^\d+$/u.test(pid)) continue;
-    // One that has ended, and waits for its parent, has no command line.
+    // An ended process that waits for its parent has no command line.
     const [groups, command] = await Promise.all(
       ['cgroup', 'cmdline'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
     );
@@ -58,7 +58,7 @@ async function servers(stack: Stack): Promise<number[]> {
   return found;
 }
 
-/** What a guest has cached of a disk counts for a second, by its own clock. */
+/** A guest caches a disk for a second, by its own clock. */
 const shows = (api: ApiClient, id: string, command: string, output: string): Promise<unknown> =>
   waitFor(command, async () => (await execIn(api, id, command)).stdout === output);
 

@@ -96,7 +96,7 @@ test('ends without an agent are reported with their cause and time', async (t) =
   const endOf = async (id: string): Promise<number> =>
     Date.parse((await getSandbox(api, id)).finished_at ?? '');
   t.true(Math.abs((await endOf(crashed.sandbox_id)) - killedAt) < 1500);
-  // It was asked to end three seconds after the command began, and took up to two more.
+  // The sandbox was to end three seconds after the command began, and took up to two more.
   t.true((await endOf(off.sandbox_id)) > begunAt + 2000);
   t.true((await endOf(off.sandbox_id)) < returnedAt - 500);
   await commandSandbox(api, crashed.sandbox_id, 'start');

@@ -38,7 +38,7 @@ async function untilPaused(api: ApiClient, id: string): Promise<number> {
 test('a sandbox is paused at its max TTL, and a resume begins a new session', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id, running_at } = await createSandbox(api, { max_ttl_seconds: 60 });
-  // It is in use, which makes no difference to the max TTL.
+  // Use makes no difference to the max TTL.
   await api.data('POST', `${sandboxPath(id)}/execs`, { command: 'sleep 1000' });
   await outputOf(api, id, 'echo memory > /run/kept');
   t.true((await untilPaused(api, id)) >= Date.parse(running_at ?? '') + 60_000);

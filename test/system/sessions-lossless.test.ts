@@ -34,7 +34,7 @@ anyTest.before(async (t) => {
 
 anyTest.after.always((t) => (t.context as Context).stack.stop());
 
-/** As often as a session may be refused while agents come and go. */
+/** Attaches as often as a session may be refused while agents come and go. */
 async function attach(
   api: ApiClient,
   id: string,
@@ -96,7 +96,7 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
     6: async () => {
       await stack.control.stop('SIGKILL');
       client = new ApiClient(second.environment['PUBLIC_BASE_URL'] ?? '', api.key);
-      await stack.startControl(); // It is not asked any more by this client.
+      await stack.startControl(); // This client does not ask that node any more.
     },
     8: async () => session.drop(),
   };

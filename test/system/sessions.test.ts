@@ -231,7 +231,7 @@ test('a login shell has job control, signals and end of input by keys', async (t
     terminal: true,
   });
   await session.until(() => session.text.includes('# '));
-  // It prints from within the job, so that the keys meet the job and not the shell before it.
+  // The job prints this itself, so that the keys meet the job and not the shell before it.
   session.write("stty size; sh -c 'echo job-$((40+2)); exec sleep 1000'\r");
   await session.until(() => session.text.includes('24 80') && session.text.includes('job-42'));
   session.write('\u0003'); // Ctrl-C ends the sleep, not the shell.
@@ -287,7 +287,7 @@ test('unknown processes, malformed messages and excesses are refused', async (t)
 const refusal = async (url: string): Promise<number | undefined> =>
   (await new TestSession(url).end()).refused;
 
-/** What the token of the URL was a moment after its end. */
+/** The token of the URL, a moment after its end. */
 function expiredToken(stack: Stack, url: string): string {
   const [, body = ''] = new URL(url).searchParams.get('token')?.split('.') ?? [];
   const claims = JSON.parse(Buffer.from(body, 'base64url').toString()) as ConnectionClaims;
@@ -395,7 +395,7 @@ test('a sandbox that ends by itself ends its processes, and says so', async (t) 
   await removeSandbox(api, id);
 });
 
-/** What a client may do wrong, one thing after the other. */
+/** Mistakes that a client may make, in sequence. */
 const hostileSteps = fc.array(
   fc.oneof(
     fc.record({ text: fc.oneof(fc.json(), fc.string()) }),
@@ -473,7 +473,7 @@ test('clients that break every rule harm nobody else', async (t) => {
   await witness.end();
   t.is(witness.exit?.status, 'completed');
   t.true(stack.agent.isRunning);
-  // Whatever they were attached to has let them go.
+  // Their processes have let them go.
   await waitFor('all eight places', async () => {
     const start = { type: 'start', command: 'sleep 1' };
     const open = Array.from({ length: 8 }, async () => TestSession.open(api, id, start));
@@ -596,7 +596,7 @@ test('a sandbox with an attached client is not idle, and its lifetime stays as i
   await sleep(3_500);
   const still = await getSandbox(api, id);
   t.is(still.status, 'running');
-  // It is computed anew from a clock that cannot be set, so it may differ by rounding.
+  // The end is computed anew from a clock that cannot be set, so it may differ by rounding.
   const changeMs = Date.parse(still.expires_at ?? '') - Date.parse(during.expires_at ?? '');
   t.true(Math.abs(changeMs) < 100, `${changeMs} ms`);
   session.drop();

@@ -229,7 +229,7 @@ test.serial(
       const { data } = (await api.call<{ data: ApiSnapshot[] }>('GET', '/api/snapshots')).body;
       const found = data.find((snapshot) => snapshot.name === name);
       const isWhole = point.endsWith('ready');
-      // Of one that the caller was told not to exist, nothing may be left either.
+      // A snapshot that the caller was told not to exist must have left nothing either.
       if (found !== undefined) t.is(found.status, isWhole ? 'ready' : 'failed', point);
       const files = await kept(t.context);
       const ready = new Set(

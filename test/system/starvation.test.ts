@@ -69,7 +69,8 @@ async function callThroughout({ api, objects, diskId }: Context, ms: number): Pr
         ({ status }) => statuses.add(status),
         () => statuses.add(0),
       ),
-      sleep(CALL_MS), // Without descriptors a server cannot accept a connection, nor even refuse it.
+      // Without descriptors a server cannot accept a connection, nor even refuse it.
+      sleep(CALL_MS),
     ]);
   const until = performance.now() + ms;
   while (performance.now() < until) {
@@ -160,7 +161,7 @@ test('a call whose host program is killed for want of memory gets 503, and succe
   t.is(stack.agent.pid, pid);
 });
 
-/** What callers were told of commands and objects, to be compared with what is there. */
+/** Answers about commands and objects, to be compared with what is there. */
 class Told {
   readonly lines: string[] = [];
   readonly refused: string[] = [];

@@ -46,7 +46,7 @@ test.before(async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'berth-tls-'));
   const authority = await TestAuthority.create('authority');
   Object.assign(t.context, { directory, authority });
-  // What the test itself connects with trusts it, too.
+  // The test's own connections trust it, too.
   tls.setDefaultCACertificates([...tls.getCACertificates('default'), authority.certificate]);
   const ca = join(directory, 'ca.pem');
   await writeFile(ca, authority.certificate);

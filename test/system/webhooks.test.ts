@@ -152,7 +152,7 @@ test('an address is judged again for each attempt', async (t) => {
   const api = await t.context.stack.newClient();
   const redis = await t.context.stack.redisClient();
   const { id } = await create(api, { url: 'https://hooks.example.com/', ...onlyKeys });
-  // As if the operator had allowed it then. Names: test/shared/reachable-lookup.test.ts.
+  // The state after the operator had allowed it. Names: test/shared/reachable-lookup.test.ts.
   for (const key of await redis.keys('*:webhooks')) {
     const record = await redis.hget(key, id);
     if (record === null) continue;

@@ -42,7 +42,7 @@ interface Bundle {
   };
 }
 
-/** As runc reads it. */
+/** The bundle in runc's form. */
 const bundleOf = (change: Partial<BundleSpec> = {}): Bundle =>
   JSON.parse(JSON.stringify(execBundle({ ...spec, ...change }))) as Bundle;
 

@@ -1,4 +1,4 @@
-/* What a container sees of the kernel while other disks of the host are in use. */
+/* A container's view of the kernel while other disks of the host are in use. */
 import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import test from 'ava';

@@ -1,4 +1,4 @@
-/* What containers have of the kernel and of shared files, two at a time. */
+/* Kernel limits and shared files of containers, two at a time. */
 import { randomUUID } from 'node:crypto';
 import { chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,6 @@
-/* One image, one writer: the lock on the image, whoever attaches it and whenever they are killed. */
+/*
+ * An image has one writer: the lock on the image, whoever attaches it and whenever they are killed.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
@@ -37,7 +39,7 @@ async function newImage(): Promise<Scene> {
   return Object.assign(directory, { image, target });
 }
 
-/** As the agent does it, but in a process of the test's own and with calls that can be slow. */
+/** Attaches like the agent, but in a process of the test's own and with calls that can be slow. */
 function attach({ image }: Scene, target: string, name: string): ChildProcess {
   const args = ['attach', image, target, String(FIRST_LOOP), '0'];
   const env = { ...process.env, ...slow.environment(name) };
@@ -59,7 +61,7 @@ test('the kernel holds the lock as long as the loop device stands', async (t) =>
   await using scene = await newImage();
   const { image, target } = scene;
   await mountImage(image, target, FIRST_LOOP);
-  t.true(await isLocked(image)); // Whoever attached it has ended.
+  t.true(await isLocked(image)); // The process that attached it has ended.
   const file = await open(join(target, 'file'), 'w');
   const detached = await unmountImage(image, target);
   t.deepEqual(detached, { isFree: false, wasInUse: true });

@@ -66,7 +66,7 @@ test('unmounting takes the disk out of every mount namespace of the host', async
   const image = store.files.imagePath(record.id);
   const target = join(store.path, 'mount');
   await mountImage(image, target, FIRST_LOOP);
-  // As a container that starts has a copy of all mounts for a moment.
+  // A container that starts also has a copy of all mounts for a moment.
   const options = ['--mount', '--propagation', 'slave', 'sh', '-c', 'echo copied; exec sleep 1000'];
   const copy = spawn('unshare', options, { stdio: ['ignore', 'pipe', 'ignore'] });
   try {

@@ -1,4 +1,4 @@
-/* Who gets a thread for a call on a disk, and what becomes of calls whose request has ended. */
+/* Threads for calls on disks, and calls whose request has ended. */
 import test from 'ava';
 import {
   onBehalfOf,

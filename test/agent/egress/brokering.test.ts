@@ -27,7 +27,7 @@ interface Answer {
   readonly raw: string;
 }
 
-/** One request over a connection of the guest. */
+/** Sends a request over a connection of the guest. */
 async function ask(
   socket: Socket,
   options: { host: string; path?: string; method?: string; headers?: Record<string, string> },

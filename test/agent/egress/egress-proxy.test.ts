@@ -34,7 +34,7 @@ interface Parts {
   readonly host: RoutedHost;
   readonly slot: SlotPlan;
   readonly peer: TestPeer;
-  /** As an agent that starts does. */
+  /** Opens the proxy like an agent that starts. */
   readonly openEgress: () => Promise<EgressProxy>;
   readonly pids: () => Promise<number[]>;
   /** Has curl ask in the guest's place, for a site at an address of the outside. */
@@ -120,7 +120,7 @@ test('a proxy judges what is redirected to it, and outlives its agent without pr
   await second.setRules(slot, 'sbx-1', rulesOf({ default: 'deny', allow: ['evil.test'] }));
   t.regex(await curl('http://api.test/z', outside.address(1)), /policy denies api.test/u);
 
-  // It is started again with its rules when it fails.
+  // The agent starts the proxy again, with its rules, when it fails.
   killProcess(pid);
   await waitFor('the next proxy', async () => {
     const answer = await curl('http://evil.test/', outside.address(2), '--connect-timeout', '2');

@@ -55,7 +55,7 @@ for (const build of guestBuilds) {
         await collect(channel, processSpec(untilStopped));
         await collected.until(() => collected.cursor > 0);
         await channel.freeze(FREEZE_MS);
-        await channel.freeze(FREEZE_MS); // It is frozen already.
+        await channel.freeze(FREEZE_MS); // The guest is frozen already.
         const { end } = (await channel.list()).find(({ id }) => id === spec.id) ?? { end: -1 };
         await collected.until(() => collected.cursor === end);
         for (let round = 0; round < 20; round += 1) await channel.stats();
@@ -67,7 +67,8 @@ for (const build of guestBuilds) {
           channel,
           processSpec("grep -c '^State:.T' /proc/[0-9]*/status"),
         );
-        t.is(states.text.match(/:1$/gmu)?.length, 1); // Who had stopped before is not woken.
+        // Processes that had stopped before are not woken.
+        t.is(states.text.match(/:1$/gmu)?.length, 1);
         await channel.freeze(FREEZE_MS);
         await channel.signal(spec.id, SIGKILL);
         await channel.thaw();

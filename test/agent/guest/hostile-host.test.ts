@@ -1,4 +1,4 @@
-/* Whatever bytes come from the host's side, the guest agent lives on and understands the next hello. */
+/* The guest agent survives any bytes from the host's side, and understands the next hello. */
 import { randomUUID } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import test from 'ava';

@@ -126,7 +126,7 @@ for (const {
     await collected.ended();
     t.is(collected.text, 'up\ngot\n');
     t.is(collected.exit?.exitCode, 5);
-    await channel.signal(spec.id, SIGKILL); // It has ended: nothing happens.
+    await channel.signal(spec.id, SIGKILL); // The process has ended: nothing happens.
   });
 
   test(`${build.name}: who ignores SIGTERM is killed with all of its group`, async (t) => {
@@ -154,7 +154,7 @@ for (const {
     t.is(collected.text, 'out\n');
     t.is(collected.exit?.exitCode, 0);
     await channel.forget(spec.id);
-    // It writes after its shell was reported and forgotten, and does not die of it.
+    // The child writes after its shell was reported and forgotten, and survives that.
     await waitFor('the child', async () => {
       const { exit } = await collect(channel, processSpec('test -e /run/done'));
       return exit?.exitCode === 0;
@@ -305,7 +305,7 @@ for (const {
       );
     }
     const [first] = specs;
-    await own.follow(first?.id ?? '', 0); // What a client reads is not taken from it.
+    await own.follow(first?.id ?? '', 0); // Output that a client reads is not taken from it.
     t.is((await collect(own, processSpec('echo new'))).text, 'new\n');
     const kept = new Set((await own.list()).map(({ id }) => id));
     t.is(kept.size, 1000);

@@ -253,7 +253,7 @@ for (const build of guestBuilds) {
     const { channel } = await GuestChannel.open(guest.socket);
     await channel.configure(guestSettings());
     await sleep(SILENCE_MS + 200);
-    // Whatever it asks is not answered, so that it opens a new epoch.
+    // The request is not answered, so the host opens a new epoch.
     await t.throwsAsync(channel.ping(300), { instanceOf: GuestUnavailableError });
     channel.close();
   });

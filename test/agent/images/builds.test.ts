@@ -43,7 +43,9 @@ test.after.always(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** What other programs say of a tree: every file with owner, mode, contents and attributes. */
+/**
+ * Another program's description of a tree: every file with owner, mode, contents and attributes.
+ */
 async function describeTree(root: string): Promise<string> {
   const script = `cd "$1" && find . -printf '%p %y %m %U %G %l %n\\n' | sort
     find . -type f -exec sha256sum {} + | sort

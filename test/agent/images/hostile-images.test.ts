@@ -201,7 +201,7 @@ test.serial('a registry that sends more than it said, or something else, is cut 
   served.answer = (request, response) => {
     const isBlob = (request.url ?? '').includes('/blobs/');
     response.setHeader('content-type', 'application/vnd.oci.image.manifest.v1+json');
-    // As long as it should be, but with another digest.
+    // The right length, but another digest.
     response.end(isBlob ? Buffer.alloc(100) : manifest);
   };
   await t.throwsAsync(host.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
@@ -258,7 +258,7 @@ test.serial(
     storage.freeBytes = 1000;
     await evictionAfter(-1).evict();
     t.deepEqual(await region.list(), []);
-    // What is held has stayed through all of it.
+    // The held image has stayed through all of it.
     const again = await host.store.hold(digests[0] ?? '', { tree: true });
     t.deepEqual(await readdir(again?.image.tree ?? ''), ['a']);
     again?.release();

@@ -53,7 +53,7 @@ test('a request passes by a public port, a live token of the port, or a service'
   t.is(judge(route(token(80, 1000)), 80, 1000), 'refuse');
   t.is(judge(route({ hasServiceIngress: true }), 80), 'ask');
   t.is(judge(route({ hasServiceIngress: true, isServicePort: true }), 80), 'pass');
-  // As it was found before the sandbox lost the setting.
+  // The verdict was cached before the sandbox lost the setting.
   t.is(judge(route({ isServicePort: true }), 80), 'refuse');
 });
 

@@ -40,7 +40,7 @@ test('a job that nobody has is lost; one at work is not, nor one that is done he
     jobs.end(done); // Redis has not heard of it, and still counts it as at work.
     const lost = await queue.take();
     t.is(new Set([atWork, done, lost, '']).size, 4);
-    // It came last, so the others were looked at at least as often as it.
+    // The lost job came last, so the others were looked at at least as often.
     await waitFor('the lost one', async () => reported.includes(lost));
     t.deepEqual(reported, [lost]);
     t.false(jobs.begin(lost), 'its caller was told that it never begins');

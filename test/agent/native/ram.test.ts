@@ -1,4 +1,7 @@
-/* What a process changed of a file that it maps privately: saved, and put into another process. */
+/*
+ * Saves the pages that a process changed in a private mapping, and loads them into another process.
+ * saved, and put into another process.
+ */
 import { randomBytes } from 'node:crypto';
 import { closeSync, fstatSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs';
 import { join } from 'node:path';

@@ -56,7 +56,7 @@ test('nothing goes through a slot, not even where something forwards', async (t)
 });
 
 test('what breaks out of a guest into its slot reaches nothing either', async (t) => {
-  const server = createServer().listen(0, '127.0.0.1'); // As Redis listens.
+  const server = createServer().listen(0, '127.0.0.1'); // Listens on loopback, like Redis.
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   await using host = new SlotHost();

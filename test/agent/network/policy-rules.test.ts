@@ -1,4 +1,4 @@
-/* What the compiler makes of policies is what nft and dnsmasq take. */
+/* nft and dnsmasq accept the compiler's output for policies. */
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';

@@ -44,7 +44,7 @@ test('a guest reaches the outside by name, over TCP and UDP, as one of the hostâ
 
 test('a guest reaches nothing of its host, its cluster, its neighbours or closed networks', async (t) => {
   const { outside } = t.context;
-  const server = createServer().listen(0, '0.0.0.0'); // Of the host, on all of its addresses.
+  const server = createServer().listen(0, '0.0.0.0'); // Listens on all addresses of the host.
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const cluster = outside.address(5);
@@ -85,7 +85,7 @@ test('private networks are open where a setting says so, what is always closed i
   await using peer = await TestPeer.on(slot);
   const targets = ['10.203.254.7', '10.203.254.8', '169.254.169.254'].map((each) => `${each}:7000`);
   t.deepEqual(await probe(peer, ...targets), ['connected', 'silent', 'silent']);
-  clusterOf.push('10.203.254.7'); // As when a control node is started there.
+  clusterOf.push('10.203.254.7'); // The same happens when a control node is started there.
   await host.refresh();
   t.deepEqual(await probe(peer, ...targets), ['silent', 'silent', 'silent']);
 });
@@ -95,7 +95,7 @@ test('nothing leaves a slot under an address, MAC or protocol that is not its gu
   await using host = await RoutedHost.open(outside);
   const slot = await host.pool.lease();
   await using peer = await TestPeer.on(slot);
-  await peer.learn(slot.gatewayAddress, slot.gatewayMac); // It asks nobody.
+  await peer.learn(slot.gatewayAddress, slot.gatewayMac); // The peer needs no answer from anybody.
   const target = [outside.address(0), '7001', 'hello'];
   const heard = `${outside.hostAddress} hello`;
   t.is(await peer.run('spoof.py', slot.guestAddress, slot.guestMac, ...target), heard);

@@ -138,7 +138,8 @@ test('a slot that cannot be made: its lease fails, and what was in its way is cl
   const pool = await host.openPool({ slotsMax: 1, readyMax: 0 });
   const { index, namespace } = await pool.lease();
   await pool.release(index);
-  await writeFile(`/run/netns/${namespace}`, ''); // As a crash within `ip netns add` leaves it.
+  // A crash within `ip netns add` leaves such a file.
+  await writeFile(`/run/netns/${namespace}`, '');
   await t.throwsAsync(pool.lease(), { message: /File exists/u });
   const plan = await waitFor('a slot', () => pool.lease().catch(() => undefined));
   t.deepEqual(plan, planSlot(host.hostId, index));

@@ -1,4 +1,4 @@
-/* What a former agent left of network slots; the slots are in memory. */
+/* Leftovers of a former agent's network slots; the slots are in memory. */
 import anyTest from 'ava';
 import { pino } from 'pino';
 import { SlotPool } from '../../../agent/network/slot-pool.ts';

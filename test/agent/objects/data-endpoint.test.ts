@@ -1,4 +1,7 @@
-/* Who may use a host's data endpoint: control nodes of the cluster, for this host, one file each. */
+/*
+ * Authorization at a host's data endpoint: control nodes of the cluster, for this host, one file
+ * each.
+ */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { buffer } from 'node:stream/consumers';

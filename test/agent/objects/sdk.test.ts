@@ -204,7 +204,7 @@ test('the documents of the SDK are read', async (t) => {
   ]);
 });
 
-/** What the SDK's signers have and its types do not tell. */
+/** Parts of the SDK's signers that its types leave out. */
 interface Presigner {
   presign(
     request: Record<string, unknown>,
@@ -218,7 +218,7 @@ const presignedPut = (target: string, now: number): string =>
 test('a presigned request verifies until it expires', async (t) => {
   const signer = await makeClient(t.context.endpoint).config.signer();
   const path = '/presigned/a%20b%2Bc%27%28';
-  // What the SDK's presigner for S3 adds before it signs.
+  // The SDK's presigner for S3 adds this before it signs.
   const headers = { host: 'h', 'X-Amz-Content-Sha256': 'UNSIGNED-PAYLOAD' };
   const request = { method: 'PUT', protocol: 'http:', hostname: 'h', path, headers };
   const { query } = await (signer as unknown as Presigner).presign(

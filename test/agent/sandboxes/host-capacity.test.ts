@@ -39,13 +39,13 @@ async function newHost() {
 test('an announcement corrects what the directory has wrong', async (t) => {
   await using host = await newHost();
   const { directory, hostId, capacity, used } = host;
-  // As an agent left it that was killed between taking room and writing the sandbox down.
+  // The state of an agent that was killed between taking capacity and journalling the sandbox.
   await directory.announce(hostId, total);
   await directory.hold(hostId, newSandboxId(), total);
   t.false(await capacity.announce());
   t.deepEqual(await used(), nothing);
   capacity.hold(holder(config));
-  // What is refused takes nothing.
+  // Refused requests take nothing.
   const tooLarge = { memSizeMib: 8192, vcpuCount: 1 };
   t.throws(() => capacity.refuseIfFull(tooLarge), { code: 'no_capacity' });
   t.throws(() => capacity.hold(holder(tooLarge)), { code: 'no_capacity' });
@@ -93,7 +93,7 @@ test('a machine that is paused in memory keeps that, and a start that fails take
   const { memoryMib } = needOf(config);
   const load = (): [number, number] => [capacity.load.memoryMibUsed, capacity.load.vcpusUsed];
   t.deepEqual(load(), [memoryMib, 0]);
-  // What it holds already is not asked for twice.
+  // Held capacity is not asked for twice.
   const rest = { memSizeMib: total.memoryMib - 2 * memoryMib - 232, vcpuCount: 1 };
   capacity.hold(holder(rest));
   const before = load();

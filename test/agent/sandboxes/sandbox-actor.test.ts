@@ -1,4 +1,4 @@
-/* One sandbox through its states, with its machine in memory and by a clock that the test moves. */
+/* A sandbox's states, with its machine in memory and a clock that the test moves. */
 import anyTest from 'ava';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -20,12 +20,12 @@ test('what a state does not allow is refused and changes nothing', async (t) => 
   await using host = await TimedSandboxes.open(redis.redis);
   const actor = await host.create();
   await t.throwsAsync(actor.delete(nothing), { code: 'sandbox_not_stopped' });
-  await actor.start(); // It runs already.
+  await actor.start(); // The sandbox runs already.
   t.is(actor.row.state, 'running');
   await actor.pause();
   await host.until(actor, 'paused');
   await t.throwsAsync(actor.exec(spec('pwd')), { code: 'sandbox_not_running' });
-  await actor.pause(); // It is so already.
+  await actor.pause(); // The sandbox is paused already.
   const { revision, checkpoint } = actor.row;
   await actor.resume();
   await host.until(actor, 'running');

@@ -28,7 +28,7 @@ test('a deletion that fails after its intent is journalled is retried', async (t
   t.is(await registry.delete(childRef), undefined); // The caller is told that it is deleted.
   t.throws(() => registry.find(childRef), { code: 'not_found' });
   t.true(machines.disks.has(child.id));
-  t.is(await registry.delete(ref), undefined); // What is being deleted stands in nobody's way.
+  t.is(await registry.delete(ref), undefined); // A sandbox that is being deleted blocks no other.
   await waitFor('nothing to be left', async () => registry.states.length === 0);
   t.is(failures, 2);
   t.deepEqual(machines.list(), []);
@@ -45,7 +45,7 @@ test('a deletion that an agent did not finish is finished by the next one', asyn
   };
   await hosted.registry.delete(ref);
   await hosted.stopAgent();
-  await hosted.startAgent(); // It comes up although the deletion fails again.
+  await hosted.startAgent(); // The agent starts although the deletion fails again.
   t.throws(() => hosted.registry.find(ref), { code: 'not_found' });
   hosted.gate = async () => undefined;
   await waitFor('nothing to be left', async () => hosted.registry.states.length === 0);

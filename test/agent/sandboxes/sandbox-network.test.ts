@@ -27,7 +27,7 @@ async function until(actor: SandboxActor, action: () => Promise<void>): Promise<
   await actor.settled(10_000);
 }
 
-/** What counts in the slot of a running sandbox. */
+/** Decisions counted in the slot of a running sandbox. */
 function counting(hosted: HostedSandboxes, ref: SandboxRef): NetworkPolicy | undefined {
   const { slot, state } = hosted.registry.find(ref).row;
   return state === 'running' ? hosted.policies.applied.get(slot ?? -1) : undefined;

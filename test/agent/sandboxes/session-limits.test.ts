@@ -109,7 +109,7 @@ test('what an agent was killed over while it paused it is idle again', async (t)
   await host.until(actor, 'running');
   await time.pass(9_000);
   t.is(actor.row.state, 'running');
-  await time.pass(31_000); // It could not be paused, so it is tried again only after a while.
+  await time.pass(31_000); // The pause failed, so it is tried again only after a while.
   await host.until(actor, 'paused');
 });
 

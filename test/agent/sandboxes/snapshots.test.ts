@@ -246,7 +246,7 @@ for (const state of ['running', 'stopped'] as const) {
   });
 }
 
-/** What the agent does while it makes a snapshot, creates a sandbox of it, and deletes both. */
+/** Makes a snapshot, creates a sandbox of it, and deletes both. */
 async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
   const { registry } = host.hosted;
   const snapshot = await registry.snapshot(refOf(source), {

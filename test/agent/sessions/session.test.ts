@@ -80,7 +80,8 @@ test('input of another client at the same place is refused, and none is lost or 
   await other.end();
   t.is(other.error, 'input_conflict');
 
-  one.write(frameAt(1, 'bcd')); // As after a broken connection: two of these bytes are there.
+  // The state after a broken connection: two of these bytes are there.
+  one.write(frameAt(1, 'bcd'));
   await one.until(() => one.text === 'abcd');
   one.write(frameAt(9, 'gap'));
   await one.end();

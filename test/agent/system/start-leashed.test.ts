@@ -8,7 +8,7 @@ import { native } from '../../../agent/native/native.ts';
 import { startLeashed } from '../../../agent/system/start-leashed.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
-/** What a shell command writes to descriptor 3, and how it ended. */
+/** Output that a shell command writes to descriptor 3, and how it ended. */
 async function runShell(command: string): Promise<{ output: string; ending: number | string }> {
   const [readFd, writeFd] = native.pipe();
   const output = text(new Socket({ fd: readFd, readable: true, writable: false }));

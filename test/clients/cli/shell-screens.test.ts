@@ -82,13 +82,13 @@ test('vim edits a file in a shell, and follows the size of the terminal', async 
   await terminal.type('second line');
   await terminal.press('Escape');
   await terminal.resize(100, 40);
-  // As many lines as the terminal has now, less the text and the line of status.
+  // Lines that the terminal has now, less the text and the line of status.
   await waitFor('vim to fill the screen', async () => {
     const empty = (await terminal.screen()).match(/^~ *$/gmu)?.length ?? 0;
     return empty === 40 - 2 - 1;
   });
   await terminal.enter(':wq');
-  await terminal.shows(PROMPT); // What is typed before, vim may take with it.
+  await terminal.shows(PROMPT); // vim may swallow input that is typed earlier.
   await terminal.enter('echo left-$((1 + 1))');
   await terminal.shows(/^left-2$/mu);
   t.is(await cli.output('sandbox', 'run', 'box', 'cat /tmp/edited'), 'first line\nsecond line\n');
@@ -131,7 +131,7 @@ test('htop shows processes, takes keys, follows the size of the terminal, and le
   t.notRegex(await terminal.screen(), /F1Help/u);
 });
 
-/** What a shell with 300 numbered lines has shown, in order. */
+/** The numbered lines of a shell, in order of appearance. */
 const numbersIn = (screen: string): number[] =>
   [...screen.matchAll(/^n(\d+)$/gmu)].map(([, n]) => Number(n));
 const ALL_NUMBERS = Array.from({ length: 300 }, (_, i) => i + 1);

@@ -138,7 +138,7 @@ test(
 );
 test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'no_capacity');
 
-/** What stands against one host, or against all others. */
+/** A cost for one host, or for all others. */
 const only = (one: string, cost: number) => (hostId: string) => (hostId === one ? cost : 0);
 const allBut = (one: string, cost: number) => (hostId: string) => (hostId === one ? 0 : cost);
 

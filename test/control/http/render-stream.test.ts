@@ -13,7 +13,7 @@ const IDLE_MS = 100;
 
 interface Place extends AsyncDisposable {
   readonly url: string;
-  /** What the log event of the one request says, once it is over. */
+  /** Fields of the log event of the one request, once it is over. */
   readonly notes: Promise<Record<string, unknown>>;
 }
 

@@ -241,7 +241,7 @@ FAKE int fake_usleep(unsigned us) {
 FAKE _Noreturn void fake_exit(int status) { stop_subject(status); }
 FAKE _Noreturn void fake__exit(int status) { stop_subject(status); }
 
-/* What a subject says to people is formatted, and dropped. */
+/* Formats a subject's messages and drops them. */
 FAKE int fake_fprintf(FILE *file, const char *format, ...) {
   va_list arguments;
   char text[4096];

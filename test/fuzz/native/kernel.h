@@ -22,9 +22,9 @@ bool is_refused(int kind);
 void set_kind(int fd, int kind);
 int open_fds(void);
 
-/* What a path stands for when it is opened: a kind, or FD_NONE. A target may have its own. */
+/* The kind of a path when it is opened: a kind, or FD_NONE. A target may have its own. */
 int kind_of_path(const char *path);
-/* What is read of a descriptor; -1 and errno. */
+/* Reads from a descriptor; -1 and errno when that fails. */
 ssize_t read_kind(int fd, int kind, void *into, size_t length);
 /* Told what was written. Returns how much was taken. */
 ssize_t written_to_kind(int fd, int kind, const void *bytes, size_t length);

@@ -34,7 +34,7 @@ test(is, '10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3');
 test(is, '127.0.0.1', ' 198.51.100.1:4711 ', '198.51.100.1');
 test(is, 'fd00::1', '[2001:db8::1]:443', '2001:db8::1');
 test(is, '10.0.0.1', '2001:db8::1', '2001:db8::1');
-// What is no address ends the walk: the last proxy that is known stands for the client.
+// A word that is no address ends the walk: the last proxy that is known stands for the client.
 for (const said of [
   'unknown',
   '_hidden',

@@ -116,7 +116,7 @@ test.serial('guests started from one template are independent', async (t) => {
   await t.throwsAsync(second.run('cat /root/file'));
   await t.throwsAsync(second.run(sumOf('x')));
   t.is(await first.run(sumOf('x')), sum);
-  // What they use of their RAM is theirs alone: hardly anything came to what they share.
+  // The RAM they use is theirs alone: hardly anything came to what they share.
   t.true(fstatSync(template.ram).blocks * 512 - templateBytes < 4 * MiB);
   await Promise.all([first.kill(), second.kill()]);
 });

@@ -17,7 +17,7 @@ test('texts and ranges arrive in order, whatever the size of the buffers', async
   const arrived: Buffer[] = [];
   const to = new Writable({
     write(chunk: Buffer, _encoding, done) {
-      arrived.push(Buffer.from(chunk)); // As a socket does: it is done with the bytes then.
+      arrived.push(Buffer.from(chunk)); // A socket does the same: it is done with the bytes then.
       done();
     },
   });

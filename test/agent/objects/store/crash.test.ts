@@ -144,12 +144,12 @@ test('an upload whose object appeared right before the end is over when the disk
   const id = await store.uploads.create('key', {});
   const { etag } = await store.uploads.putPart(id, 'key', 1, bodyOf('content'));
   const parts = [{ partNumber: 1, etag }];
-  // As if the agent had died between the rename of the object and the end of the upload.
+  // The state after a crash between the rename of the object and the end of the upload.
   const { info } = { info: await store.uploads.complete(id, 'key', parts) };
   const other = await store.uploads.create('key', {});
   const answer = { key: 'key', partsDigest: 'x', firstPart: 'part-gone', info };
   await writeFile(join(layout.uploads, other, 'answer.json'), JSON.stringify(answer));
-  // As if it had died after it had moved the answer.
+  // The state after a crash that followed the move of the answer.
   await mkdir(join(layout.uploads, id));
   await writeFile(join(layout.uploads, id, 'upload.json'), JSON.stringify({ key: 'key' }));
   await disk.reattach();

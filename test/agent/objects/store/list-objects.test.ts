@@ -36,7 +36,7 @@ async function allNames(store: ObjectStore, request: Partial<ListRequest>): Prom
   }
 }
 
-/** What S3 would list of these keys; a common prefix that was listed is not listed again. */
+/** Lists keys by S3's rules; a common prefix that was listed is not listed again. */
 function expected(
   keys: Iterable<string>,
   { prefix = '', after = '', delimiter }: Partial<ListRequest>,
@@ -106,7 +106,7 @@ test('what was put and not deleted is listed, by prefix, delimiter, bound, and p
         if (!isPut) {
           await store.delete(victim);
           keys.delete(victim);
-          // As in S3, where a prefix without keys is none.
+          // S3 lists nothing for a prefix without keys.
           for (
             let end = victim.lastIndexOf('/');
             end !== -1;

@@ -145,7 +145,7 @@ test('the ETag of a file of a command changes with every change, and with nothin
   };
   const seen = new Set<string>();
   for (let round = 0; round < 40; round += 1) {
-    // Of one length, and within one tick of the kernel's clock.
+    // Contents of one length, written within one tick of the kernel's clock.
     await writeFile(path, String(round % 10));
     const etag = round % 2 === 0 ? (await store.head('written')).etag : ((await listed()) ?? '');
     t.regex(etag, /^[0-9a-f]{32}-0$/u);

@@ -1,4 +1,4 @@
-/* What is kept of the parts of an object, on a real file system. */
+/* The stored parts of an object, on a real file system. */
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';

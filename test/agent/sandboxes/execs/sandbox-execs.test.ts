@@ -276,7 +276,7 @@ test('a command whose start a broken channel has lost is started on the next one
   await beginning;
   t.is((await execs.read(id)).exec.status, 'running');
   link.close();
-  await link.open(guestThatEnds([id], [exitOf(id, 0)])); // It was started after all.
+  await link.open(guestThatEnds([id], [exitOf(id, 0)])); // The process was started after all.
   await waitFor('its end', async () => (await execs.read(id)).exec.status === 'completed');
 });
 

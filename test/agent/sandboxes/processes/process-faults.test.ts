@@ -16,7 +16,8 @@ test('clients that come and go do not open the window of one that takes nothing'
   await using fixture = await startProcesses();
   const { processes } = fixture;
   const slow = new TestClient();
-  await processes.start(sessionSpec('seq 1000000'), slow, slow.started); // It acknowledges nothing.
+  // The client acknowledges nothing.
+  await processes.start(sessionSpec('seq 1000000'), slow, slow.started);
   await waitFor('the window', async () => slow.cursor === GUEST_LIMITS.outputWindow);
   for (let round = 0; round < 5; round += 1) {
     const other = new TestClient(slow.cursor);

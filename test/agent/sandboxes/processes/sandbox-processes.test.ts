@@ -111,7 +111,7 @@ test('a client that is behind holds the process back, and nobody loses anything'
   const slow = new TestClient();
   slow.process = await processes.start(sessionSpec('read x; seq 1000000'), slow, slow.started);
   const { process } = slow;
-  slow.process = undefined; // It acknowledges nothing.
+  slow.process = undefined; // The client acknowledges nothing.
   const fast = new TestClient();
   fast.process = await processes.attach(slow.processId, 0, fast, () => undefined);
   await process.write(Buffer.from('\n'));

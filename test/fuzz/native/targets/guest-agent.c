@@ -25,11 +25,11 @@
 
 enum { KIND_CHANNEL = KIND_OWN, KIND_NAME, CHANNEL_FD = 3, WATCHES_MAX = 64, TURNS_MAX = 2000 };
 
-/* What the host has sent and the guest not read. */
+/* Bytes that the host has sent and the guest not read. */
 static uint8_t sent[4 * STUFFED_MAX];
 static size_t sent_from, sent_to, piece_max;
 
-/* What the guest is sending. */
+/* Bytes that the guest is sending. */
 static uint8_t received[2 * STUFFED_MAX];
 static size_t received_length;
 static bool is_welcomed, is_cut;
@@ -42,7 +42,7 @@ static struct {
 static size_t watch_count;
 static int turns;
 
-/* What was half sent when a new host came is no frame; nothing else may be none. */
+/* Bytes half sent when a new host came are no frame; nothing else may be none. */
 static void check_frame(void) {
   static uint8_t content[2 * STUFFED_MAX];
   size_t whole = reference_unstuff(received, received_length, content);
@@ -88,7 +88,7 @@ static ssize_t read_channel(void *into, size_t length) {
   return (ssize_t)length;
 }
 
-/* Of a pipe: nothing yet, its end, an error, or so many bytes. */
+/* The state of a pipe: nothing yet, its end, an error, or so many bytes. */
 static ssize_t read_pipe(void *into, size_t length) {
   static const int errors[] = {EAGAIN, EINTR, EIO};
   uint8_t how = take_u8();

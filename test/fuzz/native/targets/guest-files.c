@@ -45,14 +45,14 @@ ssize_t written_to_kind(int fd, int kind, const void *bytes, size_t length) {
   if (answer >= 0x80) length = 1 + answer * length / 0x200;
   if (told_length + length > sizeof told) {
     CHECK(operation[0] == OPERATION_READ);
-    stop_subject(1); /* As a host that has enough. */
+    stop_subject(1); /* Stops the subject, like a host that has enough. */
   }
   memcpy(told + told_length, bytes, length);
   told_length += length;
   return (ssize_t)length;
 }
 
-/* As the kernel: whole events, the names padded with zeros. */
+/* Like the kernel: whole events, the names padded with zeros. */
 static ssize_t read_events(uint8_t *into, size_t length) {
   static const uint32_t masks[] = {IN_CREATE,   IN_CREATE | IN_ISDIR,   IN_MOVED_FROM | IN_ISDIR,
                                    IN_MOVED_TO, IN_MOVED_TO | IN_ISDIR, IN_DELETE | IN_ISDIR,
@@ -84,7 +84,7 @@ ssize_t read_kind(int fd, int kind, void *into, size_t length) {
   return input_is_empty() ? 0 : (ssize_t)take_into(into, wanted < length ? wanted : length);
 }
 
-/* Of calls with files, many fail; an input that is used up lets all succeed. */
+/* Many calls with files fail; an input that is used up lets all succeed. */
 static bool fails(void) {
   static const int errors[] = {ENOENT,  EISDIR, ENOTEMPTY, EEXIST,     ELOOP, EXDEV,
                                ENOTDIR, EACCES, ENOSPC,    EOPNOTSUPP, EPERM, EINTR,
@@ -283,7 +283,7 @@ static void check_path(size_t length) {
   left -= length;
 }
 
-/* As the host reads them (agent/files/worker-answers.ts). */
+/* Checks the list in the host's way (agent/files/worker-answers.ts). */
 static void check_list(void) {
   for (size_t length; (length = number(2)) != 0;) {
     check_path(length);
@@ -329,7 +329,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   int status = run_subject(0, none);
   at = told;
   left = told_length;
-  /* One that could not tell all has ended so that nobody takes it for whole. */
+  /* A list that could not tell all has ended so that nobody takes it for whole. */
   if (status == 0 && number(2) == 0) {
     if (operation[0] == OPERATION_LIST) check_list();
     if (operation[0] == OPERATION_WATCH) check_events();

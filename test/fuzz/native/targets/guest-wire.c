@@ -5,7 +5,7 @@
 #include "../frames.h"
 #include "../fuzz.h"
 
-/* What the reference makes of it: the length before the checksum, or 0. */
+/* The reference's result: the length before the checksum, or 0. */
 static size_t open_by_reference(const uint8_t *stuffed, size_t length, uint8_t *into) {
   size_t whole = reference_unstuff(stuffed, length, into);
   if (whole == SIZE_MAX || whole < HEAD_BYTES + CHECKSUM_BYTES || whole > LIMIT_FRAME_MAX) return 0;

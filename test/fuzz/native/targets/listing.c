@@ -16,7 +16,7 @@ static bool is_open;
 
 #define CHECK_OPEN(directory) ({ CHECK(is_open && (directory) == (DIR *)&entry); })
 
-/* What the directory has, by key: a directory's name ends with a slash. */
+/* The directory's entries, by key: a directory's name ends with a slash. */
 static struct key {
   char bytes[NAME_BYTES_MAX + 2];
   size_t length;
@@ -28,7 +28,7 @@ int open_beneath(const char *directory, const char *path, int flags) {
   return call_fails() ? -1 : new_fd(KIND_PLAIN, 0);
 }
 
-/* Whatever is asked for is a plain file; all else the names say. */
+/* Every opened name is a plain file; all else the names say. */
 int fake_fstat(int fd, struct stat *status) {
   kind_of(fd);
   memset(status, 0, sizeof *status);
@@ -174,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   struct listing *listing = new_listing(how);
   take_names();
   allow_failures(how & 1);
-  /* Of no time at all: each slice ends as soon as it may. */
+  /* No time at all: each slice ends as soon as it may. */
   uint32_t milliseconds = how & 32 ? 0 : 1000;
   int error = 0;
   for (int slices = 0; error == 0 && !listing->is_done; slices++) {

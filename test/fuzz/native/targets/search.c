@@ -22,7 +22,7 @@
 
 enum { KIND_RG = KIND_OWN, KIND_COMPLAINTS, STAGED_MAX = 400 * 1024, ENTRIES_MAX = 400 };
 
-/* What each rg prints: by the descriptor that it is read from. */
+/* The output of each rg: by the descriptor that it is read from. */
 static struct rg {
   char **paths;
   size_t count, next, from, to;
