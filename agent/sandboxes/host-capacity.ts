@@ -14,7 +14,7 @@ const CHECK_EVERY_MS = 1_000;
 
 export interface HostCapacityOptions {
   readonly hostId: string;
-  /** What all running sandboxes together may use. */
+  /** Resources for all running sandboxes together. */
   readonly total: SandboxResources;
   /** Memory that must stay available on the host, even if the total is not used up. */
   readonly memoryReserveMib: number;
@@ -28,7 +28,7 @@ export interface HostCapacityOptions {
 
 type Config = Pick<SandboxConfig, 'memSizeMib' | 'vcpuCount'>;
 
-/** What capacity is held for. */
+/** A sandbox that capacity is held for. */
 export interface Holder {
   readonly id: string;
   readonly accountId: string;

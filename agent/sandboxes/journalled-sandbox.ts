@@ -28,7 +28,7 @@ export interface JournalledSandboxDeps {
   readonly log: Logger;
 }
 
-/** What the sandbox's actor does when something happens. */
+/** The actor's handlers of events. */
 interface Handlers {
   /** The sandbox has entered a state, or was recovered in it. */
   readonly entered: () => void;
@@ -154,7 +154,7 @@ export class JournalledSandbox {
 
   /** Publishes a new sandbox; resolves when the directory shows it. */
   async publishNew(): Promise<void> {
-    if (this.#row.isDeleting) return; // It was discarded meanwhile: its creator gave up.
+    if (this.#row.isDeleting) return; // The sandbox was discarded meanwhile: its creator gave up.
     await this.#deps.publisher.publishNew(this.record);
   }
 

@@ -32,7 +32,7 @@ export interface MachineImage {
   readonly tree: string;
 }
 
-/** What a machine is started with. */
+/** Options of a machine's start. */
 export interface MachineSpec extends Shape, MachineOwner {
   readonly slot: SlotPlan;
   readonly settings: MachineSettings;
@@ -76,7 +76,7 @@ export interface MachineOrigin {
   readonly beganAt: number;
 }
 
-/** What a machine uses, as the kernel counts it; what this host cannot measure is missing. */
+/** A machine's usage, as the kernel counts it; what this host cannot measure is missing. */
 export interface MachineUsage {
   /** Since the machine began. */
   readonly cpuSeconds?: number;
@@ -105,7 +105,7 @@ export interface Machine {
   detach(): void;
 }
 
-/** What drivers differ in. Whoever uses one asks for these, never for which one it is. */
+/** Differences between drivers. Whoever uses one asks for these, never for which one it is. */
 interface MachineTraits {
   /** A guest has a kernel to itself, with its own time, and can crash it. */
   readonly hasOwnKernel: boolean;

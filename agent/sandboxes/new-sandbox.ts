@@ -38,7 +38,7 @@ export interface NewFromSnapshot {
   readonly network: NetworkPolicy | undefined;
 }
 
-/** What a new sandbox is from the start. */
+/** Fields that a new sandbox has from the start. */
 export type Origin = Pick<
   SandboxRow,
   'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed'

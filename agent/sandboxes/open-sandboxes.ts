@@ -113,7 +113,7 @@ function announceRegularly(
   return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
 }
 
-/** As images name it. */
+/** The name of this host's platform in images. */
 const PLATFORM = process.arch === 'arm64' ? 'arm64' : 'amd64';
 
 /**
@@ -144,7 +144,10 @@ const openSlots = (
   return SlotPool.open({ ...{ hostId, slotsMax, readyMax, leased, namespaces, log } });
 };
 
-/** What moving takes on a host whose sandboxes may. @throws Error while others take what it had */
+/**
+ * Opens the parts for moving, on a host whose sandboxes may move.
+ * @throws Error while others take what it had
+ */
 async function openMoving(
   { shared: settings }: SandboxSettings,
   { hostId, shared: storage, journal, directory, encryptionKeys, log }: SandboxParts,

@@ -32,7 +32,7 @@ export interface PrewarmedMachine {
 }
 
 interface Prewarmed extends PrewarmedMachine {
-  /** Of the wanted entry that it was made for. */
+  /** Name of the wanted entry that it was made for. */
   readonly name: string;
 }
 
@@ -49,7 +49,7 @@ interface Wanted {
 const nameOf = (shape: Shape, { digest, snapshotId }: Beginning): string =>
   `${shapeName(shape)} ${snapshotId ?? digest ?? ''}`;
 
-/** What a machine begins with; the default image, if both are undefined. */
+/** The image or snapshot that a machine begins with; the default image, if both are undefined. */
 interface Beginning {
   readonly digest: string | undefined;
   readonly snapshotId: string | undefined;

@@ -175,7 +175,7 @@ export class SandboxActor {
     };
     const begin = async (): Promise<void> => {
       const replaced = this.#withMounts(mounts);
-      // One that is paused holds its image.
+      // A paused sandbox holds its image.
       if (this.row.state !== 'paused' && lacksImage(this.#context))
         return beginImageWait(this.#context, 'start was asked for', replaced);
       // The session removes the checkpoint's files before it boots the machine.
@@ -292,12 +292,12 @@ export class SandboxActor {
     await this.#context.sandbox.publish();
   }
 
-  /** What was decided about the sandbox's connections. */
+  /** Decisions about the sandbox's connections. */
   decisions(): Promise<NetworkDecision[]> {
     return this.#context.deps.policies.decisions(this.id);
   }
 
-  /** What the sandbox uses now: of a machine only while one runs. */
+  /** The sandbox's current usage: of a machine only while one runs. */
   async usage(): Promise<SandboxUsage> {
     const { current, deps } = this.#context;
     const [machine, storedBytes] = await Promise.all([
@@ -461,7 +461,7 @@ export class SandboxActor {
   #handleLimit(): void {
     const { sandbox, deps } = this.#context;
     const pause = async (): Promise<void> => {
-      // It may have been used or given more time while this message waited.
+      // The sandbox may have been used or given more time while this message waited.
       if (sandbox.isDetached || !sandbox.isLimitReached || this.row.state !== 'running') return;
       await beginPause(this.#context, 'a time limit is reached');
     };

@@ -12,7 +12,7 @@ import type { ObserveStart } from './start-clock.ts';
 import type { TransitionWatchdog } from './transition-watchdog.ts';
 import type { UidPool } from './uid-pool.ts';
 
-/** What the sandboxes of a host share. */
+/** Dependencies that the sandboxes of a host share. */
 export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
   readonly capacity: HostCapacity;
   /** Knows the uids of all journalled sandboxes. */

@@ -1,8 +1,11 @@
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 
-/** One disk as a machine is to see it. */
+/** A disk as a machine sees it. */
 export interface MachineMount extends SandboxMount {
-  /** What callers see of the disk, on the host; stays at this place until the disk is released. */
+  /**
+   * The part of the disk that callers see, on the host; stays at this place until the disk is
+   * released.
+   */
   readonly contents: string;
 }
 

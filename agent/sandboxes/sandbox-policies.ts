@@ -14,7 +14,7 @@ export type StoredPolicy = Pick<SandboxRow, 'network' | 'networkSealed'>;
 /** A stored policy and whose it is: secrets are sealed for one id. */
 type OwnedPolicy = StoredPolicy & Pick<SandboxRow, 'id'>;
 
-/** What counts for sandboxes without a policy, and on a host that gives them no network. */
+/** The policy of sandboxes without one, and on a host that gives them no network. */
 const EVERYTHING: NetworkPolicy = { egress: { default: 'allow' } };
 const NOTHING: NetworkPolicy = { egress: { default: 'deny' } };
 
@@ -88,7 +88,10 @@ export class SandboxPolicies {
     await this.#slots?.drained(id, network.egress?.drain_on_pause ?? [], signal);
   }
 
-  /** What the guest has to trust, as PEM; undefined unless the policy brokers credentials. */
+  /**
+   * The certificate that the guest has to trust, as PEM; undefined unless the policy brokers
+   * credentials.
+   */
   async certificate({ id, networkSealed }: SandboxRow): Promise<string | undefined> {
     return networkSealed === undefined ? undefined : this.#slots?.certificate(id);
   }

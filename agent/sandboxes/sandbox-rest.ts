@@ -45,7 +45,8 @@ export async function stopPaused(context: SandboxContext): Promise<void> {
     exitReason: 'stopped',
     exitMessage: 'stopped while it was paused',
   } as const;
-  context.deps.capacity.release(context.sandbox.row.id); // It may hold its memory; see `rest`.
+  // The sandbox may hold its memory; see `rest`.
+  context.deps.capacity.release(context.sandbox.row.id);
   await context.sandbox.enter('stopped', change, 'stop was asked for');
   await cleanUp(context, undefined);
 }

@@ -82,7 +82,7 @@ export async function beginStart(
   const clock = new StartClock();
   const { sandbox, deps } = context;
   const { row } = sandbox;
-  // One that waited for its image has no user yet, and no disk: it may take a prewarmed VM.
+  // A sandbox that waited for its image has no user yet, and no disk: it may take a prewarmed VM.
   const isFirst = row.uid < 0;
   const image = deps.images.heldBy(row.id);
   const prewarmed = isFirst ? deps.prewarmed.take(row.config, image) : undefined;

@@ -1,6 +1,6 @@
 import type { NetworkSettings } from '../network/router.ts';
 
-/** What virtual machines need. */
+/** Settings of virtual machines. */
 export interface MicrovmSettings {
   readonly kind: 'microvm';
   /** Directory with the guests' kernel and initramfs, built by scripts/build-guest. */
@@ -12,12 +12,12 @@ export interface MicrovmSettings {
   readonly hasTemplates: boolean;
 }
 
-/** What containers of sandboxes need. */
+/** Settings of containers. */
 export interface ContainerSettings {
   readonly kind: 'container';
   /** The tree that disks begin with, built by scripts/build-image. */
   readonly imageDir: string;
-  /** What a sandbox may write at most. */
+  /** The most that a sandbox may write. */
   readonly diskBytes: number;
   /** The first id of the host for users inside sandboxes. */
   readonly idBase: number;

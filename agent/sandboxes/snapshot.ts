@@ -108,7 +108,7 @@ export class Snapshot {
     return this.#made;
   }
 
-  /** As {@link made}, but after `waitMs` at the latest. */
+  /** Like {@link made}, but after `waitMs` at the latest. */
   async settled(waitMs: number): Promise<void> {
     await settledWithin(this.#made, waitMs);
   }

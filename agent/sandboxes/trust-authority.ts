@@ -19,7 +19,10 @@ const CERTIFICATE = `${DIRECTORY}/egress-ca.crt`;
 const BUNDLE = `${DIRECTORY}/ca-bundle.crt`;
 const TRUST_MS_MAX = 30_000;
 
-/** What tells usual programs whom to trust. Node adds certificates to its own, others replace theirs. */
+/**
+ * Variables by which usual programs find the certificates that they trust. Node adds certificates
+ * to its own, others replace theirs.
+ */
 const VARIABLES: Readonly<Record<string, string>> = {
   SSL_CERT_FILE: BUNDLE,
   CURL_CA_BUNDLE: BUNDLE,

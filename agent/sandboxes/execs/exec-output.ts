@@ -131,7 +131,7 @@ export class ExecOutput {
   }
 }
 
-/** What is kept of a command's output, whether it still runs or not. */
+/** Reads the kept output of a command, whether it still runs or not. */
 export async function readExecOutput(
   directory: string,
   execId: string,

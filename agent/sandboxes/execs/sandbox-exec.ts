@@ -13,7 +13,8 @@ import { failpoint } from '../../system/failpoint.ts';
 import type { ExecOutput } from './exec-output.ts';
 
 const SIGKILL = 9;
-const SIGNAL_EXIT_CODE = 128; // As shells show it.
+// The exit code of a process that a signal ended, less the signal's number, as shells show it.
+const SIGNAL_EXIT_CODE = 128;
 /** A timer of Node goes no further; only a clock that was set back would have it do so. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
@@ -104,7 +105,7 @@ export class SandboxExec {
   /** Goes on over a new channel; `record` is what the guest knows of it. */
   async adopt(channel: GuestChannel, record: GuestProcessRecord | undefined): Promise<void> {
     this.#channel = channel;
-    if (this.#row.status !== 'running') return; // It ended while others were taken up.
+    if (this.#row.status !== 'running') return; // The command ended while others were taken up.
     if (record === undefined) return this.#beginAgain(channel);
     this.#unanswered = undefined;
     if ((record.flags & PROCESS_FLAGS.exited) !== 0) {
@@ -238,7 +239,7 @@ export class SandboxExec {
   #handle(action: () => Promise<void>): void {
     this.#messages.add(action).catch((error: unknown) => {
       this.#log.error({ execId: this.#row.id, err: toError(error) }, 'sandboxExec:failed');
-      // What was not written was not acknowledged: it comes again over the next channel.
+      // Output that was not written was not acknowledged: it comes again over the next channel.
       this.#channel?.close();
     });
   }

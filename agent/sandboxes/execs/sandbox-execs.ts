@@ -34,7 +34,7 @@ export interface ExecWithOutput {
 
 const noSuchExec = (): AppError => new AppError('not_found', 'there is no such exec');
 
-/** As the list shows it: a command can be long, and there are many. */
+/** The list's form of a record: a command can be long, and there are many. */
 function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
   if (exec.command.length <= LIMITS.sandboxCommandListedMax) return exec;
   const command = exec.command.slice(0, LIMITS.sandboxCommandListedMax);
@@ -139,7 +139,8 @@ export class SandboxExecs {
       else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
       else await exec.start(channel, { environment, hasTerminal });
     };
-    // It begins while its row becomes durable: a crash of the host would end it with its machine.
+    // The command begins while its row becomes durable: a crash of the host would end it with its
+    // machine.
     await Promise.all([begun(), this.#journal.durable()]);
     runInBackground('sandboxExec.dropOldest', () => this.#dropping.add(() => this.#dropOldest()));
     return exec;
@@ -148,7 +149,7 @@ export class SandboxExecs {
   /** The newest ones in the order of their execution. */
   async list(): Promise<SandboxExecRecord[]> {
     const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = LIMITS;
-    // One more character tells that there are more.
+    // Reading one more character tells whether the command was longer.
     const rows = await this.#journal.listExecs(this.#sandboxId, count, commandLength + 1);
     return rows.map(toListed);
   }

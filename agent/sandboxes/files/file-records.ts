@@ -28,11 +28,11 @@ const FLAGS = {
   overwrite: 64,
 } as const;
 
-/** What an operation asks for beside what its caller does. */
+/** An operation's options that its caller does not choose. */
 export interface MoreAsked {
   /** Nothing may be there. */
   readonly exclusive?: boolean;
-  /** What is there when it begins must still be there when it ends. */
+  /** The file found at the beginning must still be there at the end. */
   readonly unchanged?: boolean;
 }
 
@@ -62,7 +62,7 @@ export function encodeOperation(operation: FileOperation, more: MoreAsked = {}):
   ]);
 }
 
-/** What stat(2) says of a file, as far as it is told. */
+/** The shown part of stat(2) of a file. */
 export interface FileStat {
   readonly type: FileType;
   readonly mode: number;
@@ -122,7 +122,7 @@ const RESULTS = { notAFile: 4096, changed: 4097, tooDeep: 4098, tooMany: 4099 } 
 
 type Told = readonly [code: ErrorCode, message: string];
 
-/** What callers are told of an error number of the guest. */
+/** The caller's view of the guest's error numbers. */
 const ERRORS: Readonly<Record<string, Told>> = {
   ENOENT: ['not_found', 'there is nothing at this path'],
   ENOTDIR: ['not_a_directory', 'a part of the path is not a directory'],

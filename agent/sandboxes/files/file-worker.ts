@@ -174,7 +174,7 @@ export class FileWorker {
     const until = performance.now() + END_MS;
     while (!this.hasExited && performance.now() < until) {
       await settledWithin(this.#change(), until - performance.now());
-      // What it still says is dropped, so that it can go on to its end.
+      // Further output is dropped, so that the operation can go on to its end.
       this.#pieces.length = 0;
       this.channel.acknowledge(this.id, this.#received);
     }

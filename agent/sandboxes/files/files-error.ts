@@ -6,7 +6,7 @@ export const notRunning = (): AppError =>
 export const silent = (cause?: unknown): AppError =>
   new AppError('unavailable', 'the sandbox does not answer now; try again', { cause });
 
-/** What the caller is told when the guest does not begin an operation, or is lost in it. */
+/** The error for the caller when the guest does not begin an operation, or is lost in it. */
 export function toFilesError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (!(error instanceof GuestFailure)) return silent(error);

@@ -5,7 +5,10 @@ import type { SessionExit } from './session-exit.ts';
 /** A piece of output. Its bytes are valid during the call that passes it, and not after. */
 export type OutputPiece = Omit<GuestOutput, 'processId'>;
 
-/** Who is told of a process. Each is called by the process, never while it makes a call itself. */
+/**
+ * Callbacks to a client of a process. Each is called by the process, never while it makes a call
+ * itself.
+ */
 export interface ProcessClient {
   output(piece: OutputPiece): void;
   /**
@@ -19,7 +22,7 @@ export interface ProcessClient {
   detached(error?: SessionError): void;
 }
 
-/** One client of one process, and how far it has come in the output. */
+/** A client of one process, and its position in the output. */
 export class Attachment {
   readonly client: ProcessClient;
   /** The first byte that the client has not been given. */

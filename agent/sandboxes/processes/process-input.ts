@@ -13,7 +13,7 @@ export interface WaitingInput {
 
 /** Where input belongs that a client counts, so that it may send again what it does not know to be there. */
 export interface InputPosition {
-  /** Of the first byte among all input of the process. */
+  /** Offset of the first byte among all input of the process. */
   readonly offset: number;
   /** Tells this client's input from that of others. */
   readonly clientId: string;
@@ -109,7 +109,7 @@ export class ProcessInput {
     );
   }
 
-  /** What of the bytes was not accepted before. @throws SessionError `input_conflict` */
+  /** The part of the bytes that was not accepted before. @throws SessionError `input_conflict` */
   #unknownOf(bytes: Buffer, position: InputPosition | undefined): Buffer {
     const writer = this.#writer;
     this.#writer = position?.clientId;

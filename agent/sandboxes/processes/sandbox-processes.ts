@@ -21,7 +21,7 @@ import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
 import { whenThawed } from '../../guest-link/when-thawed.ts';
 
-/** What a client asks to be started. */
+/** A client's request to start a process. */
 export interface SessionProcessSpec {
   /** Chosen by the client, so that a start that is repeated does not start it again. */
   readonly id?: string | undefined;
@@ -40,7 +40,7 @@ export interface AttachedProcess {
   acknowledge(offset: number): void;
   /** How much input the process has taken, and where input goes on. */
   readonly input: { readonly taken: number; readonly end: number };
-  /** As `ProcessInput.write`. @throws SessionError `no_capacity`, `input_conflict` */
+  /** See `ProcessInput.write`. @throws SessionError `no_capacity`, `input_conflict` */
   write(bytes: Buffer, position?: InputPosition): Promise<void>;
   /** End of file after everything that was written before; nothing for a terminal. */
   closeInput(): Promise<void>;
@@ -57,9 +57,9 @@ export interface SandboxProcessesOptions {
 
 /** How the sandbox hears of being used. */
 interface Use {
-  /** It is not idle until the function that this returns is called. */
+  /** Keeps the sandbox from being idle until the returned function is called. */
   hold(): () => void;
-  /** It was used just now. */
+  /** Counts as use of the sandbox. */
   touch(): void;
   /** Variables that processes get unless their own are of the same name. */
   environment(): Readonly<Record<string, string>>;
@@ -200,7 +200,7 @@ export class SandboxProcesses {
   loseAll(status: SessionExit['status'], reason: string): void {
     this.#link = undefined;
     for (const process of this.#processes.values()) {
-      // Of one that was not told as started, there is no exit to tell.
+      // A process that was not reported as started has no exit to report.
       if (this.#starting.has(process.id)) process.leave(sandboxNotRunning());
       else process.lose(status, reason);
     }

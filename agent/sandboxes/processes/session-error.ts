@@ -31,7 +31,7 @@ export const sandboxNotRunning = (): SessionError =>
 export const guestSilent = (cause?: unknown): SessionError =>
   new SessionError('internal_error', 'the sandbox does not answer now; try again', { cause });
 
-/** What the client hears of a request that the guest refused, or did not answer in time. */
+/** The client's error when the guest refuses a request, or does not answer in time. */
 export function toSessionError(error: unknown): SessionError {
   if (error instanceof SessionError) return error;
   if (error instanceof GuestFailure) {

@@ -14,7 +14,8 @@ export interface SessionExit {
   readonly cursor: number;
 }
 
-const SIGNAL_EXIT_CODE = 128; // As shells show it.
+// The exit code of a process that a signal ended, less the signal's number, as shells show it.
+const SIGNAL_EXIT_CODE = 128;
 
 const nameOfSignal = (number: number): string =>
   Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? String(number);

@@ -40,7 +40,7 @@ export class SessionProcess {
     return this.#end !== undefined;
   }
 
-  /** It was started with its first client, who is told of every byte. */
+  /** Begins with the first client, who receives every byte. */
   begin(channel: GuestChannel): void {
     this.#channel = channel;
     this.input.resume(channel);
@@ -65,7 +65,7 @@ export class SessionProcess {
     this.#follow();
   }
 
-  /** As `attach`, before the process is started. */
+  /** Like `attach`, before the process is started. */
   attachFirst(attachment: Attachment): void {
     this.#attachments.add(attachment);
   }
@@ -160,7 +160,8 @@ export class SessionProcess {
   }
 
   #unfollow(): void {
-    this.#channel?.unfollow(this.id).catch(() => undefined); // It is evicted, or the channel broke.
+    // The process is evicted, or the channel broke.
+    this.#channel?.unfollow(this.id).catch(() => undefined);
   }
 
   #acknowledge(): void {
