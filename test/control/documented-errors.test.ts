@@ -9,6 +9,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { invitationIdOf } from '../../shared/host-invitation.ts';
 import { randomSecret } from '../../shared/secrets.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
+import { AuditedCalls } from '../helpers/audited-calls.ts';
 import { createDisk, exec, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
 import { hostIdOf } from '../helpers/host.ts';
 import { forgeLink, open, share } from '../helpers/shares.ts';
@@ -26,6 +27,7 @@ interface Context {
   operator: ApiClient;
   /** Whose account may send no requests. */
   suspended: ApiClient;
+  calls: AuditedCalls;
 }
 
 const test = anyTest as TestFn<Context>;
@@ -43,6 +45,7 @@ async function newAccount(
 }
 
 test.before(async (t) => {
+  t.context.calls = new AuditedCalls();
   const stack = await Stack.start({
     REGION_PREVIEW: 'true',
     EXEC_TIMEOUT_MS: '4000',
@@ -61,6 +64,10 @@ test.before(async (t) => {
   t.context.reader = t.context.api.withKey(token);
   t.context.operator = await stack.newClient(['operator']);
   t.context.outsider = (await newAccount(stack, { allowed: false })).api;
+});
+
+test.after(async (t) => {
+  t.deepEqual(await t.context.calls.findFaults(t.context.stack), []);
 });
 
 test.after.always(async (t) => {
@@ -586,6 +593,7 @@ for (const route of routes) {
       }
       const reply = await cause(call, t.context);
       t.is(reply.status, status, JSON.stringify(reply.body));
+      if (status === 429) t.regex(reply.headers.get('retry-after') ?? '', /^[1-9]\d*$/u);
       if (status === 401 && plainUnauthorized === true) return;
       t.is<string | undefined, string | undefined>(
         reply.body.code,

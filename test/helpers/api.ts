@@ -3,6 +3,7 @@ import formats from 'ajv-formats';
 import assert from 'node:assert';
 
 interface Operation {
+  operationId: string;
   responses: Record<string, { content?: Record<string, { schema: object }> }>;
 }
 
@@ -16,6 +17,14 @@ export interface ApiReply<T = unknown> {
   readonly headers: Headers;
   /** The parsed body, or its text when it is not JSON. */
   readonly body: T;
+}
+
+/** The reply to a call of an operation that the description has. */
+export interface SeenReply {
+  readonly operationId: string;
+  readonly requestId: string;
+  readonly status: number;
+  readonly code: string | undefined;
 }
 
 export interface ApiBody {
@@ -67,22 +76,34 @@ class ResponseChecker {
     return loading;
   }
 
-  check(method: string, url: string, status: number, type: string, body: unknown): void {
+  /** @returns the operation's id, if it is one */
+  check(
+    method: string,
+    url: string,
+    status: number,
+    type: string,
+    body: unknown,
+  ): string | undefined {
     const path = url.split('?')[0] ?? '';
-    const known = this.#paths.find(({ pattern }) => pattern.test(path));
-    const operation = known?.operations[method.toLowerCase()];
-    if (operation === undefined) return; // Not an endpoint, so nothing is documented.
+    const verb = method.toLowerCase();
+    const known = this.#paths.find(
+      ({ pattern, operations }) => pattern.test(path) && verb in operations,
+    );
+    const operation = known?.operations[verb];
+    if (operation === undefined) return undefined; // Not an endpoint: nothing is documented.
+    const { operationId } = operation;
     const response = operation.responses[String(status)];
     assert(response !== undefined, `${method} ${path}: status ${status} is not documented`);
-    if (response.content === undefined) return; // Answered without a body.
+    if (response.content === undefined) return operationId; // Answered without a body.
     const content = response.content[type] ?? response.content['*/*'];
     assert(content !== undefined, `${method} ${path}: ${status} as ${type} is not documented`);
-    if (type !== 'application/json') return;
+    if (type !== 'application/json') return operationId;
     const validate = this.#validator(content.schema);
     assert(
       validate(body),
       `${method} ${path}: ${status} does not match: ${this.#ajv.errorsText(validate.errors)}`,
     );
+    return operationId;
   }
 
   #validator(schema: object): ValidateFunction {
@@ -97,6 +118,8 @@ class ResponseChecker {
 
 /** A caller of the public API; every reply is checked against /openapi.json. */
 export class ApiClient {
+  /** Told of each reply to any client of this process. */
+  static onReply: ((reply: SeenReply) => void) | undefined;
   readonly baseUrl: string;
   readonly key: string;
 
@@ -133,7 +156,12 @@ export class ApiClient {
     const type = (response.headers.get('content-type') ?? '').split(';')[0] ?? '';
     const parsed: unknown = type === 'application/json' ? JSON.parse(text) : text;
     const checker = await ResponseChecker.of(this.baseUrl);
-    checker.check(method, path, response.status, type, parsed);
+    const operationId = checker.check(method, path, response.status, type, parsed);
+    if (operationId !== undefined) {
+      const requestId = response.headers.get('x-request-id') ?? '';
+      const { code } = (typeof parsed === 'object' ? parsed : {}) as Partial<ApiBody>;
+      ApiClient.onReply?.({ operationId, requestId, status: response.status, code });
+    }
     return { status: response.status, headers: response.headers, body: parsed as T };
   }
 

@@ -164,6 +164,7 @@ export class Stack {
       AGENT_PUBLIC_URL: `${scheme('http', settings['AGENT_TLS_CERT'])}://${loopback}:${agent}`,
       AGENT_DATA_DIR: join(directory, 'agent'),
       STORAGE_DIR: join(directory, 'storage'),
+      AUDIT_LOG: join(directory, 'audit.log'),
       AGENT_CGROUP: `/berth-test-${randomBytes(4).toString('hex')}`,
       DEFAULT_IMAGE_DIR: image,
       DISK_SIZE_BYTES: String(256 * MiB),

@@ -7,7 +7,7 @@ import { sha256 } from '../../shared/secrets.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
-import { containerSettings, sandboxPath } from '../helpers/sandboxes.ts';
+import { containerSettings, createSandbox, sandboxPath } from '../helpers/sandboxes.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import type { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -78,6 +78,28 @@ test('sandboxes that are created at once at two nodes stay within the limit', as
   t.true(isOver(stopped, 'memoryMib'), 'a stopped one keeps its right to run');
   t.is((await api.call('DELETE', sandboxPath(sid))).status, 204);
   t.is((await api.call('POST', '/api/sandboxes', size)).status, 202);
+});
+
+test('copies and sandboxes from snapshots count as others do', async (t) => {
+  const { api, accountId } = await newAccount(t.context, { sandboxes: 1 });
+  const { sandbox_id: sid } = await createSandbox(api);
+  const path = `${sandboxPath(sid)}/snapshots?wait=true`;
+  const { snapshot_id: snapshot } = await api.data<{ snapshot_id: string }>('POST', path, {
+    name: 'kept',
+  });
+  await waitFor('the snapshot', async () => {
+    const { status } = await api.data<{ status: string }>('GET', `/api/snapshots/${snapshot}`);
+    return status === 'ready';
+  });
+  for (const [create, body] of [
+    ['/api/sandboxes', { snapshot }],
+    [`${sandboxPath(sid)}/fork`, {}],
+  ] as const) {
+    const refused = await api.call('POST', create, body);
+    t.true(isOver(refused, 'sandboxes'), JSON.stringify(refused.body));
+  }
+  await (await t.context.stack.openDirectory()).accountLimits.change(accountId, { sandboxes: 2 });
+  t.is((await api.call('POST', '/api/sandboxes', { snapshot })).status, 202);
 });
 
 test('an account has as many sandboxes as it may', async (t) => {

@@ -7,7 +7,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
+import { routes } from '../../control/routes.ts';
 import type { ApiClient, ApiReply } from '../helpers/api.ts';
+import { AuditedCalls, isChange } from '../helpers/audited-calls.ts';
+import { LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
 import {
   type ApiDescription,
   type DescribedRequest,
@@ -17,6 +20,7 @@ import {
 import { createThings, type KnownThings } from '../helpers/described-things.ts';
 import * as fc from '../helpers/fast-check.ts';
 import { isFull } from '../helpers/full.ts';
+import { makeOtherChanges } from '../helpers/other-changes.ts';
 import { TestRegistry } from '../helpers/registry.ts';
 import { SchemaDocument } from '../helpers/schema-values.ts';
 import { containerSettings } from '../helpers/sandboxes.ts';
@@ -35,15 +39,18 @@ interface Context {
   readonly document: ApiDescription;
   readonly schemas: SchemaDocument;
   readonly known: KnownThings;
+  readonly calls: AuditedCalls;
   readonly counts: { sent: number; refused: number; statuses: Map<string, number> };
 }
 const test = anyTest as TestFn<Context>;
 
 test.before(async (t) => {
+  const calls = new AuditedCalls();
   const directory = await mkdtemp(join(tmpdir(), 'berth-test-registry-'));
   const registry = await TestRegistry.start(directory, 'open');
   const stack = await Stack.start({
     ...containerSettings(),
+    ...LOOPBACK_BUCKETS,
     // Three of the requested sandboxes find capacity; that costs time enough.
     SANDBOX_MEMORY_MIB: '1024',
     IMAGE_REGISTRIES: registry.url,
@@ -55,7 +62,8 @@ test.before(async (t) => {
   const known = await createThings(api, registry);
   const counts = { sent: 0, refused: 0, statuses: new Map<string, number>() };
   const schemas = new SchemaDocument(document);
-  t.context = { stack, api, operator, registry, directory, document, schemas, known, counts };
+  const made = { stack, api, operator, registry, directory, document };
+  t.context = { ...made, schemas, known, calls, counts };
 });
 
 test.after.always(async (t) => {
@@ -193,4 +201,17 @@ test.serial('neither are any others that are drawn from it', async (t) => {
     });
     await t.notThrowsAsync(async () => fc.assert(property, { numRuns: DRAWN }));
   }
+});
+
+test.serial('every change succeeds once, and each call left one entry in the audit', async (t) => {
+  const { stack, operator, calls } = t.context;
+  await makeOtherChanges(stack, { api: await stack.newClient(), operator });
+  const { succeeded } = calls;
+  const missing = routes.filter((route) => isChange(route) && !succeeded.has(route.operationId));
+  t.deepEqual(
+    missing.map(({ operationId }) => operationId),
+    [],
+    'add them to test/helpers/other-changes.ts',
+  );
+  t.deepEqual(await calls.findFaults(stack), []);
 });
