@@ -59,10 +59,10 @@ export interface Bucket {
 }
 
 /**
- * What kind of failure it was: the storage does not answer (`away`), is overloaded (`busy`), refuses
- * the credentials (`auth`), has no such bucket or object (`missing`), has another version of the object
- * (`changed`), does not know the request (`unsupported`), or answers with another error (`other`); or
- * it is the disk that cannot (`disk`): it is full, or too small for so many keys.
+ * The kind of a failure: the storage does not answer (`away`), is overloaded (`busy`), refuses the
+ * credentials (`auth`), has no such bucket or object (`missing`), has another version of the object
+ * (`changed`), does not know the request (`unsupported`), or answers with another error (`other`);
+ * or it is the disk that cannot (`disk`): it is full, or too small for so many keys.
  */
 type BucketFailure =
   | 'away'

@@ -46,9 +46,9 @@ interface Attachment {
 }
 
 /**
- * One disk on this host. Holds its lease while the disk is mounted and gives the disk up in time
- * when the lease cannot be renewed, so that two hosts never write to it (docs/architecture.md, Who
- * owns which truth).
+ * A disk on this host. Holds its lease while the disk is mounted and gives the disk up in time when
+ * the lease cannot be renewed, so that two hosts never write to it (docs/architecture.md, Who owns
+ * which truth).
  */
 export class DiskActor {
   readonly #deps: DiskActorDeps;

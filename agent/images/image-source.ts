@@ -11,7 +11,7 @@ export interface ImageSource {
   /** Normalised: registry, repository, and tag or digest (`shared/image-reference.ts`). */
   readonly reference: string;
   /**
-   * Of the image meant, for a caller who knows it. It must then have the right to use it: an image
+   * Digest of the image, for a caller who knows it. It must then have the right to use it: an image
    * that this host or its region has is taken without asking the registry. Undefined: the registry
    * says what the reference means, and whether its owner lets everybody have it.
    */

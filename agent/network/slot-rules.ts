@@ -3,9 +3,9 @@ import { PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
 /**
- * One table whose chains drop everything. nft loads its input as one transaction, so no packet
- * meets half of the rules. The table is flushed rather than deleted: deleting chains waits for the
- * kernel even when there are none yet, and takes four times as long as everything else.
+ * A table whose chains drop everything. nft loads its input as one transaction, so no packet meets
+ * half of the rules. The table is flushed rather than deleted: deleting chains waits for the kernel
+ * even when there are none yet, and takes four times as long as everything else.
  */
 const closedTable = (family: string, hooks: readonly string[]): string =>
   [

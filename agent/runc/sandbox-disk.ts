@@ -12,7 +12,7 @@ import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
 
 /*
- * What a sandbox writes lies in an ext4 file system in a sparse file of its own, the upper layer of
+ * A sandbox's changes lie in an ext4 file system in a sparse file of its own, the upper layer of
  * its root. The file's size bounds it; what it does not use takes no space on the host.
  */
 

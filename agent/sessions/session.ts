@@ -19,7 +19,7 @@ export interface SessionOptions {
 }
 
 /**
- * One WebSocket of a client, from its first message to its end. That message chooses what it is for:
+ * A WebSocket of a client, from its first message to its end. That message chooses what it is for:
  * it starts a process, attaches to one, or kills or resizes one. Messages are handled one after the
  * other, and while one is, the next is not read.
  */

@@ -56,8 +56,8 @@ function decode(cursor: string): string {
 }
 
 /**
- * What was decided about the connections of a sandbox. One that is made anew between two pages moves
- * to the front, and is not listed again.
+ * Decisions about the connections of a sandbox. One that is made anew between two pages moves to
+ * the front, and is not listed again.
  * @throws AppError `bad_request`, `not_found`, `unavailable`, `timeout`
  */
 export async function listDecisions(

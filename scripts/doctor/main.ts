@@ -1,6 +1,6 @@
 /**
- * What this host can and cannot do, and what to do about it: `scripts/up --check`, and a part of
- * `berth doctor`. Changes nothing. Ends with 1 when something has failed.
+ * Checks this host and says what to do about problems: `scripts/up --check`, and a part of `berth
+ * doctor`. Changes nothing. Ends with 1 when something has failed.
  */
 import { parseArgs } from 'node:util';
 import { type Check, failed, type Finding } from './finding.ts';

@@ -87,8 +87,9 @@ export class AccountQuotas {
 }
 
 /**
- * What the library needs of a client. Its script runs like all others here: ioredis has a way of its
- * own with scripts, which breaks the pipelines that it makes by itself, and the process with them.
+ * A client for the library, which needs one method. Its script runs like all others here: ioredis
+ * has a way of its own with scripts, which breaks the pipelines that it makes by itself, and the
+ * process with them.
  */
 function storeOf(redis: Redis): object {
   let script: Script | undefined;

@@ -13,9 +13,10 @@ export interface Named {
 // milliseconds). A name is in `names` from the first publication to the removal of its record.
 
 /**
- * What the sandboxes of an account have together. Reads the records themselves, so that no sum of its
- * own can differ from them; a claim has its share in a hash until there is a record or the claim lapses.
- * Text of callers cannot look like these fields: JSON has a backslash before each of its quotes.
+ * Sums up the shares of an account's sandboxes. Reads the records themselves, so that no sum of its
+ * own can differ from them; a claim has its share in a hash until there is a record or the claim
+ * lapses. Text of callers cannot look like these fields: JSON has a backslash before each of its
+ * quotes.
  */
 const SUM_SHARES = `
   local function sumShares(records, shares, own, claimed)

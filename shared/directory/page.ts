@@ -56,7 +56,7 @@ export function pageOf<T extends { readonly createdAt: string; readonly id: stri
 }
 
 /**
- * One page of ids from a sorted set of {@link orderedMember}s, oldest first (docs/api.md, Paging).
+ * A page of ids from a sorted set of {@link orderedMember}s, oldest first (docs/api.md, Paging).
  * Without limit and cursor the page holds up to 1000, for clients that do not follow cursors.
  */
 export async function readPage(

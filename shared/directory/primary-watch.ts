@@ -67,7 +67,7 @@ class PrimaryWatch {
 }
 
 /**
- * One watch for each primary that this process uses: connections share what listens to the
+ * Each primary that this process uses has one watch: connections share what listens to the
  * Sentinels.
  */
 const watches = new Map<string, PrimaryWatch>();

@@ -49,7 +49,7 @@ export class JobSeal {
   }
 
   /**
-   * Who waits for the answer to a job, also to one of another version.
+   * The node that waits for the answer to a job, also to one of another version.
    * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key
    */
   sender(queue: string, id: string, data: unknown): JobSender {

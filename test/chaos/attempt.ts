@@ -31,8 +31,8 @@ const HONEST = new Set([
 ]);
 
 /**
- * One call of the API, whatever becomes of it. A call without an answer, an answer that is not in
- * the description, and a code that the fault does not explain are findings.
+ * Calls the API once, whatever the outcome. A call without an answer, an answer that is not in the
+ * description, and a code that the fault does not explain are findings.
  * @param expected codes of failures that the call itself explains
  * @param over hangs up
  */

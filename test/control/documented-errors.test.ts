@@ -326,8 +326,9 @@ const sharedBroken: Cause = async (_call, context) => {
 };
 
 /**
- * As many downloads of the link stand still as it may have. On a slow machine the first of them may be
- * ended for standing still before the last one has begun, which makes room: then it is tried again.
+ * Lets as many downloads of the link stand still as it may have. On a slow machine the first of
+ * them may be ended for standing still before the last one has begun, which makes room: then it is
+ * tried again.
  */
 const sharedTooOften: Cause = async ({ method }, { stack }) => {
   const { api } = await newAccount(stack, { allowed: true });

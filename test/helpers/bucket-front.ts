@@ -20,7 +20,7 @@ const SLOW_MS = 300;
 const CUT_AFTER_BYTES = 1_000;
 
 /**
- * What becomes of a request: `deny` answers 403 in its place; `lose` has the server answer, and nobody
+ * The fate of a request: `deny` answers 403 in its place; `lose` has the server answer, and nobody
  * hears it; `cut` breaks the connection to the server in the midst of the request; `slow` takes its
  * time; a promise holds it up.
  */

@@ -19,8 +19,8 @@ const OSD_LINES = [
 const FILE_SYSTEM = 'berth';
 
 /*
- * Whatever becomes of the test: at the end of its input, which is the test's end, every mount's
- * process is killed. Without it the kernel fails whatever hangs on the mount.
+ * A watchdog that outlives the test process: at the end of its input, which is the test's end,
+ * every mount's process is killed. Without it the kernel fails whatever hangs on the mount.
  */
 const WATCHDOG = 'while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; exit 0';
 

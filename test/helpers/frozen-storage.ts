@@ -4,8 +4,8 @@ import { mkdir, readFile, rename } from 'node:fs/promises';
 import { waitFor } from './wait.ts';
 
 /*
- * Whatever becomes of the test: at the end of its input, which is the test's end, the file system is
- * ended, too. Without its process the kernel fails whatever hangs on it.
+ * A watchdog that outlives the test process: at the end of its input, which is the test's end, the
+ * file system is ended, too. Without its process the kernel fails whatever hangs on it.
  */
 const WATCHDOG = 'read -r _; kill -9 "$1"; umount -l "$2"';
 

@@ -1,6 +1,6 @@
 /*
- * What machines, disks and checkpoints are on a host that has none: objects in memory, which outlive
- * the agent that made them as the real ones do. The host itself notices what must never happen.
+ * Machines, disks and checkpoints on a host that has none: objects in memory, which outlive the
+ * agent that made them as the real ones do. The host itself notices what must never happen.
  */
 import { randomUUID } from 'node:crypto';
 import { type GuestMemory, InMemoryGuest } from './in-memory-guest.ts';

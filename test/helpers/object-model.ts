@@ -52,8 +52,8 @@ const show = (expected: Expected): string =>
 export class Disagreement extends Error {}
 
 /**
- * One key that one client alone changes. After a request whose outcome is unknown, both what was there
- * and what it would have made are possible, until a read tells.
+ * A key that one client alone changes. After a request whose outcome is unknown, both what was
+ * there and what it would have made are possible, until a read tells.
  */
 export class ModelObject {
   readonly key: string;

@@ -234,8 +234,8 @@ export class Failpoints {
   }
 
   /**
-   * What was reached since the last call, in order. An agent goes on after it has answered, so this
-   * waits until it rests: what belongs to one command is not taken for another's.
+   * Failpoints reached since the last call, in order. An agent goes on after it has answered, so
+   * this waits until it rests: what belongs to one command is not taken for another's.
    */
   async takeReached(): Promise<string[]> {
     const read = (): Promise<string> => readFile(`${this.#file}.reached`, 'utf8').catch(() => '');

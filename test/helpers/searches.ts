@@ -122,7 +122,7 @@ function foundLines(output: Buffer): FoundLine[] {
 }
 
 /**
- * What GNU grep finds in the text files of the tree: those without a NUL, whatever other bytes they
+ * Matches of GNU grep in the text files of the tree: those without a NUL, whatever other bytes they
  * have.
  */
 export async function grepMatches(root: string, pattern: string): Promise<FoundLine[]> {

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const PAUSE_MS_MIN = 20;
 const PAUSE_MS_MAX = 100;
 /**
- * Of the time waited so far, the part that passes until the next check: most checks are requests, and
- * a long wait would otherwise take a third of a processor away from what it waits for.
+ * The share of the time waited so far that passes until the next check: most checks are requests,
+ * and a long wait would otherwise take a third of a processor away from what it waits for.
  */
 const PAUSE_PART = 0.2;
 

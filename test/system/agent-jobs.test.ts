@@ -1,4 +1,4 @@
-/* Whatever is in its queues, an agent keeps working and runs only jobs that control made. */
+/* An agent keeps working whatever its queues hold, and runs only jobs that control made. */
 import { randomUUID } from 'node:crypto';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

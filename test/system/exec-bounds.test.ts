@@ -1,6 +1,6 @@
 /*
- * What a command may use up: processes, memory, scratch space, its disk, output. Each bound is met
- * by the command alone: it is told what happened, and the host goes on as before.
+ * Limits of a command: processes, memory, scratch space, its disk, output. Each bound is met by the
+ * command alone: it is told what happened, and the host goes on as before.
  */
 import anyTest, { type TestFn } from 'ava';
 import type { ExecResult } from '../../shared/schemas/exec.ts';

@@ -1,5 +1,5 @@
 /*
- * What a command may try to get out of its container, from the inside (test/fixtures/escape.py) and
+ * Attempts of a command to leave its container, from the inside (test/fixtures/escape.py) and
  * looked at from the outside. The device nodes are put on the disk by the host beforehand, as if
  * somebody had made them elsewhere.
  */

@@ -1,6 +1,6 @@
 /*
- * What one account does to a host while another one uses it: each test has one account take all it
- * can get, and asserts that another account's command is answered meanwhile.
+ * Effects of one account's load on another one's calls: each test has one account take all it can
+ * get, and asserts that another account's command is answered meanwhile.
  */
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';

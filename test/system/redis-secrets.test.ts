@@ -1,6 +1,6 @@
 /*
- * What lies in Redis, and so in its file and in every copy of it, tells nothing that callers
- * entrusted to the service: commands, environments, what they search for.
+ * Redis, and so its file and every copy of it, reveals nothing that callers entrusted to the
+ * service: commands, environments, what they search for.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -28,8 +28,9 @@ const isRun = isFull && runsMachines;
 const full = isRun ? test : test.skip;
 
 /**
- * What the packages of Docker contain that the image of sandboxes lacks: unpacked here, since that
- * takes an emulated processor minutes. @returns the path of a tar file in the directory
+ * Unpacks the Docker packages that the image of sandboxes lacks, on the host, since that takes an
+ * emulated processor minutes.
+ * @returns the path of a tar file in the directory
  */
 async function packDocker(directory: string): Promise<string> {
   const image = process.env['DEFAULT_IMAGE_DIR'] ?? '';

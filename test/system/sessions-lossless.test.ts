@@ -1,6 +1,6 @@
 /*
- * What clients of process sessions never lose. One stack of its own: its agent and control nodes are
- * killed, its sandbox is paused, its clients stall.
+ * Process sessions lose nothing for their clients. One stack of its own: its agent and control
+ * nodes are killed, its sandbox is paused, its clients stall.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

@@ -63,9 +63,9 @@ const printable = (value: unknown): string =>
     : 'something unreadable';
 
 /**
- * One connection to QEMU's monitor (QMP). A guest may have taken QEMU over, so everything it sends
- * is bounded and checked, and the first violation of the protocol closes the connection. QEMU
- * serves one connection at a time; to reconnect, open another client.
+ * A connection to QEMU's monitor (QMP). A guest may have taken QEMU over, so everything it sends is
+ * bounded and checked, and the first violation of the protocol closes the connection. QEMU serves
+ * one connection at a time; to reconnect, open another client.
  */
 export class QmpClient extends EventEmitter<QmpEvents> {
   readonly #socket: Socket;

@@ -33,9 +33,7 @@ function decodeMd5(value: string): Buffer {
   return bytes;
 }
 
-/**
- * What `x-amz-trailer` announces, in lower case.
- */
+/** Reads the names that `x-amz-trailer` announces, in lower case. */
 export function readTrailerNames(headers: RawHeaders): string[] {
   const text = headerValue(headers, 'x-amz-trailer')?.toLowerCase() ?? '';
   const names = text.split(',').map((name) => name.trim());

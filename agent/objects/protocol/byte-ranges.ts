@@ -8,8 +8,8 @@ export interface ByteRange {
 }
 
 /**
- * One range as range-parser understands it, which takes a suffix longer than the file for one that
- * cannot be satisfied, and passes over a range that ends before it starts. Undefined: malformed.
+ * Rewrites a range for range-parser, which takes a suffix longer than the file for one that cannot
+ * be satisfied, and passes over a range that ends before it starts. Undefined: malformed.
  */
 function normalizeRange(text: string, size: number): string | undefined {
   const [, first = '', last = ''] = /^(\d*)-(\d*)$/u.exec(text) ?? [];

@@ -8,7 +8,7 @@ export const CHECKSUM_ALGORITHMS = ['crc32', 'crc32c', 'crc64nvme', 'sha1', 'sha
 export type ChecksumAlgorithm = (typeof CHECKSUM_ALGORITHMS)[number];
 
 /**
- * Of an object in parts: the checksum of all its bytes, or that of the checksums of its parts. The
+ * For an object in parts: the checksum of all its bytes, or that of the checksums of its parts. The
  * checksum of any other object is one of all its bytes.
  */
 export type ChecksumType = 'COMPOSITE' | 'FULL_OBJECT';

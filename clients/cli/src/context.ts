@@ -49,8 +49,8 @@ function environmentLogin(): Login | undefined {
 }
 
 /**
- * Who calls what: the profile that is named; else the environment; else the current profile; else the stack
- * of this checkout.
+ * The credentials of a command: the profile that is named; else the environment; else the current
+ * profile; else the stack of this checkout.
  * @throws Failure when there is none
  */
 export async function findLogin(named: string | undefined): Promise<Login> {

@@ -3,8 +3,8 @@ const quote = (word: string): string =>
   /^[\w@%+=:,./-]+$/u.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
 /**
- * What a shell is given to run: one word is a command line, as in `berth disk exec work 'ls | wc -l'`; several
- * are a program and its arguments, which come to it as they are.
+ * The command line for a shell: one word is a command line, as in `berth disk exec work 'ls | wc
+ * -l'`; several are a program and its arguments, which come to it as they are.
  */
 export const commandLine = (words: readonly string[]): string =>
   words.length === 1 ? (words[0] ?? '') : words.map((word) => quote(word)).join(' ');

@@ -72,7 +72,7 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
   }
 
   /**
-   * What it writes, in order.
+   * The process's output, in order.
    * @throws ProcessLostError, OutputLostError, ConnectionError; BerthError `output_taken` the second time
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<OutputChunk, void, undefined> {

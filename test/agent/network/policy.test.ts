@@ -1,5 +1,5 @@
 /*
- * What policies let through, seen from a namespace in the guest's place, as root there. Rules by name
+ * The effect of policies, seen from a namespace in the guest's place, as root there. Rules by name
  * for ports 80 and 443 are the egress proxy's; here is what the kernel and the resolver do.
  */
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -1,5 +1,5 @@
 /*
- * What gets through slots and router, seen from a namespace in the guest's place, with an outside
+ * Packets through slots and router, seen from a namespace in the guest's place, with an outside
  * that has servers and a resolver.
  */
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
 /*
- * What every target shares. A target is the project's own sources (the subject), of which each
+ * Shared parts of all targets. A target is the project's own sources (the subject), of which each
  * system call `x` is replaced by `fake_x` (see the Makefile), and a file that feeds them an input.
  *
  * An input is read from both ends: content from the front, and from the back what the kernel

@@ -9,7 +9,7 @@ const usesProxies = ({ NODE_USE_ENV_PROXY, NODE_OPTIONS = '' } = process.env): b
   [...process.execArgv, ...NODE_OPTIONS.split(' ')].includes('--use-env-proxy');
 
 /**
- * What loads fastest here and does what the runtime's own classes do.
+ * Loads the classes that start fastest and behave like the runtime's own.
  * @param hasSessions whether the command opens process sessions
  */
 export async function loadNetwork(hasSessions: boolean): Promise<Network> {

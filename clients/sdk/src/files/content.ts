@@ -11,8 +11,8 @@ export type WholeContent = string | Uint8Array | ArrayBuffer | Blob;
 export type StreamedContent = ReadableStream<Uint8Array> | AsyncIterable<Piece>;
 
 /**
- * What is written to a file; text as UTF-8. A function is called for each attempt, so that also what is
- * streamed can be sent again.
+ * Content of a file to write; text as UTF-8. A function is called for each attempt, so that also
+ * what is streamed can be sent again.
  */
 export type FileContent =
   | WholeContent

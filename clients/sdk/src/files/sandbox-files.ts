@@ -200,8 +200,9 @@ export class SandboxFiles {
   }
 
   /**
-   * What is in a directory, in the order of the bytes of the paths. What is there throughout is listed
-   * once. @param options `recursive`: also what is below; `limit`: how many a page has, up to 5000
+   * Lists a directory, in the order of the bytes of the paths. What is there throughout is listed
+   * once.
+   * @param options `recursive`: also what is below; `limit`: how many a page has, up to 5000
    */
   list(
     path: FilePath,

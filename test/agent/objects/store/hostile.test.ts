@@ -1,6 +1,6 @@
 /*
- * What a command can put on a disk to lead the object API astray: the store must end in bounded
- * time and never touch anything outside the disk's contents.
+ * Files that a command can put on a disk to lead the object API astray: the store must end in
+ * bounded time and never touch anything outside the disk's contents.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
